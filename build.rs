@@ -6,8 +6,9 @@ use std::{env, error::Error, fs, path::PathBuf};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "howdah/v1/access_service.proto",
+    "howdah/v1/bulk_service.proto",
     "howdah/v1/explain.proto",
     "howdah/v1/job.proto",
     "howdah/v1/job_service.proto",

@@ -12,6 +12,7 @@
 //! - `task_type_service.proto`: numbers of jobs and settings by task type
 //! - `schedule.proto`: schedules
 //! - `schedule_service.proto`: create, update, get and run schedules
+//! - `bulk_service.proto`: bulk operations: preview, start, pause, resume, cancel, list
 //! - `access_service.proto`: make, list and revoke tokens
 //! - `settings_service.proto`: get and change the settings of the cluster
 //! - `storage.proto`: the health of the storage

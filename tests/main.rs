@@ -44,6 +44,7 @@ mod search; // by id, key, header and payload
 mod explain; // why a job does not run
 mod traces; // spans of jobs, at a collector
 mod watching; // alerts, the dashboard, the metrics behind them
+mod bulk; // changes of many jobs, in the background
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line
 mod top; // howdah top

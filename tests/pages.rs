@@ -107,6 +107,7 @@ pages! {
     endurance: "docs/operate/endurance.md",
     pg_task: "docs/operate/pg_task.md",
     audit: "docs/operate/audit.md",
+    bulk: "docs/operate/bulk.md",
     jwt: "docs/operate/jwt.md",
     statistics: "docs/operate/statistics.md",
     search: "docs/operate/search.md",

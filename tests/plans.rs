@@ -113,6 +113,12 @@ const EXPECTED: &[(Statement, &[&str])] = &[
             "using history_default_id_idx on history_default",
         ],
     ),
+    (Statement::PickReadyForBulk, &["using ready_pkey on ready"]),
+    (Statement::PickLeasedForBulk, &["using leased_pkey on leased"]),
+    (Statement::PickScheduledForBulk, &["using scheduled_id_key on scheduled"]),
+    (Statement::PickWaitingForBulk, &["using waiting_pkey on waiting"]),
+    (Statement::PickDeadForBulk, &["using dead_by_type on dead"]),
+    (Statement::PickDeadGroupForBulk, &["using dead_by_error_group on dead"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),
@@ -158,12 +164,14 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
             // enqueue_keyed and retry_jobs insert keys in order; the rest finds its order in an index.
-            // The walks sort the rows of their one step, and who waits for jobs the few that have ended. Searches sort what they found.
+            // The walks (also those of bulk operations) sort the rows of their one step, and who waits for jobs the few that have
+            // ended. Searches sort what they found.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed | Statement::RetryJobs | Statement::EndedJobs | Statement::FoundJobs
             ) || statement.name().starts_with("rerank_")
-                || statement.name().starts_with("search_");
+                || statement.name().starts_with("search_")
+                || statement.name().starts_with("pick_");
             assert!(may_sort || !plan.contains("Sort"), "{} ({state}) sorts:\n{plan}", statement.name());
         }
     }

@@ -1,6 +1,7 @@
 //! The page for operators, as a browser without scripts gets it. What needs a real browser is in tests/browser.
 
 mod actions; // a question, then a call
+mod bulks; // changes of many jobs
 mod client; // the browser
 mod hostile; // what others have written, and what does not belong here
 mod live; // figures that change

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -165,22 +166,51 @@ impl<'w> Play<'w> {
             seat.proxy.fault("heal");
             seat.bends.set([]);
         }
-        let events = self.stage.adapter.events.read(|all| all[self.first_event.min(all.len())..].to_vec());
-        for run in events.iter().filter(|event| event["event"] == "started").map(|event| &event["run"]) {
-            if !self.finished.iter().any(|(finished, _)| finished == run) {
-                // The handler may have ended by itself.
-                let _ = self.command("finish", &json!({"run": run, "outcome": "release"}), PATIENCE).await;
-            }
-        }
-        let ended = events.iter().filter(|event| event["event"] == "ended");
-        let ended: BTreeSet<&str> = ended.filter_map(|event| event["worker"].as_str()).collect();
-        for worker in self.workers.iter().filter(|worker| !ended.contains(worker.as_str())) {
-            self.command("stop", &json!({"worker": worker}), PATIENCE).await?;
-        }
+        self.release_handlers().await;
+        self.stop_workers().await?;
         for client in &self.clients {
             self.command("close", &json!({"client": client}), PATIENCE).await?;
         }
         Ok(())
+    }
+
+    /// The handlers that have started, and were not told how to end.
+    fn running(&self, events: &[Value]) -> Vec<Value> {
+        let started = events.iter().skip(self.first_event).filter(|event| event["event"] == "started");
+        let runs = started.map(|event| event["run"].clone());
+        runs.filter(|run| !self.finished.iter().any(|(finished, _)| finished == run)).collect()
+    }
+
+    async fn release_handlers(&mut self) {
+        for run in self.stage.adapter.events.read(|all| self.running(all)) {
+            // It may have ended by itself.
+            let _ = self.command("finish", &json!({"run": run, "outcome": "release"}), PATIENCE).await;
+            self.finished.push((run, usize::MAX));
+        }
+    }
+
+    /// Stops all workers. Until they know that they stop, their handlers may begin: these are released, too.
+    async fn stop_workers(&mut self) -> Result<(), String> {
+        let adapter = self.stage.adapter;
+        let has_ended = |worker: &str, all: &[Value]| {
+            let mut since = all.iter().skip(self.first_event);
+            since.any(|event| event["event"] == "ended" && event["worker"] == worker)
+        };
+        let mut stops = Vec::new();
+        for worker in &self.workers {
+            if !adapter.events.read(|all| has_ended(worker, all)) {
+                let fields = Map::from_iter([("worker".to_owned(), json!(worker))]);
+                stops.push(adapter.answer("stop", adapter.send("stop", fields)?, PATIENCE));
+            }
+        }
+        let mut stopped = std::pin::pin!(try_join_all(stops));
+        loop {
+            let begun = |all: &[Value]| Some(()).filter(|()| !self.running(all).is_empty());
+            tokio::select! {
+                all = stopped.as_mut() => return all.map(drop),
+                Some(()) = adapter.events.wait(2 * PATIENCE, begun) => self.release_handlers().await,
+            }
+        }
     }
 
     pub(crate) async fn command(&self, what: &str, fields: &Value, within: Duration) -> Result<Value, String> {

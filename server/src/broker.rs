@@ -19,7 +19,7 @@ use crate::{
     maintain::{self, Context, Tasks},
     memory::Memory,
     metrics::Metrics,
-    operate::Operator,
+    operate::{self, Operator},
     progress::Progress,
     registry::Registry,
     session::{SessionContext, Sessions, watch_unsent},
@@ -134,9 +134,11 @@ impl Broker {
             job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });
-        let background = Mutex::new(Some(maintain::start(&context)));
+        let mut background = maintain::start(&context);
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
+        background.spawn(operate::bulk::always(operator.clone()));
+        let background = Mutex::new(Some(background));
         let answers = Memory::new(context.config.limits.answer_bytes);
         let critical = Mutex::new(Some(critical));
         Ok(Arc::new(Self {

@@ -20,6 +20,11 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
     let limit_key = || "k".to_owned();
     let (mut job, mut work, mut types) = (caller.jobs(), caller.workers(), caller.task_types());
     let (mut plan, mut settings, mut access) = (caller.schedules(), caller.settings(), caller.access());
+    let mut bulk = caller.bulks();
+    let spec = || {
+        let operation = v1::BulkOperation::Discard as i32;
+        Some(v1::BulkSpec { operation, task_type: task_type(), ..Default::default() })
+    };
     match rpc {
         Rpc::EnqueueJobs => {
             job.enqueue_jobs(v1::EnqueueJobsRequest { jobs: jobs(), ..Default::default() }).await.map(drop)
@@ -119,6 +124,15 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
         Rpc::GetStats => {
             types.get_stats(v1::GetStatsRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
         }
+        Rpc::PreviewBulk => bulk.preview_bulk(v1::PreviewBulkRequest { spec: spec() }).await.map(drop),
+        Rpc::StartBulk => bulk.start_bulk(v1::StartBulkRequest { spec: spec(), ..Default::default() }).await.map(drop),
+        Rpc::PauseBulk => bulk.pause_bulk(v1::PauseBulkRequest { id: 1 }).await.map(drop),
+        Rpc::ResumeBulk => bulk.resume_bulk(v1::ResumeBulkRequest { id: 1 }).await.map(drop),
+        Rpc::CancelBulk => bulk.cancel_bulk(v1::CancelBulkRequest { id: 1 }).await.map(drop),
+        Rpc::GetBulk => bulk.get_bulk(v1::GetBulkRequest { id: 1 }).await.map(drop),
+        Rpc::ListBulks => {
+            bulk.list_bulks(v1::ListBulksRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
+        }
         Rpc::CreateSchedule => plan.create_schedule(v1::CreateScheduleRequest { schedule: schedule() }).await.map(drop),
         Rpc::UpdateSchedule => plan
             .update_schedule(v1::UpdateScheduleRequest { schedule: schedule(), allow_missing: true })
@@ -156,8 +170,12 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
     !result.as_ref().is_err_and(|error| matches!(error.code(), Code::PermissionDenied | Code::Unauthenticated))
 }
 
-/// Calls that name jobs or schedules, not task types. What is foreign does not exist for them (`foreign`).
-const BY_NAME: [Rpc; 12] = [
+/// Calls that name jobs, schedules or bulk operations, not task types. What is foreign does not exist for them (`foreign`).
+const BY_NAME: [Rpc; 16] = [
+    Rpc::GetBulk,
+    Rpc::PauseBulk,
+    Rpc::ResumeBulk,
+    Rpc::CancelBulk,
     Rpc::EndLeases,
     Rpc::ExplainJob,
     Rpc::GetJob,

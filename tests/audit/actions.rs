@@ -7,12 +7,16 @@ use super::Entry;
 use crate::support::*;
 
 /// The calls that are recorded.
-pub const ACTIONS: [Rpc; 17] = [
+pub const ACTIONS: [Rpc; 21] = [
     Rpc::CancelJobs,
     Rpc::RetryJobs,
     Rpc::EndLeases,
     Rpc::DiscardJobs,
     Rpc::ReprioritizeJobs,
+    Rpc::StartBulk,
+    Rpc::PauseBulk,
+    Rpc::ResumeBulk,
+    Rpc::CancelBulk,
     Rpc::UpdateTaskType,
     Rpc::PauseLimitKey,
     Rpc::ResumeLimitKey,
@@ -30,6 +34,7 @@ pub const ACTIONS: [Rpc; 17] = [
 /// What a call changes.
 pub struct Subject {
     task_type: String,
+    /// Or a bulk operation.
     job: i64,
     token: String,
 }
@@ -51,6 +56,8 @@ impl Subject {
             }
             Rpc::UpdateTaskType | Rpc::UpdateSettings => Vec::new(),
             Rpc::PauseLimitKey | Rpc::ResumeLimitKey => vec!["k".into()],
+            Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => vec![self.job.to_string()],
+            Rpc::StartBulk => entry.ids.iter().filter(|id| id.parse::<i64>().is_ok()).cloned().collect(),
             Rpc::CreateToken => entry.ids.iter().filter(|id| id.len() == 16).cloned().collect(),
             Rpc::RevokeTokens => vec![self.token.clone()],
             _ => vec![format!("s.{}", self.task_type)],
@@ -78,7 +85,9 @@ pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
     let mut subject = Subject { job: 0, token: String::new(), task_type: task_type.clone() };
     match rpc {
         // The type of a limit key must be known.
-        Rpc::CancelJobs | Rpc::ReprioritizeJobs | Rpc::ResumeLimitKey => subject.job = admin.enqueue(&*task_type).await,
+        Rpc::CancelJobs | Rpc::ReprioritizeJobs | Rpc::ResumeLimitKey | Rpc::StartBulk => {
+            subject.job = admin.enqueue(&*task_type).await
+        }
         Rpc::EndLeases => {
             admin.enqueue(&*task_type).await;
             subject.job = admin.pull(&task_type).lease(HOUR).await[0].id;
@@ -93,6 +102,17 @@ pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
         Rpc::UpdateSchedule | Rpc::PauseSchedule | Rpc::ResumeSchedule | Rpc::RunSchedule | Rpc::DeleteSchedule => {
             let request = v1::CreateScheduleRequest { schedule: schedule(&task_type) };
             admin.schedules().create_schedule(request).await.expect("a schedule");
+        }
+        // One that has nothing to do, and does not end before it is due.
+        Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => {
+            let state = if rpc == Rpc::ResumeBulk { "paused" } else { "running" };
+            let insert = format!(
+                "INSERT INTO howdah.bulk (operation, type_id, task_type, last_job_id, selected, has_more, principal, peer,
+                                          reason, state, next_at)
+                 VALUES ('discard', 2000000000, '{task_type}', 0, 0, false, '', '', '', '{state}', now() + interval '1 day')
+                 RETURNING id"
+            );
+            subject.job = admin.count(&insert).await;
         }
         Rpc::RevokeTokens => {
             let made = admin.access().create_token(token(&task_type)).await.expect("a token").into_inner();
@@ -117,6 +137,7 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
     let limit_key = || "k".to_owned();
     let filter = || Some(v1::JobFilter { ids: vec![subject.job], ..Default::default() });
     let (mut jobs, mut types, mut schedules) = (admin.jobs(), admin.task_types(), admin.schedules());
+    let mut bulks = admin.bulks();
     match rpc {
         Rpc::CancelJobs => {
             let request = v1::CancelJobsRequest { filter: filter(), ..Default::default() };
@@ -137,6 +158,19 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
         Rpc::ReprioritizeJobs => {
             let request = v1::ReprioritizeJobsRequest { task_type: task_type(), priority: 1, ..Default::default() };
             jobs.reprioritize_jobs(because(request, reason)).await.map(drop)
+        }
+        Rpc::StartBulk => {
+            let (operation, task_type) = (v1::BulkOperation::Discard as i32, task_type());
+            let spec = Some(v1::BulkSpec { operation, task_type, ..Default::default() });
+            let request = v1::StartBulkRequest { spec, ..Default::default() };
+            bulks.start_bulk(because(request, reason)).await.map(drop)
+        }
+        Rpc::PauseBulk => bulks.pause_bulk(because(v1::PauseBulkRequest { id: subject.job }, reason)).await.map(drop),
+        Rpc::ResumeBulk => {
+            bulks.resume_bulk(because(v1::ResumeBulkRequest { id: subject.job }, reason)).await.map(drop)
+        }
+        Rpc::CancelBulk => {
+            bulks.cancel_bulk(because(v1::CancelBulkRequest { id: subject.job }, reason)).await.map(drop)
         }
         Rpc::UpdateTaskType => {
             let settings = Some(v1::TaskTypeSettings { max_attempts: 3, ..Default::default() });
@@ -197,6 +231,7 @@ pub async fn snapshot(database: &TestDatabase) -> String {
         (SELECT string_agg(s::text, ' ' ORDER BY name) FROM howdah.schedule s),
         (SELECT string_agg(l::text, ' ' ORDER BY limit_key) FROM howdah.limit_state l),
         (SELECT string_agg(concat(id, revoked), ' ' ORDER BY id) FROM howdah.token),
+        (SELECT string_agg(concat(id, state), ' ' ORDER BY id) FROM howdah.bulk),
         (SELECT headers FROM howdah.settings))";
     database.connect().await.query_one(sql, &[]).await.expect(sql).get(0)
 }

@@ -56,7 +56,7 @@ async function fits(page) {
 
 const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/job?id=1", "/ui/failures",
   "/ui/statistics", "/ui/statistics?type=mail.send&over=2h", "/ui/workers", "/ui/schedules",
-  "/ui/schedule?name=nightly-report", "/ui/limits", "/ui/storage", "/ui/audit", "/ui/tokens", "/ui/confirm?do=discard&type=mail.send"];
+  "/ui/schedule?name=nightly-report", "/ui/limits", "/ui/bulks", "/ui/storage", "/ui/audit", "/ui/tokens", "/ui/confirm?do=discard&type=mail.send"];
 
 try {
   await fill(broker.run);

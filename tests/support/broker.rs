@@ -3,9 +3,10 @@
 use std::ops::Deref;
 
 use howdah_proto::v1::{
-    access_service_client::AccessServiceClient, job_service_client::JobServiceClient,
-    schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
-    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
+    access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
+    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
+    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
+    worker_service_client::WorkerServiceClient,
 };
 use howdah_server::{
     config::Config,
@@ -82,6 +83,10 @@ impl Service {
 
     pub fn access(&self) -> AccessServiceClient<Connection> {
         AccessServiceClient::new(self.connection())
+    }
+
+    pub fn bulks(&self) -> BulkServiceClient<Connection> {
+        BulkServiceClient::new(self.connection())
     }
 
     /// What `GET /metrics` answers.

@@ -23,6 +23,7 @@ mod selection; // jobs by id or by type
 // The commands.
 mod audit;
 mod bench;
+mod bulk;
 mod cancel;
 mod completions;
 mod config;
@@ -126,6 +127,9 @@ enum Command {
     Discard(discard::Args),
     Release(release::Args),
     Reprioritize(reprioritize::Args),
+    /// Change many jobs in the background: preview, start, pause, resume, cancel, list, show
+    #[command(subcommand)]
+    Bulk(bulk::Command),
     /// Create and manage schedules, which enqueue jobs at planned times
     #[command(subcommand)]
     Schedule(schedule::Command),
@@ -210,6 +214,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Top(args) => top::run(&args, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
+        Command::Bulk(command) => bulk::run(command, &global),
         Command::Limit(command) => limit::run(command, &global),
         Command::Wait(args) => wait::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),

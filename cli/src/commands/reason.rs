@@ -5,12 +5,16 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 19] = [
+const CHANGING: [&str; 23] = [
     "cancel",
     "retry",
     "release",
     "discard",
     "reprioritize",
+    "bulk start",
+    "bulk pause",
+    "bulk resume",
+    "bulk cancel",
     "type set",
     "settings set",
     "settings reset",

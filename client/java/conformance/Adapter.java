@@ -208,7 +208,8 @@ class Adapter {
     static List<JsonNode> call(HowdahClient client, JsonNode command) throws IOException {
         var services = Stream.of(JobServiceGrpc.getServiceDescriptor(), WorkerServiceGrpc.getServiceDescriptor(),
             TaskTypeServiceGrpc.getServiceDescriptor(), SettingsServiceGrpc.getServiceDescriptor(),
-            ScheduleServiceGrpc.getServiceDescriptor(), AccessServiceGrpc.getServiceDescriptor());
+            ScheduleServiceGrpc.getServiceDescriptor(), AccessServiceGrpc.getServiceDescriptor(),
+            BulkServiceGrpc.getServiceDescriptor());
         var method = (MethodDescriptor<Message, Message>) services.flatMap(service -> service.getMethods().stream())
             .filter(each -> each.getFullMethodName().equals(command.get("method").asString())).findFirst()
                 .orElseThrow();

@@ -138,6 +138,7 @@ class AsyncClient:
         self.schedules = cast("v1.ScheduleServiceAsyncStub", v1.ScheduleServiceStub(channel))
         self.settings = cast("v1.SettingsServiceAsyncStub", v1.SettingsServiceStub(channel))
         self.access = cast("v1.AccessServiceAsyncStub", v1.AccessServiceStub(channel))
+        self.bulks = cast("v1.BulkServiceAsyncStub", v1.BulkServiceStub(channel))
         self.workers = cast("v1.WorkerServiceAsyncStub", v1.WorkerServiceStub(channel))
 
     async def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:

@@ -114,6 +114,7 @@ class Client:
         self.schedules = v1.ScheduleServiceStub(channel)
         self.settings = v1.SettingsServiceStub(channel)
         self.access = v1.AccessServiceStub(channel)
+        self.bulks = v1.BulkServiceStub(channel)
         self.workers = v1.WorkerServiceStub(channel)
 
     @property

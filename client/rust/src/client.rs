@@ -10,9 +10,10 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    access_service_client::AccessServiceClient, job_service_client::JobServiceClient,
-    schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
-    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
+    access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
+    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
+    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
+    worker_service_client::WorkerServiceClient,
 };
 use tonic::{
     metadata::{Ascii, MetadataValue},
@@ -127,6 +128,12 @@ impl Client {
     pub fn access(&self) -> AccessServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         AccessServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// The generated client for bulk operations, message limits set.
+    pub fn bulks(&self) -> BulkServiceClient<Connection> {
+        let limit = self.inner.settings.max_message_bytes;
+        BulkServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// A connection to the broker that calls use now, for other generated clients, such as that of gRPC's health service.

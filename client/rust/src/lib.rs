@@ -37,12 +37,14 @@
 //! - `failed`: failed jobs in groups; retry, discard
 //! - `schedule`: schedules, which enqueue jobs at planned times
 //! - `query`: get jobs, task types and the storage; cancel and reprioritize jobs
+//! - `bulk`: change many jobs in the background
 //! - `wait`: wait until jobs have ended
 //! - `limit`: limit keys
 //! - `error`, `time`: used by all of them
 
 mod access;
 mod backoff;
+mod bulk;
 mod call;
 mod cause;
 mod client;

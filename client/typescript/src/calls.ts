@@ -122,7 +122,7 @@ const LONGEST_TRY_MS = 16_000;
 /** After a lost answer, these must not be sent again without a request key. */
 function isSafe(method: string, input: object): boolean {
   if (method === "PullJobs" || method === "CreateToken") return false;
-  const needsKey = method === "EnqueueJobs" || method === "RunSchedule";
+  const needsKey = ["EnqueueJobs", "RunSchedule", "StartBulk"].includes(method);
   return !needsKey || ("requestKey" in input && input.requestKey !== "");
 }
 

@@ -48,6 +48,8 @@ export class Client {
   readonly settings: ServiceClient<typeof pb.SettingsService>;
   /** The generated client for tokens and the audit. */
   readonly access: ServiceClient<typeof pb.AccessService>;
+  /** The generated client for bulk operations. */
+  readonly bulks: ServiceClient<typeof pb.BulkService>;
   /** The generated client for workers without a stream. */
   readonly workers: ServiceClient<typeof pb.WorkerService>;
   /** What they use, for any other service. */
@@ -64,6 +66,7 @@ export class Client {
     this.schedules = createClient(pb.ScheduleService, this.transport);
     this.settings = createClient(pb.SettingsService, this.transport);
     this.access = createClient(pb.AccessService, this.transport);
+    this.bulks = createClient(pb.BulkService, this.transport);
     this.workers = createClient(pb.WorkerService, this.transport);
   }
 

@@ -34,7 +34,7 @@ BEGIN
         IF name = 'howdah_reader' THEN
             EXECUTE pg_catalog.format('GRANT SELECT ON ALL TABLES IN SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
             -- But no token of a lease (who has it may settle the job), no key, and nothing that names people.
-            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.leased, howdah.secret, howdah.token, howdah.revoked_jwt, howdah.task_type_creator, howdah.schedule_creator, howdah.worker, howdah.audit, %s FROM %I', (
+            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.leased, howdah.secret, howdah.token, howdah.revoked_jwt, howdah.task_type_creator, howdah.schedule_creator, howdah.worker, howdah.audit, howdah.bulk, %s FROM %I', (
                 SELECT string_agg(i.inhrelid::regclass::text, ', ') FROM pg_catalog.pg_inherits i
                 WHERE i.inhparent = 'howdah.audit'::regclass), name);
             EXECUTE pg_catalog.format('GRANT SELECT (%s) ON howdah.leased TO %I', (

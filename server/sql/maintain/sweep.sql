@@ -1,6 +1,6 @@
 -- The only statement of an idle broker, once a poll interval. It returns: which types have ready jobs, and their lowest rank
 -- (a loose index scan: one look-up for each such type); when the next scheduled job and the next deadline are due; when a
--- schedule fires or waits for its jobs; whether settings changed; whether the lease of a broker has expired. Times are rounded
+-- schedule fires or waits for its jobs; when a bulk operation without an owner goes on; whether settings changed; whether the lease of a broker has expired. Times are rounded
 -- up: an alarm that rings early finds nothing.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
@@ -23,5 +23,9 @@ SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
        (SELECT ceil(extract(epoch FROM next_at - now()) * 1000)::bigint FROM howdah.schedule
         WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1) AS schedule_in_ms,
        EXISTS (SELECT FROM howdah.schedule WHERE watching) AS schedule_watches,
+       (SELECT ceil(extract(epoch FROM b.next_at - now()) * 1000)::bigint FROM howdah.bulk b
+        WHERE b.state = 'running' AND (b.owner IS NULL OR NOT EXISTS (
+            SELECT FROM howdah.broker o WHERE o.id = b.owner AND o.expires > now()))
+        ORDER BY b.next_at LIMIT 1) AS bulk_in_ms,
        (SELECT version FROM howdah.settings) AS settings_version,
        EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -38,6 +38,8 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::ListWorkers
         | Rpc::ListLimitKeys
         | Rpc::GetStats
+        | Rpc::GetBulk
+        | Rpc::ListBulks
         | Rpc::GetSchedule
         | Rpc::ListSchedules => Rule::Types(Read),
         Rpc::CancelJobs
@@ -45,6 +47,11 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::EndLeases
         | Rpc::DiscardJobs
         | Rpc::ReprioritizeJobs
+        | Rpc::PreviewBulk
+        | Rpc::StartBulk
+        | Rpc::PauseBulk
+        | Rpc::ResumeBulk
+        | Rpc::CancelBulk
         | Rpc::UpdateTaskType
         | Rpc::PauseLimitKey
         | Rpc::ResumeLimitKey => Rule::Types(Operate),

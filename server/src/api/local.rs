@@ -9,17 +9,17 @@ use std::time::Duration;
 use howdah_proto::{
     Rpc,
     v1::{
-        self, access_service_server::AccessService as _, job_service_server::JobService as _,
-        schedule_service_server::ScheduleService as _, task_type_service_server::TaskTypeService as _,
-        worker_service_server::WorkerService as _,
+        self, access_service_server::AccessService as _, bulk_service_server::BulkService as _,
+        job_service_server::JobService as _, schedule_service_server::ScheduleService as _,
+        task_type_service_server::TaskTypeService as _, worker_service_server::WorkerService as _,
     },
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{
-    access_service::AccessService, job_service::JobService, schedule_service::ScheduleService,
-    task_type_service::TaskTypeService, worker_service::WorkerService,
+    access_service::AccessService, bulk_service::BulkService, job_service::JobService,
+    schedule_service::ScheduleService, task_type_service::TaskTypeService, worker_service::WorkerService,
 };
 use crate::{
     access::{Refusal, rule},
@@ -32,7 +32,7 @@ pub(crate) use by::{By, Client};
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// What those may call who may change nothing.
-const READING: [Rpc; 12] = [
+const READING: [Rpc; 14] = [
     Rpc::GetJob,
     Rpc::ListJobs,
     Rpc::ExplainJob,
@@ -41,6 +41,8 @@ const READING: [Rpc; 12] = [
     Rpc::GetStats,
     Rpc::ListWorkers,
     Rpc::ListLimitKeys,
+    Rpc::PreviewBulk,
+    Rpc::ListBulks,
     Rpc::GetSchedule,
     Rpc::ListSchedules,
     Rpc::ListTokens,
@@ -54,6 +56,7 @@ pub(crate) struct Local {
     types: TaskTypeService,
     workers: WorkerService,
     schedules: ScheduleService,
+    bulks: BulkService,
     access: AccessService,
 }
 
@@ -65,6 +68,7 @@ impl Local {
             types: TaskTypeService::new(broker.clone()),
             workers: WorkerService::new(broker.clone()),
             schedules: ScheduleService::new(broker.clone()),
+            bulks: BulkService::new(broker.clone()),
             access: AccessService::new(broker.clone()),
             broker,
         }
@@ -145,6 +149,12 @@ calls! {
     pause_schedule = PauseSchedule of schedules: PauseScheduleRequest -> PauseScheduleResponse;
     resume_schedule = ResumeSchedule of schedules: ResumeScheduleRequest -> ResumeScheduleResponse;
     run_schedule = RunSchedule of schedules: RunScheduleRequest -> RunScheduleResponse;
+    preview_bulk = PreviewBulk of bulks: PreviewBulkRequest -> PreviewBulkResponse;
+    start_bulk = StartBulk of bulks: StartBulkRequest -> StartBulkResponse;
+    pause_bulk = PauseBulk of bulks: PauseBulkRequest -> PauseBulkResponse;
+    resume_bulk = ResumeBulk of bulks: ResumeBulkRequest -> ResumeBulkResponse;
+    cancel_bulk = CancelBulk of bulks: CancelBulkRequest -> CancelBulkResponse;
+    list_bulks = ListBulks of bulks: ListBulksRequest -> ListBulksResponse;
     list_tokens = ListTokens of access: ListTokensRequest -> ListTokensResponse;
     list_audit = ListAudit of access: ListAuditRequest -> ListAuditResponse;
 }

@@ -7,6 +7,7 @@ pub(crate) mod answer; // answers that nobody reads end, and their memory is fre
 mod access_service;
 mod actor; // who changes something, and why
 mod authenticate; // who calls
+mod bulk_service;
 mod calls; // a panic or a hang ends only its call
 pub(crate) mod check; // wire → strict types, each field checked once
 mod deadline; // how long the caller waits

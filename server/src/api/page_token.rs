@@ -14,6 +14,7 @@ const LIMIT_KEYS: u8 = b'l';
 const TOKENS: u8 = b'c';
 const AUDIT: u8 = b'a';
 const WORKERS: u8 = b'w';
+const BULKS: u8 = b'b';
 const SEARCH: u8 = b'f';
 
 /// The token of a page of jobs.
@@ -67,6 +68,11 @@ pub(super) fn encode_worker(position: WorkerPosition) -> String {
     bytes.extend(position.broker_id.to_be_bytes());
     bytes.extend(position.number.to_be_bytes());
     hex::encode(bytes)
+}
+
+/// The token of the page of bulk operations before this id.
+pub(super) fn encode_bulk(id: i64) -> String {
+    encode_text(BULKS, &id.to_string())
 }
 
 fn encode_text(kind: u8, name: &str) -> String {
@@ -131,6 +137,14 @@ pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
         return Ok(None);
     }
     parse_audit(token).map(Some).ok_or_else(bad)
+}
+
+/// The id before which a page of bulk operations begins; `None`: the first page.
+pub(super) fn bulk(token: &str) -> Result<Option<i64>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    parse_text(BULKS, token).and_then(|id| id.parse().ok()).map(Some).ok_or_else(bad)
 }
 
 /// The worker after which a page of workers begins; `None`: the first page.
@@ -244,6 +258,7 @@ mod tests {
             let worker_there = WorkerPosition { broker_id: id as i32, number: rank };
             prop_assert_eq!(worker(&encode_worker(worker_there)).unwrap(), Some(worker_there));
             prop_assert_eq!(audit(&encode_audit(rank, id)).unwrap(), Some((rank, id)));
+            prop_assert_eq!(bulk(&encode_bulk(id)).unwrap(), Some(id));
             prop_assert_eq!(name(&encode_name(&task_type)).unwrap(), task_type);
         }
 

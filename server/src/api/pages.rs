@@ -49,6 +49,7 @@ paged! {
     ListTokensRequest = "ListTokens", page_size;
     ListAuditRequest = "ListAudit", page_size;
     ListWorkersRequest = "ListWorkers", page_size;
+    ListBulksRequest = "ListBulks", page_size;
 }
 
 /// The pages of one list.

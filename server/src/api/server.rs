@@ -5,9 +5,10 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use howdah_proto::{
     FILE_DESCRIPTOR_SET,
     v1::{
-        access_service_server::AccessServiceServer, job_service_server::JobServiceServer,
-        schedule_service_server::ScheduleServiceServer, settings_service_server::SettingsServiceServer,
-        task_type_service_server::TaskTypeServiceServer, worker_service_server::WorkerServiceServer,
+        access_service_server::AccessServiceServer, bulk_service_server::BulkServiceServer,
+        job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
+        settings_service_server::SettingsServiceServer, task_type_service_server::TaskTypeServiceServer,
+        worker_service_server::WorkerServiceServer,
     },
 };
 use tokio::{
@@ -23,6 +24,7 @@ use super::{
     access_service::AccessService,
     answer::TAKEN_WITHIN,
     authenticate::Authenticate,
+    bulk_service::BulkService,
     calls::GuardCalls,
     health::Health,
     incoming::{Terms, incoming},
@@ -244,8 +246,12 @@ fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) 
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(bytes)
         .max_encoding_message_size(bytes);
+    let bulks = BulkServiceServer::new(BulkService::new(broker.clone()))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(bytes)
+        .max_encoding_message_size(bytes);
     let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules);
-    let routes = routes.add_service(settings).add_service(access);
+    let routes = routes.add_service(settings).add_service(access).add_service(bulks);
     with_tools(routes, health)
 }
 

@@ -1,5 +1,6 @@
 //! What a job is, and the rules that need no I/O: states, rank, retry, limits.
 
+mod bulk;
 mod chosen;
 mod cluster_settings;
 mod coordination;
@@ -24,6 +25,7 @@ mod type_limits;
 mod view;
 mod worker;
 
+pub use bulk::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState};
 pub use chosen::Chosen;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};

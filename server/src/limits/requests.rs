@@ -6,7 +6,7 @@ use super::{CLUSTER, Limit, bytes, fixed, of, time};
 use crate::{
     api::{
         answer,
-        check::{audit, job_query, limits as limit_keys, pull, search_query, type_query},
+        check::{audit, bulk as bulk_query, job_query, limits as limit_keys, pull, search_query, type_query},
         receive::{
             budget::WAITING_PER_CONNECTION,
             frames::{FREE, SMALL},
@@ -15,8 +15,9 @@ use crate::{
         server::{CALL, PATIENCE},
     },
     config::Config,
+    maintain::retention,
     memory::answers::ROOM_WITHIN,
-    operate::{jobs::LIST_BYTES, priority, search, selection, wait},
+    operate::{bulk, jobs::LIST_BYTES, priority, search, selection, wait},
     session::pull::PULL_BYTES,
     waiters,
 };
@@ -26,6 +27,7 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
     rows.extend(calls(config));
     rows.extend(waiting());
     rows.extend(pages());
+    rows.extend(bulks());
     rows
 }
 
@@ -175,6 +177,31 @@ fn waiting() -> Vec<Limit> {
                 time(wait::PATIENCE)
             ),
         ),
+    ]
+}
+
+fn bulks() -> Vec<Limit> {
+    vec![
+        fixed("bulk operations that are running or paused", format!("{}, then RESOURCE_EXHAUSTED", bulk::MOST_OPEN)),
+        fixed(
+            "bulk operations that have ended",
+            format!("kept for as long as history, and the last {}", retention::BULKS),
+        )
+        .by(&["history_days"]),
+        fixed("bulk operations on a page", format!("{}, default {}", bulk_query::MAX_PAGE, bulk_query::PAGE)),
+        fixed(
+            "jobs that a preview of a bulk operation counts; that it shows",
+            format!("{}; {}", bulk::COUNTED, bulk::EXAMPLES),
+        ),
+        fixed(
+            "jobs in a transaction of a bulk operation; jobs a second that one may ask for",
+            format!("{}; {}", bulk::BATCH, bulk_query::JOBS_PER_S),
+        ),
+        fixed(
+            "how long a broker works on bulk operations",
+            format!("one part in {} of the time, with one connection", bulk::SHARE),
+        ),
+        fixed("how often a bulk operation looks for jobs that moved or were locked", format!("{} times", bulk::ROUNDS)),
     ]
 }
 

@@ -134,6 +134,11 @@ impl Context {
 pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
+    /// Runs another task beside them.
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
     /// Ends them all.
     pub(crate) async fn stop(mut self) {
         self.0.shutdown().await;
@@ -177,7 +182,7 @@ fn channel(schema: &str) -> String {
 }
 
 /// Calls `run` until it succeeds, with backoff, and logs its errors.
-async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
+pub(crate) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
     context: &Context,
     what: &str,
     mut run_once: impl FnMut() -> F,

@@ -17,6 +17,8 @@ const TYPES: i32 = 1_000;
 pub(super) const AHEAD: i32 = 3;
 /// The most request keys in a statement.
 const BATCH: i32 = 10_000;
+/// The most bulk operations that have ended; the oldest are deleted first.
+pub(crate) const BULKS: i64 = 10_000;
 /// The blocks of a history partition in a statement: 8 MiB.
 const BLOCKS: i64 = 1_024;
 
@@ -61,6 +63,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     context.store.delete_idle_limit_states().await?;
     prune(context).await?;
     while context.store.delete_expired_requests(BATCH).await? {}
+    context.store.delete_old_bulks(i32::from(context.config.history_days), BULKS).await?;
     delete_unused_types(context).await
 }
 

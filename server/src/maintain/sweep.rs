@@ -73,6 +73,9 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     } else if let Some(ms) = sweep.schedule_in_ms {
         context.wake.schedule_in(in_ms(ms));
     }
+    if let Some(ms) = sweep.bulk_in_ms {
+        context.wake.bulk_in(in_ms(ms));
+    }
     if sweep.broker_expired {
         context.rescue_now.notify_one();
     }

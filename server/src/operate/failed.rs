@@ -81,7 +81,7 @@ impl Operator {
         Ok(())
     }
 
-    fn retried(&self, (jobs, revived): (Vec<Retried>, Vec<i64>), answer: &mut RetryAnswer) {
+    pub(super) fn retried(&self, (jobs, revived): (Vec<Retried>, Vec<i64>), answer: &mut RetryAnswer) {
         answer.revived.extend(revived);
         let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
         let ready = |job: &Retried| Some(Ready { type_id: job.type_id, lowest_rank: job.rank?, jobs: 1 });

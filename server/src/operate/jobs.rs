@@ -158,7 +158,7 @@ impl Operator {
     }
 
     /// Tells the workers that hold these jobs to stop.
-    fn tell_workers(&self, cancelled: &[CancelledJob]) {
+    pub(super) fn tell_workers(&self, cancelled: &[CancelledJob]) {
         let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
         for job in cancelled {
             if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {

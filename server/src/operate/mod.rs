@@ -1,6 +1,7 @@
 //! The calls of operators and producers, other than enqueuing and running jobs: get, search, wait for, cancel, retry, discard
-//! and reprioritize jobs; settings of task types; schedules.
+//! and reprioritize jobs; the same for many jobs in the background; settings of task types; schedules.
 
+pub(crate) mod bulk;
 pub(crate) mod explain;
 mod failed;
 pub(crate) mod jobs;

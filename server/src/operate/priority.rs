@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     job::{Chosen, PagePosition, TaskTypeName, TypeId},
     maintain::rerank,
-    store::{Actor, Store, WalkPosition},
+    store::{self, Actor, Store, WalkPosition},
 };
 
 /// How often to try again for jobs that moved between tables meanwhile.
@@ -66,15 +66,7 @@ impl Operator {
                 async move { store.reprioritize(&jobs, priority, by).await }
             };
             self.but_for_locked(left.clone(), change, |some| jobs.extend(some)).await?;
-            let mut lowest: HashMap<TypeId, i64> = HashMap::new();
-            for job in &jobs {
-                if let Some(rank) = job.rank {
-                    lowest.entry(job.type_id).and_modify(|l| *l = rank.min(*l)).or_insert(rank);
-                }
-            }
-            for (type_id, lowest_rank) in lowest {
-                rerank::announce(&self.context, type_id, lowest_rank);
-            }
+            self.announce_ranks(&jobs);
             done.extend(jobs.iter().map(|job| job.id));
             done.sort_unstable();
             if jobs.len() == left.len() {
@@ -87,6 +79,19 @@ impl Operator {
             }
         }
         Ok(Reprioritized { jobs: done.len() as i64, ids: done, next: None })
+    }
+
+    /// Tells all brokers of the new ranks of these jobs.
+    pub(super) fn announce_ranks(&self, jobs: &[store::Reprioritized]) {
+        let mut lowest: HashMap<TypeId, i64> = HashMap::new();
+        for job in jobs {
+            if let Some(rank) = job.rank {
+                lowest.entry(job.type_id).and_modify(|l| *l = rank.min(*l)).or_insert(rank);
+            }
+        }
+        for (type_id, lowest_rank) in lowest {
+            rerank::announce(&self.context, type_id, lowest_rank);
+        }
     }
 
     async fn reprioritize_type(

@@ -100,6 +100,7 @@ impl Layout {
             (true, "workers", "/workers", "Workers"),
             (true, "schedules", "/schedules", "Schedules"),
             (true, "limits", "/limits", "Limits"),
+            (true, "bulks", "/bulks", "Bulk"),
             (self.reads_all, "storage", "/storage", "Storage"),
             (self.admin, "audit", "/audit", "Audit"),
             (self.admin, "tokens", "/tokens", "Tokens"),

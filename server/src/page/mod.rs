@@ -4,7 +4,7 @@
 //! A request is authenticated (`visit`), a change must come from the page itself (`same_site`), a view makes its calls and fills
 //! its template in `server/page`, and every answer gets the same headers (`headers`).
 
-mod action; // what can be done, by name
+mod action; // what is done, to what
 mod assets; // the style sheet, the script, the icon
 mod bytes; // payloads as JSON, text or hex
 mod headers; // what browsers must keep to
@@ -18,6 +18,7 @@ mod session; // the cookie
 mod trouble; // errors as pages
 mod views;
 mod visit; // who looks, at what
+mod what; // actions and their words
 mod words; // numbers, times and states for people
 
 use std::sync::Arc;
@@ -104,7 +105,7 @@ pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
 
 fn under(at: &str) -> Router<SharedPage> {
     let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
-    let views: [(&str, MethodRouter<SharedPage>); 16] = [
+    let views: [(&str, MethodRouter<SharedPage>); 17] = [
         ("/", seen(views::overview::view)),
         ("/types", seen(views::types::view)),
         ("/type", seen(views::task_type::view)),
@@ -118,6 +119,7 @@ fn under(at: &str) -> Router<SharedPage> {
         ("/statistics", seen(views::statistics::view)),
         ("/workers", seen(views::workers::view)),
         ("/limits", seen(views::limits::view)),
+        ("/bulks", seen(views::bulks::view)),
         ("/storage", seen(views::storage::view)),
         ("/audit", seen(views::audit::view)),
         ("/tokens", seen(views::tokens::view)),

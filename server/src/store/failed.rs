@@ -7,7 +7,7 @@ use super::{
     audit::Change,
     connection::Params,
     coordination::{Ended, Ending, Wakeups},
-    transaction::until_it_wins,
+    transaction::{Transaction, until_it_wins},
 };
 use crate::job::{Chosen, ErrorGroup, JobState, PagePosition, TypeId};
 
@@ -74,6 +74,19 @@ pub struct Retried {
     pub due_in_ms: i64,
 }
 
+impl Picked {
+    /// What a statement has picked. The last row that was read has the position to go on from; so has the last row of a
+    /// full page.
+    pub(super) fn of(rows: &[Row], state: JobState, at_most: i32) -> Self {
+        let is_picked = |row: &Row| row.get::<_, bool>("picked");
+        let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
+        let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= at_most as usize;
+        let next =
+            rows.last().filter(goes_on).map(|row| PagePosition { state, rank: row.get("rank"), id: row.get("id") });
+        Self { ids, next }
+    }
+}
+
 impl Store {
     /// Ids of a type's jobs of one state, from a position on.
     pub async fn pick(&self, pick: &PickArgs<'_>) -> Result<Picked, StoreError> {
@@ -91,16 +104,7 @@ impl Store {
             finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()).into())),
         };
         let rows = self.general().await?.query(statement, params).await?;
-        let is_picked = |row: &Row| row.get::<_, bool>("picked");
-        let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
-        // The last row that was read has the position to go on from; so has the last row of a full page.
-        let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= *at_most as usize;
-        let next = rows.last().filter(goes_on).map(|row| PagePosition {
-            state: from.state,
-            rank: row.get("rank"),
-            id: row.get("id"),
-        });
-        Ok(Picked { ids, next })
+        Ok(Picked::of(&rows, from.state, *at_most))
     }
 
     /// Retries those of these jobs that are scheduled or dead. Returns also the jobs that come back because they were
@@ -120,37 +124,10 @@ impl Store {
         retry: &RetryArgs<'_>,
         by: &Actor,
     ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        let (run_at_us, delay_ms) = match retry.start {
-            RetryStart::Now => (None, None),
-            RetryStart::At(us) => (Some(us), None),
-            RetryStart::After(ms) => (None, Some(ms)),
-        };
-        let from = |state| retry.state.is_none_or(|only| only == state);
-        let (scheduled, dead) = (from(JobState::Scheduled), from(JobState::Dead));
         let mut transaction = self.begin().await?;
-        let rows = transaction
-            .query(
-                Statement::RetryJobs,
-                &[&jobs.ids, &run_at_us, &delay_ms, &scheduled, &dead, &retry.payload, &retry.failed, &jobs.types()],
-            )
-            .await?;
-        let parents: Vec<i64> = rows.iter().filter(|row| row.get("coordinated")).map(|row| row.get("id")).collect();
-        let revived = if parents.is_empty() {
-            Vec::new()
-        } else {
-            transaction.query(Statement::ReviveDependents, &[&parents]).await?
-        };
-        let done = rows.iter().filter(|row| !row.get::<_, bool>("key_held"));
-        transaction.record(by, &Change::of_jobs(done.map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let retried = transaction.retry_jobs(jobs, retry, by).await?;
         transaction.commit().await?;
-        let retried = |row: &Row| Retried {
-            id: row.get("id"),
-            type_id: row.get("type_id"),
-            rank: row.get("rank"),
-            key_held: row.get("key_held"),
-            due_in_ms: row.get("due_in_ms"),
-        };
-        Ok((rows.iter().map(retried).collect(), revived.iter().map(|row| row.get("id")).collect()))
+        Ok(retried)
     }
 
     /// Discards dead jobs; returns those that it found, and the wakeups.
@@ -160,12 +137,9 @@ impl Store {
 
     async fn discard_once(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::DiscardJobs, &[&jobs.ids, &jobs.types()]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
-        let wakeups = transaction.after_end(&ended).await?;
-        transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let discarded = transaction.discard_jobs(jobs, by).await?;
         transaction.commit().await?;
-        Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
+        Ok(discarded)
     }
 
     /// The largest groups, of a type or of all; and whether some jobs were not read.
@@ -187,5 +161,51 @@ impl Store {
             example_error: row.get::<_, Option<String>>("example_error").unwrap_or_default(),
         };
         Ok((rows.iter().map(group).collect(), partial))
+    }
+}
+
+impl Transaction<'_> {
+    /// Retries those of these jobs that are scheduled or dead, as [`Store::retry_jobs`] does.
+    pub(super) async fn retry_jobs(
+        &mut self,
+        jobs: &Chosen,
+        retry: &RetryArgs<'_>,
+        by: &Actor,
+    ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
+        let (run_at_us, delay_ms) = match retry.start {
+            RetryStart::Now => (None, None),
+            RetryStart::At(us) => (Some(us), None),
+            RetryStart::After(ms) => (None, Some(ms)),
+        };
+        let from = |state| retry.state.is_none_or(|only| only == state);
+        let (scheduled, dead) = (from(JobState::Scheduled), from(JobState::Dead));
+        let rows = self
+            .query(
+                Statement::RetryJobs,
+                &[&jobs.ids, &run_at_us, &delay_ms, &scheduled, &dead, &retry.payload, &retry.failed, &jobs.types()],
+            )
+            .await?;
+        let parents: Vec<i64> = rows.iter().filter(|row| row.get("coordinated")).map(|row| row.get("id")).collect();
+        let revived =
+            if parents.is_empty() { Vec::new() } else { self.query(Statement::ReviveDependents, &[&parents]).await? };
+        let done = rows.iter().filter(|row| !row.get::<_, bool>("key_held"));
+        self.record(by, &Change::of_jobs(done.map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let retried = |row: &Row| Retried {
+            id: row.get("id"),
+            type_id: row.get("type_id"),
+            rank: row.get("rank"),
+            key_held: row.get("key_held"),
+            due_in_ms: row.get("due_in_ms"),
+        };
+        Ok((rows.iter().map(retried).collect(), revived.iter().map(|row| row.get("id")).collect()))
+    }
+
+    /// Discards dead jobs, as [`Store::discard_jobs`] does.
+    pub(super) async fn discard_jobs(&mut self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
+        let rows = self.query(Statement::DiscardJobs, &[&jobs.ids, &jobs.types()]).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
+        let wakeups = self.after_end(&ended).await?;
+        self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
     }
 }

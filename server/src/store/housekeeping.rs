@@ -24,6 +24,8 @@ pub struct Sweep {
     pub schedule_in_ms: Option<i64>,
     /// A schedule waits for its jobs to finish.
     pub schedule_watches: bool,
+    /// ms until a bulk operation without an owner goes on.
+    pub bulk_in_ms: Option<i64>,
     /// Changes when the settings of a task type or of the cluster change.
     pub settings_version: i64,
     /// Whether leases of an expired broker must be rescued.
@@ -79,6 +81,7 @@ impl Store {
             expiry_in_ms: row.get("expiry_in_ms"),
             schedule_in_ms: row.get("schedule_in_ms"),
             schedule_watches: row.get("schedule_watches"),
+            bulk_in_ms: row.get("bulk_in_ms"),
             settings_version: row.get("settings_version"),
             broker_expired: row.get("broker_expired"),
         })

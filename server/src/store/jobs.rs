@@ -11,7 +11,7 @@ use super::{
     audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
-    transaction::until_it_wins,
+    transaction::{Transaction, until_it_wins},
 };
 use crate::job::{Chosen, Failure, JobState, JobView, PagePosition, TypeId};
 
@@ -141,16 +141,10 @@ impl Store {
         only: Option<JobState>,
         by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
-        let states = only.map(|state| vec![state.name()]);
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::Cancel, &[&jobs.ids, &states, &jobs.types()]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Cancelled)).collect();
-        let wakeups = transaction.after_end(&ended).await?;
-        transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let cancelled = transaction.cancel(jobs, only, by).await?;
         transaction.commit().await?;
-        let cancelled =
-            |row: &Row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") };
-        Ok((rows.iter().map(cancelled).collect(), wakeups))
+        Ok(cancelled)
     }
 
     /// One of these jobs that is of one of these types and has not finished, with the name of its type.
@@ -163,6 +157,25 @@ impl Store {
     pub async fn still_live(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+impl Transaction<'_> {
+    /// Cancels jobs, as [`Store::cancel`] does.
+    pub(super) async fn cancel(
+        &mut self,
+        jobs: &Chosen,
+        only: Option<JobState>,
+        by: &Actor,
+    ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
+        let states = only.map(|state| vec![state.name()]);
+        let rows = self.query(Statement::Cancel, &[&jobs.ids, &states, &jobs.types()]).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Cancelled)).collect();
+        let wakeups = self.after_end(&ended).await?;
+        self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let cancelled =
+            |row: &Row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") };
+        Ok((rows.iter().map(cancelled).collect(), wakeups))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod audit; // what was changed, by whom
 mod brokers; // a broker's own row
+mod bulk; // changes of many jobs, worked off in the background
 mod claim; // ready → leased
 mod cluster_settings; // one row
 mod connection; // statements prepared once, deadlines
@@ -46,6 +47,7 @@ use std::{sync::Arc, time::Duration};
 pub use crate::error::describe as describe_error;
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
+pub use bulk::{BulkChanged, NewBulk, PickBulk};
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
 pub use coordination::Wakeups;

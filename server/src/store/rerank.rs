@@ -1,6 +1,6 @@
 //! New priorities of jobs, and ranks for them or for a type's new step.
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
+use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params, transaction::Transaction};
 use crate::job::{Chosen, JobState, TypeId};
 
 /// A position in the walk through a type's jobs.
@@ -86,15 +86,9 @@ impl Store {
         by: &Actor,
     ) -> Result<Vec<Reprioritized>, StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::Reprioritize, &[&jobs.ids, &priority, &jobs.types()]).await?;
-        transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let done = transaction.reprioritize(jobs, priority, by).await?;
         transaction.commit().await?;
-        let job = |row: &tokio_postgres::Row| Reprioritized {
-            id: row.get("id"),
-            type_id: row.get("type_id"),
-            rank: row.get("rank"),
-        };
-        Ok(rows.iter().map(job).collect())
+        Ok(done)
     }
 
     /// If ranks of a type do not follow its step yet: the ms until statements that ran at the change have ended, given
@@ -107,5 +101,24 @@ impl Store {
     /// Records that every rank of the type follows its step, unless that was changed less than this many ms ago.
     pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
         self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)
+    }
+}
+
+impl Transaction<'_> {
+    /// Gives jobs another priority, as [`Store::reprioritize`] does.
+    pub(super) async fn reprioritize(
+        &mut self,
+        jobs: &Chosen,
+        priority: i16,
+        by: &Actor,
+    ) -> Result<Vec<Reprioritized>, StoreError> {
+        let rows = self.query(Statement::Reprioritize, &[&jobs.ids, &priority, &jobs.types()]).await?;
+        self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let job = |row: &tokio_postgres::Row| Reprioritized {
+            id: row.get("id"),
+            type_id: row.get("type_id"),
+            rank: row.get("rank"),
+        };
+        Ok(rows.iter().map(job).collect())
     }
 }

@@ -53,6 +53,7 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/schedules.sql",
     "tables/types.sql",
     "tables/statistics.sql",
+    "tables/bulk.sql",
 ];
 
 /// Functions that were taken out of the source a release ago.

@@ -201,6 +201,24 @@ statements! {
         EstimateFinished = "estimate_finished",
         JsonPathProblem = "json_path_problem": "SELECT howdah.json_path_problem($1) AS problem",
     }
+    bulk {
+        StartBulk = "start_bulk",
+        ClaimBulk = "claim_bulk",
+        NextBulk = "next_bulk",
+        LockBulk = "lock_bulk",
+        AddToBulk = "add_to_bulk",
+        AdvanceBulk = "advance_bulk",
+        ChangeBulk = "change_bulk",
+        GetBulk = "get_bulk",
+        ListBulks = "list_bulks",
+        DeleteOldBulks = "delete_old_bulks",
+        PickReadyForBulk = "pick_ready_for_bulk",
+        PickLeasedForBulk = "pick_leased_for_bulk",
+        PickScheduledForBulk = "pick_scheduled_for_bulk",
+        PickWaitingForBulk = "pick_waiting_for_bulk",
+        PickDeadForBulk = "pick_dead_for_bulk",
+        PickDeadGroupForBulk = "pick_dead_group_for_bulk",
+    }
     schedule {
         CreateSchedule = "create_schedule",
         UpdateSchedule = "update_schedule",

@@ -30,6 +30,7 @@ struct Inner {
     limit: Alarm,
     expiry: Alarm,
     schedule: Alarm,
+    bulk: Alarm,
 }
 
 impl Wake {
@@ -42,6 +43,7 @@ impl Wake {
             limit: Alarm::new(),
             expiry: Alarm::new(),
             schedule: Alarm::new(),
+            bulk: Alarm::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -74,6 +76,11 @@ impl Wake {
     /// A schedule is to be checked, this far from now.
     pub fn schedule_in(&self, delay: Duration) {
         self.inner.schedule.within(delay);
+    }
+
+    /// A bulk operation goes on, this far from now.
+    pub fn bulk_in(&self, delay: Duration) {
+        self.inner.bulk.within(delay);
     }
 
     /// Another broker does not have the leases of these jobs any more.
@@ -114,6 +121,11 @@ impl Wake {
     /// Rings when a schedule is to be checked.
     pub(crate) fn schedule_alarm(&self) -> &Alarm {
         &self.inner.schedule
+    }
+
+    /// Rings when a bulk operation goes on.
+    pub(crate) fn bulk_alarm(&self) -> &Alarm {
+        &self.inner.bulk
     }
 
     pub(crate) fn announcements(&self) -> &announce::Announcements {

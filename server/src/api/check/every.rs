@@ -3,10 +3,11 @@
 use prost::Message;
 
 use super::{
-    Error, cancel_jobs, create_token, discard_jobs, end_leases, enqueue, extend, get_stats, list_audit,
-    list_error_groups, list_jobs, list_limit_keys, list_schedules, list_task_types, list_tokens, list_workers,
-    pause_limit_key, progress, pull_jobs, reprioritize_jobs, resume_limit_key, retry_jobs, revoke_tokens, run_schedule,
-    schedule, search_jobs, settle, update_settings, update_task_type, wait_jobs, work_request,
+    Error, bulk_spec, cancel_jobs, create_token, discard_jobs, end_leases, enqueue, extend, get_stats, list_audit,
+    list_bulks, list_error_groups, list_jobs, list_limit_keys, list_schedules, list_task_types, list_tokens,
+    list_workers, pause_limit_key, progress, pull_jobs, reprioritize_jobs, resume_limit_key, retry_jobs, revoke_tokens,
+    run_schedule, schedule, search_jobs, settle, start_bulk, update_settings, update_task_type, wait_jobs,
+    work_request,
 };
 use crate::job::{ClusterSettings, Limits};
 use howdah_proto::v1;
@@ -43,6 +44,9 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::ListLimitKeysRequest| list_limit_keys(&m), &mut errors);
     on(bytes, |m: v1::GetStatsRequest| get_stats(&m), &mut errors);
     on(bytes, |m: v1::ListWorkersRequest| list_workers(&m), &mut errors);
+    on(bytes, |m: v1::PreviewBulkRequest| bulk_spec(m.spec), &mut errors);
+    on(bytes, |m: v1::StartBulkRequest| start_bulk(m, &limits), &mut errors);
+    on(bytes, |m: v1::ListBulksRequest| list_bulks(&m), &mut errors);
     on(bytes, create_token, &mut errors);
     on(bytes, |m: v1::ListTokensRequest| list_tokens(&m), &mut errors);
     on(bytes, revoke_tokens, &mut errors);

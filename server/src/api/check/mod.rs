@@ -4,6 +4,7 @@
 pub(crate) mod access;
 pub(crate) mod audit;
 mod body_hash;
+pub(crate) mod bulk;
 mod coordination;
 mod enqueue;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -36,6 +37,7 @@ mod fuzz;
 
 pub(super) use access::{create_token, list_tokens, revoke_tokens};
 pub(super) use audit::{list_audit, reason};
+pub(super) use bulk::{BulkQuery, bulk_spec, list_bulks, start_bulk};
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;

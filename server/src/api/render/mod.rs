@@ -2,6 +2,7 @@
 
 mod access;
 mod audit;
+mod bulk;
 mod error;
 mod explanation;
 mod job;
@@ -18,6 +19,7 @@ mod worker;
 
 pub(super) use access::token;
 pub(super) use audit::audit_entry;
+pub(super) use bulk::{bulk, bulk_preview};
 pub(super) use error::request_error;
 pub(super) use explanation::explanation;
 use job::leased_job;

@@ -7,12 +7,13 @@ use axum::{
 };
 use howdah_proto::v1;
 
-use super::confirm::go_on;
+use super::{bulks, confirm::go_on};
 use crate::{
     error::Error,
     page::{
         SharedPage, Trouble, Visit,
-        action::{Action, Target, What, done},
+        action::{Action, Target, done},
+        what::What,
     },
 };
 
@@ -59,6 +60,7 @@ async fn make(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
         What::Reprioritize => reprioritize(visit, action).await,
         What::PauseType => pause(visit, action, true).await,
         What::ResumeType => pause(visit, action, false).await,
+        _ if action.what.starts().is_some() => start_bulk(visit, action).await,
         _ => on_name(visit, action).await,
     }
 }
@@ -76,7 +78,7 @@ fn filter(action: &Action) -> v1::JobFilter {
             error_group: group.clone(),
             ..Default::default()
         },
-        Target::Type(_) | Target::Key { .. } | Target::Schedule(_) => v1::JobFilter::default(),
+        Target::Type(_) | Target::Key { .. } | Target::Schedule(_) | Target::Bulk(_) => v1::JobFilter::default(),
     }
 }
 
@@ -133,7 +135,14 @@ async fn pause(visit: &Visit, action: &Action, paused: bool) -> Result<Done, Tro
     Ok(Done { count: 1, ..Done::default() })
 }
 
-/// What is done to a limit key or a schedule.
+async fn start_bulk(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
+    // A form that is sent twice starts one.
+    let request_key = visit.params.get("once").to_owned();
+    visit.calls().start_bulk(&visit.by, v1::StartBulkRequest { spec: bulks::spec(action), request_key }).await?;
+    Ok(Done { count: 1, ..Done::default() })
+}
+
+/// What is done to a limit key, a schedule or a bulk operation.
 async fn on_name(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
     let (calls, by) = (visit.calls(), &visit.by);
     match (action.what, action.target.clone()) {
@@ -153,6 +162,15 @@ async fn on_name(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
             // A form that is sent twice runs it once.
             let request_key = visit.params.get("once").to_owned();
             calls.run_schedule(by, v1::RunScheduleRequest { name, request_key }).await?;
+        }
+        (What::PauseBulk, Target::Bulk(id)) => {
+            calls.pause_bulk(by, v1::PauseBulkRequest { id }).await?;
+        }
+        (What::ResumeBulk, Target::Bulk(id)) => {
+            calls.resume_bulk(by, v1::ResumeBulkRequest { id }).await?;
+        }
+        (What::CancelBulk, Target::Bulk(id)) => {
+            calls.cancel_bulk(by, v1::CancelBulkRequest { id }).await?;
         }
         _ => return Err(Error::invalid("do", "does not fit what it is done to").into()),
     }

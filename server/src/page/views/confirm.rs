@@ -5,13 +5,13 @@ use axum::response::Response;
 use howdah_proto::v1::{self, JobState};
 use tonic::Code;
 
-use super::parts::JobRow;
+use super::{bulks, parts::JobRow};
 use crate::page::{
     Trouble, Visit,
-    action::{Action, Target, What},
+    action::{Action, Target},
     layout::{Layout, answer, shown},
     visit::within,
-    words::{State, number, span},
+    words::{State, number, span, wire_span},
 };
 
 /// Jobs that are shown.
@@ -23,6 +23,8 @@ struct View {
     layout: Layout,
     title: String,
     effect: &'static str,
+    /// How long it takes, if that is known.
+    takes: String,
     call: &'static str,
     button: &'static str,
     is_final: bool,
@@ -49,6 +51,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         call: words.call,
         button: words.button,
         is_final: words.is_final,
+        takes: about.takes,
         examples: about.examples,
         hidden: hidden(&action, &back, ""),
         back,
@@ -60,7 +63,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
 fn hidden(action: &Action, back: &str, page: &str) -> Vec<(&'static str, String)> {
     let mut hidden = action.pairs();
     hidden.extend([("back", back.to_owned()), ("page", page.to_owned()), ("sure", "yes".to_owned())]);
-    if action.what == What::RunSchedule {
+    if action.what.is_once() {
         hidden.push(("once", format!("page:{:032x}", rand::random::<u128>())));
     }
     hidden.retain(|(_, value)| !value.is_empty());
@@ -77,6 +80,7 @@ pub(super) fn go_on(visit: &Visit, action: &Action, done: usize, page: &str) -> 
         effect: words.effect,
         call: words.call,
         button: "Go on",
+        takes: String::new(),
         is_final: words.is_final,
         examples: Vec::new(),
         hidden: hidden(action, &back, page),
@@ -91,6 +95,7 @@ struct About {
     /// How many jobs, in words; `None`: it is not about jobs.
     count: Option<String>,
     name: String,
+    takes: String,
     examples: Vec<JobRow>,
 }
 
@@ -98,13 +103,33 @@ impl About {
     async fn of(visit: &Visit, action: &Action) -> Result<Self, Trouble> {
         match &action.target {
             Target::Jobs(ids) => Self::of_jobs(visit, ids).await,
+            Target::OfType { .. } if action.what.starts().is_some() => Self::of_bulk(visit, action).await,
             Target::OfType { task_type, state, group } => Self::of_type(visit, task_type, *state, group).await,
             Target::Type(name) => Ok(Self { name: name.clone(), ..Self::default() }),
             Target::Key { task_type, key } => {
                 Ok(Self { name: format!("the limit key {key:?} of {task_type}"), ..Self::default() })
             }
+            Target::Bulk(id) => Ok(Self { name: format!("the bulk operation {id}"), ..Self::default() }),
             Target::Schedule(name) => Ok(Self { name: format!("the schedule {name}"), ..Self::default() }),
         }
+    }
+
+    async fn of_bulk(visit: &Visit, action: &Action) -> Result<Self, Trouble> {
+        let spec = bulks::spec(action);
+        let name = spec.as_ref().map(|spec| spec.task_type.clone()).unwrap_or_default();
+        let answer = visit.calls().preview_bulk(&visit.by, v1::PreviewBulkRequest { spec }).await?.into_inner();
+        let selected = number(answer.selected_count);
+        let count = match (answer.has_more, answer.states_count) {
+            (true, Some(all)) => {
+                format!("more than {selected} jobs of {name} (it has about {} in these states)", number(all))
+            }
+            (true, None) => format!("more than {selected} jobs of {name}"),
+            (false, _) if answer.selected_count == 1 => format!("1 job of {name}"),
+            (false, _) => format!("{selected} jobs of {name}"),
+        };
+        let takes = answer.expected_duration.filter(|time| time.seconds > 0).map(wire_span).unwrap_or_default();
+        let examples = answer.examples.into_iter().map(JobRow::of).collect();
+        Ok(Self { count: Some(count), takes, examples, ..Self::default() })
     }
 
     async fn of_jobs(visit: &Visit, ids: &[i64]) -> Result<Self, Trouble> {

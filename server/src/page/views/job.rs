@@ -12,9 +12,9 @@ use crate::{
     error::Error,
     page::{
         Trouble, Visit,
-        action::What,
         bytes::Shown,
         layout::{Layout, shown},
+        what::What,
         words::{State, When},
     },
 };

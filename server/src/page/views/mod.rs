@@ -2,6 +2,7 @@
 
 pub(super) mod act; // does it
 pub(super) mod audit;
+pub(super) mod bulks;
 pub(super) mod confirm; // asks before it is done
 pub(super) mod failures;
 pub(super) mod find; // by id, or by name

@@ -1,0 +1,110 @@
+//! `howdah bulk show`: one bulk operation, now or until it ends.
+
+use std::time::Duration;
+
+use howdah_client::{
+    Client,
+    proto::{Bulk, BulkState},
+};
+
+use super::shown;
+use crate::commands::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+    text,
+};
+use howdah_server::logging::escaped;
+
+/// How often to ask for the progress.
+const PACE: Duration = Duration::from_millis(500);
+
+/// Show a bulk operation: its jobs, its progress, who started it and why
+///
+/// With --wait it follows a bulk operation until it ends. Then the exit status is 1 if it was cancelled, or if jobs could
+/// not be changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah bulk show 1
+  howdah bulk show 1 --wait
+  howdah bulk show 1 --json | jq .done")]
+pub(in crate::commands) struct Args {
+    /// The id of the bulk operation
+    #[arg(value_name = "ID")]
+    id: i64,
+    /// Wait until it ends, and show its progress on stderr
+    #[arg(long)]
+    wait: bool,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let mut bulk = client.get_bulk(args.id).await?;
+        if args.wait {
+            bulk = to_end(&client, bulk).await?;
+        }
+        let mut output = Output::new();
+        if args.json {
+            output.json(&shown::json(&bulk))?;
+        } else {
+            for line in lines(&bulk) {
+                output.line(line)?;
+            }
+        }
+        output.flush()?;
+        if args.wait { succeeded(&bulk) } else { Ok(()) }
+    })
+}
+
+fn lines(bulk: &Bulk) -> Vec<String> {
+    let time = |time: Option<&_>| text::timestamp(time).map(text::time).unwrap_or_default();
+    let by = match escaped(&bulk.principal) {
+        principal if principal.is_empty() => String::new(),
+        principal => format!(" by {principal}"),
+    };
+    let mut lines = vec![
+        shown::progress(bulk),
+        format!("what: {}", shown::what(&bulk.spec.clone().unwrap_or_default())),
+        format!("started: {}{by}", time(bulk.create_time.as_ref())),
+    ];
+    let rest = [
+        ("ended", time(bulk.end_time.as_ref())),
+        ("reason", escaped(&bulk.reason).into_owned()),
+        ("broker", escaped(&bulk.broker).into_owned()),
+        ("problem", text::summary(&bulk.problem)),
+    ];
+    lines.extend(rest.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| format!("{name}: {text}")));
+    lines
+}
+
+/// Shows the progress until the bulk operation has ended.
+pub(super) async fn to_end(client: &Client, mut bulk: Bulk) -> Result<Bulk, Failure> {
+    let mut seen = String::new();
+    loop {
+        let progress = shown::progress(&bulk);
+        if progress != seen {
+            note(&progress);
+            seen = progress;
+        }
+        if !matches!(bulk.state(), BulkState::Running | BulkState::Paused) {
+            return Ok(bulk);
+        }
+        tokio::time::sleep(PACE).await;
+        bulk = client.get_bulk(bulk.id).await?;
+    }
+}
+
+/// Whether it has changed all of its jobs.
+pub(super) fn succeeded(bulk: &Bulk) -> Result<(), Failure> {
+    match (bulk.state(), bulk.failed_count) {
+        (BulkState::Completed, 0) => Ok(()),
+        (BulkState::Completed, failed) => {
+            Err(Failure::failed(format!("{failed} jobs could not be changed; the last: {}", bulk.problem)))
+        }
+        _ => Err(Failure::failed(format!("bulk operation {} was cancelled", bulk.id))),
+    }
+}

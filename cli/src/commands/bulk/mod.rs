@@ -1,0 +1,92 @@
+//! `howdah bulk …`: changes of many jobs, which brokers work off in the background.
+
+mod act;
+mod follow;
+mod list;
+mod preview;
+mod shown;
+mod start;
+
+use clap::Subcommand;
+use howdah_client::proto::{BulkOperation, BulkSpec, JobState as ProtoState};
+
+use super::{context::Global, failure::Failure, jobs};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Preview(preview::Args),
+    Start(start::Args),
+    Pause(act::PauseArgs),
+    Resume(act::ResumeArgs),
+    Cancel(act::CancelArgs),
+    List(list::Args),
+    Show(follow::Args),
+}
+
+pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    match command {
+        Command::Preview(args) => preview::run(&args, global),
+        Command::Start(args) => start::run(&args, global),
+        Command::Pause(args) => act::pause(&args, global),
+        Command::Resume(args) => act::resume(&args, global),
+        Command::Cancel(args) => act::cancel(&args, global),
+        Command::List(args) => list::run(&args, global),
+        Command::Show(args) => follow::run(&args, global),
+    }
+}
+
+/// What to do with the jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Operation {
+    /// Run dead jobs, and jobs that wait for their next attempt, again now
+    Retry,
+    /// Cancel unfinished jobs
+    Cancel,
+    /// Move dead jobs to history
+    Discard,
+    /// Give unfinished jobs another priority
+    Reprioritize,
+}
+
+/// An operation, and the jobs that it changes.
+#[derive(Debug, clap::Args)]
+struct Spec {
+    /// What to do with the jobs
+    #[arg(value_name = "OPERATION", value_enum)]
+    operation: Operation,
+    /// The task type of the jobs
+    #[arg(long = "type", value_name = "TYPE", required = true)]
+    task_type: String,
+    /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: each that the operation changes]
+    #[arg(long, value_name = "STATE", value_parser = jobs::state)]
+    state: Option<ProtoState>,
+    /// Only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one of the errors
+    #[arg(long = "error", value_name = "GROUP", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    error_group: Option<String>,
+    /// With reprioritize: the new priority, -1000 to 1000; jobs of a lower number run first
+    #[arg(long, value_name = "PRIORITY", allow_negative_numbers = true, required_if_eq("operation", "reprioritize"),
+          value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    priority: Option<i32>,
+    /// Change at most this many jobs a second [default: as many as other work leaves room for]
+    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
+    rate: Option<i32>,
+}
+
+impl Spec {
+    fn spec(&self) -> BulkSpec {
+        let operation = match self.operation {
+            Operation::Retry => BulkOperation::Retry,
+            Operation::Cancel => BulkOperation::Cancel,
+            Operation::Discard => BulkOperation::Discard,
+            Operation::Reprioritize => BulkOperation::Reprioritize,
+        };
+        BulkSpec {
+            operation: operation as i32,
+            task_type: self.task_type.clone(),
+            state: self.state.unwrap_or_default() as i32,
+            error_group: self.error_group.clone().unwrap_or_default(),
+            priority: self.priority,
+            max_jobs_per_second: self.rate.unwrap_or_default(),
+        }
+    }
+}

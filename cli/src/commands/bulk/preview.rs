@@ -1,0 +1,37 @@
+//! `howdah bulk preview`: which jobs a bulk operation would change.
+
+use super::{Spec, shown};
+use crate::commands::{context::Global, failure::Failure, output::Output};
+
+/// Count the jobs that a bulk operation would change, and show three of them
+///
+/// Nothing is changed. Jobs are counted to 10,000; then the count is "more than 10000".
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah bulk preview retry --type email.send --error 'no such host'
+  howdah bulk preview cancel --type report --state scheduled
+  howdah bulk preview reprioritize --priority -5 --type report")]
+pub(in crate::commands) struct Args {
+    #[command(flatten)]
+    spec: Spec,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let spec = args.spec.spec();
+        let preview = client.preview_bulk(spec.clone()).await?;
+        let mut output = Output::new();
+        if args.json {
+            output.json(&shown::preview_json(&preview))?;
+        } else {
+            for line in shown::preview(&spec, &preview) {
+                output.line(line)?;
+            }
+        }
+        output.flush()
+    })
+}

@@ -1,0 +1,124 @@
+//! Bulk operations, for people and as JSON.
+
+use std::fmt::Write as _;
+
+use howdah_client::proto::{Bulk, BulkSpec, BulkState, Job, PreviewBulkResponse};
+use howdah_server::logging::escaped;
+use serde_json::{Value, json};
+
+use crate::commands::text;
+
+/// `retry`, `cancel`, …
+pub(super) fn operation(spec: &BulkSpec) -> String {
+    word(spec.operation().as_str_name(), "BULK_OPERATION_")
+}
+
+/// `running`, `paused`, …
+pub(super) fn state(bulk: &Bulk) -> String {
+    match bulk.state() {
+        // Of a broker of a later release.
+        BulkState::Unspecified => "?".into(),
+        state => word(state.as_str_name(), "BULK_STATE_"),
+    }
+}
+
+fn word(name: &str, prefix: &str) -> String {
+    name.trim_start_matches(prefix).to_lowercase()
+}
+
+fn job_state(spec: &BulkSpec) -> Option<String> {
+    (spec.state != 0).then(|| word(spec.state().as_str_name(), "JOB_STATE_"))
+}
+
+/// `retry email.send, dead, error "no such host"`.
+pub(super) fn what(spec: &BulkSpec) -> String {
+    let mut words = format!("{} {}", operation(spec), escaped(&spec.task_type));
+    if let Some(state) = job_state(spec) {
+        let _ = write!(words, ", {state}");
+    }
+    if !spec.error_group.is_empty() {
+        let _ = write!(words, ", error \"{}\"", text::summary(&spec.error_group));
+    }
+    if let Some(priority) = spec.priority {
+        let _ = write!(words, ", priority {priority}");
+    }
+    if spec.max_jobs_per_second > 0 {
+        let _ = write!(words, ", at most {} jobs/s", spec.max_jobs_per_second);
+    }
+    words
+}
+
+/// `12 jobs`, or `more than 10000 jobs`.
+pub(super) fn count(jobs: i64, has_more: bool) -> String {
+    let more = if has_more { "more than " } else { "" };
+    let s = if jobs == 1 && !has_more { "" } else { "s" };
+    format!("{more}{jobs} job{s}")
+}
+
+/// What a bulk operation would change, in lines.
+pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<String> {
+    let mut selected = count(preview.selected_count, preview.has_more);
+    if let Some(jobs) = preview.states_count.filter(|_| preview.has_more) {
+        let _ = write!(selected, "; the task type has about {jobs} in these states");
+    }
+    let mut lines = vec![format!("{}: {selected}", what(spec))];
+    lines.extend(preview.examples.iter().map(|job| format!("  {}", example(job))));
+    if let Some(time) = text::duration(preview.expected_duration.as_ref()).filter(|time| time.as_secs() > 0) {
+        lines.push(format!("about {}", text::short(time)));
+    }
+    lines
+}
+
+fn example(job: &Job) -> String {
+    let mut line = format!("{} {}", job.id, word(job.state().as_str_name(), "JOB_STATE_"));
+    if job.max_attempts > 0 {
+        let _ = write!(line, ", attempt {} of {}, priority {}", job.attempt, job.max_attempts, job.priority);
+    }
+    if let Some(failure) = job.failures.last() {
+        let _ = write!(line, ": {}", text::summary(&failure.error));
+    }
+    line
+}
+
+/// How far it is, in a line.
+pub(super) fn progress(bulk: &Bulk) -> String {
+    let mut line = format!(
+        "bulk operation {} is {}: {} of {} done",
+        bulk.id,
+        state(bulk),
+        bulk.done_count,
+        count(bulk.selected_count, bulk.has_more)
+    );
+    for (jobs, word) in [(bulk.skipped_count, "skipped"), (bulk.failed_count, "failed")] {
+        if jobs > 0 {
+            let _ = write!(line, ", {jobs} {word}");
+        }
+    }
+    line
+}
+
+/// What a bulk operation would change, as JSON.
+pub(super) fn preview_json(preview: &PreviewBulkResponse) -> Value {
+    json!({
+        "selected": preview.selected_count, "has_more": preview.has_more,
+        "examples": preview.examples.iter().map(|job| job.id).collect::<Vec<_>>(),
+        "states_count": preview.states_count,
+        "expected_ms": text::duration(preview.expected_duration.as_ref()).map(|time| time.as_millis() as u64),
+    })
+}
+
+/// A bulk operation as JSON.
+pub(super) fn json(bulk: &Bulk) -> Value {
+    let spec = bulk.spec.clone().unwrap_or_default();
+    let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
+    let set = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    json!({
+        "id": bulk.id, "operation": operation(&spec), "task_type": spec.task_type, "job_state": job_state(&spec),
+        "error_group": set(&spec.error_group), "priority": spec.priority,
+        "max_jobs_per_second": Some(spec.max_jobs_per_second).filter(|rate| *rate > 0), "state": state(bulk),
+        "selected": bulk.selected_count, "has_more": bulk.has_more, "done": bulk.done_count,
+        "skipped": bulk.skipped_count, "failed": bulk.failed_count, "problem": set(&bulk.problem),
+        "principal": set(&bulk.principal), "reason": set(&bulk.reason), "broker": set(&bulk.broker),
+        "create_time": time(&bulk.create_time), "update_time": time(&bulk.update_time), "end_time": time(&bulk.end_time),
+    })
+}

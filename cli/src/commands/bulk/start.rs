@@ -1,0 +1,94 @@
+//! `howdah bulk start`: asks, and starts a bulk operation.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use howdah_client::{
+    Client,
+    proto::{Bulk, BulkSpec},
+};
+
+use super::{Spec, follow, shown};
+use crate::commands::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+};
+
+/// Start a bulk operation: change many jobs in the background
+///
+/// Shows how many jobs are changed and three of them, and asks. Then brokers change the jobs in small transactions, each
+/// job once, and slowly enough that other work goes on; when a broker stops, another one goes on. Only jobs that were
+/// enqueued before are changed. Prints the id of the bulk operation. With --wait, the exit status is 1 if it was cancelled,
+/// or if jobs could not be changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah bulk start retry --type email.send --error 'no such host'
+  howdah bulk start cancel --type report --state scheduled --yes --wait
+  howdah bulk start reprioritize --priority -5 --type report --reason 'for the board'
+  howdah bulk start retry --type email.send --rate 100    # slowly: who answers these jobs has just come back
+
+Then:
+  howdah bulk list                                        # progress
+  howdah bulk pause 1
+  howdah bulk resume 1
+  howdah bulk cancel 1                                    # what was changed stays changed")]
+pub(in crate::commands) struct Args {
+    #[command(flatten)]
+    spec: Spec,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Wait until it ends, and show its progress on stderr
+    #[arg(long)]
+    wait: bool,
+    /// Print the bulk operation as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let spec = args.spec.spec();
+        if !args.yes && !confirmed(&client, &spec).await? {
+            return Err(Failure::failed("nothing was changed"));
+        }
+        let mut bulk = client.start_bulk(spec).await?;
+        if args.wait {
+            bulk = follow::to_end(&client, bulk).await?;
+        } else {
+            note(shown::progress(&bulk));
+        }
+        print(&bulk, args.json)?;
+        if args.wait { follow::succeeded(&bulk) } else { Ok(()) }
+    })
+}
+
+fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if json {
+        output.json(&shown::json(bulk))?;
+    } else {
+        output.line(bulk.id)?;
+    }
+    output.flush()
+}
+
+/// Shows what would be changed, and asks a person.
+async fn confirmed(client: &Client, spec: &BulkSpec) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "nobody can be asked, because standard input is no terminal; look at howdah bulk preview, and give --yes",
+        ));
+    }
+    let preview = client.preview_bulk(spec.clone()).await?;
+    shown::preview(spec, &preview).into_iter().for_each(note);
+    let answer = tokio::task::spawn_blocking(|| {
+        let _ = io::stderr().write_all(b"Go on? [y/N] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer.await.map_err(|error| Failure::failed(error.to_string()))?;
+    let answer = answer.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

@@ -1,0 +1,102 @@
+//! Bulk operations: one change of many jobs, which brokers work off in the background.
+
+use howdah_proto::v1 as proto;
+
+use crate::{Client, Result, call::Tries, enqueue::new_request_key};
+
+impl Client {
+    /// Counts the jobs that a bulk operation would change, and returns three of them.
+    pub async fn preview_bulk(&self, spec: proto::BulkSpec) -> Result<proto::PreviewBulkResponse> {
+        let request = proto::PreviewBulkRequest { spec: Some(spec) };
+        self.call("preview a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
+            client.bulks().preview_bulk(request).await
+        })
+        .await
+    }
+
+    /// Starts a bulk operation, and returns it. If a connection breaks, the call is repeated and starts no second one.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{BulkOperation, BulkSpec}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let mut spec = BulkSpec { task_type: "email.send".into(), ..BulkSpec::default() };
+    /// spec.set_operation(BulkOperation::Retry);
+    /// let bulk = client.start_bulk(spec).await?;
+    /// println!("bulk operation {} retries about {} jobs", bulk.id, bulk.selected_count);
+    /// # Ok(()) }
+    /// ```
+    pub async fn start_bulk(&self, spec: proto::BulkSpec) -> Result<proto::Bulk> {
+        let request = proto::StartBulkRequest { spec: Some(spec), request_key: new_request_key() };
+        let answer = self
+            .call("start a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
+                client.bulks().start_bulk(request).await
+            })
+            .await?;
+        Ok(answer.bulk.unwrap_or_default())
+    }
+
+    /// Pauses a bulk operation, and returns it.
+    pub async fn pause_bulk(&self, id: i64) -> Result<proto::Bulk> {
+        let request = proto::PauseBulkRequest { id };
+        let answer = self
+            .call("pause a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
+                client.bulks().pause_bulk(request).await
+            })
+            .await?;
+        Ok(answer.bulk.unwrap_or_default())
+    }
+
+    /// Goes on with a paused bulk operation, and returns it.
+    pub async fn resume_bulk(&self, id: i64) -> Result<proto::Bulk> {
+        let request = proto::ResumeBulkRequest { id };
+        let answer = self
+            .call("resume a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
+                client.bulks().resume_bulk(request).await
+            })
+            .await?;
+        Ok(answer.bulk.unwrap_or_default())
+    }
+
+    /// Ends a bulk operation, and returns it. Jobs that it has changed stay changed.
+    pub async fn cancel_bulk(&self, id: i64) -> Result<proto::Bulk> {
+        let request = proto::CancelBulkRequest { id };
+        let answer = self
+            .call("cancel a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
+                client.bulks().cancel_bulk(request).await
+            })
+            .await?;
+        Ok(answer.bulk.unwrap_or_default())
+    }
+
+    /// Returns a bulk operation with its progress.
+    pub async fn get_bulk(&self, id: i64) -> Result<proto::Bulk> {
+        let request = proto::GetBulkRequest { id };
+        let answer = self
+            .call("get a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
+                client.bulks().get_bulk(request).await
+            })
+            .await?;
+        Ok(answer.bulk.unwrap_or_default())
+    }
+
+    /// Lists bulk operations, the newest first. `page_size` and `page_token` of the request are not used: `at_most` are
+    /// fetched, in as many pages as needed.
+    pub async fn list_bulks(&self, mut request: proto::ListBulksRequest, at_most: usize) -> Result<Vec<proto::Bulk>> {
+        let mut bulks = Vec::new();
+        request.page_token = String::new();
+        loop {
+            request.page_size = i32::try_from((at_most - bulks.len()).min(1_000)).unwrap_or(1_000);
+            let page = self
+                .call("list bulk operations", Tries::EachEndpoint, request.clone(), |client, request| async move {
+                    client.bulks().list_bulks(request).await
+                })
+                .await?;
+            bulks.extend(page.bulks);
+            // Otherwise a broker that repeats a token would keep us here forever.
+            if page.next_page_token.is_empty() || page.next_page_token == request.page_token || bulks.len() >= at_most {
+                return Ok(bulks);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+}

@@ -1,0 +1,14 @@
+-- Ids of dead jobs of a type for a bulk operation, by id. A call reads at most 20,000 rows, and returns the last one even if
+-- it is not one of them, because the next call starts there.
+-- $1 type $2 id after $3 at most $4 last id $5 died before this time (null: any time)
+WITH seen AS MATERIALIZED (
+    SELECT id, died FROM howdah.dead
+    WHERE type_id = $1::integer AND id > $2::bigint AND id <= $4::bigint ORDER BY type_id, id LIMIT 20000
+),
+picked AS MATERIALIZED (
+    SELECT id FROM seen WHERE $5::timestamptz IS NULL OR died <= $5 ORDER BY id LIMIT $3::integer
+)
+SELECT id, 0::bigint AS rank, true AS picked FROM picked
+UNION ALL
+SELECT max(id), 0, false FROM seen HAVING max(id) IS NOT NULL AND (SELECT count(*) FROM picked) < $3::integer
+ORDER BY id, picked DESC

@@ -1,0 +1,27 @@
+-- Ids of scheduled jobs of a type for a bulk operation, by id. There is no index by type: a call reads at most 20,000 rows,
+-- and returns the last one even if it is not one of them, because the next call starts there. Only errors of this type are
+-- grouped.
+-- To be retried, a job must have failed before the operation started, and not be due yet: what the operation has retried, or
+-- what has failed again since, is neither.
+-- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any) $6 error group, or an error of it (null:
+-- any) $7 to be retried: it has failed, before this time (null: whether it failed does not matter)
+WITH seen AS MATERIALIZED (
+    SELECT id, type_id, priority, run_at, failures FROM howdah.scheduled
+    WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000
+),
+of_type AS MATERIALIZED (
+    SELECT id, failures FROM seen
+    WHERE type_id = $1::integer AND ($5::smallint IS NULL OR priority <> $5)
+      AND ($6::text IS NULL OR failures IS NOT NULL)
+      AND ($7::timestamptz IS NULL
+           OR (run_at > now() AND (failures -> -1 ->> 'failed')::timestamptz <= $7))
+),
+picked AS MATERIALIZED (
+    SELECT id FROM of_type
+    WHERE $6 IS NULL OR howdah.error_group(failures -> -1 ->> 'error') IN ($6, (SELECT howdah.error_group($6)))
+    ORDER BY id LIMIT $3::integer
+)
+SELECT id, 0::bigint AS rank, true AS picked FROM picked
+UNION ALL
+SELECT max(id), 0, false FROM seen HAVING max(id) IS NOT NULL AND (SELECT count(*) FROM picked) < $3::integer
+ORDER BY id, picked DESC

@@ -1,0 +1,13 @@
+-- Ids of waiting jobs of a type for a bulk operation, by id. There is no index by type: a call reads at most 20,000 rows, and
+-- returns the last one even if it is not one of them, because the next call starts there.
+-- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any)
+WITH seen AS MATERIALIZED (
+    SELECT id, type_id, priority FROM howdah.waiting WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000
+),
+picked AS MATERIALIZED (
+    SELECT id FROM seen WHERE type_id = $1::integer AND ($5::smallint IS NULL OR priority <> $5) ORDER BY id LIMIT $3::integer
+)
+SELECT id, 0::bigint AS rank, true AS picked FROM picked
+UNION ALL
+SELECT max(id), 0, false FROM seen HAVING max(id) IS NOT NULL AND (SELECT count(*) FROM picked) < $3::integer
+ORDER BY id, picked DESC

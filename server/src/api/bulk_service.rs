@@ -1,0 +1,137 @@
+//! `BulkService`: preview, start, pause, resume, cancel, get and list bulk operations.
+
+use howdah_proto::{
+    Rpc,
+    v1::{self, bulk_service_server},
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{actor::actor, answer, authenticate::caller, check, pace, page_token, pages::Pages, permit, render};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    job::{Bulk, BulkState, TaskTypeName},
+    operate::bulk::no_bulk,
+    store::Actor,
+};
+
+/// The service of operators who change many jobs.
+pub(super) struct BulkService {
+    broker: SharedBroker,
+}
+
+impl BulkService {
+    pub(super) fn new(broker: SharedBroker) -> Self {
+        Self { broker }
+    }
+
+    /// A bulk operation with whose jobs the caller may do this. Others do not exist for the caller.
+    async fn own(&self, caller: &Caller, operation: Operation, id: i64) -> Result<Bulk, Error> {
+        let bulk = self.broker.operator.get_bulk(id).await?;
+        if !permit::may(caller, operation, bulk.spec.task_type.as_str()) {
+            return Err(no_bulk(id));
+        }
+        Ok(bulk)
+    }
+
+    async fn change(&self, caller: &Caller, id: i64, to: BulkState, by: &Actor) -> Result<Option<v1::Bulk>, Error> {
+        let bulk = self.own(caller, Operation::Operate, id).await?;
+        Ok(Some(render::bulk(self.broker.operator.change_bulk(&bulk, to, by).await?)))
+    }
+
+    /// A page of those that the caller may read, and the id before which the next one begins.
+    async fn visible(&self, caller: &Caller, query: check::BulkQuery) -> Result<(Vec<Bulk>, Option<i64>), Error> {
+        let check::BulkQuery { task_type, open_only, page_size, mut before } = query;
+        let name = task_type.as_ref().map(TaskTypeName::as_str);
+        loop {
+            let mut bulks = self.broker.operator.list_bulks(before, name, open_only, page_size).await?;
+            let next = bulks.last().filter(|_| bulks.len() >= page_size).map(|last| last.id);
+            bulks.retain(|bulk| permit::may(caller, Operation::Read, bulk.spec.task_type.as_str()));
+            match next {
+                Some(last) if bulks.is_empty() => before = last,
+                next => return Ok((bulks, next)),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl bulk_service_server::BulkService for BulkService {
+    async fn preview_bulk(
+        &self,
+        request: Request<v1::PreviewBulkRequest>,
+    ) -> Result<Response<v1::PreviewBulkResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
+        let spec = check::bulk_spec(request.into_inner().spec)?;
+        caller.check(Operation::Operate, &spec.task_type)?;
+        let preview = self.broker.operator.preview_bulk(&spec).await?;
+        let reads = caller.check(Operation::Read, &spec.task_type).is_ok();
+        let entries = preview.examples.len();
+        Ok(answer::with_room(render::bulk_preview(&spec, preview, reads), entries, room))
+    }
+
+    async fn start_bulk(
+        &self,
+        request: Request<v1::StartBulkRequest>,
+    ) -> Result<Response<v1::StartBulkResponse>, Status> {
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::StartBulk)?);
+        let query = check::start_bulk(request.into_inner(), &self.broker.cluster())?;
+        caller.check(Operation::Operate, &query.spec.task_type)?;
+        pace::may(&caller)?;
+        let bulk = Some(render::bulk(self.broker.operator.start_bulk(&query, &by).await?));
+        Ok(Response::new(v1::StartBulkResponse { bulk }))
+    }
+
+    async fn pause_bulk(
+        &self,
+        request: Request<v1::PauseBulkRequest>,
+    ) -> Result<Response<v1::PauseBulkResponse>, Status> {
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::PauseBulk)?);
+        let bulk = self.change(&caller, request.get_ref().id, BulkState::Paused, &by).await?;
+        Ok(Response::new(v1::PauseBulkResponse { bulk }))
+    }
+
+    async fn resume_bulk(
+        &self,
+        request: Request<v1::ResumeBulkRequest>,
+    ) -> Result<Response<v1::ResumeBulkResponse>, Status> {
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::ResumeBulk)?);
+        let bulk = self.change(&caller, request.get_ref().id, BulkState::Running, &by).await?;
+        Ok(Response::new(v1::ResumeBulkResponse { bulk }))
+    }
+
+    async fn cancel_bulk(
+        &self,
+        request: Request<v1::CancelBulkRequest>,
+    ) -> Result<Response<v1::CancelBulkResponse>, Status> {
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::CancelBulk)?);
+        let bulk = self.change(&caller, request.get_ref().id, BulkState::Cancelled, &by).await?;
+        Ok(Response::new(v1::CancelBulkResponse { bulk }))
+    }
+
+    async fn get_bulk(&self, request: Request<v1::GetBulkRequest>) -> Result<Response<v1::GetBulkResponse>, Status> {
+        let bulk = self.own(&caller(&request)?, Operation::Read, request.get_ref().id).await?;
+        Ok(Response::new(v1::GetBulkResponse { bulk: Some(render::bulk(bulk)) }))
+    }
+
+    async fn list_bulks(
+        &self,
+        request: Request<v1::ListBulksRequest>,
+    ) -> Result<Response<v1::ListBulksResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
+        let mut request = request.into_inner();
+        let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
+        let query = check::list_bulks(&request)?;
+        if let Some(task_type) = &query.task_type {
+            caller.check(Operation::Read, task_type)?;
+        }
+        let (bulks, next) = self.visible(&caller, query).await?;
+        let next_page_token = pages.seal(next.map(page_token::encode_bulk));
+        let bulks: Vec<_> = bulks.into_iter().map(render::bulk).collect();
+        let entries = bulks.len();
+        Ok(answer::with_room(v1::ListBulksResponse { bulks, next_page_token }, entries, room))
+    }
+}

@@ -1,0 +1,136 @@
+//! Bulk operations: what they do, with which jobs.
+
+use howdah_proto::v1;
+
+use super::{
+    job_query::{error_group, state},
+    new_job, numbers, task_type, text,
+};
+use crate::{
+    api::page_token,
+    error::Error,
+    job::{BulkChange, BulkSpec, ClusterSettings, TaskTypeName},
+    operate::bulk::StartBulkQuery,
+};
+
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1_000;
+/// The most jobs in a second that one may ask for.
+pub(crate) const JOBS_PER_S: i64 = 1_000_000;
+
+/// The bulk operations to list.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkQuery {
+    /// Of this type; `None`: of any.
+    pub(crate) task_type: Option<TaskTypeName>,
+    /// Only those that have not ended.
+    pub(crate) open_only: bool,
+    /// The most.
+    pub(crate) page_size: usize,
+    /// Before this id.
+    pub(crate) before: i64,
+}
+
+/// The change, and the jobs.
+pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>) -> Result<BulkSpec, Error> {
+    fields(&spec.unwrap_or_default()).map_err(|error| error.within("spec"))
+}
+
+fn fields(spec: &v1::BulkSpec) -> Result<BulkSpec, Error> {
+    let change = change(spec)?;
+    let task_type = task_type("task_type", &spec.task_type)?;
+    let error_group = error_group("error_group", &spec.error_group)?;
+    let state = state(spec.state)?;
+    let rate = numbers::within("max_jobs_per_second", spec.max_jobs_per_second.into(), 0..=JOBS_PER_S)?;
+    if let Some(state) = state.filter(|state| !change.states().contains(state)) {
+        let names: Vec<_> = change.states().iter().map(|state| state.name()).collect();
+        let problem = format!("is {}; allowed are {}", state.name(), names.join(", "));
+        return Err(Error::invalid("state", problem));
+    }
+    let jobs_per_s = i32::try_from(rate).ok().filter(|rate| *rate > 0);
+    let spec = BulkSpec { change, task_type, state, error_group, jobs_per_s };
+    if spec.states().is_empty() {
+        return Err(Error::invalid("error_group", "is for dead and scheduled jobs only; set state to one of them"));
+    }
+    Ok(spec)
+}
+
+fn change(spec: &v1::BulkSpec) -> Result<BulkChange, Error> {
+    let change = match v1::BulkOperation::try_from(spec.operation) {
+        Ok(v1::BulkOperation::Retry) => BulkChange::Retry,
+        Ok(v1::BulkOperation::Cancel) => BulkChange::Cancel,
+        Ok(v1::BulkOperation::Discard) => BulkChange::Discard,
+        Ok(v1::BulkOperation::Reprioritize) => match spec.priority {
+            Some(priority) => BulkChange::Reprioritize(new_job::priority(priority)?),
+            None => return Err(Error::invalid("priority", "is not set; -1000 to 1000 are allowed")),
+        },
+        Ok(v1::BulkOperation::Unspecified) => return Err(Error::invalid("operation", "is not set")),
+        Err(_) => return Err(Error::invalid("operation", format!("is the unknown value {}", spec.operation))),
+    };
+    if spec.priority.is_some() && change.priority().is_none() {
+        return Err(Error::invalid("priority", "is for BULK_OPERATION_REPRIORITIZE only; leave it out"));
+    }
+    Ok(change)
+}
+
+/// The bulk operation to start.
+pub(crate) fn start_bulk(request: v1::StartBulkRequest, limits: &ClusterSettings) -> Result<StartBulkQuery, Error> {
+    let spec = bulk_spec(request.spec)?;
+    let request_key = text::optional("request_key", request.request_key, limits.key_bytes)?;
+    Ok(StartBulkQuery { spec, request_key })
+}
+
+/// The bulk operations to list.
+pub(crate) fn list_bulks(request: &v1::ListBulksRequest) -> Result<BulkQuery, Error> {
+    let name = Some(&request.task_type).filter(|name| !name.is_empty());
+    Ok(BulkQuery {
+        task_type: name.map(|name| task_type("task_type", name)).transpose()?,
+        open_only: request.open_only,
+        page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
+        before: page_token::bulk(&request.page_token)?.unwrap_or(i64::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> v1::BulkSpec {
+        v1::BulkSpec { operation: 2, task_type: "a".into(), ..v1::BulkSpec::default() }
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_named() {
+        let cases = [
+            ("spec.operation", v1::BulkSpec::default()),
+            ("spec.operation", v1::BulkSpec { operation: 99, ..spec() }),
+            ("spec.task_type", v1::BulkSpec { task_type: "a b".into(), ..spec() }),
+            ("spec.task_type", v1::BulkSpec { task_type: String::new(), ..spec() }),
+            ("spec.state", v1::BulkSpec { state: 99, ..spec() }),
+            ("spec.state", v1::BulkSpec { state: v1::JobState::Succeeded as i32, ..spec() }),
+            ("spec.state", v1::BulkSpec { operation: 3, state: v1::JobState::Ready as i32, ..spec() }),
+            ("spec.error_group", v1::BulkSpec { error_group: "e".repeat(2_001), ..spec() }),
+            ("spec.error_group", v1::BulkSpec { error_group: "\0".into(), ..spec() }),
+            ("spec.error_group", v1::BulkSpec { error_group: "e".into(), state: v1::JobState::Ready as i32, ..spec() }),
+            ("spec.priority", v1::BulkSpec { priority: Some(1), ..spec() }),
+            ("spec.priority", v1::BulkSpec { operation: 4, ..spec() }),
+            ("spec.priority", v1::BulkSpec { operation: 4, priority: Some(1_001), ..spec() }),
+            ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: -1, ..spec() }),
+            ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: 1_000_001, ..spec() }),
+        ];
+        for (field, spec) in cases {
+            assert_eq!(bulk_spec(Some(spec)).expect_err(field).field(), Some(field));
+        }
+        assert!(bulk_spec(Some(spec())).is_ok());
+    }
+
+    #[test]
+    fn a_request_key_and_a_page_have_bounds() {
+        let start = v1::StartBulkRequest { spec: Some(spec()), request_key: "k".repeat(201) };
+        assert_eq!(start_bulk(start, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("request_key"));
+        let list = v1::ListBulksRequest { page_size: -1, ..Default::default() };
+        assert_eq!(list_bulks(&list).unwrap_err().field(), Some("page_size"));
+        let list = v1::ListBulksRequest { page_token: "x".into(), ..Default::default() };
+        assert_eq!(list_bulks(&list).unwrap_err().field(), Some("page_token"));
+    }
+}

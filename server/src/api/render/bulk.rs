@@ -1,0 +1,76 @@
+//! Bulk operations.
+
+use howdah_proto::v1;
+
+use super::{
+    job,
+    time::{duration, time},
+};
+use crate::{
+    job::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState, JobState, JobView},
+    operate::bulk::expected,
+};
+
+/// A bulk operation.
+pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
+    let state = match bulk.state {
+        BulkState::Running => v1::BulkState::Running,
+        BulkState::Paused => v1::BulkState::Paused,
+        BulkState::Completed => v1::BulkState::Completed,
+        BulkState::Cancelled => v1::BulkState::Cancelled,
+    };
+    v1::Bulk {
+        id: bulk.id,
+        spec: Some(spec(bulk.spec)),
+        state: state as i32,
+        done_count: bulk.done,
+        skipped_count: bulk.skipped,
+        failed_count: bulk.failed,
+        selected_count: bulk.selected,
+        has_more: bulk.has_more,
+        problem: bulk.problem,
+        principal: bulk.principal,
+        reason: bulk.reason,
+        broker: bulk.broker.unwrap_or_default(),
+        create_time: Some(time(bulk.created)),
+        update_time: Some(time(bulk.updated)),
+        end_time: bulk.ended.map(time),
+    }
+}
+
+fn spec(spec: BulkSpec) -> v1::BulkSpec {
+    let operation = match spec.change {
+        BulkChange::Retry => v1::BulkOperation::Retry,
+        BulkChange::Cancel => v1::BulkOperation::Cancel,
+        BulkChange::Discard => v1::BulkOperation::Discard,
+        BulkChange::Reprioritize(_) => v1::BulkOperation::Reprioritize,
+    };
+    v1::BulkSpec {
+        operation: operation as i32,
+        priority: spec.change.priority().map(i32::from),
+        task_type: spec.task_type.to_string(),
+        state: spec.state.map(|state| state.to_proto() as i32).unwrap_or_default(),
+        error_group: spec.error_group.unwrap_or_default(),
+        max_jobs_per_second: spec.jobs_per_s.unwrap_or_default(),
+    }
+}
+
+/// What a bulk operation would change. Who may not read the jobs sees only their ids and states.
+pub(crate) fn bulk_preview(spec: &BulkSpec, preview: BulkPreview, reads: bool) -> v1::PreviewBulkResponse {
+    let jobs = if preview.has_more { preview.in_states.unwrap_or_default() } else { preview.selected };
+    v1::PreviewBulkResponse {
+        selected_count: preview.selected,
+        has_more: preview.has_more,
+        examples: preview.examples.into_iter().map(|example| seen(example, reads)).collect(),
+        states_count: preview.in_states,
+        expected_duration: Some(duration(expected(spec, jobs.max(preview.selected)))),
+    }
+}
+
+fn seen(mut example: JobView, reads: bool) -> v1::Job {
+    (example.payload, example.result) = (None, None);
+    let last = example.failures.pop();
+    example.failures = last.into_iter().collect();
+    let (id, state): (i64, JobState) = (example.id, example.state);
+    if reads { job::job(example) } else { v1::Job { id, state: state.to_proto() as i32, ..v1::Job::default() } }
+}

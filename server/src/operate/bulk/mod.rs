@@ -1,0 +1,152 @@
+//! Bulk operations: previewed, started, paused, resumed, cancelled and listed. `work` works them off.
+
+mod work;
+
+use std::time::{Duration, SystemTime};
+
+use super::Operator;
+use crate::{
+    error::Error,
+    job::{Bulk, BulkPreview, BulkSpec, BulkState, JobState, PagePosition, TypeId},
+    store::{Actor, NewBulk, PickBulk},
+};
+
+pub(crate) use work::{BATCH, ROUNDS, SHARE, always};
+
+/// The most bulk operations that are running or paused.
+pub(crate) const MOST_OPEN: i64 = 100;
+/// Jobs are counted up to this number.
+pub(crate) const COUNTED: usize = 10_000;
+/// The most statements that count, each of at most 20,000 rows.
+const COUNTS: usize = 10;
+/// The jobs that a preview shows.
+pub(crate) const EXAMPLES: usize = 3;
+/// About so many jobs are changed in a second.
+const EXPECTED_PER_S: i64 = 5_000;
+/// Of failed jobs all, whatever the clock of this machine says.
+const LATER: Duration = Duration::from_hours(24 * 365);
+
+/// A bulk operation to start.
+#[derive(Clone, Debug)]
+pub(crate) struct StartBulkQuery {
+    /// The change and the jobs.
+    pub(crate) spec: BulkSpec,
+    /// The same key of the same caller starts nothing more.
+    pub(crate) request_key: Option<String>,
+}
+
+impl Operator {
+    /// Counts the jobs that a bulk operation would change, and returns the first of them.
+    pub(crate) async fn preview_bulk(&self, spec: &BulkSpec) -> Result<BulkPreview, Error> {
+        let Some(type_id) = self.context.registry.find(&spec.task_type).await? else {
+            return Ok(BulkPreview::default());
+        };
+        let (first, selected, has_more) = self.count(type_id, spec).await?;
+        let mut examples = Vec::new();
+        for id in first {
+            // One that has ended since was one of them a moment ago; its history may be gone.
+            examples.extend(self.context.store.get_job(id).await?);
+        }
+        let counted = self.context.job_counts.look(&self.context.store).await;
+        let of_type = counted.types.iter().find(|counted| counted.name == spec.task_type.as_str());
+        let in_states = of_type.map(|counted| {
+            let live = [JobState::Ready, JobState::Leased, JobState::Scheduled, JobState::Waiting, JobState::Dead];
+            let states = spec.states();
+            live.iter().zip(counted.counts).filter(|(state, _)| states.contains(state)).map(|(_, jobs)| jobs).sum()
+        });
+        Ok(BulkPreview { selected, has_more, examples, in_states })
+    }
+
+    /// The first jobs, how many there are, and whether there may be more.
+    async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<(Vec<i64>, i64, bool), Error> {
+        let (states, before) = (spec.states(), SystemTime::now() + LATER);
+        let mut at = states.first().copied().map(start_of);
+        let (mut first, mut selected) = (Vec::new(), 0);
+        for _ in 0..COUNTS {
+            let Some(from) = at else { break };
+            // One more than is counted, to know whether there are more.
+            let at_most = (COUNTED + 1 - selected) as i32;
+            let pick = PickBulk { type_id, spec, from, at_most, last_id: i64::MAX, before };
+            let picked = self.context.store.pick_for_bulk(&pick).await?;
+            first.extend(picked.ids.iter().copied().take(EXAMPLES - first.len()));
+            selected += picked.ids.len();
+            if selected > COUNTED {
+                return Ok((first, COUNTED as i64, true));
+            }
+            at = picked.next.or_else(|| state_after(&states, from.state));
+        }
+        Ok((first, selected as i64, at.is_some()))
+    }
+
+    /// Starts a bulk operation; it is worked off in the background. The same request again finds the same one.
+    pub(crate) async fn start_bulk(&self, query: &StartBulkQuery, by: &Actor) -> Result<Bulk, Error> {
+        let spec = &query.spec;
+        let Some(type_id) = self.context.registry.find(&spec.task_type).await? else {
+            return Err(Error::NotFound(format!("there is no task type {:?}", spec.task_type.as_str())));
+        };
+        let (_, selected, has_more) = self.count(type_id, spec).await?;
+        let request_key = query.request_key.as_deref();
+        let bulk = NewBulk { spec, type_id, selected: (selected, has_more), request_key, at_most: MOST_OPEN };
+        let id = self.context.store.start_bulk(&bulk, by).await?;
+        self.context.wake.bulk_in(Duration::ZERO);
+        self.get_bulk(id).await
+    }
+
+    /// A bulk operation by id.
+    pub(crate) async fn get_bulk(&self, id: i64) -> Result<Bulk, Error> {
+        self.context.store.get_bulk(id).await?.ok_or_else(|| no_bulk(id))
+    }
+
+    /// Bulk operations before this id, the newest first.
+    pub(crate) async fn list_bulks(
+        &self,
+        before: i64,
+        task_type: Option<&str>,
+        open_only: bool,
+        at_most: usize,
+    ) -> Result<Vec<Bulk>, Error> {
+        Ok(self.context.store.list_bulks(before, task_type, open_only, at_most as i32).await?)
+    }
+
+    /// Pauses a bulk operation, goes on with it, or cancels it. One that is so already stays as it is.
+    pub(crate) async fn change_bulk(&self, bulk: &Bulk, to: BulkState, by: &Actor) -> Result<Bulk, Error> {
+        let from: &[BulkState] = match to {
+            BulkState::Paused => &[BulkState::Running],
+            BulkState::Running => &[BulkState::Paused],
+            BulkState::Cancelled | BulkState::Completed => &[BulkState::Running, BulkState::Paused],
+        };
+        let changed = self.context.store.change_bulk(bulk, to, from, by).await?;
+        let bulk = self.get_bulk(bulk.id).await?;
+        if !changed && bulk.state != to {
+            return Err(Error::Precondition(format!(
+                "bulk operation {} has ended: it is {}",
+                bulk.id,
+                bulk.state.name()
+            )));
+        }
+        if to == BulkState::Running {
+            self.context.wake.bulk_in(Duration::ZERO);
+        }
+        Ok(bulk)
+    }
+}
+
+/// How long so many jobs take.
+pub(crate) fn expected(spec: &BulkSpec, jobs: i64) -> Duration {
+    let rate = spec.jobs_per_s.map_or(EXPECTED_PER_S, |rate| EXPECTED_PER_S.min(rate.into()));
+    Duration::from_secs_f64(jobs.max(0) as f64 / rate.max(1) as f64)
+}
+
+/// A bulk operation that does not exist, or not for this caller.
+pub(crate) fn no_bulk(id: i64) -> Error {
+    Error::NotFound(format!("bulk operation {id} does not exist, or ended so long ago that it was deleted"))
+}
+
+fn start_of(state: JobState) -> PagePosition {
+    PagePosition { state, rank: i64::MIN, id: i64::MIN }
+}
+
+fn state_after(states: &[JobState], state: JobState) -> Option<PagePosition> {
+    let index = states.iter().position(|s| *s == state)?;
+    states.get(index + 1).copied().map(start_of)
+}

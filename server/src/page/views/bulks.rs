@@ -1,0 +1,154 @@
+//! Bulk operations: how far they are, and a form to start one.
+
+use askama::Template;
+use axum::response::Response;
+use howdah_proto::v1::{self, BulkState, JobState};
+
+use crate::{
+    access::Operation,
+    page::{
+        Trouble, Visit,
+        action::{Action, Target},
+        layout::{Layout, shown},
+        params::query,
+        words::{STATES, State, When, first_line, number},
+    },
+};
+
+/// Bulk operations on a page.
+const PAGE: i32 = 50;
+
+#[derive(Template)]
+#[template(path = "bulks.html")]
+struct View {
+    layout: Layout,
+    /// Names to choose from.
+    types: Vec<String>,
+    task_type: String,
+    open_only: bool,
+    rows: Vec<Row>,
+    /// For the form that starts one.
+    operates: bool,
+    states: Vec<&'static str>,
+    state: String,
+    group: String,
+    /// The query of the next page.
+    next: String,
+}
+
+struct Row {
+    id: i64,
+    state: &'static str,
+    /// Whether it can still be paused, resumed or cancelled by whoever looks.
+    can_pause: bool,
+    can_resume: bool,
+    what: String,
+    task_type: String,
+    group: String,
+    done: i64,
+    selected: i64,
+    progress: String,
+    problem: String,
+    started: Option<When>,
+    ended: Option<When>,
+    by: String,
+    broker: String,
+}
+
+/// The list, the newest first.
+pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
+    let params = &visit.params;
+    let (task_type, open_only) = (params.get("type").to_owned(), params.get("open") == "yes");
+    let page_token = params.get("page").to_owned();
+    let request = v1::ListBulksRequest { task_type: task_type.clone(), open_only, page_size: PAGE, page_token };
+    let answer = visit.calls().list_bulks(&visit.by, request).await?.into_inner();
+    let mut next = String::new();
+    if !answer.next_page_token.is_empty() {
+        let open = if open_only { "yes" } else { "" };
+        next = query([("type", &*task_type), ("open", open), ("page", &answer.next_page_token)]);
+    }
+    let types: Vec<String> = visit.calls().counted_types(&visit.by).await?.types.into_iter().map(|v| v.name).collect();
+    let operates = |name: &str| visit.by.may(Operation::Operate, name);
+    let view = View {
+        layout: visit.layout("bulks"),
+        operates: if task_type.is_empty() {
+            visit.by.may_everywhere(Operation::Operate) || types.iter().any(|name| operates(name))
+        } else {
+            operates(&task_type)
+        },
+        types: types.into_iter().take(200).collect(),
+        rows: answer.bulks.into_iter().map(|bulk| row(&visit, bulk)).collect(),
+        states: STATES.into_iter().take_while(|(state, _)| *state != JobState::Succeeded).map(|(_, w)| w).collect(),
+        state: params.get("state").to_owned(),
+        group: params.get("group").to_owned(),
+        task_type,
+        open_only,
+        next,
+    };
+    shown(&view)
+}
+
+fn row(visit: &Visit, bulk: v1::Bulk) -> Row {
+    let state = bulk.state();
+    let spec = bulk.spec.clone().unwrap_or_default();
+    let operates = visit.by.may(Operation::Operate, &spec.task_type);
+    let by = [bulk.principal.as_str(), bulk.reason.as_str()];
+    Row {
+        id: bulk.id,
+        state: match state {
+            BulkState::Unspecified => "unknown",
+            BulkState::Running => "running",
+            BulkState::Paused => "paused",
+            BulkState::Completed => "completed",
+            BulkState::Cancelled => "cancelled",
+        },
+        can_pause: operates && state == BulkState::Running,
+        can_resume: operates && state == BulkState::Paused,
+        what: what(&spec),
+        group: first_line(&spec.error_group, 140),
+        task_type: spec.task_type,
+        done: bulk.done_count,
+        // It may have found more than were counted.
+        selected: bulk.selected_count.max(bulk.done_count).max(1),
+        progress: progress(&bulk),
+        problem: first_line(&bulk.problem, 200),
+        started: When::of(bulk.create_time),
+        ended: When::of(bulk.end_time),
+        by: by.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "),
+        broker: bulk.broker,
+    }
+}
+
+/// `retry dead jobs`, …
+fn what(spec: &v1::BulkSpec) -> String {
+    let operation = spec.operation().as_str_name().trim_start_matches("BULK_OPERATION_").to_lowercase();
+    let jobs = if spec.state == 0 { "jobs".into() } else { format!("{} jobs", State::of(spec.state()).word) };
+    let priority = spec.priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
+    let rate = match spec.max_jobs_per_second {
+        0 => String::new(),
+        rate => format!(", at most {} a second", number(rate.into())),
+    };
+    format!("{operation} {jobs}{priority}{rate}")
+}
+
+/// `3 of 5, 1 skipped`, …
+fn progress(bulk: &v1::Bulk) -> String {
+    let more = if bulk.has_more { "more than " } else { "" };
+    let mut parts = vec![format!("{} of {more}{}", number(bulk.done_count), number(bulk.selected_count))];
+    let others = [(bulk.skipped_count, "skipped"), (bulk.failed_count, "failed")].into_iter();
+    parts.extend(others.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{} {name}", number(count))));
+    parts.join(", ")
+}
+
+/// The bulk operation that an action previews or starts.
+pub(super) fn spec(action: &Action) -> Option<v1::BulkSpec> {
+    let Target::OfType { task_type, state, group } = &action.target else { return None };
+    Some(v1::BulkSpec {
+        operation: action.what.starts()? as i32,
+        task_type: task_type.clone(),
+        state: state.unwrap_or_default() as i32,
+        error_group: group.clone(),
+        priority: action.priority,
+        max_jobs_per_second: action.rate.unwrap_or_default(),
+    })
+}

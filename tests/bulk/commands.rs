@@ -1,0 +1,56 @@
+//! `howdah bulk`.
+
+use super::*;
+
+/// What came of a command.
+#[derive(Debug)]
+struct Came {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+#[tokio::test]
+async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
+    let broker = TestBroker::start().await;
+    let server = ["--server", broker.grpc.as_str()];
+    let howdah = async |args: &[&str]| {
+        let (status, stdout, stderr) = run(&[&server[..], &["bulk"], args].concat(), b"").await;
+        Came { code: status.code().expect("no signal"), stdout, stderr }
+    };
+    dead(&broker, "c", &["no host 1", "no host 2"]).await;
+
+    let preview = howdah(&["preview", "retry", "--type", "c", "--error", "no host 7"]).await;
+    assert!(preview.stdout.starts_with("retry c, error \"no host 7\": 2 jobs\n"), "{preview:?}");
+    assert_eq!(preview.stdout.matches(" dead, attempt 1 of 1, priority 0: no host").count(), 2, "{preview:?}");
+
+    // Nobody can be asked.
+    let unasked = howdah(&["start", "retry", "--type", "c"]).await;
+    assert_eq!(unasked.code, 2, "{unasked:?}");
+    assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.dead").await, 2);
+
+    let started = howdah(&["start", "retry", "--type", "c", "--yes", "--wait", "--reason", "ticket 1"]).await;
+    assert_eq!(started.code, 0, "{started:?}");
+    assert!(started.stderr.contains("is completed: 2 of 2 jobs done"), "{started:?}");
+    let id = started.stdout.trim().to_owned();
+
+    let show = howdah(&["show", &id]).await;
+    assert!(show.stdout.contains("reason: ticket 1") && show.stdout.contains("what: retry c"), "{show:?}");
+
+    broker.enqueue_all(vec!["c"; 600]).await;
+    let started = howdah(&["start", "cancel", "--type", "c", "--rate", "1", "--yes", "--json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&started.stdout).expect("JSON");
+    assert_eq!((json["operation"].as_str(), json["max_jobs_per_second"].as_i64()), (Some("cancel"), Some(1)));
+    let id = json["id"].to_string();
+    for (act, state) in [("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")] {
+        let acted = howdah(&[act, &id]).await;
+        assert!(acted.code == 0 && acted.stderr.contains(&format!(" is {state}: ")), "{acted:?}");
+    }
+    let waited = howdah(&["show", &id, "--wait"]).await;
+    assert_eq!(waited.code, 1, "{waited:?}");
+    let list = howdah(&["list", "c"]).await;
+    let lines: Vec<&str> = list.stdout.lines().collect();
+    assert!(lines.len() == 3 && lines[1].contains("cancelled") && lines[2].contains("completed"), "{list:?}");
+    assert_eq!(howdah(&["start", "reprioritize", "--type", "c", "--yes"]).await.code, 2, "no priority");
+}

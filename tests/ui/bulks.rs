@@ -1,0 +1,155 @@
+//! Bulk operations: what they would change, how far they are, and what can be done with them.
+
+use howdah_proto::v1::{self, BulkOperation, BulkSpec, JobState};
+
+use super::client::{Browser, Page, encoded};
+use crate::{access::fixture::Guarded, support::*};
+
+async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
+    browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
+}
+
+/// One that changes a job a second, so that it does not end by itself.
+async fn slow(service: &Service, task_type: &str) -> i64 {
+    let (operation, task_type) = (BulkOperation::Cancel as i32, task_type.into());
+    let spec = Some(BulkSpec { operation, task_type, max_jobs_per_second: 1, ..Default::default() });
+    let request = v1::StartBulkRequest { spec, ..Default::default() };
+    service.bulks().start_bulk(request).await.expect("a start").into_inner().bulk.expect("one").id
+}
+
+/// How it stands, in SQL.
+async fn until_state(broker: &TestBroker, state: &str) {
+    broker.until("a state", &format!("SELECT count(*) = 1 FROM howdah.bulk WHERE state = '{state}'")).await;
+}
+
+#[tokio::test]
+async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").window(10).await;
+    let mut ids = Vec::new();
+    for error in ["no host 1", "no host 2", "no host 3", "no host 4", "too large"] {
+        ids.push(broker.enqueue("t").max_attempts(1).await);
+        let job = worker.next().await;
+        worker.nack(&job, error).await;
+    }
+    for id in &ids {
+        broker.until_state(*id, JobState::Dead).await;
+    }
+    worker.vanish();
+    let mut browser = Browser::at(&broker);
+    browser.get("/ui/failures").await.has(&["In the background…", "/ui/bulks?type=t&amp;state=dead&amp;group="]);
+    browser.get("/ui/bulks?state=dead&group=no+%3Chost").await.has(&["<option selected>dead</option>", "no &#60;host"]);
+    let pairs = [("do", "bulk-retry"), ("type", "t"), ("state", "dead"), ("group", "no host #"), ("back", "/bulks")];
+    let asked = question(&browser, &pairs).await.has(&["Bulk retry 4 jobs of t?", "no host 1", "StartBulk"]);
+    assert_eq!(asked.body.matches("<th scope=\"row\">").count(), 3);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 0, "a question changes nothing");
+    let done = browser.confirm(&asked, "host is back").await;
+    assert_eq!(done.leads_to(), "/ui/bulks?done=bulk-retry&n=1");
+    until_state(&broker, "completed").await;
+    browser.get(done.leads_to()).await.has(&[
+        "It was started.",
+        "completed",
+        "retry dead jobs",
+        "no host #",
+        "4 of 4",
+        "host is back",
+    ]);
+    for (id, state) in ids.iter().zip([JobState::Ready; 4].into_iter().chain([JobState::Dead])) {
+        assert_eq!(broker.state(*id).await, state);
+    }
+    browser.confirm(&asked, "again").await.leads_to();
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a form that is sent twice starts one");
+}
+
+#[tokio::test]
+async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    browser.get("/ui/bulks").await.has(&["There is no such bulk operation"]);
+    broker.enqueue_all(vec!["t"; 600]).await;
+    let id = slow(&broker, "t").await.to_string();
+    browser.get("/ui/bulks").await.has(&["running", "of 600", "at most 1 a second", "Pause…", "Cancel…"]);
+    for (what, title, said, offered) in [
+        ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
+        ("resume-bulk", "Resume the bulk operation", "It was resumed.", "Pause…"),
+        ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
+        ("cancel-bulk", "Cancel the bulk operation", "It was cancelled.", "cancelled"),
+    ] {
+        let asked = question(&browser, &[("do", what), ("bulk", &id), ("back", "/bulks")]).await.has(&[title]);
+        let done = browser.confirm(&asked, "").await;
+        browser.get(done.leads_to()).await.has(&[said, offered]);
+    }
+    browser.get("/ui/bulks").await.has_no(&["Pause…", "Resume…", "Cancel…"]);
+    browser.get("/ui/bulks?open=yes").await.has(&["There is no such bulk operation"]);
+    browser.get("/ui/bulks?type=other").await.has_no(&["of 600"]);
+    let form = [("do", "pause-bulk"), ("bulk", &*id), ("sure", "yes")];
+    assert_eq!(browser.post("/ui/act", &form).await.status, 400, "it has ended");
+    assert_eq!(browser.get("/ui/bulks?page=x").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_bulk_operation_that_the_call_refuses_is_refused_by_the_preview() {
+    let broker = TestBroker::start().await;
+    let browser = Browser::at(&broker);
+    for pairs in [
+        &[("do", "bulk-discard"), ("type", "t"), ("state", "ready")][..],
+        &[("do", "bulk-retry"), ("type", "a b")],
+        &[("do", "bulk-retry"), ("type", "t"), ("rate", "-1")],
+        &[("do", "bulk-retry"), ("type", "t"), ("priority", "1")],
+        &[("do", "bulk-reprioritize"), ("type", "t"), ("priority", "5000")],
+    ] {
+        assert_eq!(question(&browser, pairs).await.status, 400, "{pairs:?}");
+    }
+    question(&browser, &[("do", "bulk-cancel"), ("type", "never.seen")])
+        .await
+        .has(&["Bulk cancel 0 jobs of never.seen?"]);
+}
+
+#[tokio::test]
+async fn bulk_operations_of_others_are_not_there_and_nothing_is_offered_without_the_right() {
+    let guarded = Guarded::start().await;
+    guarded.admin.enqueue_all(vec!["secret"; 600]).await;
+    guarded.admin.enqueue_all(vec!["mail.send"; 600]).await;
+    let (foreign, own) = (slow(&guarded.admin, "secret").await, slow(&guarded.admin, "mail.send").await);
+    let reads = guarded.token("ann", &["read:mail.*"]).await;
+    let reader = Browser::logged_in(&guarded.broker, &reads).await;
+    super::views::until_shown(&reader, "/ui/types", "mail.send").await;
+    let page = reader.get("/ui/bulks").await.has(&["mail.send", "of 600"]);
+    page.has_no(&["secret", "Pause…", "Cancel…", "Start a bulk operation"]);
+    assert_eq!(reader.get("/ui/bulks?type=secret").await.status, 403);
+    let operates = guarded.token("bob", &["read:mail.*", "operate:mail.*"]).await;
+    let operator = Browser::logged_in(&guarded.broker, &operates).await;
+    operator.get("/ui/bulks").await.has(&["Pause…", "Start a bulk operation"]).has_no(&["secret"]);
+    for (mut browser, id, status) in
+        [(reader.clone(), own, 403), (operator.clone(), foreign, 404), (operator.clone(), own, 303)]
+    {
+        let form = [("do", "cancel-bulk"), ("bulk", &*id.to_string()), ("sure", "yes")];
+        assert_eq!(browser.post("/ui/act", &form).await.status, status);
+    }
+    for (mut browser, task_type) in [(reader, "mail.send"), (operator, "secret")] {
+        let form = [("do", "bulk-cancel"), ("type", task_type)];
+        assert_eq!(question(&browser, &form).await.status, 403);
+        let form = [("do", "bulk-cancel"), ("type", task_type), ("sure", "yes")];
+        assert_eq!(browser.post("/ui/act", &form).await.status, 403);
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_read_only_shows_bulk_operations_and_changes_none() {
+    let database = database().await;
+    let broker = TestBroker::on(&database).await;
+    broker.enqueue_all(vec!["t"; 600]).await;
+    let id = slow(&broker, "t").await.to_string();
+    let reading = broker.another_with(|config| config.page = howdah_server::config::PageMode::ReadOnly).await;
+    let mut browser = Browser::at(&reading);
+    let page = browser.get("/ui/bulks").await.has(&["of 600"]);
+    page.has_no(&["Pause…", "Cancel…", "Start a bulk operation"]);
+    for form in [
+        &[("do", "cancel-bulk"), ("bulk", &*id), ("sure", "yes")][..],
+        &[("do", "pause-bulk"), ("bulk", &*id), ("sure", "yes")],
+        &[("do", "bulk-cancel"), ("type", "t"), ("sure", "yes")],
+    ] {
+        assert_eq!(browser.post("/ui/act", form).await.status, 403, "{form:?}");
+    }
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk WHERE state = 'running'").await, 1);
+}
