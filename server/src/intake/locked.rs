@@ -196,7 +196,7 @@ pub(super) async fn wait_for_table(writer: &Writer, requests: Vec<Pending>) {
     let mut holders = None;
     loop {
         let write = plain::write_once(&patient, &requests);
-        let (result, found) = patient.store.with_holders(Lane::Enqueue, write).await;
+        let (result, found) = patient.store.with_holders(Lane::Enqueue, Box::pin(write)).await;
         holders = found.or(holders);
         let error = match result {
             Ok(ids) => return plain::answer(requests, ids),

@@ -58,7 +58,7 @@ impl Operator {
         let mut locked: VecDeque<(i64, Option<String>)> = locked.into_iter().map(|id| (id, None)).collect();
         while let Some((id, seen)) = locked.pop_front() {
             let change = run(store.clone(), vec![id]);
-            let (result, holders) = self.context.store.with_holders(Lane::Operate, change).await;
+            let (result, holders) = self.context.store.with_holders(Lane::Operate, Box::pin(change)).await;
             let holders = holders.or(seen);
             match result {
                 Ok(some) => done(some),

@@ -89,7 +89,7 @@ impl Store {
             other => return other,
         };
         let patient = self.aside(Lane::Renew, Patience::Long);
-        let renewing = self.with_holders(Lane::Renew, patient.renew_once(broker_id, lease));
+        let renewing = self.with_holders(Lane::Renew, Box::pin(patient.renew_once(broker_id, lease)));
         match tokio::time::timeout(lease / 8, renewing).await {
             Ok((Ok(renewed), _)) => Ok(renewed),
             Ok((Err(_), holders)) => Err(StoreError::Locked(holders.map_or(cause, Into::into))),
