@@ -195,8 +195,8 @@ pub(super) async fn wait_for_table(writer: &Writer, requests: Vec<Pending>) {
     let patient = Writer { store: writer.store.aside(Lane::Enqueue, Patience::Long), ..writer.clone() };
     let mut holders = None;
     loop {
-        let look = patient.store.see_holders(Lane::Enqueue);
-        let (result, found) = tokio::join!(plain::write_once(&patient, &requests), look);
+        let write = plain::write_once(&patient, &requests);
+        let (result, found) = patient.store.with_holders(Lane::Enqueue, Box::pin(write)).await;
         holders = found.or(holders);
         let error = match result {
             Ok(ids) => return plain::answer(requests, ids),

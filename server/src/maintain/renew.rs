@@ -10,11 +10,13 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Context, held_leases::end_others, until_done};
-use crate::{job::Lease, store::StoreError};
+use super::{Context, held_leases::end_others};
+use crate::{backoff::Backoff, job::Lease, store::StoreError};
 
 /// The most leases in a statement.
 const BATCH: usize = 1_000;
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How the renewals have gone.
 #[derive(Debug)]
@@ -47,7 +49,13 @@ pub(super) async fn always(context: Arc<Context>) {
         let soon = interval.min(context.config.broker_lease / 8);
         let pause = if context.renewal.lock().once_more { soon } else { interval };
         tokio::time::sleep(pause).await;
-        until_done(&context, "renewing the broker's lease", || run_once(&context)).await;
+        // Whoever comes back first after an outage must not find the others in a pause that is longer than its lease.
+        let longest = LONGEST_PAUSE.min(context.config.broker_lease / 4);
+        let mut backoff = Backoff::new(Duration::from_millis(100).min(longest), longest);
+        while let Err(error) = run_once(&context).await {
+            context.store.failed("renewing the broker's lease", &error);
+            backoff.pause().await;
+        }
     }
 }
 

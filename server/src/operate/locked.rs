@@ -57,8 +57,8 @@ impl Operator {
         // With who was last seen to have locked it: a slow look may come when the statement has given up.
         let mut locked: VecDeque<(i64, Option<String>)> = locked.into_iter().map(|id| (id, None)).collect();
         while let Some((id, seen)) = locked.pop_front() {
-            let look = self.context.store.see_holders(Lane::Operate);
-            let (result, holders) = tokio::join!(run(store.clone(), vec![id]), look);
+            let change = run(store.clone(), vec![id]);
+            let (result, holders) = self.context.store.with_holders(Lane::Operate, Box::pin(change)).await;
             let holders = holders.or(seen);
             match result {
                 Ok(some) => done(some),

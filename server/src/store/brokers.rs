@@ -89,8 +89,8 @@ impl Store {
             other => return other,
         };
         let patient = self.aside(Lane::Renew, Patience::Long);
-        let both = async { tokio::join!(patient.renew_once(broker_id, lease), self.see_holders(Lane::Renew)) };
-        match tokio::time::timeout(lease / 8, both).await {
+        let renewing = self.with_holders(Lane::Renew, Box::pin(patient.renew_once(broker_id, lease)));
+        match tokio::time::timeout(lease / 8, renewing).await {
             Ok((Ok(renewed), _)) => Ok(renewed),
             Ok((Err(_), holders)) => Err(StoreError::Locked(holders.map_or(cause, Into::into))),
             Err(_) => Err(StoreError::Locked(cause)),

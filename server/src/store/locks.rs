@@ -2,7 +2,13 @@
 //! transaction open for hours. So a hot statement waits for a lock for a moment only. What it could not do is tried again
 //! on connections of its own, one for each lane, so that nothing else waits for it.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use super::{Purpose, Statement, Store, StoreError, pool::Manager};
 
@@ -100,7 +106,26 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// The same, a moment from now: a statement that begins now is there then, if it waits.
+    /// Runs what may wait for a lock in a lane, and asks meanwhile who holds that, until somebody is seen or the wait is over.
+    pub async fn with_holders<T>(&self, lane: Lane, run: impl Future<Output = T>) -> (T, Option<String>) {
+        let over = AtomicBool::new(false);
+        let run = async {
+            let result = run.await;
+            over.store(true, Ordering::Release);
+            result
+        };
+        let look = async {
+            loop {
+                let seen = self.see_holders(lane).await;
+                if seen.is_some() || over.load(Ordering::Acquire) {
+                    return seen;
+                }
+            }
+        };
+        tokio::join!(run, look)
+    }
+
+    /// Who holds it, a moment from now: a statement that begins now is there then, if it waits.
     pub async fn see_holders(&self, lane: Lane) -> Option<String> {
         tokio::time::sleep(HOT).await;
         self.lock_holders(lane).await.ok().flatten()

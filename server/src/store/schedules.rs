@@ -113,9 +113,12 @@ impl Store {
                 Ok((transaction, found))
             };
             let locked = async |holders: &mut Option<String>| {
-                let found = self.see_holders(Lane::Operate).await;
-                *holders = found.or(holders.take());
-                std::future::pending().await
+                loop {
+                    if let Some(found) = self.see_holders(Lane::Operate).await {
+                        *holders = Some(found);
+                        return std::future::pending().await;
+                    }
+                }
             };
             // Who is not held up does not wait for the look.
             let result = tokio::select! {

@@ -45,7 +45,7 @@ where
     let patient = store.aside(Lane::Operate, Patience::Long);
     let mut holders = None;
     loop {
-        let (result, found) = tokio::join!(until_it_wins(|| run(patient.clone())), store.see_holders(Lane::Operate));
+        let (result, found) = store.with_holders(Lane::Operate, Box::pin(until_it_wins(|| run(patient.clone())))).await;
         holders = found.or(holders);
         match result {
             Err(StoreError::Locked(_)) if Instant::now() < until => {}
