@@ -101,7 +101,7 @@ class _Channel:
 class Client:
     """A client whose calls block, for any number of threads; otherwise the same as `AsyncClient`.
 
-    It may be made before a process forks, if it is first used after that.
+    It may be made before a process forks, if neither it nor another user of gRPC there is used before that.
     """
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
