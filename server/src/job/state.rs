@@ -39,6 +39,9 @@ impl JobState {
         Self::Discarded,
     ];
 
+    /// Those whose jobs are counted by type, in the order of the counts.
+    pub const COUNTED: [Self; 5] = [Self::Ready, Self::Leased, Self::Scheduled, Self::Waiting, Self::Dead];
+
     /// Its name in SQL, on the command line and in metrics.
     pub const fn name(self) -> &'static str {
         match self {

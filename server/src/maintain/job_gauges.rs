@@ -87,8 +87,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let counted = context.job_counts.count(&context.store).await?;
     let workers = workers(context);
     for task_type in counted.types.iter().cloned() {
-        let live = [JobState::Ready, JobState::Leased, JobState::Scheduled, JobState::Waiting, JobState::Dead];
-        for (state, count) in live.into_iter().zip(task_type.counts) {
+        for (state, count) in JobState::COUNTED.into_iter().zip(task_type.counts) {
             let labels = TypeState { task_type: task_type.name.clone(), state: state.name() };
             context.metrics.jobs.get_or_create(&labels).set(count);
         }

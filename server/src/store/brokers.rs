@@ -92,7 +92,8 @@ impl Store {
         let renewing = self.with_holders(Lane::Renew, Box::pin(patient.renew_once(broker_id, lease)));
         match tokio::time::timeout(lease / 8, renewing).await {
             Ok((Ok(renewed), _)) => Ok(renewed),
-            Ok((Err(_), holders)) => Err(StoreError::Locked(holders.map_or(cause, Into::into))),
+            Ok((Err(StoreError::Locked(_)), holders)) => Err(StoreError::Locked(holders.map_or(cause, Into::into))),
+            Ok((Err(error), _)) => Err(error),
             Err(_) => Err(StoreError::Locked(cause)),
         }
     }

@@ -131,6 +131,15 @@ impl Store {
         self.lock_holders(lane).await.ok().flatten()
     }
 
+    /// Who holds it, once somebody is seen.
+    pub async fn until_seen(&self, lane: Lane) -> String {
+        loop {
+            if let Some(holders) = self.see_holders(lane).await {
+                return holders;
+            }
+        }
+    }
+
     /// Who holds what the statements of a lane wait for at this moment, as the end of a sentence: "locked by …". `None`:
     /// nobody, or it cannot be told.
     pub async fn lock_holders(&self, lane: Lane) -> Result<Option<String>, StoreError> {

@@ -112,18 +112,14 @@ impl Store {
                 let found = transaction.lock(name).await?;
                 Ok((transaction, found))
             };
-            let locked = async |holders: &mut Option<String>| {
-                loop {
-                    if let Some(found) = self.see_holders(Lane::Operate).await {
-                        *holders = Some(found);
-                        return std::future::pending().await;
-                    }
-                }
+            let seen = async |holders: &mut Option<String>| {
+                *holders = Some(self.until_seen(Lane::Operate).await);
+                std::future::pending().await
             };
             // Who is not held up does not wait for the look.
             let result = tokio::select! {
                 result = lock => result,
-                never = locked(&mut holders) => never,
+                never = seen(&mut holders) => never,
             };
             match result {
                 Err(StoreError::Locked(_)) if Instant::now() < until => {}

@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Actor, Lane, Patience, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
-use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
+use crate::job::{HistoryMode, JobState, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// The settings of a task type.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Store {
             .map(|row| TypeView {
                 name: row.get("name"),
                 settings: settings(row),
-                counts: ["ready", "leased", "scheduled", "waiting", "dead"].map(|state| row.get(state)),
+                counts: JobState::COUNTED.map(|state| row.get(state.name())),
                 oldest_ready: row
                     .get::<_, Option<i64>>("oldest_ready_ms")
                     .map(|ms| Duration::from_millis(ms.max(0) as u64)),

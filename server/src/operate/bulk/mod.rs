@@ -50,9 +50,13 @@ impl Operator {
         let counted = self.context.job_counts.look(&self.context.store).await;
         let of_type = counted.types.iter().find(|counted| counted.name == spec.task_type.as_str());
         let in_states = of_type.map(|counted| {
-            let live = [JobState::Ready, JobState::Leased, JobState::Scheduled, JobState::Waiting, JobState::Dead];
             let states = spec.states();
-            live.iter().zip(counted.counts).filter(|(state, _)| states.contains(state)).map(|(_, jobs)| jobs).sum()
+            JobState::COUNTED
+                .iter()
+                .zip(counted.counts)
+                .filter(|(state, _)| states.contains(state))
+                .map(|(_, jobs)| jobs)
+                .sum()
         });
         Ok(BulkPreview { selected, has_more, examples, in_states })
     }
