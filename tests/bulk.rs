@@ -3,6 +3,7 @@
 mod commands; // howdah bulk
 mod faults; // brokers that are killed, stopped, too many; jobs that are locked
 mod refused; // junk, rights, too many
+mod undo; // what was cancelled or discarded comes back
 
 use howdah_proto::v1::{
     self, Bulk, BulkOperation, BulkSpec, BulkState, JobState, PreviewBulkRequest, PreviewBulkResponse, StartBulkRequest,

@@ -49,8 +49,22 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     }
     let waited = howdah(&["show", &id, "--wait"]).await;
     assert_eq!(waited.code, 1, "{waited:?}");
+    let preview = howdah(&["preview", "undo", &id]).await;
+    assert!(preview.stdout.starts_with(&format!("undo bulk operation {id}: ")), "{preview:?}");
+    assert!(preview.stdout.contains("is not undone"), "{preview:?}");
+    let undone = howdah(&["start", "undo", &id, "--yes", "--wait"]).await;
+    assert!(undone.code == 0 && undone.stderr.contains("is completed"), "{undone:?}");
+    let shown = howdah(&["show", undone.stdout.trim()]).await;
+    assert!(shown.stdout.contains(&format!("what: undo bulk operation {id}, c\n")), "{shown:?}");
+    for wrong in [
+        &["start", "undo", "--yes"][..],
+        &["start", "undo", &id, "--type", "c", "--yes"],
+        &["start", "cancel", "--yes"],
+    ] {
+        assert_eq!(howdah(wrong).await.code, 2, "{wrong:?}");
+    }
     let list = howdah(&["list", "c"]).await;
     let lines: Vec<&str> = list.stdout.lines().collect();
-    assert!(lines.len() == 3 && lines[1].contains("cancelled") && lines[2].contains("completed"), "{list:?}");
+    assert!(lines.len() == 4 && lines[2].contains("cancelled") && lines[3].contains("completed"), "{list:?}");
     assert_eq!(howdah(&["start", "reprioritize", "--type", "c", "--yes"]).await.code, 2, "no priority");
 }

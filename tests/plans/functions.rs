@@ -9,7 +9,8 @@ use crate::support::{TestDatabase, database};
 
 /// Tables with a row for each job, or for each key of one: none of them is ever read as a whole. (A type's leases are,
 /// for the two seconds after its limits were changed: `type_quota`.)
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
+    "bulk_change",
     "ready",
     "leased",
     "scheduled",
@@ -63,6 +64,10 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
     (
         "SELECT howdah.begin_limit_change(1); SELECT howdah.continue_limit_changes(100)",
         &["ready_by_limit_key", "waiting_by_limit_key", "limit_state_pkey"],
+    ),
+    (
+        "SELECT howdah.undo_bulk(1, 1, '{120100, 120200}')",
+        &["bulk_change_default_bulk_id_job_id_idx", "history_default_id_idx", "scheduled_id_key"],
     ),
     ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
 ];
@@ -121,6 +126,8 @@ const FILL: &str = r#"
         FROM generate_series(90001, 120000) i;
     INSERT INTO howdah.history SELECT i, now(), now(), now(), i, 1 + i % 100, 'succeeded', 1, 10, 0, null, null, null, null, '\x00', null
         FROM generate_series(120001, 150000) i;
+    INSERT INTO howdah.bulk_change (bulk_id, job_id, rank, state, after_ids)
+        SELECT 1 + i % 100, i, i, 'waiting', ARRAY[i::bigint - 60000] FROM generate_series(120001, 150000) i;
     INSERT INTO howdah.waiting SELECT i, i, now(), null, null, 1 + i % 100, 0, 10, 0, null, 'l' || i % 500, null,
         jsonb_build_object('coordinated', true, 'limit_key', 'l' || i % 500), null, '\x00' FROM generate_series(150001, 180000) i;
     INSERT INTO howdah.job_key SELECT 1 + i % 100, 'k' || i, i FROM generate_series(30001, 60000) i;

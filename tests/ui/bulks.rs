@@ -88,6 +88,33 @@ async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
 }
 
 #[tokio::test]
+async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_preview() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    let ids = broker.enqueue_all(vec!["t"; 3]).await;
+    let asked = question(&browser, &[("do", "bulk-cancel"), ("type", "t"), ("back", "/bulks")]).await;
+    browser.confirm(&asked, "").await;
+    until_state(&broker, "completed").await;
+    browser.get("/ui/bulks").await.has(&["3 of 3", "Undo…"]);
+    let asked = question(&browser, &[("do", "undo-bulk"), ("bulk", "1"), ("back", "/bulks")]).await.has(&[
+        "Bulk undo 3 jobs of bulk operation 1?",
+        "another job holds",
+        "StartBulk",
+    ]);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a question changes nothing");
+    let done = browser.confirm(&asked, "a mistake").await;
+    broker.until("the end", "SELECT count(*) = 2 FROM howdah.bulk WHERE state = 'completed'").await;
+    browser.get(done.leads_to()).await.has(&["It was started.", "undo jobs of bulk operation 1", "a mistake"]);
+    for id in ids {
+        assert_eq!(broker.state(id).await, JobState::Ready);
+    }
+    for id in ["2", "7", "x"] {
+        let status = question(&browser, &[("do", "undo-bulk"), ("bulk", id)]).await.status;
+        assert!((400..500).contains(&status), "{id}: {status}");
+    }
+}
+
+#[tokio::test]
 async fn a_bulk_operation_that_the_call_refuses_is_refused_by_the_preview() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);

@@ -41,6 +41,12 @@ const (
 	// Give ready, scheduled, waiting and leased jobs another priority, as ReprioritizeJobs. Jobs that have it count as
 	// not selected.
 	BulkOperation_BULK_OPERATION_REPRIORITIZE BulkOperation = 4
+	// Put jobs back that a bulk cancel or discard has ended, for as long as their history is kept: with the same id, in the
+	// state that they were in. A job that was leased is ready again; that attempt does not count. A job is skipped if it
+	// cannot be what it was: another job holds its key, the time by which it had to start has passed, a job that it ran after
+	// has not succeeded, its history or payload has been dropped. What else followed from the end of a job stays: jobs that were
+	// cancelled, or ran, because it had ended; answers of WaitJobs; statistics.
+	BulkOperation_BULK_OPERATION_UNDO BulkOperation = 5
 )
 
 // Enum value maps for BulkOperation.
@@ -51,6 +57,7 @@ var (
 		2: "BULK_OPERATION_CANCEL",
 		3: "BULK_OPERATION_DISCARD",
 		4: "BULK_OPERATION_REPRIORITIZE",
+		5: "BULK_OPERATION_UNDO",
 	}
 	BulkOperation_value = map[string]int32{
 		"BULK_OPERATION_UNSPECIFIED":  0,
@@ -58,6 +65,7 @@ var (
 		"BULK_OPERATION_CANCEL":       2,
 		"BULK_OPERATION_DISCARD":      3,
 		"BULK_OPERATION_REPRIORITIZE": 4,
+		"BULK_OPERATION_UNDO":         5,
 	}
 )
 
@@ -154,19 +162,23 @@ type BulkSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
 	Operation BulkOperation `protobuf:"varint,1,opt,name=operation,proto3,enum=howdah.v1.BulkOperation" json:"operation,omitempty"`
-	// The task type of the jobs. Required.
+	// The task type of the jobs. Required; for BULK_OPERATION_UNDO it may be empty, since it is that of the bulk operation.
 	TaskType string `protobuf:"bytes,2,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
-	// Only jobs in this state, which must be one that the operation changes. Unset: all of those states.
+	// Only jobs in this state, which must be one that the operation changes. Unset: all of those states. Not for
+	// BULK_OPERATION_UNDO.
 	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
 	// Only jobs whose last error belongs to this group of ListErrorGroups: dead jobs, and scheduled jobs that have
-	// failed. At most 2,000 bytes; empty: any error, and none.
+	// failed. At most 2,000 bytes; empty: any error, and none. Not for BULK_OPERATION_UNDO.
 	ErrorGroup string `protobuf:"bytes,4,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// The new priority, -1,000 to 1,000. Required for BULK_OPERATION_REPRIORITIZE; otherwise it must be unset.
 	Priority *int32 `protobuf:"varint,5,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// The most jobs to change in a second, 1 to 1,000,000; 0: as many as other work leaves room for.
 	MaxJobsPerSecond int32 `protobuf:"varint,6,opt,name=max_jobs_per_second,json=maxJobsPerSecond,proto3" json:"max_jobs_per_second,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The bulk operation to undo. Required for BULK_OPERATION_UNDO; otherwise it must be 0. NOT_FOUND: no such bulk operation.
+	// FAILED_PRECONDITION: it still runs or is paused, or it neither cancels nor discards.
+	UndoBulkId    int64 `protobuf:"varint,7,opt,name=undo_bulk_id,json=undoBulkId,proto3" json:"undo_bulk_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BulkSpec) Reset() {
@@ -241,6 +253,13 @@ func (x *BulkSpec) GetMaxJobsPerSecond() int32 {
 	return 0
 }
 
+func (x *BulkSpec) GetUndoBulkId() int64 {
+	if x != nil {
+		return x.UndoBulkId
+	}
+	return 0
+}
+
 // A bulk operation.
 type Bulk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -252,8 +271,8 @@ type Bulk struct {
 	State BulkState `protobuf:"varint,3,opt,name=state,proto3,enum=howdah.v1.BulkState" json:"state,omitempty"`
 	// The jobs that it has changed.
 	DoneCount int64 `protobuf:"varint,4,opt,name=done_count,json=doneCount,proto3" json:"done_count,omitempty"`
-	// The jobs that it selected and did not change, because they had moved on meanwhile, or because another job holds
-	// the key of a job to retry.
+	// The jobs that it selected and did not change, because they had moved on meanwhile, because another job holds the key
+	// of a job to retry, or because a job cannot be put back.
 	SkippedCount int64 `protobuf:"varint,5,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
 	// The jobs that it could not change, because another transaction kept them locked or Postgres refused the change.
 	// They are tried again, ten times altogether.
@@ -262,7 +281,7 @@ type Bulk struct {
 	SelectedCount int64 `protobuf:"varint,7,opt,name=selected_count,json=selectedCount,proto3" json:"selected_count,omitempty"`
 	// True: there were more than selected_count.
 	HasMore bool `protobuf:"varint,8,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
-	// Why the last job could not be changed; empty: each one could.
+	// Why the last job could not be changed, or could not be put back; empty: each one could.
 	Problem string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Who started it; empty: nobody in particular.
 	Principal string `protobuf:"bytes,10,opt,name=principal,proto3" json:"principal,omitempty"`
@@ -471,7 +490,7 @@ type PreviewBulkResponse struct {
 	// Three of the jobs, without payload and result. Callers who may not read the task type see only ids and states.
 	Examples []*Job `protobuf:"bytes,3,rep,name=examples,proto3" json:"examples,omitempty"`
 	// How many jobs the task type has in these states, as they were counted last. With an error group they are not all
-	// selected. Unset: they were not counted.
+	// selected. Unset: they were not counted, or it is an undo.
 	StatesCount *int64 `protobuf:"varint,4,opt,name=states_count,json=statesCount,proto3,oneof" json:"states_count,omitempty"`
 	// How long it takes, if about 5,000 jobs a second are changed, or max_jobs_per_second. An estimate.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,5,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
@@ -1146,7 +1165,7 @@ var File_howdah_v1_bulk_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1chowdah/v1/bulk_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\x88\x02\n" +
+	"\x1chowdah/v1/bulk_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\xaa\x02\n" +
 	"\bBulkSpec\x126\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x18.howdah.v1.BulkOperationR\toperation\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
@@ -1154,7 +1173,9 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\verror_group\x18\x04 \x01(\tR\n" +
 	"errorGroup\x12\x1f\n" +
 	"\bpriority\x18\x05 \x01(\x05H\x00R\bpriority\x88\x01\x01\x12-\n" +
-	"\x13max_jobs_per_second\x18\x06 \x01(\x05R\x10maxJobsPerSecondB\v\n" +
+	"\x13max_jobs_per_second\x18\x06 \x01(\x05R\x10maxJobsPerSecond\x12 \n" +
+	"\fundo_bulk_id\x18\a \x01(\x03R\n" +
+	"undoBulkIdB\v\n" +
 	"\t_priority\"\xad\x04\n" +
 	"\x04Bulk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12'\n" +
@@ -1215,13 +1236,14 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"b\n" +
 	"\x11ListBulksResponse\x12%\n" +
 	"\x05bulks\x18\x01 \x03(\v2\x0f.howdah.v1.BulkR\x05bulks\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xa1\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xba\x01\n" +
 	"\rBulkOperation\x12\x1e\n" +
 	"\x1aBULK_OPERATION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BULK_OPERATION_RETRY\x10\x01\x12\x19\n" +
 	"\x15BULK_OPERATION_CANCEL\x10\x02\x12\x1a\n" +
 	"\x16BULK_OPERATION_DISCARD\x10\x03\x12\x1f\n" +
-	"\x1bBULK_OPERATION_REPRIORITIZE\x10\x04*\x8a\x01\n" +
+	"\x1bBULK_OPERATION_REPRIORITIZE\x10\x04\x12\x17\n" +
+	"\x13BULK_OPERATION_UNDO\x10\x05*\x8a\x01\n" +
 	"\tBulkState\x12\x1a\n" +
 	"\x16BULK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12BULK_STATE_RUNNING\x10\x01\x12\x15\n" +

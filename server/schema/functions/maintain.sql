@@ -82,6 +82,20 @@ BEGIN
     RETURN dropped;
 END $$;
 
+-- Drops the partitions of the journal of bulk operations before this day.
+CREATE OR REPLACE FUNCTION howdah.drop_bulk_change_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    part text;
+    dropped integer := 0;
+BEGIN
+    FOR part IN SELECT howdah.partitions_before('bulk_change', before) LOOP
+        EXECUTE format('DROP TABLE howdah.%I', part);
+        dropped := dropped + 1;
+    END LOOP;
+    DELETE FROM howdah.bulk_change_default WHERE changed < before::timestamp AT TIME ZONE 'UTC';
+    RETURN dropped;
+END $$;
+
 -- Drops the partitions of payloads before this day. The few payloads whose jobs still exist (they waited or ran for days,
 -- or are dead) are copied into the partition of the current day.
 CREATE OR REPLACE FUNCTION howdah.drop_payload_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$

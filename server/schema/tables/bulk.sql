@@ -5,12 +5,13 @@ CREATE SEQUENCE howdah.bulk_id;
 CREATE TABLE howdah.bulk (
     id            bigint PRIMARY KEY DEFAULT nextval('howdah.bulk_id'),
     -- The change, and the jobs.
-    operation     text NOT NULL CHECK (operation IN ('retry', 'cancel', 'discard', 'reprioritize')),
+    operation     text NOT NULL CHECK (operation IN ('retry', 'cancel', 'discard', 'reprioritize', 'undo')),
     type_id       integer NOT NULL,
     task_type     text NOT NULL,                -- types that are unused are deleted
     job_state     text,                         -- only jobs in this state; null: in each that the operation changes
     error_group   text,                         -- only jobs of this group; null: any
     priority      smallint,                     -- for reprioritize
+    undo_bulk_id  bigint CHECK ((undo_bulk_id IS NOT NULL) = (operation = 'undo')),  -- the bulk operation that it undoes
     jobs_per_s    integer,                      -- at most; null: as many as other work leaves room for
     last_job_id   bigint NOT NULL,              -- the last job that was enqueued before
     selected      bigint NOT NULL,              -- the jobs that were counted at the start
@@ -40,3 +41,23 @@ CREATE TABLE howdah.bulk (
 -- The few that are worked on.
 CREATE INDEX bulk_running ON howdah.bulk (next_at) WHERE state = 'running';
 CREATE UNIQUE INDEX bulk_request ON howdah.bulk (principal, request_key) WHERE request_key IS NOT NULL;
+
+-- The journal: jobs that a bulk operation has cancelled or discarded, and what history does not have of them. So it can be
+-- undone (howdah.undo_bulk). A row is written in the transaction that ends the job, and deleted in the one that puts it back.
+-- Without the row of history it is worth nothing: partitions are dropped with those of history. About 110 bytes a job, index included.
+CREATE TABLE howdah.bulk_change (
+    changed      timestamptz NOT NULL DEFAULT now(),  -- history.finished of the job
+    bulk_id      bigint NOT NULL,
+    job_id       bigint NOT NULL,
+    rank         bigint NOT NULL,
+    state        howdah.job_state NOT NULL,           -- the table that it was in
+    timeout_ms   bigint,
+    last_token   bigint,
+    at           timestamptz,                         -- run_at of scheduled jobs, died of dead ones
+    after_ids    bigint[],                            -- the jobs that it waited for
+    -- Of its key, if it was the holder.
+    key_version  bigint,
+    key_debounce_until timestamptz
+) PARTITION BY RANGE (changed);
+CREATE INDEX bulk_change_by_job ON howdah.bulk_change (bulk_id, job_id);
+CREATE TABLE howdah.bulk_change_default PARTITION OF howdah.bulk_change DEFAULT;

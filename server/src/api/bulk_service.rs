@@ -35,6 +35,23 @@ impl BulkService {
         Ok(bulk)
     }
 
+    /// The spec, with the task type of the bulk operation that it undoes.
+    async fn complete(&self, caller: &Caller, spec: Option<v1::BulkSpec>) -> Result<Option<v1::BulkSpec>, Error> {
+        let Some(mut spec) = spec else { return Ok(None) };
+        if spec.operation() != v1::BulkOperation::Undo || spec.undo_bulk_id <= 0 {
+            return Ok(Some(spec));
+        }
+        let undone = self.own(caller, Operation::Operate, spec.undo_bulk_id).await?.spec.task_type;
+        if spec.task_type.is_empty() {
+            spec.task_type = undone.to_string();
+        } else if spec.task_type != undone.as_str() {
+            let problem =
+                format!("is not {undone}, the task type of bulk operation {}; leave it out", spec.undo_bulk_id);
+            return Err(Error::invalid("spec.task_type", problem));
+        }
+        Ok(Some(spec))
+    }
+
     async fn change(&self, caller: &Caller, id: i64, to: BulkState, by: &Actor) -> Result<Option<v1::Bulk>, Error> {
         let bulk = self.own(caller, Operation::Operate, id).await?;
         Ok(Some(render::bulk(self.broker.operator.change_bulk(&bulk, to, by).await?)))
@@ -64,7 +81,7 @@ impl bulk_service_server::BulkService for BulkService {
     ) -> Result<Response<v1::PreviewBulkResponse>, Status> {
         let caller = caller(&request)?;
         let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
-        let spec = check::bulk_spec(request.into_inner().spec)?;
+        let spec = check::bulk_spec(self.complete(&caller, request.into_inner().spec).await?)?;
         caller.check(Operation::Operate, &spec.task_type)?;
         let preview = self.broker.operator.preview_bulk(&spec).await?;
         let reads = caller.check(Operation::Read, &spec.task_type).is_ok();
@@ -77,7 +94,9 @@ impl bulk_service_server::BulkService for BulkService {
         request: Request<v1::StartBulkRequest>,
     ) -> Result<Response<v1::StartBulkResponse>, Status> {
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::StartBulk)?);
-        let query = check::start_bulk(request.into_inner(), &self.broker.cluster())?;
+        let mut request = request.into_inner();
+        request.spec = self.complete(&caller, request.spec).await?;
+        let query = check::start_bulk(request, &self.broker.cluster())?;
         caller.check(Operation::Operate, &query.spec.task_type)?;
         pace::may(&caller)?;
         let bulk = Some(render::bulk(self.broker.operator.start_bulk(&query, &by).await?));

@@ -15,6 +15,8 @@ pub enum BulkChange {
     Discard,
     /// Gives unfinished jobs this priority.
     Reprioritize(i16),
+    /// Puts back what this bulk operation has cancelled or discarded.
+    Undo(i64),
 }
 
 /// A change, and the jobs that are changed.
@@ -109,22 +111,25 @@ impl BulkChange {
             Self::Cancel => "cancel",
             Self::Discard => "discard",
             Self::Reprioritize(_) => "reprioritize",
+            Self::Undo(_) => "undo",
         }
     }
 
-    /// The call that makes this change, for the audit.
+    /// The call that makes this change, for the audit. There is none that undoes single jobs.
     pub const fn method(self) -> &'static str {
         match self {
             Self::Retry => "RetryJobs",
             Self::Cancel => "CancelJobs",
             Self::Discard => "DiscardJobs",
             Self::Reprioritize(_) => "ReprioritizeJobs",
+            Self::Undo(_) => "StartBulk",
         }
     }
 
     /// The change of that name.
-    pub fn from_name(name: &str, priority: Option<i16>) -> Option<Self> {
-        let all = [Self::Retry, Self::Cancel, Self::Discard, Self::Reprioritize(priority.unwrap_or_default())];
+    pub fn from_name(name: &str, priority: Option<i16>, undo: Option<i64>) -> Option<Self> {
+        let (priority, undo) = (priority.unwrap_or_default(), undo.unwrap_or_default());
+        let all = [Self::Retry, Self::Cancel, Self::Discard, Self::Reprioritize(priority), Self::Undo(undo)];
         all.into_iter().find(|change| change.name() == name)
     }
 
@@ -136,6 +141,19 @@ impl BulkChange {
         }
     }
 
+    /// The bulk operation that it undoes.
+    pub const fn undoes(self) -> Option<i64> {
+        match self {
+            Self::Undo(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Whether it can be undone.
+    pub const fn can_be_undone(self) -> bool {
+        matches!(self, Self::Cancel | Self::Discard)
+    }
+
     /// The states of the jobs that it changes, in an order in which few that move are missed.
     pub const fn states(self) -> &'static [JobState] {
         match self {
@@ -145,6 +163,8 @@ impl BulkChange {
             }
             Self::Discard => &[JobState::Dead],
             Self::Reprioritize(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased],
+            // It stands for all that the journal has: the journal says in which state they were.
+            Self::Undo(_) => &[JobState::Cancelled],
         }
     }
 
@@ -192,13 +212,14 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for change in [BulkChange::Retry, BulkChange::Cancel, BulkChange::Discard, BulkChange::Reprioritize(-5)] {
-            assert_eq!(BulkChange::from_name(change.name(), change.priority()), Some(change));
+        let failed = [BulkChange::Retry, BulkChange::Cancel, BulkChange::Discard];
+        for change in failed.into_iter().chain([BulkChange::Reprioritize(-5), BulkChange::Undo(7)]) {
+            assert_eq!(BulkChange::from_name(change.name(), change.priority(), change.undoes()), Some(change));
         }
         for state in BulkState::ALL {
             assert_eq!(BulkState::from_name(state.name()), Some(state));
         }
-        assert_eq!((BulkChange::from_name("x", None), BulkState::from_name("x")), (None, None));
+        assert_eq!((BulkChange::from_name("x", None, None), BulkState::from_name("x")), (None, None));
     }
 
     #[test]

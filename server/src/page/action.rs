@@ -43,7 +43,7 @@ impl Target {
     /// That of a query or a form.
     fn of(what: What, params: &Params) -> Result<Self, Error> {
         let task_type = params.get("type").to_owned();
-        if what.is_on_jobs() || what.starts().is_some() {
+        if what != What::UndoBulk && (what.is_on_jobs() || what.starts().is_some()) {
             return Self::of_jobs(what, params, task_type);
         }
         Ok(match what {
@@ -51,7 +51,7 @@ impl Target {
             What::RunSchedule | What::PauseSchedule | What::ResumeSchedule => {
                 Self::Schedule(params.get("name").to_owned())
             }
-            What::PauseBulk | What::ResumeBulk | What::CancelBulk => {
+            What::PauseBulk | What::ResumeBulk | What::CancelBulk | What::UndoBulk => {
                 let id = params.number("bulk")?;
                 Self::Bulk(id.ok_or_else(|| Error::invalid("bulk", "is missing"))?)
             }
@@ -158,6 +158,7 @@ mod tests {
             "do=bulk-retry&type=a&group=no+route+%23&rate=10",
             "do=bulk-reprioritize&type=a&state=ready&priority=-5",
             "do=pause-bulk&bulk=7",
+            "do=undo-bulk&bulk=7&rate=10",
         ] {
             let action = parse(text).unwrap();
             let pairs = action.pairs();

@@ -24,6 +24,7 @@ pub(super) enum What {
     PauseBulk,
     ResumeBulk,
     CancelBulk,
+    UndoBulk,
 }
 
 /// Words for it.
@@ -43,7 +44,7 @@ pub(super) struct Words {
 }
 
 impl What {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::Retry,
         Self::Cancel,
         Self::Discard,
@@ -63,6 +64,7 @@ impl What {
         Self::PauseBulk,
         Self::ResumeBulk,
         Self::CancelBulk,
+        Self::UndoBulk,
     ];
 
     /// Its words.
@@ -181,6 +183,14 @@ impl What {
             Self::PauseBulk => {
                 ["pause-bulk", "Pause", "PauseBulk", "It changes no further job until it is resumed.", "paused"]
             }
+            Self::UndoBulk => [
+                "undo-bulk",
+                "Bulk undo",
+                "StartBulk",
+                "They are put back as they were, in the background. A job whose key another job holds now stays ended, and so does \
+                 one whose time to start has passed. What ended or ran because they had ended is not undone.",
+                "started",
+            ],
             Self::ResumeBulk => ["resume-bulk", "Resume", "ResumeBulk", "It goes on where it was paused.", "resumed"],
             _ => [
                 "cancel-bulk",
@@ -211,6 +221,7 @@ impl What {
             Self::BulkCancel => Some(BulkOperation::Cancel),
             Self::BulkDiscard => Some(BulkOperation::Discard),
             Self::BulkReprioritize => Some(BulkOperation::Reprioritize),
+            Self::UndoBulk => Some(BulkOperation::Undo),
             _ => None,
         }
     }

@@ -53,11 +53,13 @@ pub enum BulkChanged {
     /// Jobs that were retried or not, and jobs that wait for them again.
     Retried(Vec<Retried>, Vec<i64>),
     /// Jobs that have ended.
-    Cancelled(Vec<CancelledJob>, Wakeups),
+    Cancelled(Vec<CancelledJob>, Vec<Wakeups>),
     /// Dead jobs that were discarded.
     Discarded(Vec<i64>, Wakeups),
     /// Jobs with a new priority.
     Reprioritized(Vec<Reprioritized>),
+    /// Jobs that were put back.
+    Undone(Vec<i64>, Wakeups),
 }
 
 impl BulkChanged {
@@ -68,6 +70,7 @@ impl BulkChanged {
             Self::Cancelled(jobs, _) => jobs.len(),
             Self::Discarded(jobs, _) => jobs.len(),
             Self::Reprioritized(jobs) => jobs.len(),
+            Self::Undone(jobs, _) => jobs.len(),
         }
     }
 }
@@ -99,6 +102,7 @@ impl Store {
             &by.reason,
             request_key,
             at_most,
+            &change.undoes(),
         ];
         let mut transaction = self.begin_general().await?;
         let rows = transaction.query(Statement::StartBulk, params).await?;
@@ -153,26 +157,24 @@ impl Store {
             return Ok(None);
         }
         let jobs = Chosen { ids: ids.to_vec(), types: Some(Arc::from([bulk.type_id])) };
-        let changed = match bulk.spec.change {
+        let (changed, skipped, problem) = match bulk.spec.change {
             BulkChange::Retry => {
                 let args = RetryArgs { start: RetryStart::Now, state: Some(state), payload: None, failed: true };
                 let (retried, revived) = transaction.retry_jobs(&jobs, &args, by).await?;
-                BulkChanged::Retried(retried, revived)
+                counted(ids, BulkChanged::Retried(retried, revived))
             }
-            BulkChange::Cancel => {
-                let (cancelled, wakeups) = transaction.cancel(&jobs, Some(state), by).await?;
-                BulkChanged::Cancelled(cancelled, wakeups)
-            }
+            BulkChange::Cancel => transaction.cancel_in_bulk(bulk, state, ids, by).await?,
             BulkChange::Discard => {
-                let (discarded, wakeups) = transaction.discard_jobs(&jobs, by).await?;
-                BulkChanged::Discarded(discarded, wakeups)
+                let noted = transaction.note_in_bulk(bulk, state, ids).await?;
+                let (discarded, wakeups) = transaction.discard_jobs(&jobs.but(noted), by).await?;
+                counted(ids, BulkChanged::Discarded(discarded, wakeups))
             }
             BulkChange::Reprioritize(priority) => {
-                BulkChanged::Reprioritized(transaction.reprioritize(&jobs, priority, by).await?)
+                counted(ids, BulkChanged::Reprioritized(transaction.reprioritize(&jobs, priority, by).await?))
             }
+            BulkChange::Undo(id) => transaction.undo_bulk(id, bulk.type_id, ids, by).await?,
         };
-        let done = changed.jobs();
-        transaction.add_to_bulk(bulk.id, done as i64, (ids.len().saturating_sub(done)) as i64, 0, "").await?;
+        transaction.add_to_bulk(bulk.id, changed.jobs() as i64, skipped as i64, 0, &problem).await?;
         transaction.commit().await?;
         Ok(Some(changed))
     }
@@ -252,7 +254,7 @@ impl Store {
     pub async fn pick_for_bulk(&self, pick: &PickBulk<'_>) -> Result<Picked, StoreError> {
         let PickBulk { type_id, spec, from, at_most, last_id, before } = pick;
         let (priority, group) = (spec.change.priority(), spec.error_group.as_deref());
-        let before = spec.change.is_of_failed().then_some(before);
+        let (before, undoes) = (spec.change.is_of_failed().then_some(before), spec.change.undoes());
         let by_id: Params<'_> = &[type_id, &from.id, at_most, last_id, &priority];
         let (statement, params): (_, Params<'_>) = match from.state {
             JobState::Ready => {
@@ -267,6 +269,7 @@ impl Store {
                 (Statement::PickDeadGroupForBulk, &[type_id, &from.id, at_most, last_id, &before, &group])
             }
             JobState::Dead => (Statement::PickDeadForBulk, &[type_id, &from.id, at_most, last_id, &before]),
+            JobState::Cancelled => (Statement::PickChangesForBulk, &[&undoes, &from.id, at_most]),
             finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()).into())),
         };
         let rows = self.general().await?.query(statement, params).await?;
@@ -274,7 +277,71 @@ impl Store {
     }
 }
 
+/// What has changed of these jobs, how many have not, and no reason.
+fn counted(ids: &[i64], changed: BulkChanged) -> (BulkChanged, usize, String) {
+    let skipped = ids.len().saturating_sub(changed.jobs());
+    (changed, skipped, String::new())
+}
+
 impl Transaction<'_> {
+    /// Locks those of these jobs that are in this state, and writes them to the journal; returns their ids.
+    async fn note_in_bulk(&mut self, bulk: &Bulk, state: JobState, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+        let rows = self.query(Statement::NoteInBulk, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await?;
+        Ok(rows.iter().map(|row| row.get("job_id")).collect())
+    }
+
+    /// Cancels jobs in this state. Jobs that run after them come first, if the bulk operation would cancel them too.
+    async fn cancel_in_bulk(
+        &mut self,
+        bulk: &Bulk,
+        state: JobState,
+        ids: &[i64],
+        by: &Actor,
+    ) -> Result<(BulkChanged, usize, String), StoreError> {
+        let mut dependents = Vec::new();
+        if bulk.spec.states().contains(&JobState::Waiting) {
+            let params: Params<'_> = &[&ids, &bulk.type_id, &bulk.last_job_id];
+            let rows = self.query(Statement::DependentsForBulk, params).await?;
+            dependents = rows.iter().map(|row| row.get("id")).collect();
+        }
+        let (mut cancelled, mut woken, mut found) = (Vec::new(), Vec::new(), 0);
+        for (state, ids) in [(JobState::Waiting, &*dependents), (state, ids)] {
+            let noted = if ids.is_empty() { Vec::new() } else { self.note_in_bulk(bulk, state, ids).await? };
+            found = noted.len();
+            if found > 0 {
+                let jobs = Chosen { ids: noted, types: Some(Arc::from([bulk.type_id])) };
+                let (gone, wakeups) = self.cancel(&jobs, Some(state), by).await?;
+                cancelled.extend(gone);
+                woken.push(wakeups);
+            }
+        }
+        Ok((BulkChanged::Cancelled(cancelled, woken), ids.len().saturating_sub(found), String::new()))
+    }
+
+    /// Puts back what a bulk operation has ended. Returns also how many jobs could not be put back, and why not the last.
+    async fn undo_bulk(
+        &mut self,
+        id: i64,
+        type_id: TypeId,
+        ids: &[i64],
+        by: &Actor,
+    ) -> Result<(BulkChanged, usize, String), StoreError> {
+        let (mut wakeups, mut back, mut problem) = (Wakeups::default(), Vec::new(), String::new());
+        for row in self.query(Statement::UndoBulk, &[&id, &type_id, &ids]).await? {
+            if wakeups.add(&row) {
+                continue;
+            }
+            let job: i64 = row.get("id");
+            match row.get::<_, Option<&str>>("problem") {
+                None => back.push(job),
+                Some(why) => problem = format!("job {job} was not put back: {why}"),
+            }
+        }
+        self.record(by, &Change::of_jobs(back.iter().map(|job| (*job, type_id)))).await?;
+        let skipped = ids.len().saturating_sub(back.len());
+        Ok((BulkChanged::Undone(back, wakeups), skipped, problem))
+    }
+
     async fn add_to_bulk(
         &mut self,
         id: i64,
@@ -290,7 +357,8 @@ impl Transaction<'_> {
 fn bulk(row: &Row) -> Result<Bulk, StoreError> {
     // Anybody with SQL access may have written anything.
     let bad = |what: &str| StoreError::Refused(format!("a row of howdah.bulk has no valid {what}").into());
-    let change = BulkChange::from_name(row.get("operation"), row.get("priority")).ok_or_else(|| bad("operation"))?;
+    let change = BulkChange::from_name(row.get("operation"), row.get("priority"), row.get("undo_bulk_id"))
+        .ok_or_else(|| bad("operation"))?;
     let state_of = |name: Option<&str>| match name {
         None => Ok(None),
         Some(name) => JobState::from_name(name).map(Some).ok_or_else(|| bad("state of jobs")),

@@ -76,6 +76,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/audit.sql",
     "functions/grants.sql",
     "functions/operate.sql",
+    "functions/undo.sql",
     "functions/search.sql",
     "api/checks.sql",
     "api/check_job.sql",

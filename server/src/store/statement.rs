@@ -218,6 +218,11 @@ statements! {
         PickWaitingForBulk = "pick_waiting_for_bulk",
         PickDeadForBulk = "pick_dead_for_bulk",
         PickDeadGroupForBulk = "pick_dead_group_for_bulk",
+        PickChangesForBulk = "pick_changes_for_bulk",
+        NoteInBulk = "note_in_bulk",
+        DependentsForBulk = "dependents_for_bulk",
+        UndoBulk = "undo_bulk":
+            "SELECT kind::text, id, type_id, rank, jobs, in_us, problem FROM howdah.undo_bulk($1, $2, $3)",
     }
     schedule {
         CreateSchedule = "create_schedule",

@@ -19,7 +19,7 @@ pub(in crate::commands) struct ResumeArgs {
     id: i64,
 }
 
-/// End a bulk operation before its end: jobs that it has changed stay changed
+/// End a bulk operation before its end: jobs that it has changed stay changed, but see howdah bulk start undo
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct CancelArgs {
     /// The id of the bulk operation

@@ -46,6 +46,8 @@ enum Operation {
     Discard,
     /// Give unfinished jobs another priority
     Reprioritize,
+    /// Put back what a bulk cancel or discard has ended
+    Undo,
 }
 
 /// An operation, and the jobs that it changes.
@@ -54,9 +56,12 @@ struct Spec {
     /// What to do with the jobs
     #[arg(value_name = "OPERATION", value_enum)]
     operation: Operation,
-    /// The task type of the jobs
-    #[arg(long = "type", value_name = "TYPE", required = true)]
-    task_type: String,
+    /// With undo: the id of the bulk operation to undo
+    #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = clap::value_parser!(i64).range(1..))]
+    undone: Option<i64>,
+    /// The task type of the jobs; not with undo
+    #[arg(long = "type", value_name = "TYPE", required_unless_present = "undone", conflicts_with = "undone")]
+    task_type: Option<String>,
     /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: each that the operation changes]
     #[arg(long, value_name = "STATE", value_parser = jobs::state)]
     state: Option<ProtoState>,
@@ -79,14 +84,16 @@ impl Spec {
             Operation::Cancel => BulkOperation::Cancel,
             Operation::Discard => BulkOperation::Discard,
             Operation::Reprioritize => BulkOperation::Reprioritize,
+            Operation::Undo => BulkOperation::Undo,
         };
         BulkSpec {
             operation: operation as i32,
-            task_type: self.task_type.clone(),
+            task_type: self.task_type.clone().unwrap_or_default(),
             state: self.state.unwrap_or_default() as i32,
             error_group: self.error_group.clone().unwrap_or_default(),
             priority: self.priority,
             max_jobs_per_second: self.rate.unwrap_or_default(),
+            undo_bulk_id: self.undone.unwrap_or_default(),
         }
     }
 }

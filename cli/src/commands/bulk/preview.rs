@@ -11,7 +11,8 @@ use crate::commands::{context::Global, failure::Failure, output::Output};
 Examples:
   howdah bulk preview retry --type email.send --error 'no such host'
   howdah bulk preview cancel --type report --state scheduled
-  howdah bulk preview reprioritize --priority -5 --type report")]
+  howdah bulk preview reprioritize --priority -5 --type report
+  howdah bulk preview undo 1")]
 pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,

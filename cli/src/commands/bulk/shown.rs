@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use howdah_client::proto::{Bulk, BulkSpec, BulkState, Job, PreviewBulkResponse};
+use howdah_client::proto::{Bulk, BulkOperation, BulkSpec, BulkState, Job, PreviewBulkResponse};
 use howdah_server::logging::escaped;
 use serde_json::{Value, json};
 
@@ -32,7 +32,12 @@ fn job_state(spec: &BulkSpec) -> Option<String> {
 
 /// `retry email.send, dead, error "no such host"`.
 pub(super) fn what(spec: &BulkSpec) -> String {
-    let mut words = format!("{} {}", operation(spec), escaped(&spec.task_type));
+    let mut words = match spec.undo_bulk_id {
+        0 => format!("{} {}", operation(spec), escaped(&spec.task_type)),
+        // Before the start, its type is not known here.
+        id if spec.task_type.is_empty() => format!("undo bulk operation {id}"),
+        id => format!("undo bulk operation {id}, {}", escaped(&spec.task_type)),
+    };
     if let Some(state) = job_state(spec) {
         let _ = write!(words, ", {state}");
     }
@@ -63,6 +68,13 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
     }
     let mut lines = vec![format!("{}: {selected}", what(spec))];
     lines.extend(preview.examples.iter().map(|job| format!("  {}", example(job))));
+    if spec.operation() == BulkOperation::Undo {
+        lines.push(
+            "Skipped: jobs whose key another job holds, whose time to start has passed, or that ran after a job that"
+                .into(),
+        );
+        lines.push("has not succeeded. What ended or ran because these jobs had ended is not undone.".into());
+    }
     if let Some(time) = text::duration(preview.expected_duration.as_ref()).filter(|time| time.as_secs() > 0) {
         lines.push(format!("about {}", text::short(time)));
     }
@@ -115,6 +127,7 @@ pub(super) fn json(bulk: &Bulk) -> Value {
     json!({
         "id": bulk.id, "operation": operation(&spec), "task_type": spec.task_type, "job_state": job_state(&spec),
         "error_group": set(&spec.error_group), "priority": spec.priority,
+        "undo_bulk_id": Some(spec.undo_bulk_id).filter(|id| *id > 0),
         "max_jobs_per_second": Some(spec.max_jobs_per_second).filter(|rate| *rate > 0), "state": state(bulk),
         "selected": bulk.selected_count, "has_more": bulk.has_more, "done": bulk.done_count,
         "skipped": bulk.skipped_count, "failed": bulk.failed_count, "problem": set(&bulk.problem),

@@ -32,7 +32,8 @@ Then:
   howdah bulk list                                        # progress
   howdah bulk pause 1
   howdah bulk resume 1
-  howdah bulk cancel 1                                    # what was changed stays changed")]
+  howdah bulk cancel 1                                    # what was changed stays changed
+  howdah bulk start undo 1                                # puts back what bulk operation 1 has cancelled or discarded")]
 pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,

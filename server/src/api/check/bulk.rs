@@ -38,6 +38,7 @@ pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>) -> Result<BulkSpec, Error> {
 
 fn fields(spec: &v1::BulkSpec) -> Result<BulkSpec, Error> {
     let change = change(spec)?;
+    undone(spec, change)?;
     let task_type = task_type("task_type", &spec.task_type)?;
     let error_group = error_group("error_group", &spec.error_group)?;
     let state = state(spec.state)?;
@@ -55,6 +56,22 @@ fn fields(spec: &v1::BulkSpec) -> Result<BulkSpec, Error> {
     Ok(spec)
 }
 
+/// What only an undo has, and what it has not: it is of all jobs of a bulk operation.
+fn undone(spec: &v1::BulkSpec, change: BulkChange) -> Result<(), Error> {
+    if change.undoes().is_none() {
+        let problem = "is for BULK_OPERATION_UNDO only; leave it out";
+        return if spec.undo_bulk_id == 0 { Ok(()) } else { Err(Error::invalid("undo_bulk_id", problem)) };
+    }
+    let problem = "is not for BULK_OPERATION_UNDO, which puts all jobs of a bulk operation back; leave it out";
+    if spec.state != 0 {
+        return Err(Error::invalid("state", problem));
+    }
+    if !spec.error_group.is_empty() {
+        return Err(Error::invalid("error_group", problem));
+    }
+    Ok(())
+}
+
 fn change(spec: &v1::BulkSpec) -> Result<BulkChange, Error> {
     let change = match v1::BulkOperation::try_from(spec.operation) {
         Ok(v1::BulkOperation::Retry) => BulkChange::Retry,
@@ -64,6 +81,11 @@ fn change(spec: &v1::BulkSpec) -> Result<BulkChange, Error> {
             Some(priority) => BulkChange::Reprioritize(new_job::priority(priority)?),
             None => return Err(Error::invalid("priority", "is not set; -1000 to 1000 are allowed")),
         },
+        Ok(v1::BulkOperation::Undo) if spec.undo_bulk_id > 0 => BulkChange::Undo(spec.undo_bulk_id),
+        Ok(v1::BulkOperation::Undo) => {
+            let problem = format!("is {}; give the id of a bulk operation", spec.undo_bulk_id);
+            return Err(Error::invalid("undo_bulk_id", problem));
+        }
         Ok(v1::BulkOperation::Unspecified) => return Err(Error::invalid("operation", "is not set")),
         Err(_) => return Err(Error::invalid("operation", format!("is the unknown value {}", spec.operation))),
     };
@@ -115,6 +137,12 @@ mod tests {
             ("spec.priority", v1::BulkSpec { priority: Some(1), ..spec() }),
             ("spec.priority", v1::BulkSpec { operation: 4, ..spec() }),
             ("spec.priority", v1::BulkSpec { operation: 4, priority: Some(1_001), ..spec() }),
+            ("spec.undo_bulk_id", v1::BulkSpec { undo_bulk_id: 1, ..spec() }),
+            ("spec.undo_bulk_id", v1::BulkSpec { operation: 5, ..spec() }),
+            ("spec.undo_bulk_id", v1::BulkSpec { operation: 5, undo_bulk_id: -1, ..spec() }),
+            ("spec.state", v1::BulkSpec { operation: 5, undo_bulk_id: 1, state: 1, ..spec() }),
+            ("spec.error_group", v1::BulkSpec { operation: 5, undo_bulk_id: 1, error_group: "e".into(), ..spec() }),
+            ("spec.priority", v1::BulkSpec { operation: 5, undo_bulk_id: 1, priority: Some(1), ..spec() }),
             ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: -1, ..spec() }),
             ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: 1_000_001, ..spec() }),
         ];

@@ -44,6 +44,7 @@ fn spec(spec: BulkSpec) -> v1::BulkSpec {
         BulkChange::Cancel => v1::BulkOperation::Cancel,
         BulkChange::Discard => v1::BulkOperation::Discard,
         BulkChange::Reprioritize(_) => v1::BulkOperation::Reprioritize,
+        BulkChange::Undo(_) => v1::BulkOperation::Undo,
     };
     v1::BulkSpec {
         operation: operation as i32,
@@ -52,6 +53,7 @@ fn spec(spec: BulkSpec) -> v1::BulkSpec {
         state: spec.state.map(|state| state.to_proto() as i32).unwrap_or_default(),
         error_group: spec.error_group.unwrap_or_default(),
         max_jobs_per_second: spec.jobs_per_s.unwrap_or_default(),
+        undo_bulk_id: spec.change.undoes().unwrap_or_default(),
     }
 }
 

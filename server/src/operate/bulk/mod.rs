@@ -38,7 +38,7 @@ pub(crate) struct StartBulkQuery {
 impl Operator {
     /// Counts the jobs that a bulk operation would change, and returns the first of them.
     pub(crate) async fn preview_bulk(&self, spec: &BulkSpec) -> Result<BulkPreview, Error> {
-        let Some(type_id) = self.context.registry.find(&spec.task_type).await? else {
+        let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Ok(BulkPreview::default());
         };
         let (first, selected, has_more) = self.count(type_id, spec).await?;
@@ -46,6 +46,9 @@ impl Operator {
         for id in first {
             // One that has ended since was one of them a moment ago; its history may be gone.
             examples.extend(self.context.store.get_job(id).await?);
+        }
+        if spec.change.undoes().is_some() {
+            return Ok(BulkPreview { selected, has_more, examples, in_states: None });
         }
         let counted = self.context.job_counts.look(&self.context.store).await;
         let of_type = counted.types.iter().find(|counted| counted.name == spec.task_type.as_str());
@@ -59,6 +62,28 @@ impl Operator {
                 .sum()
         });
         Ok(BulkPreview { selected, has_more, examples, in_states })
+    }
+
+    /// The type of the jobs. Of an undo it is that of the bulk operation, which must be one that can be undone.
+    async fn type_of_bulk(&self, spec: &BulkSpec) -> Result<Option<TypeId>, Error> {
+        let Some(id) = spec.change.undoes() else {
+            return Ok(self.context.registry.find(&spec.task_type).await?);
+        };
+        let bulk = self.get_bulk(id).await?;
+        if !bulk.spec.change.can_be_undone() {
+            let problem = format!(
+                "the operation of bulk operation {id} is {}; only cancel and discard can be undone",
+                bulk.spec.change.name()
+            );
+            return Err(Error::Precondition(problem));
+        }
+        if bulk.ended.is_none() {
+            let state = bulk.state.name();
+            let problem =
+                format!("bulk operation {id} is {state}; wait until it has ended, or cancel it, and then undo it");
+            return Err(Error::Precondition(problem));
+        }
+        Ok(Some(bulk.type_id))
     }
 
     /// The first jobs, how many there are, and whether there may be more.
@@ -85,7 +110,7 @@ impl Operator {
     /// Starts a bulk operation; it is worked off in the background. The same request again finds the same one.
     pub(crate) async fn start_bulk(&self, query: &StartBulkQuery, by: &Actor) -> Result<Bulk, Error> {
         let spec = &query.spec;
-        let Some(type_id) = self.context.registry.find(&spec.task_type).await? else {
+        let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Err(Error::NotFound(format!("there is no task type {:?}", spec.task_type.as_str())));
         };
         let (_, selected, has_more) = self.count(type_id, spec).await?;

@@ -103,11 +103,11 @@ impl Operator {
         let dispatch = &self.context.dispatch;
         match changed {
             BulkChanged::Retried(jobs, revived) => self.retried((jobs, revived), &mut RetryAnswer::default()),
-            BulkChanged::Cancelled(jobs, wakeups) => {
-                dispatch.wakeups(&wakeups);
+            BulkChanged::Cancelled(jobs, woken) => {
+                woken.iter().for_each(|wakeups| dispatch.wakeups(wakeups));
                 self.tell_workers(&jobs);
             }
-            BulkChanged::Discarded(_, wakeups) => dispatch.wakeups(&wakeups),
+            BulkChanged::Discarded(_, wakeups) | BulkChanged::Undone(_, wakeups) => dispatch.wakeups(&wakeups),
             BulkChanged::Reprioritized(jobs) => self.announce_ranks(&jobs),
         }
     }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::Response;
-use howdah_proto::v1::{self, BulkState, JobState};
+use howdah_proto::v1::{self, BulkOperation, BulkState, JobState};
 
 use crate::{
     access::Operation,
@@ -42,6 +42,7 @@ struct Row {
     /// Whether it can still be paused, resumed or cancelled by whoever looks.
     can_pause: bool,
     can_resume: bool,
+    can_undo: bool,
     what: String,
     task_type: String,
     group: String,
@@ -104,6 +105,10 @@ fn row(visit: &Visit, bulk: v1::Bulk) -> Row {
         },
         can_pause: operates && state == BulkState::Running,
         can_resume: operates && state == BulkState::Paused,
+        can_undo: operates
+            && bulk.end_time.is_some()
+            && bulk.done_count > 0
+            && matches!(spec.operation(), BulkOperation::Cancel | BulkOperation::Discard),
         what: what(&spec),
         group: first_line(&spec.error_group, 140),
         task_type: spec.task_type,
@@ -122,13 +127,14 @@ fn row(visit: &Visit, bulk: v1::Bulk) -> Row {
 /// `retry dead jobs`, …
 fn what(spec: &v1::BulkSpec) -> String {
     let operation = spec.operation().as_str_name().trim_start_matches("BULK_OPERATION_").to_lowercase();
+    let of = if spec.undo_bulk_id == 0 { String::new() } else { format!(" of bulk operation {}", spec.undo_bulk_id) };
     let jobs = if spec.state == 0 { "jobs".into() } else { format!("{} jobs", State::of(spec.state()).word) };
     let priority = spec.priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
     let rate = match spec.max_jobs_per_second {
         0 => String::new(),
         rate => format!(", at most {} a second", number(rate.into())),
     };
-    format!("{operation} {jobs}{priority}{rate}")
+    format!("{operation} {jobs}{of}{priority}{rate}")
 }
 
 /// `3 of 5, 1 skipped`, …
@@ -142,13 +148,17 @@ fn progress(bulk: &v1::Bulk) -> String {
 
 /// The bulk operation that an action previews or starts.
 pub(super) fn spec(action: &Action) -> Option<v1::BulkSpec> {
-    let Target::OfType { task_type, state, group } = &action.target else { return None };
-    Some(v1::BulkSpec {
-        operation: action.what.starts()? as i32,
-        task_type: task_type.clone(),
-        state: state.unwrap_or_default() as i32,
-        error_group: group.clone(),
-        priority: action.priority,
-        max_jobs_per_second: action.rate.unwrap_or_default(),
-    })
+    let operation = action.what.starts()? as i32;
+    let (priority, max_jobs_per_second) = (action.priority, action.rate.unwrap_or_default());
+    let same = v1::BulkSpec { operation, priority, max_jobs_per_second, ..v1::BulkSpec::default() };
+    match &action.target {
+        Target::OfType { task_type, state, group } => Some(v1::BulkSpec {
+            task_type: task_type.clone(),
+            state: state.unwrap_or_default() as i32,
+            error_group: group.clone(),
+            ..same
+        }),
+        Target::Bulk(id) => Some(v1::BulkSpec { undo_bulk_id: *id, ..same }),
+        _ => None,
+    }
 }

@@ -103,7 +103,9 @@ impl About {
     async fn of(visit: &Visit, action: &Action) -> Result<Self, Trouble> {
         match &action.target {
             Target::Jobs(ids) => Self::of_jobs(visit, ids).await,
-            Target::OfType { .. } if action.what.starts().is_some() => Self::of_bulk(visit, action).await,
+            Target::OfType { .. } | Target::Bulk(_) if action.what.starts().is_some() => {
+                Self::of_bulk(visit, action).await
+            }
             Target::OfType { task_type, state, group } => Self::of_type(visit, task_type, *state, group).await,
             Target::Type(name) => Ok(Self { name: name.clone(), ..Self::default() }),
             Target::Key { task_type, key } => {
@@ -116,7 +118,10 @@ impl About {
 
     async fn of_bulk(visit: &Visit, action: &Action) -> Result<Self, Trouble> {
         let spec = bulks::spec(action);
-        let name = spec.as_ref().map(|spec| spec.task_type.clone()).unwrap_or_default();
+        let name = match &action.target {
+            Target::Bulk(id) => format!("bulk operation {id}"),
+            _ => spec.as_ref().map(|spec| spec.task_type.clone()).unwrap_or_default(),
+        };
         let answer = visit.calls().preview_bulk(&visit.by, v1::PreviewBulkRequest { spec }).await?.into_inner();
         let selected = number(answer.selected_count);
         let count = match (answer.has_more, answer.states_count) {

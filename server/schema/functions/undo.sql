@@ -1,0 +1,203 @@
+-- Undoes bulk operations: puts jobs that they have ended back, from history and the journal (howdah.bulk_change).
+
+-- Gives a job that comes back its key, or makes it the next job of the key's holder, if it was that and the holder still lives.
+-- The result: why it cannot have the key; empty: it has it; 'queued': it is the next one.
+CREATE OR REPLACE FUNCTION howdah.take_key_back(c howdah.bulk_change, of_type integer, of_key text, queued_behind bigint, coming_back bigint[])
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    k howdah.job_key;
+BEGIN
+    SELECT * INTO k FROM howdah.job_key o WHERE o.type_id = of_type AND o.key = of_key FOR UPDATE;
+    -- (Its holder was marked as coordinated when this job came behind it, and still is.)
+    IF FOUND AND k.job_id = queued_behind AND k.next_id IS NULL AND (k.job_id = ANY (coming_back) OR howdah.is_live(k.job_id)) THEN
+        UPDATE howdah.job_key o SET next_id = c.job_id WHERE o.type_id = of_type AND o.key = of_key;
+        RETURN 'queued';
+    END IF;
+    INSERT INTO howdah.job_key AS o (type_id, key, job_id, version, debounce_until)
+    VALUES (of_type, of_key, c.job_id, c.key_version, c.key_debounce_until)
+    -- A key that is held for a time may still be its own.
+    ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id,
+        version = CASE WHEN o.job_id = excluded.job_id THEN o.version ELSE excluded.version END,
+        debounce_until = CASE WHEN o.job_id = excluded.job_id THEN o.debounce_until ELSE excluded.debounce_until END,
+        held_until = CASE WHEN o.job_id = excluded.job_id THEN o.held_until END
+    WHERE o.next_id IS NULL AND (o.held_until <= now() OR o.job_id = excluded.job_id);
+    IF FOUND THEN
+        RETURN '';
+    END IF;
+    RETURN format('job %s holds its key', coalesce(k.job_id::text, '?'));
+END $$;
+
+-- Why a job cannot come back, whatever other jobs do; null: it can.
+CREATE OR REPLACE FUNCTION howdah.why_not_back(c howdah.bulk_change, options jsonb, attempt integer) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE
+        WHEN options ? 'payload_bytes' AND (SELECT 1 FROM howdah.payload p WHERE p.id = c.job_id LIMIT 1) IS NULL THEN
+            'its payload has been dropped'
+        WHEN c.state <> 'dead' AND attempt = 0 AND howdah.is_late(options) THEN 'the time by which it had to start has passed'
+        WHEN options ?| '{fallback,next_stages}' AND EXISTS (
+            SELECT FROM (SELECT (options ->> 'fallback')::integer AS id
+                         UNION ALL SELECT jsonb_array_elements_text(options -> 'next_stages')::integer) n
+            WHERE n.id IS NOT NULL AND NOT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = n.id)) THEN
+            'a task type that it names has been deleted'
+        END;
+END $$;
+
+-- A job that this one ran after and that keeps it from coming back; null: none. The parents are known by what they are: live,
+-- dead, or finished. Of one that is in no table it is not known whether it succeeded.
+CREATE OR REPLACE FUNCTION howdah.parent_in_the_way(c howdah.bulk_change, on_failure text, live bigint[], dead_ones bigint[])
+RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT p FROM unnest(c.after_ids) p
+        WHERE p <> ALL (live) AND NOT (p = ANY (dead_ones) AND on_failure <> 'cancel')
+          AND coalesce((SELECT h.outcome <> 'succeeded' AND on_failure <> 'run' FROM howdah.history h WHERE h.id = p LIMIT 1), true)
+        ORDER BY p LIMIT 1);
+END $$;
+
+-- Moves jobs from history back to where they were: plain ones by themselves, the others by howdah.route. One that was leased is
+-- ready, as if its worker had released it. The caller has locked them and their keys, and stored their dependencies.
+CREATE OR REPLACE FUNCTION howdah.put_back(of_bulk bigint, ids bigint[], unqueued bigint[]) RETURNS SETOF howdah.wakeup
+LANGUAGE plpgsql AS $$
+DECLARE
+    routed howdah.waiting[];
+    told howdah.wakeup[];
+BEGIN
+    WITH noted AS (DELETE FROM howdah.bulk_change WHERE bulk_id = of_bulk AND job_id = ANY (ids) RETURNING *),
+    deleted AS (DELETE FROM howdah.history WHERE id = ANY (ids) AND outcome IN ('cancelled', 'discarded') RETURNING *),
+    back AS MATERIALIZED (
+        SELECT d.id, howdah.reranked(n.rank, d.priority, d.options, d.priority, s.step) AS rank, d.created, n.timeout_ms, n.last_token,
+               n.at, d.leased_at, d.type_id, CASE WHEN n.state = 'leased' THEN d.attempt - 1 ELSE d.attempt END::smallint AS attempt,
+               d.max_attempts, d.priority, d.key, d.headers,
+               howdah.with_step(CASE WHEN d.id = ANY (unqueued) THEN d.options - 'queued_behind' ELSE d.options END, d.priority, s.step)
+                   AS options,
+               d.failures, d.payload, n.state, n.state = 'waiting' OR d.options -> 'coordinated' IS NOT NULL AS is_coordinated
+        FROM deleted d JOIN noted n ON n.job_id = d.id
+        CROSS JOIN LATERAL (SELECT howdah.rank_step(d.type_id) AS step OFFSET 0) s
+    ),
+    to_ready AS (
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+                                  options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers, options, failures, payload
+        FROM back WHERE state IN ('ready', 'leased') AND NOT is_coordinated RETURNING type_id, rank
+    ),
+    to_scheduled AS (
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
+                                      priority, key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, at, leased_at, type_id, attempt, max_attempts, priority, key, headers, options,
+               failures, payload
+        FROM back WHERE state = 'scheduled' RETURNING run_at
+    ),
+    to_dead AS (
+        INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts, priority,
+                                 key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, leased_at, at, type_id, attempt, max_attempts, priority, key, headers, options,
+               failures, payload
+        FROM back WHERE state = 'dead'
+    ),
+    to_expire AS (
+        INSERT INTO howdah.expiry (expire_at, id)
+        SELECT to_timestamp((options ->> 'expire_at_us')::bigint / 1000000.0), id FROM back
+        WHERE state <> 'dead' AND attempt = 0 AND options -> 'expire_at_us' IS NOT NULL ON CONFLICT DO NOTHING
+    )
+    SELECT ARRAY(SELECT ROW(b.id, b.rank, b.created, b.timeout_ms, b.last_token, b.type_id, b.attempt, b.max_attempts, b.priority, b.key,
+                            NULL, b.headers, b.options, b.failures, b.payload)::howdah.waiting
+                 FROM back b WHERE b.state IN ('ready', 'leased', 'waiting') AND b.is_coordinated),
+           ARRAY(SELECT ROW('ready', r.type_id, min(r.rank), count(*), NULL)::howdah.wakeup FROM to_ready r GROUP BY r.type_id
+                 UNION ALL
+                 SELECT ROW('scheduled', NULL, NULL, count(*), (extract(epoch FROM min(s.run_at) - now()) * 1000000)::bigint)::howdah.wakeup
+                 FROM to_scheduled s HAVING count(*) > 0)
+    INTO routed, told;
+    RETURN QUERY SELECT * FROM unnest(told);
+    RETURN QUERY SELECT * FROM howdah.route(routed);
+END $$;
+
+-- Puts jobs of one type that a bulk operation has ended back. Rows with a null kind answer for a job: why it could not be put back;
+-- a null problem: it was. The others are wakeups. A job comes back only if it may be what it was: its key is free, and the jobs
+-- that it ran after are unfinished or have succeeded. So parents are decided before the jobs that run after them.
+-- Jobs are locked before keys, and limit states are locked last.
+CREATE OR REPLACE FUNCTION howdah.undo_bulk(of_bulk bigint, of_type integer, ids bigint[])
+RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    live bigint[];                -- parents that have not ended, those that come back included
+    dead_ones bigint[];           -- the same, dead
+    back bigint[] := '{}';
+    unqueued bigint[] := '{}';
+    no_ids bigint[] := '{}';
+    problems text[] := '{}';
+    todo bigint[] := ids;
+    later bigint[];
+    said text;
+    parent bigint;
+    on_failure text;
+    r record;
+BEGIN
+    PERFORM FROM howdah.bulk_change c WHERE c.bulk_id = of_bulk AND c.job_id = ANY (ids) ORDER BY c.job_id FOR UPDATE;
+    PERFORM FROM howdah.history h WHERE h.id = ANY (ids) ORDER BY h.id FOR UPDATE;
+    IF NOT howdah.use_task_type(of_type) THEN
+        RETURN QUERY SELECT NULL::howdah.wakeup_kind, i.id, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint, 'its task type has been deleted'
+                     FROM unnest(ids) AS i(id);
+        RETURN;
+    END IF;
+    SELECT array_agg(DISTINCT p) INTO live FROM howdah.bulk_change c CROSS JOIN LATERAL unnest(c.after_ids) p
+    WHERE c.bulk_id = of_bulk AND c.job_id = ANY (ids);
+    IF live IS NOT NULL THEN
+        WITH marked AS (
+            UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}' WHERE x.id = ANY (live) RETURNING x.id)
+        SELECT array_agg(m.id) INTO dead_ones FROM marked m;
+        live := howdah.mark_coordinated(live, '{"coordinated": true}');
+    END IF;
+    live := coalesce(live, '{}');
+    dead_ones := coalesce(dead_ones, '{}');
+    LOOP
+        later := '{}';
+        FOR r IN
+            SELECT c, c.job_id, c.state, h.options, h.key, CASE WHEN c.state = 'leased' THEN h.attempt - 1 ELSE h.attempt END AS attempt,
+                   coalesce((h.options ->> 'key_type')::integer, h.type_id) AS key_type
+            FROM howdah.bulk_change c
+            LEFT JOIN LATERAL (SELECT o.* FROM howdah.history o WHERE o.id = c.job_id AND o.finished = c.changed LIMIT 1) h ON true
+            WHERE c.bulk_id = of_bulk AND c.job_id = ANY (todo) ORDER BY c.job_id
+        LOOP
+            said := CASE WHEN r.attempt IS NULL THEN 'its history has been dropped' ELSE howdah.why_not_back(r.c, r.options, r.attempt) END;
+            on_failure := coalesce(r.options ->> 'on_dependency_failure', 'cancel');
+            IF said IS NULL AND (r.c).after_ids IS NOT NULL THEN
+                -- One that is still to be decided may come back.
+                IF EXISTS (SELECT FROM unnest((r.c).after_ids) p WHERE p = ANY (todo) AND p <> ALL (back) AND p <> ALL (no_ids)) THEN
+                    later := later || r.job_id;
+                    CONTINUE;
+                END IF;
+                parent := howdah.parent_in_the_way(r.c, on_failure, live, dead_ones);
+                said := CASE WHEN parent IS NOT NULL THEN format('it was to run after job %s, which is not known to have succeeded', parent) END;
+            END IF;
+            IF said IS NULL AND r.key IS NOT NULL AND r.state <> 'dead' THEN
+                said := nullif(howdah.take_key_back(r.c, r.key_type, r.key, (r.options ->> 'queued_behind')::bigint, back), '');
+                IF said = 'queued' THEN
+                    said := NULL;
+                ELSIF said IS NULL AND r.options ? 'queued_behind' THEN
+                    unqueued := unqueued || r.job_id;
+                END IF;
+            END IF;
+            IF said IS NOT NULL THEN
+                no_ids := no_ids || r.job_id;
+                problems := problems || said;
+                CONTINUE;
+            END IF;
+            INSERT INTO howdah.dependency (after_id, job_id)
+            SELECT p, r.job_id FROM unnest((r.c).after_ids) p
+            WHERE p = ANY (live) OR p = ANY (dead_ones) AND on_failure = 'wait' ON CONFLICT DO NOTHING;
+            back := back || r.job_id;
+            IF r.state = 'dead' THEN
+                dead_ones := dead_ones || r.job_id;
+            ELSE
+                live := live || r.job_id;
+            END IF;
+        END LOOP;
+        EXIT WHEN cardinality(later) IN (0, cardinality(todo));
+        todo := later;
+    END LOOP;
+    RETURN QUERY SELECT w.kind, NULL::bigint, w.type_id, w.rank, w.jobs, w.in_us, NULL::text FROM howdah.put_back(of_bulk, back, unqueued) w;
+    RETURN QUERY SELECT NULL::howdah.wakeup_kind, a.id, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint, a.problem
+                 FROM (SELECT b.id, NULL::text AS problem FROM unnest(back) AS b(id)
+                       UNION ALL SELECT n.id, n.problem FROM unnest(no_ids, problems) AS n(id, problem)
+                       UNION ALL SELECT l.id, 'it was to run after a job that has not come back' FROM unnest(later) AS l(id)) a;
+END $$;
