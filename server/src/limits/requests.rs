@@ -188,6 +188,8 @@ fn bulks() -> Vec<Limit> {
             format!("kept for as long as history, and the last {}", retention::BULKS),
         )
         .by(&["history_days"]),
+        fixed("how long a bulk cancel or discard can be undone", "as long as history is kept, of each of its jobs")
+            .by(&["history_days"]),
         fixed("bulk operations on a page", format!("{}, default {}", bulk_query::MAX_PAGE, bulk_query::PAGE)),
         fixed(
             "jobs that a preview of a bulk operation counts; that it shows",
