@@ -68,9 +68,8 @@ impl BulkChanged {
         match self {
             Self::Retried(jobs, _) => jobs.iter().filter(|job| !job.key_held).count(),
             Self::Cancelled(jobs, _) => jobs.len(),
-            Self::Discarded(jobs, _) => jobs.len(),
+            Self::Discarded(jobs, _) | Self::Undone(jobs, _) => jobs.len(),
             Self::Reprioritized(jobs) => jobs.len(),
-            Self::Undone(jobs, _) => jobs.len(),
         }
     }
 }
