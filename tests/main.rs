@@ -40,7 +40,7 @@ mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod statistics; // what happened, by period
-mod search; // by id, key, header and payload
+mod search; // by id, key, tag, header and payload
 mod explain; // why a job does not run
 mod traces; // spans of jobs, at a collector
 mod watching; // alerts, the dashboard, the metrics behind them

@@ -95,6 +95,9 @@ const EXPECTED: &[(Statement, &[&str])] = &[
             "using history_default_hashtext_type_id_id_idx on history_default",
         ],
     ),
+    // As of all partitions, the newest entries first: nothing is sorted.
+    (Statement::SearchTag, &["Index Only Scan Backward using job_tag_default_hash_type_id_id_idx on job_tag_default"]),
+    (Statement::CountTag, &["using job_tag_default_hash_type_id_id_idx on job_tag_default"]),
     (Statement::SearchReady, &["using ready_pkey on ready"]),
     (Statement::SearchLeased, &["using leased_pkey on leased"]),
     (Statement::SearchScheduled, &["using scheduled_id_key on scheduled"]),

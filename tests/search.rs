@@ -1,5 +1,7 @@
 //! Searches: every way in every state, pages, bounds, hostile input, rights, the command.
 
+mod tags; // what a job is found by later
+
 use std::collections::BTreeSet;
 
 use howdah_proto::v1::{

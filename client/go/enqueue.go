@@ -34,6 +34,12 @@ func Key(key string, policy ...howdahv1.KeyPolicy) Option {
 	}
 }
 
+// Tags adds texts by which the job is found later, such as a customer or a batch (SearchJobs, `howdah search`). At most
+// 16, each 1 to 64 bytes; the same one twice counts once. Handlers find them in the Tags of their [Job].
+func Tags(tags ...string) Option {
+	return func(job *howdahv1.NewJob) { job.Tags = append(job.Tags, tags...) }
+}
+
 // Delay starts the job after this time.
 func Delay(d time.Duration) Option {
 	return func(job *howdahv1.NewJob) { job.Start = &howdahv1.NewJob_Delay{Delay: durationpb.New(d)} }

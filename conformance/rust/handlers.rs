@@ -133,6 +133,6 @@ fn leased(job: &Job) -> Value {
     let time = |time: Option<SystemTime>| time.map(|time| prost_types::Timestamp::from(time).to_string());
     json!({"id": job.id.to_string(), "token": job.token.to_string(), "task_type": job.task_type, "attempt": job.attempt,
            "max_attempts": job.max_attempts, "deadline": time(job.deadline), "create_time": time(Some(job.created)),
-           "payload": BASE64_STANDARD.encode(&job.payload), "headers": job.headers, "traceparent": job.traceparent,
+           "payload": BASE64_STANDARD.encode(&job.payload), "headers": job.headers, "tags": job.tags, "traceparent": job.traceparent,
            "tracestate": job.tracestate, "checkpoint": checkpoint})
 }

@@ -9,7 +9,7 @@ use crate::support::{TestDatabase, database};
 
 /// Tables with a row for each job, or for each key of one: none of them is ever read as a whole. (A type's leases are,
 /// for the two seconds after its limits were changed: `type_quota`.)
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "bulk_change",
     "ready",
     "leased",
@@ -23,6 +23,7 @@ const TABLES: [&str; 14] = [
     "limit_state",
     "fair_share",
     "payload",
+    "job_tag",
     "request",
 ];
 

@@ -49,6 +49,10 @@ pub trait JobOptions: Sized {
         self.with(|job| drop(job.headers.insert(name.into(), value.into())))
     }
 
+    fn tags(self, tags: &[&str]) -> Self {
+        self.with(|job| job.tags = owned(tags))
+    }
+
     fn trace(self, traceparent: &str) -> Self {
         self.with(|job| job.traceparent = traceparent.into())
     }

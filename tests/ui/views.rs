@@ -154,3 +154,23 @@ async fn light_or_dark_is_remembered() {
     browser.get("/ui/").await.has(&["<html lang=\"en\" data-theme=\"dark\">"]);
     assert_eq!(browser.post("/ui/theme", &[("theme", "\"><script>")]).await.status, 400);
 }
+
+#[tokio::test]
+async fn a_job_s_tags_lead_to_the_other_jobs_with_them() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("t", "x").tags(&["a&b <c>", "d"])).await;
+    let other = broker.enqueue(new_job("t", "x").tags(&["a&b <c>"]).delay(HOUR)).await;
+    let none = broker.enqueue("t").await;
+    let browser = Browser::at(&broker);
+    let page = browser.get(&format!("/ui/job?id={id}")).await;
+    let link = "/ui/jobs?type=t&amp;tag=a%26b%20%3Cc%3E";
+    let page = page.has(&["Tags", link]).has_no(&["<c>"]);
+    assert!(page.body.contains("tag=d\""), "{}", page.body);
+    let row = |id: i64| format!("<a href=\"/ui/job?id={id}\">");
+    let found = browser.get(&link.replace("&amp;", "&")).await.has(&[&row(id), &row(other), "The newest first"]);
+    let found = found.has_no(&[&row(none), "<c>"]);
+    assert!(found.body.find(&row(other)) < found.body.find(&row(id)));
+    browser.get("/ui/jobs?type=t&tag=a%26b%20%3Cc%3E&state=scheduled").await.has(&[&row(other)]).has_no(&[&row(id)]);
+    browser.get("/ui/jobs?type=t&tag=nothing").await.has(&["There is no such job"]);
+    browser.get("/ui/job?id=3").await.has_no(&["<dt>Tags"]);
+}

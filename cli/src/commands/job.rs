@@ -55,6 +55,7 @@ pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     if !job.key.is_empty() {
         lines.push(field("key", escaped(&job.key)));
     }
+    lines.extend(job.tags.iter().map(|tag| field("tag", escaped(tag))));
     let is_shown = [&job.create_time, &job.start_time, &job.finish_time].contains(&&job.update_time);
     let times = [
         ("created", &job.create_time),
@@ -160,6 +161,7 @@ mod tests {
             state: JobState::Dead as i32,
             payload: b"to: ann\n\x1b[2J".as_slice().into(),
             headers: [("k".to_owned(), "v".to_owned())].into(),
+            tags: vec!["batch-17".into(), "a\u{1b}".into()],
             progress: Some(JobProgress { fraction: Some(0.25), text: "page 1 of 4".into(), update_time: at(94) }),
             checkpoint: b"page 1".as_slice().into(),
             attempt: 1,
@@ -178,6 +180,8 @@ mod tests {
 job 17 email.send: dead
   attempts  1 of 1
   priority  0
+  tag       batch-17
+  tag       a\\u{1b}
   created   1970-01-01T00:00:40.000Z  (1m ago)
   finished  1970-01-01T00:01:35.000Z  (5s ago)
   progress  25% page 1 of 4  (6s ago)

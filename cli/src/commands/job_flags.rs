@@ -25,6 +25,7 @@ pub(super) fn flag_name(option: &str) -> String {
         // The flag names one.
         "headers" => "header".to_owned(),
         "next_stages" => "next-stage".to_owned(),
+        "tags" => "tag".to_owned(),
         name => name.replace("retry_policy.", "retry_").replace('_', "-"),
     }
 }
@@ -137,6 +138,10 @@ mod tests {
             "x=1",
             "--header",
             "y=a=b",
+            "--tag",
+            "a,b",
+            "--tag",
+            "-c",
             "--traceparent",
             "00-1",
             "--retry-delays",
@@ -172,6 +177,7 @@ mod tests {
         assert_eq!((job.priority, job.max_attempts, job.fallback.as_str()), (-7, 3, "b"));
         assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 150, nanos: 0 })));
         assert_eq!((job.headers["x"].as_str(), job.headers["y"].as_str()), ("1", "a=b"));
+        assert_eq!(job.tags, ["a,b", "-c"]);
         let retry = job.retry_policy.as_ref().unwrap();
         assert_eq!((retry.kind(), retry.delays.len()), (RetryPolicyKind::List, 2));
         assert_eq!((job.key_policy(), job.key_version), (KeyPolicy::ReplaceIfNewer, Some(7)));

@@ -46,6 +46,8 @@ pub(super) struct JobJson {
 /// Options that few jobs use; left out if unset.
 #[derive(Debug, Serialize)]
 struct CoordinationJson {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,6 +68,7 @@ impl CoordinationJson {
     fn of(job: &proto::Job) -> Self {
         let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Self {
+            tags: job.tags.clone(),
             limit_key: text(&job.limit_key),
             fair_key: text(&job.fair_key),
             expire_time: text::timestamp(job.expire_time.as_ref()).map(|time| time.to_string()),

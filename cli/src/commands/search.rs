@@ -14,9 +14,9 @@ use super::{
 };
 use howdah_server::logging::escaped;
 
-/// Find jobs by id, key, header or payload
+/// Find jobs by id, key, tag, header or payload
 ///
-/// By id or key it uses an index. By header or payload it looks at the jobs of one type one by one: those in one state, of a
+/// By id, key or tag it uses an index. By header or payload it looks at the jobs of one type one by one: those in one state, of a
 /// time range. It says how many it has looked at, and goes on until it has found --limit jobs or looked at all.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
@@ -24,6 +24,7 @@ use howdah_server::logging::escaped;
 Examples:
   howdah search --id 17
   howdah search order.ship --key order-4711
+  howdah search order.ship --tag batch-17 --state dead
   howdah search order.ship --header tenant=acme --state dead
   howdah search order.ship --text ann@example.com --state succeeded --since 7d
   howdah search order.ship --path '$.order.total > 100' --state ready
@@ -44,6 +45,9 @@ pub(super) struct Args {
     /// Find the jobs with this key: the one that holds it, the one that waits for it, dead and finished ones
     #[arg(long, value_name = "KEY", group = "what", conflicts_with_all = ["since", "until"])]
     key: Option<String>,
+    /// Find the jobs with this tag
+    #[arg(long, value_name = "TAG", group = "what", conflicts_with_all = ["since", "until"])]
+    tag: Option<String>,
     /// Find the jobs with this header
     #[arg(long, value_name = "NAME=VALUE", group = "what", requires = "state", value_parser = header)]
     header: Option<JobHeader>,
@@ -85,10 +89,11 @@ impl Args {
         let query = None
             .or(self.id.map(Query::Id))
             .or(self.key.clone().map(Query::Key))
+            .or(self.tag.clone().map(Query::Tag))
             .or(self.header.clone().map(Query::Header))
             .or(self.text.clone().map(Query::PayloadText))
             .or(self.path.clone().map(Query::PayloadPath));
-        let looks = self.id.is_none() && self.key.is_none();
+        let looks = self.id.is_none() && self.key.is_none() && self.tag.is_none();
         let day_ago = || now.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(now);
         // The same times on each page. Jobs that come meanwhile would keep the search from its end.
         let time = |time: Timestamp| std::time::SystemTime::from(time).into();
@@ -234,6 +239,9 @@ mod tests {
         assert_eq!((seconds(asked.since), seconds(asked.until)), (Some(100), Some(86_500)));
         let asked = request(&["t", "--key", "k"]).unwrap();
         assert_eq!((asked.since, asked.until, asked.state), (None, None, 0));
+        let asked = request(&["t", "--tag", "a b", "--state", "dead"]).unwrap();
+        assert_eq!((asked.since, asked.state()), (None, ProtoState::Dead));
+        assert_eq!(asked.query, Some(Query::Tag("a b".into())));
         let asked = request(&["t", "--header", "a=b=c", "--state", "ready"]).unwrap();
         assert_eq!(asked.query, Some(Query::Header(JobHeader { name: "a".into(), value: "b=c".into() })));
     }
@@ -247,6 +255,8 @@ mod tests {
             &["t", "--id", "1"],
             &["t", "--key", "k", "--text", "x", "--state", "dead"],
             &["t", "--key", "k", "--since", "1h"],
+            &["t", "--key", "k", "--tag", "a"],
+            &["--tag", "a"],
             &["t", "--header", "a", "--state", "dead"],
         ] {
             assert!(request(words).is_err(), "{words:?}");

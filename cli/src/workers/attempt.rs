@@ -19,6 +19,8 @@ pub struct Attempt {
     pub max_attempts: u32,
     /// The headers.
     pub headers: HashMap<String, String>,
+    /// The tags.
+    pub tags: Vec<String>,
     /// The payload.
     pub payload: Bytes,
     /// The checkpoint that an earlier attempt stored; empty: none.
@@ -37,6 +39,7 @@ impl From<&Job> for Attempt {
             attempt: job.attempt,
             max_attempts: job.max_attempts,
             headers: job.headers.clone(),
+            tags: job.tags.clone(),
             payload: job.payload.clone(),
             checkpoint: job.last_checkpoint().cloned().unwrap_or_default(),
             traceparent: job.traceparent.clone(),

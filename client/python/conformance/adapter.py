@@ -161,7 +161,7 @@ def handler(worker: str, kind: Any) -> Callable[..., Any]:
 
 
 def leased(job: howdah.AsyncJob) -> Dict[str, Any]:
-    names = ("task_type", "attempt", "max_attempts", "headers", "traceparent", "tracestate")
+    names = ("task_type", "attempt", "max_attempts", "headers", "tags", "traceparent", "tracestate")
     found: Dict[str, Any] = {name: getattr(job, name) for name in names}
     found.update({name: base64.b64encode(getattr(job, name)).decode() for name in ("payload", "checkpoint")})
     found.update({name: str(getattr(job, name)) for name in ("id", "token")})

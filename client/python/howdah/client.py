@@ -54,6 +54,7 @@ class JobOptions(TypedDict, total=False):
     """Options of a job, by the names of the protocol. Durations are seconds or `timedelta`; times are `datetime`."""
 
     headers: Mapping[str, str]  #: for the handler, unchanged
+    tags: Sequence[str]  #: the job is found by them later: at most 16, each 1 to 64 bytes
     priority: int  #: -1000 to 1000; lower runs first
     delay: Seconds  #: the earliest start, from now
     run_at: datetime  #: the earliest start

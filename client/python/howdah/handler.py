@@ -34,6 +34,8 @@ class JobBase:
         #: When the attempt times out unless it is extended, by the database's clock; None: never.
         self.deadline = _time(job.deadline) if job.HasField("deadline") else None
         self.payload, self.headers = job.payload, dict(job.headers)
+        #: Each once, in the order of the enqueue.
+        self.tags = list(job.tags)
         self.create_time = _time(job.create_time)
         #: The producer's W3C trace context.
         self.traceparent, self.tracestate = job.traceparent, job.tracestate

@@ -61,6 +61,13 @@ impl NewJob {
         self
     }
 
+    /// Adds tags, by which the job is found later, such as a customer or a batch. At most 16, each 1 to 64 bytes without control
+    /// characters; the same one twice counts once.
+    pub fn tags<S: Into<String>>(mut self, tags: impl IntoIterator<Item = S>) -> Self {
+        self.0.tags.extend(tags.into_iter().map(Into::into));
+        self
+    }
+
     /// Sets the priority. Jobs of a lower number run first within the task type. -1000 to 1000; default 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.0.priority = priority;

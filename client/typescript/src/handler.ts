@@ -6,7 +6,16 @@ import { FatalError } from "./outcome.js";
 import type { Progress } from "./session.js";
 
 type Shown =
-  "id" | "token" | "taskType" | "attempt" | "maxAttempts" | "payload" | "headers" | "traceparent" | "tracestate";
+  | "id"
+  | "token"
+  | "taskType"
+  | "attempt"
+  | "maxAttempts"
+  | "payload"
+  | "headers"
+  | "tags"
+  | "traceparent"
+  | "tracestate";
 
 /** One attempt of one job, as its handler sees it. */
 export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
@@ -55,6 +64,7 @@ export function makeJob(message: pb.LeasedJob, signal: AbortSignal, asks: Asks):
     maxAttempts: message.maxAttempts,
     payload: message.payload,
     headers: message.headers,
+    tags: message.tags,
     traceparent: message.traceparent,
     tracestate: message.tracestate,
     checkpoint: message.checkpoint,

@@ -17,6 +17,7 @@ export type Name<E> = Exclude<Lowercase<keyof E & string>, "unspecified">;
 /** Options that have the names and units of the protocol. */
 type Plain =
   | "headers"
+  | "tags"
   | "priority"
   | "maxAttempts"
   | "key"

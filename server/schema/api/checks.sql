@@ -102,6 +102,24 @@ BEGIN
             FROM jsonb_array_elements_text(ids) WITH ORDINALITY AS e(id, n));
 END $$;
 
+-- Texts of 1 to this many bytes without control characters, each once, in their order; null for an empty array.
+CREATE OR REPLACE FUNCTION howdah.tags_of(field text, tags jsonb, most integer, bytes integer) RETURNS text[] LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    PERFORM howdah.check_array(field, tags, 'string', most, 'tags');
+    RETURN (SELECT array_agg(u.tag ORDER BY u.first)
+            FROM (SELECT howdah.tag_of(format('%s[%s]', field, e.n - 1), e.tag, bytes) AS tag, min(e.n) AS first
+                  FROM jsonb_array_elements_text(tags) WITH ORDINALITY AS e(tag, n) GROUP BY 1) u);
+END $$;
+
+-- A text of 1 to this many bytes without control characters.
+CREATE OR REPLACE FUNCTION howdah.tag_of(field text, tag text, bytes integer) RETURNS text LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    IF tag = '' THEN
+        PERFORM howdah.refuse(field, 'is empty; leave it out');
+    END IF;
+    RETURN howdah.text_of(field, tag, bytes);
+END $$;
+
 -- Intervals within a range in ms, each rounded up; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.all_ms_of(field text, intervals jsonb, most integer, low interval, high interval)
 RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$

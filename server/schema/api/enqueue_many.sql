@@ -1,7 +1,8 @@
 -- Enqueues many jobs.
 
 -- Stores many jobs of one type and returns their ids, in the order of the payloads.
-CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads bytea[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads bytea[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
+                                               tags text[] DEFAULT NULL)
 RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -9,7 +10,8 @@ DECLARE
     step bigint := coalesce(t.priority_step_us, howdah.default_step());
     the_rank bigint;
     n integer := coalesce(cardinality(payloads), 0);
-    parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent_id', howdah.running_job()));
+    common jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'parent_id', howdah.running_job(), 'tags', howdah.tags_of('tags', to_jsonb(tags), {{tag_limits}})));
     bad record;
     s howdah.settings;
 BEGIN
@@ -35,25 +37,32 @@ BEGIN
         INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
         SELECT i.id, the_rank, now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), enqueue_many.priority,
                enqueue_many.headers,
-               howdah.with_step(CASE WHEN i.out_of_line THEN parent || jsonb_build_object('payload_bytes', octet_length(i.p))
-                                     ELSE nullif(parent, '{}') END,
+               howdah.with_step(CASE WHEN i.out_of_line THEN common || jsonb_build_object('payload_bytes', octet_length(i.p))
+                                     ELSE nullif(common, '{}') END,
                                 enqueue_many.priority::smallint, step),
                CASE WHEN i.out_of_line THEN '' ELSE i.p END
         FROM i
     ),
     out_of_line AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.out_of_line),
+    tagged AS (
+        INSERT INTO howdah.job_tag (id, created, hash, type_id)
+        SELECT i.id, now(), hashtext(e.tag), t.id FROM i CROSS JOIN jsonb_array_elements_text(common -> 'tags') AS e(tag)
+        WHERE common ? 'tags'
+    ),
     counted AS (INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (t.id, n))
     SELECT i.id FROM i;
 END $$;
 
-CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads text[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads text[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
+                                               tags text[] DEFAULT NULL)
 RETURNS SETOF bigint LANGUAGE sql AS $$
     SELECT howdah.enqueue_many($1, ARRAY(SELECT pg_catalog.convert_to(p, 'UTF8')
-                                         FROM pg_catalog.unnest($2) WITH ORDINALITY u(p, n) ORDER BY n), $3, $4)
+                                         FROM pg_catalog.unnest($2) WITH ORDINALITY u(p, n) ORDER BY n), $3, $4, $5)
 $$;
 
-CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
-RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
+CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
+                                               tags text[] DEFAULT NULL)
+RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4, $5) $$;
 
 -- Stores jobs with any options, all or none. jobs is an array of objects with the options of enqueue by name; a null option
 -- counts as left out. A payload that is a text is stored unchanged, any other as JSON; payload_base64 is for bytes. With

@@ -8,7 +8,7 @@ SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts
        j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
        howdah.coordination_of(j.id, j.options) -> 'next_stages' AS next_stages,
        howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages,
-       b.name AS broker
+       b.name AS broker, j.options -> 'tags' AS tags
 FROM (
     SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
            key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,

@@ -84,6 +84,9 @@ BEGIN
     END IF;
     IF into_type <> l.type_id THEN
         PERFORM howdah.count_enqueued(ARRAY[into_type]);
+        IF o ? 'tags' THEN
+            PERFORM howdah.index_tags(l.id, into_type, o);
+        END IF;
     END IF;
     delay_ms := coalesce(delay_ms, howdah.retry_delay_ms(l.type_id, l.options, l.attempt));
     IF dead AND into_type = l.type_id THEN

@@ -23,6 +23,16 @@ RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
                 THEN jsonb_build_object('expire_at_us', now_us + (asked ->> 'expire_after_ms')::bigint * 1000) ELSE '{}' END, '{}')
 $$;
 
+-- Makes a job searchable by its tags, in a type: that of the enqueue, of its next stage, or of its fallback. Anybody with SQL
+-- access may have written anything into options.
+CREATE OR REPLACE FUNCTION howdah.index_tags(job_id bigint, of_type integer, options jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.job_tag (id, created, hash, type_id)
+    SELECT job_id, now(), hashtext(t.tag), of_type
+    FROM jsonb_array_elements_text(CASE jsonb_typeof(options -> 'tags') WHEN 'array' THEN options -> 'tags' ELSE '[]' END) AS t(tag);
+    RETURN true;
+END $$;
+
 -- Stores jobs of any kind. The first 12 arguments have one entry a job; request_… one a request with a key; out_of_line_… one
 -- a payload that is kept out of line. Rows with a null kind answer for a job: its ordinal, id and outcome; the others are
 -- wakeups. Options have the names of the protocol (server/src/job/job_options.rs).
@@ -44,6 +54,7 @@ DECLARE
     routed howdah.waiting[];
     limit_types integer[];
     limit_keys text[];
+    have_tags boolean;
     r record;
     taken record;
 BEGIN
@@ -54,8 +65,9 @@ BEGIN
                          i.timeout_ms, i.key, i.headers,
                          CASE WHEN i.options IS NOT NULL OR i.ordinal = ANY (awaited) THEN howdah.kept_options(
                              i.options, i.start_us IS NOT NULL, coalesce(i.ordinal = ANY (awaited), false), now_us) END,
-                         i.payload, a.data, i.options)::howdah.new_job ORDER BY i.ordinal)
-    INTO new
+                         i.payload, a.data, i.options)::howdah.new_job ORDER BY i.ordinal),
+           bool_or(i.options -> 'tags' IS NOT NULL)
+    INTO new, have_tags
     FROM (
         SELECT u.*, coalesce(u.run_at, now_us + u.delay_ms * 1000) AS start_us
         FROM unnest(request_nos, type_ids, rank_bases, priorities, max_attempts, timeouts_ms, keys, headers, options, payloads,
@@ -94,6 +106,13 @@ BEGIN
            CASE WHEN n.outcome IN ('replaced', 'debounced') THEN n.answer_id ELSE n.id END
     FROM unnest(new) n WHERE n.options ? 'expire_at_us' AND coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced')
     ON CONFLICT DO NOTHING;
+    IF have_tags THEN
+        -- A job that was replaced keeps the rows of its former tags, which a search finds to be wrong.
+        INSERT INTO howdah.job_tag (id, created, hash, type_id)
+        SELECT CASE WHEN n.outcome IN ('replaced', 'debounced') THEN n.answer_id ELSE n.id END, now(), hashtext(t.tag), n.type_id
+        FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.options -> 'tags') AS t(tag)
+        WHERE coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced');
+    END IF;
     PERFORM howdah.count_enqueued(ARRAY(SELECT n.type_id FROM unnest(new) n WHERE coalesce(n.outcome, 'new') IN ('new', 'next')));
     RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, x.type_id, x.rank, x.jobs, x.in_us
                  FROM howdah.route_new(new, routed) x;

@@ -118,6 +118,27 @@ BEGIN
     RETURN dropped;
 END $$;
 
+-- Drops the partitions of tags before this day. Rows of jobs that still exist, finished or not, are copied like payloads.
+CREATE OR REPLACE FUNCTION howdah.drop_tag_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    part text;
+    dropped integer := 0;
+BEGIN
+    FOR part IN SELECT howdah.partitions_before('job_tag', before) LOOP
+        EXECUTE format(
+            'INSERT INTO howdah.job_tag (id, created, hash, type_id) SELECT t.id, now(), t.hash, t.type_id FROM howdah.%I t '
+            'WHERE EXISTS (SELECT FROM howdah.dead j WHERE j.id = t.id) '
+               'OR EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = t.id) '
+               'OR EXISTS (SELECT FROM howdah.ready j WHERE j.id = t.id) '
+               'OR EXISTS (SELECT FROM howdah.leased j WHERE j.id = t.id) '
+               'OR EXISTS (SELECT FROM howdah.waiting j WHERE j.id = t.id) '
+               'OR EXISTS (SELECT FROM howdah.history j WHERE j.id = t.id)', part);
+        EXECUTE format('DROP TABLE howdah.%I', part);
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
+END $$;
+
 -- Deletes jobs and their payloads from some blocks of one day's history: the jobs of these types, or (keep) those of all
 -- other types. next_block is the first block for the next call; null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,

@@ -41,6 +41,7 @@ BEGIN
     FROM next n WHERE n.next_type IS NOT NULL;
     IF onward IS NOT NULL THEN
         PERFORM howdah.count_enqueued(ARRAY(SELECT o.type_id FROM unnest(onward) o));
+        PERFORM howdah.index_tags(o.id, o.type_id, o.options) FROM unnest(onward) o WHERE o.options ? 'tags';
     END IF;
 
     SELECT array_agg(g.id) INTO ended FROM unnest(deleted) g

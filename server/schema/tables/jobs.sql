@@ -177,6 +177,18 @@ CREATE TABLE howdah.payload (
 CREATE INDEX payload_by_id ON howdah.payload (id);
 CREATE TABLE howdah.payload_default PARTITION OF howdah.payload DEFAULT;
 
+-- Finds jobs by their tags. The truth is options -> 'tags' of the job, which goes with it from table to table; a row here says
+-- only where to look: the job may have got other tags or gone to another type since, or be gone. So nothing updates these rows,
+-- and partitions of old days are dropped. Jobs without tags have none. The tag itself is not here: a hash costs half of it.
+CREATE TABLE howdah.job_tag (
+    id       bigint NOT NULL,            -- the id of the job
+    created  timestamptz NOT NULL,       -- when this row was made
+    hash     integer NOT NULL,           -- hashtext() of the tag
+    type_id  integer NOT NULL            -- a type that the job has had with this tag
+) PARTITION BY RANGE (created);
+CREATE INDEX job_tag_by_hash ON howdah.job_tag (hash, type_id, id);
+CREATE TABLE howdah.job_tag_default PARTITION OF howdah.job_tag DEFAULT;
+
 -- The rows of the hot tables change all the time, so VACUUM comes after a number of changed rows, not after a part of the
 -- table, and runs without pauses. Payloads are often compressed already, so Postgres must not try to compress them.
 DO $$

@@ -72,4 +72,6 @@ unkeyed AS (
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
 -- A job that goes to its fallback has a higher rank than this; as a hint where to look, a lower rank is safe.
-SELECT coalesce(fallback_id, type_id) AS type_id, min(same_rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY 1
+SELECT coalesce(fallback_id, type_id) AS type_id, min(same_rank) AS lowest_rank, count(*) AS jobs,
+       count(howdah.index_tags(id, fallback_id, options)) FILTER (WHERE fallback_id IS NOT NULL AND options ? 'tags') AS tagged
+FROM failed GROUP BY 1

@@ -16,7 +16,8 @@ SELECT json_build_object(
     'owns', (SELECT pg_has_role(current_user, relowner, 'USAGE') FROM pg_class WHERE oid = 'howdah.history'::regclass),
     'brokers', (SELECT count(*) FROM howdah.broker WHERE expires > now()),
     'releases', (SELECT json_agg(DISTINCT release) FROM howdah.schema_part),
-    'default_rows', EXISTS (SELECT FROM howdah.history_default) OR EXISTS (SELECT FROM howdah.payload_default),
+    'default_rows', EXISTS (SELECT FROM howdah.history_default) OR EXISTS (SELECT FROM howdah.payload_default)
+        OR EXISTS (SELECT FROM howdah.job_tag_default),
     'tables', (
         SELECT json_agg(json_build_object(
             'name', c.relname, 'live_rows', pg_stat_get_live_tuples(c.oid),

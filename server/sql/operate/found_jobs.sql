@@ -3,8 +3,8 @@
 SELECT * FROM (
     SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key, j.created, j.run_at, j.leased_at, j.finished,
            j.deadline, j.headers, CASE WHEN j.failure IS NOT NULL THEN jsonb_build_array(j.failure) END AS failures, NULL::bytea AS payload, NULL::bytea AS result,
-           howdah.original_type(j.options) AS original_task_type, count(*) OVER () AS found, row_number() OVER in_order AS ordinal,
-           sum(500 + coalesce(octet_length(j.headers::text), 0) + coalesce(octet_length(j.failure::text), 0)) OVER in_order AS bytes
+           howdah.original_type(j.options) AS original_task_type, j.options -> 'tags' AS tags, count(*) OVER () AS found, row_number() OVER in_order AS ordinal,
+           sum(500 + coalesce(octet_length(j.headers::text), 0) + coalesce(octet_length((j.options -> 'tags')::text), 0) + coalesce(octet_length(j.failure::text), 0)) OVER in_order AS bytes
     FROM (
         SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,
                NULL::timestamptz AS finished, NULL::timestamptz AS deadline, headers, failures -> -1 AS failure, options

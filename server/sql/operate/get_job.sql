@@ -1,7 +1,7 @@
 -- Options are not in the view: they are read from the table where the job is. $1 id
 SELECT id, task_type, state, priority, attempt, max_attempts, key, created, run_at, leased_at, finished,
        deadline, headers, failures, payload, result, o.options, howdah.coordination_of(id, o.options) AS coordination,
-       howdah.original_type(o.options) AS original_task_type, broker
+       howdah.original_type(o.options) AS original_task_type, o.options -> 'tags' AS tags, broker
 FROM howdah.job CROSS JOIN LATERAL (SELECT (
     SELECT o.options FROM (
         SELECT options FROM howdah.ready WHERE id = $1::bigint

@@ -7,9 +7,9 @@ SELECT * FROM (
                leased_at AS leased_at, died AS finished, NULL::timestamptz AS deadline, headers,
                CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array(failures -> -1) END AS failures,
                CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, NULL::bytea AS result,
-               howdah.original_type(options) AS original_task_type, 0::bigint AS position, id AS last_id,
+               howdah.original_type(options) AS original_task_type, options -> 'tags' AS tags, 0::bigint AS position, id AS last_id,
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
-                   + coalesce(octet_length(headers::text), 0) + 500
+                   + coalesce(octet_length(headers::text), 0) + coalesce(octet_length((options -> 'tags')::text), 0) + 500
                    + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE failures -> -1 END)::text), 0) AS size
         FROM howdah.dead
         WHERE type_id = $1::integer AND error_group IN ($2::text, howdah.error_group($2)) AND id > $3::bigint

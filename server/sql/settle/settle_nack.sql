@@ -102,5 +102,7 @@ unkeyed AS (
 SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::text AS action, s.delay_ms, s.broker_id,
        r.rank, s.type_id AS left_type, s.key,
        CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.options END AS coordinated_options,
-       CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.leased_at END AS coordinated_leased_at
+       CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.leased_at END AS coordinated_leased_at,
+       -- It has come to another type. Here it costs nothing for other jobs; an insert above would, for each statement.
+       CASE WHEN s.action = 'fallback' AND s.options ? 'tags' THEN howdah.index_tags(s.id, s.fallback_id, s.options) END AS tagged
 FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

@@ -132,6 +132,7 @@ calls! {
     get_job = GetJob of jobs: GetJobRequest -> GetJobResponse;
     explain_job = ExplainJob of jobs: ExplainJobRequest -> ExplainJobResponse;
     list_jobs = ListJobs of jobs: ListJobsRequest -> ListJobsResponse;
+    search_jobs = SearchJobs of jobs: SearchJobsRequest -> SearchJobsResponse;
     list_error_groups = ListErrorGroups of jobs: ListErrorGroupsRequest -> ListErrorGroupsResponse;
     cancel_jobs = CancelJobs of jobs: CancelJobsRequest -> CancelJobsResponse;
     retry_jobs = RetryJobs of jobs: RetryJobsRequest -> RetryJobsResponse;

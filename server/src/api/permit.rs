@@ -86,7 +86,7 @@ pub(super) fn search(caller: &Caller, query: &SearchQuery) -> Result<usize, Erro
     match query {
         // Whether the job may be seen is known when it is found.
         SearchQuery::Id(_) => Ok(1),
-        SearchQuery::Key { task_type, page, .. } => {
+        SearchQuery::Key { task_type, page, .. } | SearchQuery::Tag { task_type, page, .. } => {
             caller.check(Operation::Read, task_type)?;
             Ok(page.size)
         }

@@ -24,6 +24,9 @@ pub struct JobOptions {
     /// W3C trace state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
+    /// Words by which it is found, each once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// The task type that gets the job when its attempts are used up; unset: the setting of its task type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<TypeId>,
@@ -110,6 +113,8 @@ impl JobOptions {
             || self.limit_key.is_some()
             || self.fair_key.is_some()
             || self.stage_payload.is_some()
+            // They are written to a table of their own as well. The statements for other jobs need not know.
+            || !self.tags.is_empty()
             || !self.after.is_empty()
             || !self.after_ordinals.is_empty()
     }
@@ -118,7 +123,8 @@ impl JobOptions {
     pub(super) fn weight(&self) -> usize {
         let texts = [&self.traceparent, &self.tracestate, &self.limit_key, &self.fair_key, &self.checkpoint];
         let texts: usize = texts.into_iter().flatten().map(String::len).sum();
-        texts + size_of_val(&*self.after) + size_of_val(&*self.after_ordinals) + size_of_val(&*self.next_stages)
+        let tags: usize = self.tags.iter().map(|tag| size_of::<String>() + tag.len()).sum();
+        texts + tags + size_of_val(&*self.after) + size_of_val(&*self.after_ordinals) + size_of_val(&*self.next_stages)
     }
 
     /// The progress, if a worker has reported any.

@@ -54,6 +54,10 @@ impl Limits {
     pub const CHECKPOINT_BYTES: usize = 64 << 10;
     /// Largest `max_attempts`.
     pub const MAX_ATTEMPTS: u32 = 1000;
+    /// Tags of a job.
+    pub const TAGS: usize = 16;
+    /// Bytes of a tag.
+    pub const TAG_BYTES: usize = 64;
     /// Lowest and highest priority.
     pub const PRIORITY: std::ops::RangeInclusive<i32> = -1000..=1000;
 

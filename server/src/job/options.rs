@@ -4,7 +4,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::ClusterSettings;
+use super::{ClusterSettings, Limits};
 
 /// An option of a job.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +59,8 @@ pub enum OptionKind {
     Headers,
     /// Names of at most `batch` jobs of the same request.
     LocalNames,
+    /// At most [`Limits::TAGS`] texts, each of 1 to [`Limits::TAG_BYTES`] without control characters.
+    Tags,
 }
 
 /// Options that belong together.
@@ -92,7 +94,8 @@ impl OptionGroup {
 impl OptionKind {
     /// Whether it may be given several times.
     pub const fn is_repeated(self) -> bool {
-        matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs | Self::Headers | Self::LocalNames)
+        use OptionKind::{Durations, Headers, Jobs, LocalNames, Tags, TaskTypes};
+        matches!(self, Durations(..) | TaskTypes(_) | Jobs | Headers | LocalNames | Tags)
     }
 
     /// The placeholder for its value in a usage line.
@@ -100,6 +103,7 @@ impl OptionKind {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
             Self::Text(_) | Self::Key => "TEXT",
+            Self::Tags => "TAG",
             Self::Duration(..) | Self::Durations(..) => "DURATION",
             Self::Time => "TIME",
             Self::Word(_) => "WORD",
@@ -134,6 +138,7 @@ impl fmt::Display for OptionKind {
                 let ClusterSettings { headers, header_bytes, .. } = ClusterSettings::DEFAULT;
                 write!(f, "at most {headers} (headers), {header_bytes} bytes together (header_bytes)")
             }
+            Self::Tags => write!(f, "at most {} tags, each 1 to {} bytes", Limits::TAGS, Limits::TAG_BYTES),
             Self::LocalNames => write!(f, "at most {} names (batch)", ClusterSettings::DEFAULT.batch),
         }
     }
@@ -166,13 +171,16 @@ impl JobOption {
 pub const OPTIONS: &[JobOption] = {
     use OptionGroup::{Job, Key, Order, Retry, Sequence};
     use OptionKind::{
-        Duration, Durations, Headers, Hundredths, Integer, Jobs, Key as ShortText, LocalNames, TaskType, TaskTypes,
-        Text, Time, Word,
+        Duration, Durations, Headers, Hundredths, Integer, Jobs, Key as ShortText, LocalNames, Tags, TaskType,
+        TaskTypes, Text, Time, Word,
     };
     const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
         option(Job, "headers", Headers, "Pass this header to the worker"),
+        option(Job, "tags", Tags, "Let the job be found by this tag").notes(
+            "the same one twice counts once; [Tags](../concepts/jobs.md#tags), [Search](../operate/search.md#tags)",
+        ),
         option(Job, "priority", Integer(-1000, 1000), "Set the priority; jobs with a lower number start first")
             .or("0")
             .notes("[can be changed](../concepts/ordering.md#changing-priorities-of-waiting-jobs)"),

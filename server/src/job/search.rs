@@ -20,6 +20,17 @@ pub enum SearchQuery {
         /// The page.
         page: SearchPage,
     },
+    /// Jobs with a tag.
+    Tag {
+        /// Their type.
+        task_type: TaskTypeName,
+        /// The tag.
+        tag: String,
+        /// Their state; `None`: any.
+        state: Option<JobState>,
+        /// The page.
+        page: SearchPage,
+    },
     /// Jobs that are looked at one by one.
     Look {
         /// What they have.

@@ -46,6 +46,8 @@ pub struct JobView {
     pub result: Option<Bytes>,
     /// Its task type before it went to its fallback.
     pub original_task_type: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
     /// The broker whose worker holds it; not in lists.
     pub broker: Option<String>,
     /// The worker that holds it, if that is known; not in lists.
@@ -77,6 +79,7 @@ impl JobView {
             payload: None,
             result: None,
             original_task_type: None,
+            tags: Vec::new(),
             broker: None,
             worker: None,
             options: None,

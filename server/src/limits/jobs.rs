@@ -43,6 +43,7 @@ fn content(config: &Config) -> Vec<Limit> {
         )
         .by_cluster(&["headers", "header_bytes"]),
         fixed("job key, request key, `limit_key`, `fair_key`, `local_name`", key).by_cluster(&["key_bytes"]),
+        fixed("tags of a job", format!("{}, no control characters; the same one twice counts once", option("tags"))),
         fixed("a request key is remembered", "24 h"),
         fixed(
             "trace context",

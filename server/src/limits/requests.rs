@@ -132,8 +132,8 @@ fn calls(config: &Config) -> Vec<Limit> {
         ),
         fixed("such calls that a broker works on at once; the others wait", search::AT_ONCE.to_string()),
         fixed(
-            "text and path of a `SearchJobs`; jobs of a key that a call looks at",
-            format!("{} and {} bytes; {}", search_query::TEXT, search_query::PATH, search::KEY_JOBS),
+            "text and path of a `SearchJobs`; jobs of a key or tag that a call looks at",
+            format!("{} and {} bytes; {}", search_query::TEXT, search_query::PATH, search::INDEX_JOBS),
         ),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),

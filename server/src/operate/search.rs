@@ -23,10 +23,12 @@ pub(crate) const STEP_JOBS: i32 = 100_000;
 pub(crate) const STEP_BYTES: i64 = 32 << 20;
 /// The most searches by header or payload that a broker works on at once. The others wait.
 pub(crate) const AT_ONCE: usize = 2;
-/// The most jobs of a key that a call looks at.
-pub(crate) const KEY_JOBS: usize = 10_000;
-/// Up to where jobs of a key are counted.
-pub(crate) const KEY_COUNT: i64 = 10_000;
+/// The most jobs of a key or a tag that a call looks at.
+pub(crate) const INDEX_JOBS: usize = 10_000;
+/// Up to where jobs of a key or a tag are counted.
+const INDEX_COUNT: i64 = 10_000;
+/// How many of them are looked at together, if not all of them may fit.
+const INDEX_STEP: usize = 1_000;
 
 /// A step this short may be followed by a longer one.
 const SHORT: Duration = Duration::from_millis(100);
@@ -40,7 +42,14 @@ impl Operator {
                 Ok(SearchFound { jobs: found.jobs, looked_at: 1, estimated: 1, ..SearchFound::default() })
             }
             SearchQuery::Key { task_type, key, state, page } => match self.type_of(task_type).await? {
-                Some(type_id) => self.search_key(type_id, key, *state, page).await,
+                Some(type_id) => self.search_index(type_id, &Entries::Key(key), *state, page).await,
+                None => Ok(SearchFound::default()),
+            },
+            SearchQuery::Tag { task_type, tag, state, page } => match self.type_of(task_type).await? {
+                Some(type_id) => {
+                    let entries = Entries::Tag { task_type: task_type.as_str(), tag };
+                    self.search_index(type_id, &entries, *state, page).await
+                }
                 None => Ok(SearchFound::default()),
             },
             SearchQuery::Look { having, range, page } => {
@@ -61,10 +70,11 @@ impl Operator {
         Ok(self.context.registry.find(name).await?)
     }
 
-    async fn search_key(
+    /// Jobs that an index names, the newest first.
+    async fn search_index(
         &self,
         type_id: TypeId,
-        key: &str,
+        entries: &Entries<'_>,
         state: Option<JobState>,
         page: &SearchPage,
     ) -> Result<SearchFound, Error> {
@@ -74,19 +84,25 @@ impl Operator {
             None => SearchPosition {
                 at: PagePosition { state: JobState::Succeeded, rank: 0, id: 0 },
                 looked_at: 0,
-                estimated: store.count_key(type_id, key, KEY_COUNT).await?,
+                estimated: match entries {
+                    Entries::Key(key) => store.count_key(type_id, key, INDEX_COUNT).await?,
+                    Entries::Tag { tag, .. } => store.count_tag(type_id, tag, INDEX_COUNT).await?,
+                },
             },
         };
         let (mut jobs, mut bytes) = (Vec::new(), LIST_BYTES);
-        let most = at.looked_at + KEY_JOBS as i64;
-        while jobs.len() < page.size && bytes > 0 && at.looked_at < most {
-            // With a state most of them may be others.
-            let wanted = if state.is_some() { 1_000 } else { page.size - jobs.len() };
-            let ids = store.search_key(type_id, key, at.at.id, wanted as i32).await?;
+        let (most, began) = (at.looked_at + INDEX_JOBS as i64, Instant::now());
+        while jobs.len() < page.size && bytes > 0 && at.looked_at < most && began.elapsed() < LOOKS_FOR {
+            let wanted = entries.wanted(state, page.size - jobs.len());
+            let ids = match entries {
+                Entries::Key(key) => store.search_key(type_id, key, at.at.id, wanted as i32).await?,
+                Entries::Tag { tag, .. } => store.search_tag(type_id, tag, at.at.id, wanted as i32).await?,
+            };
             let found = store.found_jobs(&ids, bytes).await?;
             bytes -= found.bytes;
             let last = found.jobs.last().map(|job| job.id);
-            let mut matching = found.jobs.into_iter().filter(|job| state.is_none_or(|state| job.state == state));
+            let fits = |job: &JobView| state.is_none_or(|state| job.state == state) && entries.fit(job);
+            let mut matching = found.jobs.into_iter().filter(fits);
             jobs.extend(matching.by_ref().take(page.size - jobs.len()));
             let left_over = matching.next().is_some();
             let end = match (left_over, found.cut) {
@@ -202,6 +218,35 @@ impl Operator {
             JobState::Dead => own(4),
             _ => self.context.store.estimate_finished(range).await?,
         })
+    }
+}
+
+/// What an index is asked for.
+enum Entries<'a> {
+    /// Jobs of a key.
+    Key(&'a str),
+    /// Jobs that may have a tag.
+    Tag { task_type: &'a str, tag: &'a str },
+}
+
+impl Entries<'_> {
+    /// How many entries to look at for this many jobs.
+    fn wanted(&self, state: Option<JobState>, jobs: usize) -> usize {
+        match self {
+            // With a state most of them may be others.
+            _ if state.is_some() => INDEX_STEP,
+            Self::Key(_) => jobs,
+            // Entries of jobs that are gone or have changed must not cost a statement each.
+            Self::Tag { .. } => jobs.max(INDEX_STEP / 10),
+        }
+    }
+
+    /// Whether a job is what its entry says.
+    fn fit(&self, job: &JobView) -> bool {
+        match self {
+            Self::Key(_) => true,
+            Self::Tag { task_type, tag } => job.task_type == *task_type && job.tags.iter().any(|own| own == tag),
+        }
     }
 }
 

@@ -185,6 +185,7 @@ pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
     let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
     // Only if one job is read.
     let options: Option<Json<_>> = row.try_get("options").unwrap_or_default();
+    let tags: Option<Json<Vec<String>>> = row.try_get("tags").unwrap_or_default();
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
     JobView {
         id: row.get("id"),
@@ -207,6 +208,7 @@ pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
         // Invalid options must not keep an operator from the job.
         coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
+        tags: tags.map(|Json(tags)| tags).unwrap_or_default(),
         // Only of jobs that may be leased.
         broker: row.try_get("broker").unwrap_or_default(),
         worker: None,

@@ -13,11 +13,15 @@
 //! | `names` | names of the options of a job in an object, as texts |
 //! | `texts` | those whose value is a JSON text |
 //! | `checked` | checked values under their names in the column, for `jsonb_build_object`: of `j` by the settings `s`, with `p` before the names |
+//! | `tag_limits` | the most tags of a job, and the most bytes of one |
 //! | `retry_texts`, `retry_checked` | the same of a retry policy: of `policy`, with `field` before the names |
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::job::options::{JobOption, OPTIONS, OptionKind};
+use crate::job::{
+    Limits,
+    options::{JobOption, OPTIONS, OptionKind},
+};
 
 /// The prefix of the options of a retry policy, which SQL takes as one object.
 const RETRY: &str = "retry_policy.";
@@ -38,6 +42,7 @@ pub(super) fn expand(text: &str) -> Cow<'_, str> {
         ("names", joined(", ", top().map(|option| quoted(option.name)).chain([quoted("retry_policy")]))),
         ("texts", joined(", ", top().filter(|option| is_text(option.kind)).map(|option| quoted(option.name)))),
         ("checked", joined(",\n        ", top().filter_map(|option| checked(option.name, option.kind, "p", "j")))),
+        ("tag_limits", format!("{}, {}", Limits::TAGS, Limits::TAG_BYTES)),
         ("retry_texts", joined(", ", retry().filter(|(_, kind)| is_text(*kind)).map(|(name, _)| quoted(name)))),
         ("retry_checked", joined(",\n        ", checks)),
     ];
@@ -98,7 +103,7 @@ fn sql_type(kind: Option<OptionKind>) -> &'static str {
         Some(OptionKind::Duration(..)) => "interval",
         Some(OptionKind::Durations(..)) => "interval[]",
         Some(OptionKind::Time) => "timestamptz",
-        Some(OptionKind::TaskTypes(_) | OptionKind::LocalNames) => "text[]",
+        Some(OptionKind::TaskTypes(_) | OptionKind::LocalNames | OptionKind::Tags) => "text[]",
         Some(OptionKind::Jobs) => "bigint[]",
     }
 }
@@ -136,6 +141,9 @@ fn checked(name: &str, kind: OptionKind, prefix: &str, object: &str) -> Option<S
         OptionKind::TaskType => format!("'{name}', howdah.type_id_of({field}, {text})"),
         OptionKind::TaskTypes(most) => format!("'{name}', howdah.type_ids_of({field}, {value}, {most})"),
         OptionKind::Jobs => format!("'{name}', howdah.job_ids_of({field}, {value}, s.batch)"),
+        OptionKind::Tags => {
+            format!("'{name}', howdah.tags_of({field}, {value}, {}, {})", Limits::TAGS, Limits::TAG_BYTES)
+        }
         OptionKind::Headers => format!("'{name}', howdah.headers_of({field}, {value}, s)"),
         OptionKind::LocalNames => return None,
     })

@@ -1,4 +1,4 @@
-//! Searches: jobs by key, and steps of a look at jobs one by one.
+//! Searches: jobs by key or tag, and steps of a look at jobs one by one.
 
 use std::time::Duration;
 
@@ -78,6 +78,24 @@ impl Store {
     /// How many there are, counted up to a bound.
     pub async fn count_key(&self, type_id: TypeId, key: &str, at_most: i64) -> Result<i64, StoreError> {
         let row = self.general().await?.query_one(Statement::CountKey, &[&type_id, &key, &at_most]).await?;
+        Ok(row.get("jobs"))
+    }
+
+    /// Ids of jobs that may have a tag, the newest first, below `before` (0: the newest). A job may come several times.
+    pub async fn search_tag(
+        &self,
+        type_id: TypeId,
+        tag: &str,
+        before: i64,
+        at_most: i32,
+    ) -> Result<Vec<i64>, StoreError> {
+        let rows = self.general().await?.query(Statement::SearchTag, &[&type_id, &tag, &before, &at_most]).await?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
+    }
+
+    /// How many there are, counted up to a bound.
+    pub async fn count_tag(&self, type_id: TypeId, tag: &str, at_most: i64) -> Result<i64, StoreError> {
+        let row = self.general().await?.query_one(Statement::CountTag, &[&type_id, &tag, &at_most]).await?;
         Ok(row.get("jobs"))
     }
 

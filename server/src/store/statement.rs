@@ -191,6 +191,8 @@ statements! {
         ListFinished = "list_finished",
         SearchKey = "search_key",
         CountKey = "count_key",
+        SearchTag = "search_tag",
+        CountTag = "count_tag",
         SearchReady = "search_ready",
         SearchLeased = "search_leased",
         SearchScheduled = "search_scheduled",

@@ -11,7 +11,7 @@ use howdah_proto::{
 };
 use percent_encoding::percent_decode_str;
 
-use crate::error::Error;
+use crate::{error::Error, job::options::OPTIONS};
 
 /// The prefix of an option in a header: `Howdah-Max-Attempts` is `max_attempts`.
 const OPTION: &str = "howdah-";
@@ -80,10 +80,11 @@ impl JobWords {
     }
 }
 
-/// An option that is given twice is a mistake: nobody knows which of the two is meant.
+/// An option of one value that is given twice is a mistake: nobody knows which of the two is meant.
 fn once(given: &[(String, String)]) -> Result<(), Error> {
+    let several = |name: &str| OPTIONS.iter().any(|option| option.name == name && option.kind.is_repeated());
     let mut names = HashSet::new();
-    match given.iter().find(|(name, _)| !names.insert(name)) {
+    match given.iter().find(|(name, _)| !names.insert(name) && !several(name)) {
         Some((name, _)) => Err(Error::invalid(name, "is given more than once; give it once")),
         None => Ok(()),
     }
@@ -129,6 +130,19 @@ mod tests {
         assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 90, nanos: 0 })));
         let at = self::job("run_at=1970-01-01T00:00:01.5%2B00:00").unwrap();
         assert_eq!(at.start, Some(Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 500_000_000 })));
+    }
+
+    #[test]
+    fn an_option_of_several_values_is_given_once_for_each() {
+        let several = job("tags=a,b&tags=c+d&next_stages=x&next_stages=y&after=1&after=2").unwrap();
+        assert_eq!((&several.tags[..], &several.after[..]), (&["a,b".into(), "c d".into()][..], &[1, 2][..]));
+        assert_eq!(several.next_stages, ["x", "y"]);
+        let mut headers = HeaderMap::new();
+        for tag in ["a", "b"] {
+            headers.append("howdah-tags", tag.parse().unwrap());
+        }
+        let words = JobWords::of("", &headers).unwrap().job("a".into(), Bytes::new()).unwrap();
+        assert_eq!(words.tags, ["a", "b"]);
     }
 
     #[test]

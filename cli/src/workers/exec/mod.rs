@@ -196,6 +196,7 @@ fn describe(command: &mut Command, attempt: &Attempt) {
         .env("HOWDAH_ATTEMPT", attempt.attempt.to_string())
         .env("HOWDAH_MAX_ATTEMPTS", attempt.max_attempts.to_string())
         .env("HOWDAH_HEADERS", serde_json::to_string(&attempt.headers).unwrap_or_default())
+        .env("HOWDAH_TAGS", serde_json::to_string(&attempt.tags).unwrap_or_default())
         .env("HOWDAH_CHECKPOINT", STANDARD.encode(&attempt.checkpoint));
 }
 

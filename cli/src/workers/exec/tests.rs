@@ -21,6 +21,7 @@ fn attempt(payload: impl Into<Bytes>) -> Attempt {
         max_attempts: 10,
         headers: HashMap::from([("k".into(), "v \"w\"".into())]),
         payload: payload.into(),
+        tags: vec!["a".into(), "b c".into()],
         checkpoint: Bytes::from_static(b"row 7"),
         traceparent: String::new(),
         tracestate: String::new(),
@@ -89,8 +90,9 @@ async fn the_result_is_kept_byte_by_byte() {
 
 #[tokio::test]
 async fn the_environment_describes_the_job() {
-    let command = "echo $HOWDAH_JOB_ID $HOWDAH_TASK_TYPE $HOWDAH_ATTEMPT/$HOWDAH_MAX_ATTEMPTS $HOWDAH_HEADERS";
-    assert_eq!(run(command, "").await, done("17 email.send 2/10 {\"k\":\"v \\\"w\\\"\"}\n"));
+    let command =
+        "echo $HOWDAH_JOB_ID $HOWDAH_TASK_TYPE $HOWDAH_ATTEMPT/$HOWDAH_MAX_ATTEMPTS $HOWDAH_HEADERS $HOWDAH_TAGS";
+    assert_eq!(run(command, "").await, done("17 email.send 2/10 {\"k\":\"v \\\"w\\\"\"} [\"a\",\"b c\"]\n"));
 }
 
 #[tokio::test]

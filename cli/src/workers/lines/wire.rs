@@ -24,6 +24,8 @@ struct JobLine<'a> {
     attempt: u32,
     max_attempts: u32,
     headers: &'a HashMap<String, String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,6 +60,7 @@ pub(super) fn job(attempt: &Attempt) -> Vec<u8> {
         attempt: attempt.attempt,
         max_attempts: attempt.max_attempts,
         headers: &attempt.headers,
+        tags: &attempt.tags,
         payload,
         payload_base64,
         checkpoint: checkpoint.filter(|text| !text.is_empty()),
@@ -192,7 +195,9 @@ mod tests {
         assert_eq!(String::from_utf8(job(&attempt)).unwrap(), expected);
         attempt.payload = Bytes::from_static(b"\xff");
         attempt.checkpoint = "row 7".into();
+        attempt.tags = vec!["a".into()];
         let line = String::from_utf8(job(&attempt)).unwrap();
+        assert!(line.contains(r#""tags":["a"]"#), "{line}");
         assert!(line.ends_with("\"payload_base64\":\"/w==\",\"checkpoint\":\"row 7\"}\n"), "{line}");
     }
 

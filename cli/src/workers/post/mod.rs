@@ -20,6 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{
     Client, Method, Request, Response, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
@@ -155,7 +156,7 @@ fn client(target: &Target) -> Result<Client, String> {
         .map_err(|error| describe(&error))
 }
 
-/// The headers and the trace context that the producer gave the job.
+/// The headers, the tags and the trace context that the producer gave the job.
 fn add_job_headers(headers: &mut HeaderMap, attempt: &Attempt) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     for (name, value) in &attempt.headers {
@@ -163,6 +164,12 @@ fn add_job_headers(headers: &mut HeaderMap, attempt: &Attempt) {
         if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
             headers.insert(name, value);
         }
+    }
+    // One header: proxies may join several of one name.
+    let tags: Vec<String> =
+        attempt.tags.iter().map(|tag| utf8_percent_encode(tag, NON_ALPHANUMERIC).to_string()).collect();
+    if let (false, Ok(value)) = (tags.is_empty(), HeaderValue::from_str(&tags.join(","))) {
+        headers.insert(HeaderName::from_static("howdah-tags"), value);
     }
     for (name, value) in [("traceparent", &attempt.traceparent), ("tracestate", &attempt.tracestate)] {
         if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {

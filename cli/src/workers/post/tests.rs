@@ -106,6 +106,7 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
     let headers = [("content-type", "text/plain"), ("tenant", "a"), ("bad name", "b"), ("Howdah-Job-Id", "99")];
     let job = Attempt {
         headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        tags: vec!["a b".into(), "ü".into()],
         traceparent: "00-1".into(),
         tracestate: String::new(),
         ..attempt()
@@ -123,6 +124,7 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
         ("content-type", Some("text/plain")),
         ("howdah-header-tenant", Some("a")),
         ("howdah-header-howdah-job-id", Some("99")),
+        ("howdah-tags", Some("a%20b,%C3%BC")),
         ("traceparent", Some("00-1")),
         ("tracestate", None),
         ("x-key", Some("k")),

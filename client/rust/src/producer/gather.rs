@@ -21,8 +21,9 @@ const JOB_OVERHEAD: usize = 256;
 /// The approximate bytes of a job, never less than on the wire.
 pub(super) fn cost(job: &proto::NewJob) -> usize {
     let headers: usize = job.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
+    let tags: usize = job.tags.iter().map(|tag| tag.len() + 4).sum();
     let trace = job.traceparent.len() + job.tracestate.len();
-    job.task_type.len() + job.payload.len() + job.key.len() + headers + trace + JOB_OVERHEAD
+    job.task_type.len() + job.payload.len() + job.key.len() + headers + tags + trace + JOB_OVERHEAD
 }
 
 /// The state that producers and the pipeline share.

@@ -24,6 +24,12 @@ pub struct Attempt {
 impl From<NewJob> for Attempt {
     fn from(job: NewJob) -> Self {
         let job = job.into_proto();
+        let mut tags: Vec<String> = Vec::new();
+        for tag in job.tags {
+            if !tags.contains(&tag) {
+                tags.push(tag);
+            }
+        }
         let max_attempts = if job.max_attempts == 0 { 10 } else { job.max_attempts };
         let leased = LeasedJob {
             id: KEY.id,
@@ -33,6 +39,7 @@ impl From<NewJob> for Attempt {
             max_attempts,
             payload: job.payload,
             headers: job.headers,
+            tags,
             traceparent: job.traceparent,
             tracestate: job.tracestate,
             ..LeasedJob::default()

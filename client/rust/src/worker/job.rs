@@ -41,6 +41,8 @@ pub struct Job {
     pub payload: Bytes,
     /// The headers.
     pub headers: HashMap<String, String>,
+    /// The tags, each once, in the order of the enqueue.
+    pub tags: Vec<String>,
     /// The time of the enqueue, by the database's clock.
     pub created: SystemTime,
     /// The producer's W3C trace context; empty: none.
@@ -145,6 +147,7 @@ impl Job {
             deadline: time::time_from_proto(job.deadline),
             payload: job.payload,
             headers: job.headers,
+            tags: job.tags,
             created: time::time_from_proto(job.create_time).unwrap_or(SystemTime::UNIX_EPOCH),
             traceparent: job.traceparent,
             tracestate: job.tracestate,

@@ -29,6 +29,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
         retry_policy: retry::retry_policy(job.retry_policy.as_ref())?,
         traceparent: text::optional("traceparent", std::mem::take(&mut job.traceparent), TRACEPARENT)?,
         tracestate: text::optional("tracestate", std::mem::take(&mut job.tracestate), TRACESTATE)?,
+        tags: tags(std::mem::take(&mut job.tags))?,
         ..JobOptions::default()
     };
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
@@ -46,6 +47,19 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
         next_stages,
         options: options.boxed(),
     })
+}
+
+/// Each once, in their order: whoever makes tags of several facts need not compare them.
+fn tags(tags: Vec<String>) -> Result<Vec<String>, Error> {
+    numbers::entries("tags", tags.len(), 0..=Limits::TAGS)?;
+    let mut each = Vec::with_capacity(tags.len());
+    for (i, tag) in tags.into_iter().enumerate() {
+        text::tag(&format!("tags[{i}]"), &tag)?;
+        if !each.contains(&tag) {
+            each.push(tag);
+        }
+    }
+    Ok(each)
 }
 
 /// Lower runs first.
@@ -144,9 +158,17 @@ mod tests {
             timeout: Some(WireDuration { seconds: 30 * 24 * 3600, nanos: 0 }),
             traceparent: "p".repeat(200),
             tracestate: "s".repeat(512),
+            tags: (0..16).map(|i| format!("{i:064}")).collect(),
             ..with_headers((0..64).map(|i| (format!("{i:02}"), "v".repeat(126))))
         };
         assert!(check(job).is_ok());
+    }
+
+    #[test]
+    fn a_tag_that_comes_twice_counts_once_and_the_order_stays() {
+        let tags = ["b", "a", "b", "Ü", "a"].map(str::to_owned).to_vec();
+        let job = check(v1::NewJob { tags, ..job() }).unwrap();
+        assert_eq!(job.options.unwrap().tags, ["b", "a", "Ü"]);
     }
 
     #[test]
@@ -178,6 +200,10 @@ mod tests {
             ("fallback", v1::NewJob { fallback: "a b".into(), ..job() }),
             ("fallback", v1::NewJob { fallback: "t".repeat(201), ..job() }),
             ("fallback", v1::NewJob { fallback: "email.send".into(), ..job() }),
+            ("tags", v1::NewJob { tags: (0..17).map(|i| i.to_string()).collect(), ..job() }),
+            ("tags[1]", v1::NewJob { tags: vec!["a".into(), String::new()], ..job() }),
+            ("tags[0]", v1::NewJob { tags: vec!["é".repeat(33)], ..job() }),
+            ("tags[2]", v1::NewJob { tags: vec!["a".into(), "b".into(), "c\u{85}".into()], ..job() }),
             ("timeout", timeout(0, 999_999)),
             ("timeout", timeout(30 * 24 * 3600 + 1, 0)),
             ("timeout", timeout(-1, 0)),

@@ -24,10 +24,11 @@ pub(crate) const PATH: usize = 1_024;
 pub(crate) fn search_jobs(mut request: v1::SearchJobsRequest, limits: &ClusterSettings) -> Result<SearchQuery, Error> {
     let query = request.query.take();
     let query = query
-        .ok_or_else(|| Error::invalid("query", "is not set; set id, key, header, payload_text or payload_path"))?;
+        .ok_or_else(|| Error::invalid("query", "is not set; set id, key, tag, header, payload_text or payload_path"))?;
     let having = match query {
         Query::Id(id) => return by_id(id, &request),
         Query::Key(key) => return by_key(key, &request, limits),
+        Query::Tag(tag) => return by_tag(tag, &request),
         Query::Header(v1::JobHeader { name, value }) => {
             for (field, text) in [("header.name", &name), ("header.value", &value)] {
                 text::short(field, text, limits.header_bytes)?;
@@ -72,17 +73,36 @@ fn by_id(id: i64, request: &v1::SearchJobsRequest) -> Result<SearchQuery, Error>
 fn by_key(key: String, request: &v1::SearchJobsRequest, limits: &ClusterSettings) -> Result<SearchQuery, Error> {
     not_empty("key", &key)?;
     text::plain("key", &key, limits.key_bytes)?;
-    for (field, set) in [("since", request.since.is_some()), ("until", request.until.is_some())] {
-        if set {
-            return Err(Error::invalid(field, "is set together with key; a key is found in jobs of any time"));
-        }
-    }
+    of_any_time("key", request)?;
     Ok(SearchQuery::Key {
         task_type: task_type("task_type", &request.task_type)?,
         key,
         state: state(request.state)?,
         page: page(request, None)?,
     })
+}
+
+fn by_tag(tag: String, request: &v1::SearchJobsRequest) -> Result<SearchQuery, Error> {
+    text::tag("tag", &tag)?;
+    of_any_time("tag", request)?;
+    Ok(SearchQuery::Tag {
+        task_type: task_type("task_type", &request.task_type)?,
+        tag,
+        state: state(request.state)?,
+        page: page(request, None)?,
+    })
+}
+
+fn of_any_time(what: &str, request: &v1::SearchJobsRequest) -> Result<(), Error> {
+    for (field, set) in [("since", request.since.is_some()), ("until", request.until.is_some())] {
+        if set {
+            return Err(Error::invalid(
+                field,
+                format!("is set together with {what}, which is found in jobs of any time"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn range(request: &v1::SearchJobsRequest) -> Result<SearchRange, Error> {
@@ -158,6 +178,13 @@ mod tests {
         let by_key =
             v1::SearchJobsRequest { query: Some(Query::Key("k".into())), task_type: "a".into(), ..Default::default() };
         assert!(matches!(check(by_key), Ok(SearchQuery::Key { state: None, .. })));
+        let by_tag = v1::SearchJobsRequest {
+            query: Some(Query::Tag("é".into())),
+            task_type: "a".into(),
+            state: 5,
+            ..Default::default()
+        };
+        assert!(matches!(check(by_tag), Ok(SearchQuery::Tag { state: Some(JobState::Dead), .. })));
         let by_id = v1::SearchJobsRequest { query: Some(Query::Id(-1)), ..Default::default() };
         assert!(matches!(check(by_id), Ok(SearchQuery::Id(-1))));
     }
@@ -172,6 +199,10 @@ mod tests {
             ("key", request(Query::Key(String::new()))),
             ("key", request(Query::Key("k\n".into()))),
             ("key", request(Query::Key("k".repeat(201)))),
+            ("tag", request(Query::Tag(String::new()))),
+            ("tag", request(Query::Tag("t".repeat(65)))),
+            ("tag", request(Query::Tag("t\0".into()))),
+            ("since", request(Query::Tag("t".into()))),
             ("header.name", header("", "b")),
             ("header.name", header("\0", "b")),
             ("header.value", header("a", "\0")),

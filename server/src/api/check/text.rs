@@ -1,6 +1,6 @@
 //! Texts: their length and characters, and how an error shows them.
 
-use crate::error::Error;
+use crate::{error::Error, job::Limits};
 
 /// Characters of a value that an error repeats. An error is sent in HTTP/2 headers, which are small.
 const SHOWN: usize = 40;
@@ -26,6 +26,14 @@ pub(super) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
 pub(super) fn optional(field: &str, value: String, max: usize) -> Result<Option<String>, Error> {
     plain(field, &value, max)?;
     Ok(Some(value).filter(|value| !value.is_empty()))
+}
+
+/// Checks a tag.
+pub(super) fn tag(field: &str, value: &str) -> Result<(), Error> {
+    if value.is_empty() {
+        return Err(Error::invalid(field, "is empty; leave it out"));
+    }
+    plain(field, value, Limits::TAG_BYTES)
 }
 
 /// Checks that a text or bytes have at most `max` bytes.

@@ -38,6 +38,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
         checkpoint: options.checkpoint(),
         traceparent: options.traceparent.unwrap_or_default(),
         tracestate: options.tracestate.unwrap_or_default(),
+        tags: options.tags,
         create_time: Some(time(job.created)),
     }
 }
@@ -66,6 +67,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         deadline: job.deadline.map(time),
         progress: options.progress().map(progress),
         checkpoint: options.checkpoint(),
+        tags: job.tags,
         limit_key: options.limit_key.unwrap_or_default(),
         fair_key: options.fair_key.unwrap_or_default(),
         expire_time: options.expire_at_us.map(micros),
@@ -190,6 +192,7 @@ mod tests {
             options: None,
             coordination: None,
             original_task_type: None,
+            tags: Vec::new(),
             broker: None,
             worker: None,
         };

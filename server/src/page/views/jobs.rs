@@ -1,10 +1,10 @@
-//! The jobs of a type: by state, by the job's key, or those with the most attempts.
+//! The jobs of a type: by state, by the job's key or tag, or those with the most attempts.
 
 use std::cmp::Reverse;
 
 use askama::Template;
 use axum::response::Response;
-use howdah_proto::v1::{self, JobState};
+use howdah_proto::v1::{self, JobState, search_jobs_request::Query};
 
 use super::parts::JobRow;
 use crate::{
@@ -34,6 +34,7 @@ struct View {
     task_type: String,
     state: String,
     key: String,
+    tag: String,
     group: String,
     by_attempts: bool,
     states: Vec<&'static str>,
@@ -50,7 +51,7 @@ struct View {
 pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let params = &visit.params;
     let task_type = params.get("type").to_owned();
-    let (state, key, group) = (params.get("state"), params.get("key"), params.get("group"));
+    let (state, key, tag, group) = (params.get("state"), params.get("key"), params.get("tag"), params.get("group"));
     let by_attempts = params.get("sort") == "attempts";
     if !params.get("id").is_empty() {
         return super::find::job_of(&visit, params.get("id"));
@@ -66,6 +67,19 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     } else if !key.is_empty() {
         note = "Only unfinished jobs are found by their key.".into();
         holder(&visit, &task_type, key).await?
+    } else if !tag.is_empty() {
+        let request = v1::SearchJobsRequest {
+            query: Some(Query::Tag(tag.to_owned())),
+            task_type: task_type.clone(),
+            state: wanted.unwrap_or_default() as i32,
+            page_size: PAGE,
+            page_token: params.get("page").to_owned(),
+            ..Default::default()
+        };
+        note = "The newest first.".into();
+        let answer = visit.calls().search_jobs(&visit.by, request).await?.into_inner();
+        next_token = answer.next_page_token;
+        answer.jobs
     } else if by_attempts {
         let (jobs, looked_at) = most_attempts(&visit, &task_type, wanted).await?;
         note = looked_at;
@@ -83,7 +97,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         next_token = answer.next_page_token;
         answer.jobs
     };
-    let asked = [("type", &*task_type), ("state", state), ("group", group)];
+    let asked = [("type", &*task_type), ("state", state), ("tag", tag), ("group", group)];
     let first = if params.get("page").is_empty() { String::new() } else { query(asked) };
     let next =
         if next_token.is_empty() { String::new() } else { query(asked.into_iter().chain([("page", &*next_token)])) };
@@ -94,6 +108,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         operates: visit.by.may(Operation::Operate, &task_type),
         state: state.to_owned(),
         key: key.to_owned(),
+        tag: tag.to_owned(),
         group: group.to_owned(),
         by_attempts,
         states: STATES.into_iter().map(|(_, word)| word).collect(),

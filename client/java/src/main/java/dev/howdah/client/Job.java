@@ -19,6 +19,7 @@ import java.lang.System.Logger;
 import java.nio.channels.ClosedByInterruptException;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
@@ -63,6 +64,9 @@ public final class Job {
 
     /** {@return the headers} */
     public Map<String, String> headers() { return leased.getHeadersMap(); }
+
+    /** {@return the tags, each once, in the order of the enqueue} */
+    public List<String> tags() { return leased.getTagsList(); }
 
     /** {@return when the attempt times out unless it is extended, by the database's clock} */
     public Optional<Instant> deadline() {

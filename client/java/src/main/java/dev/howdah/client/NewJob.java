@@ -119,6 +119,13 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         /**
          * {@return this}
          *
+         * @param tags by which the job is found later, such as a customer or a batch: at most 16, each 1 to 64 bytes
+         */
+        public Builder tags(List<String> tags) { return with(job.clearTags().addAllTags(tags)); }
+
+        /**
+         * {@return this}
+         *
          * @param priority lower numbers run first within the type: -1,000 to 1,000, by default 0
          */
         public Builder priority(int priority) { return with(job.setPriority(priority)); }
