@@ -61,16 +61,18 @@ func TestOptionsReachTheBroker(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	first, err := client.Enqueue(t.Context(), typeName(t), 1, howdah.Key("k"), howdah.Delay(time.Hour),
-		func(job *howdahv1.NewJob) { job.MaxAttempts, job.Priority = 3, -5 })
+		howdah.Tags("old"), func(job *howdahv1.NewJob) { job.MaxAttempts, job.Priority = 3, -5 })
 	must(t, err)
 	second, err := client.Enqueue(t.Context(), typeName(t), 2, howdah.RunAt(time.Now().Add(time.Hour)),
-		howdah.Key("k", howdahv1.KeyPolicy_KEY_POLICY_REPLACE), howdah.ExpireAfter(2*time.Hour))
+		howdah.Key("k", howdahv1.KeyPolicy_KEY_POLICY_REPLACE), howdah.ExpireAfter(2*time.Hour), howdah.Tags("batch-17", "ü"))
 	must(t, err)
 	if second.Id != first.Id || second.Outcome != howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_REPLACED {
 		t.Error(second)
 	}
 	if job := state(t, first.Id); job.State != howdahv1.JobState_JOB_STATE_SCHEDULED || string(job.Payload) != "2" {
 		t.Error(job)
+	} else if !slices.Equal(job.Tags, []string{"batch-17", "ü"}) {
+		t.Error(job.Tags)
 	}
 }
 

@@ -531,6 +531,10 @@ type NewJob struct {
 	Traceparent string `protobuf:"bytes,11,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// The producer's W3C trace state, handed to the worker. At most 512 bytes; empty: none.
 	Tracestate string `protobuf:"bytes,12,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
+	// Words by which the job is found later (SearchJobs), such as a customer or a batch. They have no other effect, and stay with
+	// the job in every state, stage and fallback. At most 16, each 1 to 64 bytes without control characters; the same one twice
+	// counts once. The error names the tag: `jobs[3].tags[1]`.
+	Tags []string `protobuf:"bytes,13,rep,name=tags,proto3" json:"tags,omitempty"`
 	// What an enqueue does when another job has the key. Needs `key`. Unset: keep.
 	KeyPolicy KeyPolicy `protobuf:"varint,20,opt,name=key_policy,json=keyPolicy,proto3,enum=howdah.v1.KeyPolicy" json:"key_policy,omitempty"`
 	// For KEY_POLICY_REPLACE_IF_NEWER: this job replaces only a job with a lower version. Any value.
@@ -705,6 +709,13 @@ func (x *NewJob) GetTracestate() string {
 		return x.Tracestate
 	}
 	return ""
+}
+
+func (x *NewJob) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
 }
 
 func (x *NewJob) GetKeyPolicy() KeyPolicy {
@@ -911,6 +922,8 @@ type Job struct {
 	// The latest of create_time, start_time and finish_time, and of the ends of its failed attempts, its completed stages and
 	// its last progress report. A change by an operator, such as of its priority, does not count.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// Its tags, each once, in the order of the enqueue.
+	Tags []string `protobuf:"bytes,18,rep,name=tags,proto3" json:"tags,omitempty"`
 	// The key that limits per key count it by; empty: none.
 	LimitKey string `protobuf:"bytes,30,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`
 	// Its fairness key; empty: none.
@@ -1087,6 +1100,13 @@ func (x *Job) GetDeadline() *timestamppb.Timestamp {
 func (x *Job) GetUpdateTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.UpdateTime
+	}
+	return nil
+}
+
+func (x *Job) GetTags() []string {
+	if x != nil {
+		return x.Tags
 	}
 	return nil
 }
@@ -1401,7 +1421,7 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x05 \x01(\x0e2\x1a.howdah.v1.RetryPolicyKindR\x04kind\x121\n" +
 	"\x06delays\x18\x06 \x03(\v2\x19.google.protobuf.DurationR\x06delaysB\r\n" +
 	"\v_multiplierB\t\n" +
-	"\a_jitter\"\xd6\n" +
+	"\a_jitter\"\xea\n" +
 	"\n" +
 	"\x06NewJob\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x18\n" +
@@ -1418,7 +1438,8 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\vtraceparent\x18\v \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"tracestate\x18\f \x01(\tR\n" +
-	"tracestate\x123\n" +
+	"tracestate\x12\x12\n" +
+	"\x04tags\x18\r \x03(\tR\x04tags\x123\n" +
 	"\n" +
 	"key_policy\x18\x14 \x01(\x0e2\x14.howdah.v1.KeyPolicyR\tkeyPolicy\x12$\n" +
 	"\vkey_version\x18\x15 \x01(\x03H\x02R\n" +
@@ -1446,7 +1467,7 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
 	"\x05startB\b\n" +
 	"\x06expiryB\x0e\n" +
-	"\f_key_version\"\xcb\t\n" +
+	"\f_key_version\"\xdf\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
@@ -1469,7 +1490,8 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\bfailures\x18\x0f \x03(\v2\x19.howdah.v1.AttemptFailureR\bfailures\x126\n" +
 	"\bdeadline\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12;\n" +
 	"\vupdate_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\x12\x1b\n" +
+	"updateTime\x12\x12\n" +
+	"\x04tags\x18\x12 \x03(\tR\x04tags\x12\x1b\n" +
 	"\tlimit_key\x18\x1e \x01(\tR\blimitKey\x12\x19\n" +
 	"\bfair_key\x18\x1f \x01(\tR\afairKey\x12;\n" +
 	"\vexpire_time\x18  \x01(\v2\x1a.google.protobuf.TimestampR\n" +

@@ -49,6 +49,8 @@ type LeasedJob struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// The producer's W3C trace state; empty: none.
 	Tracestate string `protobuf:"bytes,11,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
+	// The tags as enqueued, each once.
+	Tags []string `protobuf:"bytes,12,rep,name=tags,proto3" json:"tags,omitempty"`
 	// The checkpoint that an earlier attempt stored; empty: none.
 	Checkpoint    []byte `protobuf:"bytes,30,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -162,6 +164,13 @@ func (x *LeasedJob) GetTracestate() string {
 	return ""
 }
 
+func (x *LeasedJob) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
 func (x *LeasedJob) GetCheckpoint() []byte {
 	if x != nil {
 		return x.Checkpoint
@@ -173,7 +182,7 @@ var File_howdah_v1_leased_job_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_leased_job_proto_rawDesc = "" +
 	"\n" +
-	"\x1ahowdah/v1/leased_job.proto\x12\thowdah.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x03\n" +
+	"\x1ahowdah/v1/leased_job.proto\x12\thowdah.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x04\n" +
 	"\tLeasedJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x10R\x05token\x12\x1b\n" +
@@ -189,7 +198,8 @@ const file_howdah_v1_leased_job_proto_rawDesc = "" +
 	"createTime\x12\x1e\n" +
 	"\n" +
 	"tracestate\x18\v \x01(\tR\n" +
-	"tracestate\x12\x1e\n" +
+	"tracestate\x12\x12\n" +
+	"\x04tags\x18\f \x03(\tR\x04tags\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x1e \x01(\fR\n" +
 	"checkpoint\x1a:\n" +

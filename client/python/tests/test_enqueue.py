@@ -21,6 +21,7 @@ def test_a_job_is_stored_with_every_option(client: howdah.Client, task_type: str
         task_type,
         {"to": "ann"},
         headers={"a": "b"},
+        tags=["batch-17", "ü", "ü"],
         priority=-5,
         run_at=tomorrow,
         max_attempts=3,
@@ -46,6 +47,7 @@ def test_a_job_is_stored_with_every_option(client: howdah.Client, task_type: str
         "fair",
     )
     assert dict(job.headers) == {"a": "b"} and list(job.next_stages) == ["second", "third"] and job.parent_id == 7
+    assert list(job.tags) == ["batch-17", "ü"]
     assert abs(job.run_time.ToDatetime(timezone.utc) - tomorrow) < timedelta(milliseconds=1)
     assert job.state == v1.JOB_STATE_SCHEDULED
 

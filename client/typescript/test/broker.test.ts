@@ -47,14 +47,14 @@ async function ended(id: bigint): Promise<proto.Job> {
 
 test("a job runs, and whoever waits gets its result", async () => {
   const type = newType();
-  const worker = client.worker().handle<{ n: number }>(type, ({ n }) => ({ square: n * n }));
+  const worker = client.worker().handle<{ n: number }>(type, ({ n }, { tags }) => ({ square: n * n, tags }));
   const running = worker.run();
   await worker.connected();
-  const { id, isNew, outcome } = await client.enqueue(type, { n: 7 }, { headers: { lang: "en" } });
+  const { id, isNew, outcome } = await client.enqueue(type, { n: 7 }, { headers: { lang: "en" }, tags: ["batch-17"] });
   assert.deepEqual([isNew, outcome], [true, "new"]);
   const job = await ended(id);
   assert.equal(job.state, proto.JobState.SUCCEEDED);
-  assert.deepEqual(fromJsonBytes(job.result), { square: 49 });
+  assert.deepEqual(fromJsonBytes(job.result), { square: 49, tags: ["batch-17"] });
   const report = await worker.stop();
   assert.equal(report.acked, 1);
   assert.equal(await running, report);

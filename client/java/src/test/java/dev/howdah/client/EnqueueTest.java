@@ -34,13 +34,14 @@ class EnqueueTest {
     @Test
     void an_option_of_a_job_arrives_at_the_broker() {
         var job = NewJob.builder(type).payload(Map.of("n", 1)).priority(-3).maxAttempts(2).delay(Duration.ofHours(1))
-            .header("tenant", "ann").limitKey("l").fairKey("f").build();
+            .header("tenant", "ann").tags(List.of("batch-17", "ü")).limitKey("l").fairKey("f").build();
         var stored = client.job(client.enqueue(job).id()).orElseThrow();
         assertEquals("{\"n\":1}", stored.getPayload().toStringUtf8());
         assertEquals(-3, stored.getPriority());
         assertEquals(2, stored.getMaxAttempts());
         assertEquals(JobState.JOB_STATE_SCHEDULED, stored.getState());
         assertEquals(Map.of("tenant", "ann"), stored.getHeadersMap());
+        assertEquals(List.of("batch-17", "ü"), stored.getTagsList());
         assertEquals("lf", stored.getLimitKey() + stored.getFairKey());
     }
 
