@@ -111,6 +111,7 @@ async fn a_job_is_found_by_its_tag_in_every_state_and_its_worker_sees_it() {
     let job = worker.next().await;
     assert_eq!(job.tags, ["tag"]);
     worker.ack(&job).await;
+    assert_eq!(broker.wait(succeeded).await.tags, ["tag"], "who waits for it sees them too");
     let mut dead = Vec::new();
     for _ in 0..3 {
         dead.push(broker.enqueue(tagged().max_attempts(1)).await);

@@ -28,7 +28,7 @@ late AS (
 SELECT greatest(0, (extract(epoch FROM l.delay) * 1000)::bigint) AS delay_ms, l.failing,
        (SELECT count(*) FROM generate_series(1, $1::integer) AS d(days)
         WHERE (SELECT bool_and(howdah.has_table(p.parent || to_char((now() AT TIME ZONE 'UTC')::date + d.days, '_YYYYMMDD')))
-               FROM (VALUES ('history'), ('payload'), ('audit')) p (parent))) AS days_ahead,
+               FROM (VALUES ('history'), ('payload'), ('job_tag'), ('audit')) p (parent))) AS days_ahead,
        (SELECT array_agg(c.relname::text ORDER BY c.relname) FROM sizes s JOIN pg_class c ON c.oid = s.root) AS tables,
        (SELECT array_agg(s.bytes ORDER BY c.relname) FROM sizes s JOIN pg_class c ON c.oid = s.root) AS bytes
 FROM late l

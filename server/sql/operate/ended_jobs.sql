@@ -12,7 +12,7 @@ measured AS MATERIALIZED (
 )
 SELECT j.id, task_type, state, priority, attempt, max_attempts, key, created, run_at, leased_at, finished,
        deadline, headers, failures, payload, result, m.options, howdah.coordination_of(j.id, m.options) AS coordination,
-       howdah.original_type(m.options) AS original_task_type, m.bytes::bigint, m.ended
+       howdah.original_type(m.options) AS original_task_type, m.options -> 'tags' AS tags, m.bytes::bigint, m.ended
 FROM howdah.job j JOIN measured m ON m.id = j.id
 WHERE j.id = ANY (ARRAY(SELECT id FROM measured WHERE bytes < $2::bigint OR ordinal = 1))
   AND state IN ('dead', 'succeeded', 'cancelled', 'expired', 'discarded')

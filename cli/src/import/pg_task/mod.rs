@@ -128,7 +128,7 @@ impl Table {
             let Some(last) = tasks.last() else { break };
             after = last.id;
             let moved: Vec<(i64, Moved)> = stream::iter(&tasks)
-                .map(async |task| Ok::<_, ImportError>((task.id, self.move_one(broker, task, target).await?)))
+                .map(async |task| Ok::<_, ImportError>((task.id, Box::pin(self.move_one(broker, task, target)).await?)))
                 .buffered(AT_ONCE)
                 .collect::<Vec<_>>()
                 .await
