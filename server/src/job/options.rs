@@ -178,9 +178,6 @@ pub const OPTIONS: &[JobOption] = {
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
         option(Job, "headers", Headers, "Pass this header to the worker"),
-        option(Job, "tags", Tags, "Let the job be found by this tag").notes(
-            "the same one twice counts once; [Tags](../concepts/jobs.md#tags), [Search](../operate/search.md#tags)",
-        ),
         option(Job, "priority", Integer(-1000, 1000), "Set the priority; jobs with a lower number start first")
             .or("0")
             .notes("[can be changed](../concepts/ordering.md#changing-priorities-of-waiting-jobs)"),
@@ -208,6 +205,9 @@ pub const OPTIONS: &[JobOption] = {
             .notes("not its own type; [Fallback](../concepts/failures.md#fallback)"),
         option(Job, "traceparent", Text(200), "Pass this W3C trace context to the worker"),
         option(Job, "tracestate", Text(512), "Pass this W3C trace state to the worker"),
+        option(Job, "tags", Tags, "Let the job be found by this tag").notes(
+            "the same one twice counts once; [Tags](../concepts/jobs.md#tags), [Search](../operate/search.md#tags)",
+        ),
         option(Retry, "retry_policy.kind", Word(KINDS), "Choose how the delay grows from one failure to the next")
             .or("the type's, else `exponential`")
             .notes("[Retry policies](../concepts/failures.md#retry-policies)"),
