@@ -1,6 +1,6 @@
 //! What is written once, what is kept of a finished job, and for how long.
 
-use howdah_proto::v1::{HistoryMode, NewJob, TaskTypeSettings};
+use howdah_proto::v1::{HistoryMode, JobState, ListJobsRequest, NewJob, TaskTypeSettings};
 
 use crate::support::*;
 
@@ -207,4 +207,45 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
     broker.until("their payloads", "SELECT count(*) = 300 FROM howdah.payload").await;
     broker.until("a note of what was done", "SELECT count(*) = 2 FROM howdah.history_pruned").await;
     broker.stop().await;
+}
+
+#[tokio::test]
+async fn jobs_among_many_of_other_types_are_listed_a_bounded_look_at_a_time() {
+    let broker = TestBroker::start().await;
+    let rare = broker.enqueue_all(["rare", "rare"]).await;
+    let mut worker = broker.worker("rare").window(2).await;
+    for job in worker.take(2).await {
+        worker.ack(&job).await;
+    }
+    broker.enqueue("other").await;
+    let fill = "
+        INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority)
+        SELECT nextval('howdah.job_id'), now(), now(), id, 'succeeded', 1, 5, 0 FROM howdah.task_type, generate_series(1, 45000) WHERE name = 'other';
+        INSERT INTO howdah.scheduled (id, rank, created, run_at, type_id, attempt, max_attempts, priority, payload)
+        SELECT nextval('howdah.job_id'), 0, now(), now() + interval '1 day', id, 0, 5, 0, '' FROM howdah.task_type, generate_series(1, 45000) WHERE name = 'other'";
+    broker.sql(fill).await;
+    let last = broker.enqueue("rare").delay(HOUR).await;
+    for (state, expected) in [
+        (JobState::Succeeded, vec![rare[1], rare[0]]),
+        (JobState::Scheduled, vec![last]),
+        (JobState::Cancelled, vec![]),
+    ] {
+        let (mut token, mut found) = (String::new(), Vec::new());
+        loop {
+            let request = ListJobsRequest {
+                task_type: "rare".into(),
+                state: state.into(),
+                page_size: 1,
+                page_token: token,
+                ..Default::default()
+            };
+            let page = broker.jobs().list_jobs(request).await.expect("a page").into_inner();
+            found.extend(page.jobs.iter().map(|job| job.id));
+            token = page.next_page_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(found, expected, "{state:?}");
+    }
 }

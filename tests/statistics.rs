@@ -1,7 +1,11 @@
 //! Statistics by period: exact, whichever way jobs come and end; summed up in the background; kept for a while.
 
 use howdah_proto::v1::{GetStatsRequest, JobState, Stats, StatsPeriod};
-use howdah_server::store::Statement;
+use howdah_server::{
+    config::Config,
+    job::{TypeSettings, TypeView},
+    store::{Statement, Store},
+};
 
 use crate::support::*;
 
@@ -272,6 +276,50 @@ async fn old_periods_are_deleted_and_a_deleted_type_takes_its_statistics_along()
     broker.sql("INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (999, 1)").await;
     sum_up(&broker.database).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.statistics").await, 0);
+}
+
+#[tokio::test]
+async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour_stays() {
+    let database = database().await;
+    let broker = TestBroker::on(&database).await;
+    broker.enqueue_all(["t", "t", "t"]).await;
+    broker.enqueue("t").delay(HOUR).await;
+    let old = "INSERT INTO howdah.backlog SELECT t.id, p.minutes, date_trunc('day', now()) - p.days * interval '1 day', 1, 0, 0, 0, 0
+               FROM howdah.task_type t CROSS JOIN (VALUES (1, 1), (60, 1), (60, 91), (1440, 1), (1440, 92)) p (minutes, days);
+               UPDATE howdah.backlog_sample SET sampled = '-infinity'";
+    database.sql(old).await;
+    // Brokers count when they start.
+    let other = TestBroker::on(&database).await;
+    database.until("a sample", "SELECT count(*) > 0 FROM howdah.backlog WHERE ready = 3").await;
+    let samples = "SELECT count(*) FROM howdah.backlog WHERE ready = 3 AND scheduled = 1";
+    assert_eq!(database.count(samples).await, 3, "a minute, an hour, a day");
+    assert_eq!(
+        database.count("SELECT count(*) FROM howdah.backlog WHERE ready = 1").await,
+        2,
+        "older ones are deleted"
+    );
+    for period in [StatsPeriod::Minute, StatsPeriod::Hour, StatsPeriod::Day] {
+        let all = stats(&other, "t", period).await;
+        let last = all.iter().filter_map(|s| s.backlog).next_back().expect("a backlog");
+        assert_eq!((last.ready, last.scheduled, last.dead), (3, 1, 0), "{all:?}");
+    }
+    // Somebody has done it in this minute; later, what is less does not count for the hour.
+    let view = |ready| TypeView {
+        name: "t".into(),
+        settings: TypeSettings::default(),
+        counts: [ready, 0, 0, 0, 0],
+        oldest_ready: None,
+        next_due: None,
+    };
+    let store = Store::new(&Config::new(&database.url)).expect("store");
+    database.sql("UPDATE howdah.backlog_sample SET sampled = now() + interval '1 hour'").await;
+    assert!(!store.sample_backlog(&[view(9)]).await.expect("an answer"));
+    database.sql("UPDATE howdah.backlog_sample SET sampled = '-infinity'").await;
+    assert!(store.sample_backlog(&[view(2)]).await.expect("a sample"));
+    assert_eq!(database.count("SELECT max(ready) FROM howdah.backlog WHERE minutes = 60").await, 3);
+    database.sql("UPDATE howdah.task_type SET unused_since = now() - interval '1 year'; DELETE FROM howdah.ready; DELETE FROM howdah.scheduled").await;
+    database.sql("SELECT howdah.delete_unused_task_types('1 day', 10)").await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.backlog").await, 0);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod away; // a collector that is not there
 mod collector; // the receiver
 mod producers; // every way in, and the clients' own spans
+mod tls; // a collector with a certificate
 
 use howdah_proto::v1::{JobState, LeasedJob};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;

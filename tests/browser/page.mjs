@@ -106,6 +106,32 @@ try {
     await page.getByRole("status").getByText("2 jobs were retried.").waitFor();
     await close();
   });
+  await step("a bulk operation is previewed, started, paused, resumed and cancelled", async () => {
+    const { page, close } = await open();
+    await page.goto(`${broker.http}/ui/bulks?type=thumbnail.make`);
+    const form = page.locator("#start form");
+    await form.getByLabel("Do").selectOption("bulk-reprioritize");
+    await form.getByLabel("New priority").fill("5");
+    await form.getByLabel("Most jobs a second").fill("1");
+    await form.getByRole("button", { name: "Preview…" }).click();
+    await page.getByRole("heading", { name: /Bulk .* 70 jobs of thumbnail.make/ }).waitFor();
+    assert.equal(await page.locator("tbody tr").count(), 3);
+    await page.getByLabel("Reason").fill("thumbnails can wait");
+    await page.getByRole("button", { name: /^Bulk|^Start/ }).click();
+    await page.getByRole("status").getByText("It was started.").waitFor();
+    for (const [button, said] of [["Pause", "It was paused."], ["Resume", "It was resumed."], ["Pause", "It was paused."]]) {
+      await page.getByRole("button", { name: `${button}…` }).click();
+      await page.getByRole("button", { name: new RegExp(`^${button}`) }).click();
+      await page.getByRole("status").getByText(said).waitFor();
+    }
+    await page.goto(`${broker.http}/ui/bulks`);
+    await picture(page, "bulk");
+    await page.getByRole("button", { name: "Cancel…" }).click();
+    await page.getByRole("button", { name: /^Cancel/ }).click();
+    await page.getByRole("status").getByText("It was cancelled.").waitFor();
+    assert.equal(await page.getByRole("button", { name: "Pause…" }).count(), 0);
+    await close();
+  });
   await step("a job tells its story", async () => {
     const { page, close } = await open();
     await page.goto(`${broker.http}/ui/jobs?type=mail.send&state=dead`);

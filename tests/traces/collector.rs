@@ -12,9 +12,12 @@ use opentelemetry_proto::tonic::{
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, transport::Server};
+use tonic::{
+    Request, Response, Status,
+    transport::{Identity, Server, ServerTlsConfig},
+};
 
-use crate::support::*;
+use crate::{support::*, tls_server::authority::Files};
 
 /// A span, as tests look at it.
 #[derive(Clone, Debug)]
@@ -54,13 +57,24 @@ pub struct Collector {
 
 impl Collector {
     pub async fn start() -> Self {
+        Self::serve(Server::builder(), "http").await
+    }
+
+    /// One that only speaks TLS, with this certificate.
+    pub async fn start_with_tls(files: &Files) -> Self {
+        let read = |path| std::fs::read(path).expect("a file");
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(read(&files.cert), read(&files.key)));
+        Self::serve(Server::builder().tls_config(tls).expect("TLS"), "https").await
+    }
+
+    async fn serve(mut server: Server, scheme: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address: SocketAddr = listener.local_addr().expect("address");
         let (send, received) = watch::channel(Received::default());
         let service = TraceServiceServer::new(Service(Arc::new(send)));
-        let serve = Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
+        let serve = server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
         let task = tokio::spawn(async move { serve.await.expect("serve") });
-        Self { endpoint: format!("http://{address}"), received, task }
+        Self { endpoint: format!("{scheme}://{address}"), received, task }
     }
 
     /// A broker whose spans come here. Of jobs without a trace none is sampled.

@@ -44,6 +44,22 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
             "{page:?}"
         );
     }
+    broker
+        .sql(
+            "INSERT INTO howdah.backlog SELECT t.id, p.minutes, date_bin(make_interval(mins => p.minutes), now(), '1970-01-01 00:00:00+00'), 7, 0, 0, 2, 0
+             FROM howdah.task_type t CROSS JOIN (VALUES (1::smallint), (60), (1440)) p (minutes)
+             ON CONFLICT (type_id, minutes, starts) DO UPDATE SET ready = 7, waiting = 2",
+        )
+        .await;
+    for over in ["2h", "24h", "7d", "90d"] {
+        let page = browser.get(&format!("/ui/statistics?type=mail.send&over={over}")).await;
+        page.has(&[
+            "Backlog: the most jobs at once",
+            "<path class=\"waiting\" d=\"M",
+            "top: 9 jobs",
+            "<td class=\"n\">7</td>",
+        ]);
+    }
     browser.get("/ui/statistics").await.has(&["statistics?type=mail.send&amp;over=24h\">mail.send</a>"]);
     browser.get("/ui/statistics?type=other").await.has(&["Nothing happened in this time"]);
     assert_eq!(browser.get("/ui/statistics?type=a%20b").await.status, 400);

@@ -18,7 +18,7 @@ use howdah_server::logging::escaped;
 /// Show what happened, by task type and period
 ///
 /// Counts jobs and attempts, and shows for how long jobs waited and ran. Without a type it shows the totals of all
-/// types, the busiest first. What happened in the last seconds may be missing.
+/// types, the busiest first. READY is the largest number of ready jobs at a sample of the period. What happened in the last seconds may be missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-fn table(all: &[Stats], by_period: bool) -> Table<11> {
+fn table(all: &[Stats], by_period: bool) -> Table<12> {
     let first = if by_period { "START" } else { "TYPE" };
     let right = |name| (name, Align::Right);
     let mut table = Table::new([
@@ -110,6 +110,7 @@ fn table(all: &[Stats], by_period: bool) -> Table<11> {
         right("SUCCEEDED"),
         right("FAILED"),
         right("DEAD"),
+        right("READY"),
         right("WAIT P50"),
         right("WAIT P99"),
         right("RUN MEAN"),
@@ -127,6 +128,7 @@ fn table(all: &[Stats], by_period: bool) -> Table<11> {
             stats.succeeded_count.to_string(),
             stats.failed_count.to_string(),
             stats.dead_count.to_string(),
+            stats.backlog.map_or_else(|| "-".into(), |backlog| backlog.ready.to_string()),
             shown(wait.p50),
             shown(wait.p99),
             shown(run.mean),
@@ -164,6 +166,17 @@ struct StatsJson<'a> {
     expired: i64,
     wait: DurationsJson,
     run: DurationsJson,
+    backlog: Option<BacklogJson>,
+}
+
+/// The most jobs at a sample; null without one.
+#[derive(Debug, Serialize)]
+struct BacklogJson {
+    ready: i64,
+    leased: i64,
+    scheduled: i64,
+    waiting: i64,
+    dead: i64,
 }
 
 /// In seconds; null without attempts.
@@ -191,6 +204,9 @@ impl<'a> StatsJson<'a> {
             expired: stats.expired_count,
             wait: DurationsJson::of(wait.unwrap_or_default()),
             run: DurationsJson::of(run.unwrap_or_default()),
+            backlog: stats.backlog.map(|proto::TaskTypeCounts { ready, leased, scheduled, waiting, dead }| {
+                BacklogJson { ready, leased, scheduled, waiting, dead }
+            }),
         }
     }
 }
@@ -226,6 +242,7 @@ mod tests {
             succeeded_count: 11,
             failed_count: 1,
             run: Some(run),
+            backlog: Some(proto::TaskTypeCounts { ready: 20, waiting: 3, ..Default::default() }),
             ..Stats::default()
         }
     }
@@ -236,7 +253,7 @@ mod tests {
             let shown = table(&[stats()], by_period).to_string();
             shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
         };
-        assert_eq!(lines(true)[1], "1970-01-01 01:00 15 11 1 0 - - 50ms 1.2ms 100ms 3m 12s");
+        assert_eq!(lines(true)[1], "1970-01-01 01:00 15 11 1 0 20 - - 50ms 1.2ms 100ms 3m 12s");
         assert!(lines(false)[1].starts_with("email.send 15 11 1"), "{:?}", lines(false));
     }
 
@@ -247,7 +264,8 @@ mod tests {
             r#"{"task_type":"email.send","start_time":"1970-01-01T01:00:00Z","enqueued":15,"succeeded":11,"failed":1,"#,
             r#""dead":0,"cancelled":0,"expired":0,"#,
             r#""wait":{"count":0,"sum":0.0,"mean":null,"p50":null,"p90":null,"p99":null},"#,
-            r#""run":{"count":12,"sum":0.6,"mean":0.05,"p50":0.001234,"p90":0.1,"p99":192.0}}"#
+            r#""run":{"count":12,"sum":0.6,"mean":0.05,"p50":0.001234,"p90":0.1,"p99":192.0},"#,
+            r#""backlog":{"ready":20,"leased":0,"scheduled":0,"waiting":3,"dead":0}}"#
         );
         assert_eq!(line, expected);
     }

@@ -1256,7 +1256,8 @@ func (x *GetStatsResponse) GetCompleteTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// What happened to the jobs of a type in a period, or in all periods that were asked for. An event counts in the period in
+// What happened to the jobs of a type in a period, or in all periods that were asked for. Of a type, there is one for each period in
+// which anything happened, or in which it had jobs when brokers looked. An event counts in the period in
 // which its transaction began.
 type Stats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1281,7 +1282,11 @@ type Stats struct {
 	// waited for another job or for a limit counts, too; time until its start time does not.
 	Wait *DurationStats `protobuf:"bytes,9,opt,name=wait,proto3" json:"wait,omitempty"`
 	// How long the attempts that ended in the period ran. Attempts that were snoozed, released or cancelled do not count.
-	Run           *DurationStats `protobuf:"bytes,10,opt,name=run,proto3" json:"run,omitempty"`
+	Run *DurationStats `protobuf:"bytes,10,opt,name=run,proto3" json:"run,omitempty"`
+	// The backlog: the largest number of jobs in each state, of the samples that brokers took in the period. They take one a minute,
+	// of what they have counted last; with millions of jobs they count less often, and a minute may have none. Of the first 1,000
+	// types by name. Unset: no sample has jobs of the type, or this is a total.
+	Backlog       *TaskTypeCounts `protobuf:"bytes,11,opt,name=backlog,proto3" json:"backlog,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1382,6 +1387,13 @@ func (x *Stats) GetWait() *DurationStats {
 func (x *Stats) GetRun() *DurationStats {
 	if x != nil {
 		return x.Run
+	}
+	return nil
+}
+
+func (x *Stats) GetBacklog() *TaskTypeCounts {
+	if x != nil {
+		return x.Backlog
 	}
 	return nil
 }
@@ -1644,7 +1656,7 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\"{\n" +
 	"\x10GetStatsResponse\x12&\n" +
 	"\x05stats\x18\x01 \x03(\v2\x10.howdah.v1.StatsR\x05stats\x12?\n" +
-	"\rcomplete_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fcompleteTime\"\x99\x03\n" +
+	"\rcomplete_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fcompleteTime\"\xce\x03\n" +
 	"\x05Stats\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x129\n" +
 	"\n" +
@@ -1658,7 +1670,8 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\rexpired_count\x18\b \x01(\x03R\fexpiredCount\x12,\n" +
 	"\x04wait\x18\t \x01(\v2\x18.howdah.v1.DurationStatsR\x04wait\x12*\n" +
 	"\x03run\x18\n" +
-	" \x01(\v2\x18.howdah.v1.DurationStatsR\x03run\"\xfc\x01\n" +
+	" \x01(\v2\x18.howdah.v1.DurationStatsR\x03run\x123\n" +
+	"\abacklog\x18\v \x01(\v2\x19.howdah.v1.TaskTypeCountsR\abacklog\"\xfc\x01\n" +
 	"\rDurationStats\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12\x1f\n" +
 	"\vsum_seconds\x18\x02 \x01(\x01R\n" +
@@ -1761,28 +1774,29 @@ var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
 	24, // 23: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
 	19, // 24: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
 	19, // 25: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
-	22, // 26: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
-	22, // 27: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
-	22, // 28: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
-	22, // 29: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
-	24, // 30: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
-	6,  // 31: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
-	8,  // 32: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
-	10, // 33: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
-	12, // 34: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
-	14, // 35: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
-	16, // 36: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
-	7,  // 37: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
-	9,  // 38: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
-	11, // 39: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
-	13, // 40: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
-	15, // 41: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
-	17, // 42: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
-	37, // [37:43] is the sub-list for method output_type
-	31, // [31:37] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	5,  // 26: howdah.v1.Stats.backlog:type_name -> howdah.v1.TaskTypeCounts
+	22, // 27: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
+	22, // 28: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
+	22, // 29: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
+	22, // 30: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
+	24, // 31: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
+	6,  // 32: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
+	8,  // 33: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
+	10, // 34: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
+	12, // 35: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
+	14, // 36: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
+	16, // 37: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
+	7,  // 38: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
+	9,  // 39: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
+	11, // 40: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
+	13, // 41: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
+	15, // 42: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
+	17, // 43: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
+	38, // [38:44] is the sub-list for method output_type
+	32, // [32:38] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_task_type_service_proto_init() }

@@ -103,6 +103,7 @@ BEGIN
     DELETE FROM howdah.limit_state l WHERE l.type_id = ANY (candidates);
     DELETE FROM howdah.limit_change l WHERE l.type_id = ANY (candidates);
     DELETE FROM howdah.statistics o WHERE o.type_id = ANY (candidates);
+    DELETE FROM howdah.backlog o WHERE o.type_id = ANY (candidates);
     RETURN QUERY DELETE FROM howdah.task_type t WHERE t.id = ANY (candidates) RETURNING t.name;
     IF FOUND THEN
         UPDATE howdah.settings SET version = version + 1;

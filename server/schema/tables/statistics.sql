@@ -54,8 +54,31 @@ CREATE TABLE howdah.statistics_sum (
 );
 INSERT INTO howdah.statistics_sum DEFAULT VALUES;
 
+-- How many jobs a type had at once, at most, in a period: the largest of the samples that brokers take once a minute of what they
+-- count for the metrics anyway. A type without jobs has no row. Periods and their ends are those of statistics.
+CREATE TABLE howdah.backlog (
+    type_id    integer NOT NULL,
+    minutes    smallint NOT NULL CHECK (minutes IN (1, 60, 1440)),
+    starts     timestamptz NOT NULL,
+    ready      bigint NOT NULL,
+    leased     bigint NOT NULL,
+    scheduled  bigint NOT NULL,
+    waiting    bigint NOT NULL,
+    dead       bigint NOT NULL,
+    PRIMARY KEY (type_id, minutes, starts)
+);
+CREATE INDEX backlog_by_start ON howdah.backlog (minutes, starts);
+
+-- One row. Whoever takes a sample locks it, so that only one broker does.
+CREATE TABLE howdah.backlog_sample (
+    is_only  boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    sampled  timestamptz NOT NULL DEFAULT '-infinity'  -- the minute of the last sample
+);
+INSERT INTO howdah.backlog_sample DEFAULT VALUES;
+
 -- Each row lives for seconds, so VACUUM comes often and does not pause.
 ALTER TABLE howdah.statistics_change SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 1, autovacuum_vacuum_cost_delay = 0);
 -- Rows of the current periods are updated again and again: room for that on their pages.
 ALTER TABLE howdah.statistics SET (fillfactor = 70);
+ALTER TABLE howdah.backlog SET (fillfactor = 70);

@@ -1,10 +1,10 @@
--- A page of the audit, the newest first, along the index of each partition.
+-- A page of the audit, the newest first, along the index of each partition: by the column time, not by the number of the same name.
 -- $1 from this time on $2 before this time (both µs after 1970, or null) $3, $4 after the row of this time and id
 -- $5 principal $6 method $7 one of the ids (all may be null) $8 the most rows
 SELECT id, (extract(epoch FROM time) * 1e6)::bigint AS time, principal, broker, peer, method, types, count, ids, reason
-FROM howdah.audit
+FROM howdah.audit a
 WHERE time >= coalesce(to_timestamp($1::bigint / 1000000.0), '-infinity')
   AND time < coalesce(to_timestamp($2::bigint / 1000000.0), 'infinity')
   AND (time, id) < (coalesce(to_timestamp($3::bigint / 1000000.0), 'infinity'), coalesce($4::bigint, 0))
   AND ($5::text IS NULL OR principal = $5) AND ($6::text IS NULL OR method = $6) AND ($7::text IS NULL OR $7 = ANY (ids))
-ORDER BY time DESC, id DESC LIMIT $8::integer
+ORDER BY a.time DESC, a.id DESC LIMIT $8::integer

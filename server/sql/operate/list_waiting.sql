@@ -1,10 +1,11 @@
--- A page of jobs by id. There is no index by type: a page reads at most 100,000 rows and may have fewer jobs than asked;
--- last_id is where the next page starts (null: nothing is left). $1 type $2 (unused) $3 id after $4 at most $5 with payload $6 bytes at most (and the first job)
-WITH seen AS MATERIALIZED (
-    SELECT id, type_id FROM howdah.waiting WHERE id > $3::bigint AND $2::bigint IS NOT NULL ORDER BY id LIMIT 100000
-),
-page AS (
-    SELECT id FROM seen WHERE type_id = $1::integer ORDER BY id LIMIT $4::integer
+-- A page of jobs by id. There is no index by type: a page reads at most 20,000 rows and may have fewer jobs than asked; last_id is
+-- where the next page starts (null: nothing is left). It stops when it has enough, so where it came to is asked only if it has not.
+-- $1 type $2 (unused) $3 id after $4 at most $5 with payload $6 bytes at most (and the first job)
+WITH page AS MATERIALIZED (
+    SELECT id FROM (
+        SELECT id, type_id FROM howdah.waiting WHERE id > $3::bigint AND $2::bigint IS NOT NULL ORDER BY id LIMIT 20000
+    ) seen
+    WHERE type_id = $1::integer LIMIT $4::integer
 )
 SELECT * FROM (
     SELECT *, sum(size) OVER (ORDER BY id) AS bytes, row_number() OVER (ORDER BY id) AS ordinal,
@@ -18,7 +19,8 @@ SELECT * FROM (
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
                    + coalesce(octet_length(headers::text), 0) + coalesce(octet_length((options -> 'tags')::text), 0) + 500
                    + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE failures -> -1 END)::text), 0) AS size
-        FROM (SELECT max(id) AS last_id FROM seen) l
+        FROM (SELECT CASE WHEN (SELECT count(*) FROM page) < $4 THEN (
+                  SELECT id FROM howdah.waiting WHERE id > $3 ORDER BY id OFFSET 19999 LIMIT 1) END AS last_id) l
         LEFT JOIN howdah.waiting j ON j.id = ANY (ARRAY(SELECT id FROM page))
     ) page_of_jobs
 ) measured

@@ -133,6 +133,9 @@ pub struct Stats {
     pub wait: DurationStats,
     /// How long the attempts ran.
     pub run: DurationStats,
+    /// The most jobs at a sample of the period that were ready, leased, scheduled, waiting, dead; `None`: there is no sample
+    /// with jobs of the type.
+    pub backlog: Option<[i64; 5]>,
 }
 
 /// The length of the periods of statistics. Each starts at a whole minute, hour or day of UTC.

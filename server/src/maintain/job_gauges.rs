@@ -1,4 +1,4 @@
-//! Counts jobs by type and state for the metrics. Counting reads the tables, so it is done less often the longer it
+//! Counts jobs by type and state for the metrics, and for the backlog of statistics. Counting reads the tables, so it is done less often the longer it
 //! takes.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -85,6 +85,7 @@ pub(super) async fn always(context: Arc<Context>) {
 /// Counts the jobs.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let counted = context.job_counts.count(&context.store).await?;
+    context.store.sample_backlog(&counted.types).await?;
     let workers = workers(context);
     for task_type in counted.types.iter().cloned() {
         for (state, count) in JobState::COUNTED.into_iter().zip(task_type.counts) {

@@ -1,6 +1,9 @@
 //! Get, list and cancel jobs.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use super::{Operator, Selection, selection::Walk};
 use crate::{
@@ -37,6 +40,8 @@ pub const CANCEL_STATES: [JobState; 5] =
 pub(crate) const LIST_BYTES: i64 = 3 << 20;
 /// The most statements for one page.
 const LIST_STATEMENTS: usize = 16;
+/// For how long a call looks among jobs of other types, where there is no index by type. Whoever looks at a page waits for it.
+const LOOKS_FOR: Duration = Duration::from_millis(80);
 
 /// The order in which states are listed; the last one stands for every finished state.
 const LIST_ORDER: [JobState; 6] =
@@ -63,6 +68,7 @@ impl Operator {
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
         let mut page = JobPage::default();
         let mut bytes_left = LIST_BYTES;
+        let begun = Instant::now();
         for _ in 0..LIST_STATEMENTS {
             let Some(from) = at else { break };
             let list = ListArgs {
@@ -85,7 +91,8 @@ impl Operator {
             };
             page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
             bytes_left -= listed.bytes;
-            if listed.cut || bytes_left <= 0 {
+            let is_late = listed.last_looked_at.is_some() && begun.elapsed() > LOOKS_FOR;
+            if listed.cut || bytes_left <= 0 || is_late {
                 break;
             }
         }

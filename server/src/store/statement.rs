@@ -118,6 +118,7 @@ statements! {
         HistoryPruned = "history_pruned",
         SumStatistics = "sum_statistics":
             "SELECT howdah.sum_statistics($1, $2::bigint * interval '1 millisecond') AS summed",
+        SampleBacklog = "sample_backlog",
         DeleteExpiredRequests = "delete_expired_requests",
         DeleteIdleLimitStates = "delete_idle_limit_states",
         RerankReady = "rerank_ready",

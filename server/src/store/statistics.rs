@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError, connection::Param};
-use crate::job::{DurationStats, Stats, StatsPeriod, TypeId};
+use crate::job::{DurationStats, Stats, StatsPeriod, TypeId, TypeView};
 
 /// Statistics of a type in a period, or in all periods that were asked for.
 #[derive(Clone, Debug)]
@@ -38,13 +38,24 @@ impl Store {
         Ok(row.get("summed"))
     }
 
+    /// Stores how many jobs types have, unless that was done in this minute. Returns whether it was done now.
+    pub async fn sample_backlog(&self, types: &[TypeView]) -> Result<bool, StoreError> {
+        let types: Vec<&TypeView> = types.iter().filter(|view| view.counts.iter().any(|count| *count > 0)).collect();
+        let names: Vec<&str> = types.iter().map(|view| view.name.as_str()).collect();
+        let [ready, leased, scheduled, waiting, dead]: [Vec<i64>; 5] =
+            std::array::from_fn(|state| types.iter().map(|view| view.counts[state]).collect());
+        let params: [Param<'_>; 6] = [&names, &ready, &leased, &scheduled, &waiting, &dead];
+        let row = self.general().await?.query_one(Statement::SampleBacklog, &params).await?;
+        Ok(row.get::<_, i64>("samples") > 0)
+    }
+
     /// Until when statistics are complete; `None`: they have never been summed up.
     pub async fn statistics_until(&self) -> Result<Option<SystemTime>, StoreError> {
         let row = self.general().await?.query_one(Statement::StatisticsUntil, &[]).await?;
         Ok(row.get("summed"))
     }
 
-    /// The periods of a type in which anything happened, oldest first.
+    /// The periods of a type in which anything happened or jobs were there, oldest first.
     pub async fn statistics_of_type(&self, type_id: TypeId, range: StatsRange) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&type_id, &period.minutes(), &since, &until];
@@ -78,6 +89,8 @@ fn row(row: &Row) -> StatsRow {
             expired: row.get("expired"),
             wait: durations("wait_us", "wait_buckets", "wait_counts"),
             run: durations("run_us", "run_buckets", "run_counts"),
+            // Totals have none.
+            backlog: row.try_get::<_, Option<Vec<i64>>>("backlog").ok().flatten().and_then(|n| n.try_into().ok()),
         },
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn stats(row: StatsRow) -> v1::Stats {
         expired_count: stats.expired,
         wait: Some(durations(&stats.wait)),
         run: Some(durations(&stats.run)),
+        backlog: stats.backlog.map(super::task_type::counts),
     }
 }
 

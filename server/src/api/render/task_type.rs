@@ -12,14 +12,18 @@ use crate::{
 
 /// A task type with its numbers of jobs.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
-    let [ready, leased, scheduled, waiting, dead] = view.counts;
     v1::TaskType {
         name: view.name,
-        counts: Some(v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead }),
+        counts: Some(counts(view.counts)),
         oldest_ready_age: view.oldest_ready.map(duration),
         next_due_in: view.next_due.map(duration),
         settings: Some(settings(&view.settings)),
     }
+}
+
+/// Numbers of jobs that are ready, leased, scheduled, waiting, dead.
+pub(crate) fn counts([ready, leased, scheduled, waiting, dead]: [i64; 5]) -> v1::TaskTypeCounts {
+    v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead }
 }
 
 /// The settings; 0 or unset if a setting has no value.

@@ -14,8 +14,8 @@ use crate::page::{
     words::{When, number, short_span, span},
 };
 
-/// Types in the list.
-const TYPES: i32 = 100;
+/// Types in the list. Percentiles of each are added up from all of its periods.
+const TYPES: i32 = 25;
 
 /// What one may look at: its word, its name, the length, the period and its length in seconds.
 const SPANS: [(&str, &str, u64, StatsPeriod, u64); 4] = [
@@ -24,6 +24,10 @@ const SPANS: [(&str, &str, u64, StatsPeriod, u64); 4] = [
     ("7d", "7 days", 604_800, StatsPeriod::Hour, 3_600),
     ("90d", "90 days", 7_776_000, StatsPeriod::Day, 86_400),
 ];
+/// A day, seconds.
+const DAY: u64 = 86_400;
+/// For how long a count of jobs is taken to hold until the next one, seconds.
+const MOST_GAP: u64 = 600;
 /// Which of them one sees first.
 const FIRST: usize = 1;
 
@@ -46,6 +50,8 @@ struct View {
 struct Row {
     name: String,
     counts: [String; 4],
+    /// The most ready jobs, of a period.
+    ready: String,
     /// Wait and run time, half and 99 % of the attempts.
     times: [String; 4],
 }
@@ -59,6 +65,9 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let now = Timestamp::now().as_second();
     let first = (now - length as i64).div_euclid(step as i64) * step as i64;
     let mut answer = v1::GetStatsResponse::default();
+    // A total adds up all of its periods: longer ones are fewer.
+    let whole_days = task_type.is_empty() && length > DAY;
+    let period = if whole_days { StatsPeriod::Day } else { period };
     // Totals are for those who may read every type; the others choose one.
     if !task_type.is_empty() || layout.reads_all {
         let request = v1::GetStatsRequest {
@@ -97,6 +106,7 @@ fn row(stats: &v1::Stats, is_total: bool, step: u64) -> Row {
     Row {
         name: if is_total { stats.task_type.clone() } else { start(stats.start_time.map_or(0, |at| at.seconds), step) },
         counts: counts.map(number),
+        ready: stats.backlog.map(|backlog| number(backlog.ready)).unwrap_or_default(),
         times: [wait.p50, wait.p99, run.p50, run.p99].map(time),
     }
 }
@@ -129,7 +139,20 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
     let ends = (start(first, step), format!("{} UTC", start(last, step)));
     let a_period = span(Duration::from_secs(step));
     let per_period = |n: f64| format!("{} in {a_period}", number(n as i64));
+    let backlog = filled(&by_slot, (MOST_GAP / step) as usize);
+    let there = |of: fn(&v1::TaskTypeCounts) -> i64| backlog.iter().map(|b| b.map_or(0.0, |b| of(&b) as f64)).collect();
     vec![
+        Plot::bars(
+            "Backlog: the most jobs at once",
+            vec![
+                ("ready", "ready", there(|b| b.ready)),
+                ("waiting", "waiting", there(|b| b.waiting)),
+                ("scheduled", "scheduled", there(|b| b.scheduled)),
+                ("dead", "dead", there(|b| b.dead)),
+            ],
+            &ends,
+            |n| format!("{} jobs", number(n as i64)),
+        ),
         Plot::bars(
             "Attempts that ended",
             vec![
@@ -153,4 +176,40 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
             short_span,
         ),
     ]
+}
+
+/// The backlog of each period. Brokers that have counted millions of jobs do not count each minute, and the period under way may
+/// not have been counted yet: what was counted before such a gap, of so many periods at most, is taken to hold.
+fn filled(by_slot: &[Option<&v1::Stats>], longest: usize) -> Vec<Option<v1::TaskTypeCounts>> {
+    let mut backlog: Vec<Option<v1::TaskTypeCounts>> =
+        by_slot.iter().map(|stats| stats.and_then(|s| s.backlog)).collect();
+    let mut last: Option<usize> = None;
+    for at in 0..=backlog.len() {
+        let ends = backlog.get(at).is_some_and(Option::is_some);
+        let is_over = at == backlog.len();
+        if let Some(last) = last.filter(|last| (ends && at - last <= longest + 1) || (is_over && at - last == 2)) {
+            let holds = backlog[last];
+            backlog[last + 1..at].fill(holds);
+        }
+        last = if ends { Some(at) } else { last };
+    }
+    backlog
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_in_which_nobody_counted_has_the_backlog_of_the_one_before() {
+        let of = |ready| v1::Stats {
+            backlog: (ready > 0).then_some(v1::TaskTypeCounts { ready, ..Default::default() }),
+            ..Default::default()
+        };
+        let all = [0, 5, 0, 7, 0, 0, 0, 0, 2].map(of);
+        let by_slot: Vec<Option<&v1::Stats>> = all.iter().map(Some).chain([None]).collect();
+        let ready: Vec<i64> = filled(&by_slot, 3).into_iter().map(|b| b.map_or(0, |b| b.ready)).collect();
+        // It holds where counts come before and after, and not for long: jobs may have gone.
+        assert_eq!(ready, [0, 5, 5, 7, 0, 0, 0, 0, 2, 2]);
+    }
 }
