@@ -236,6 +236,23 @@ async fn functions_that_brokers_call_use_their_indexes_whatever_the_statistics_s
     }
 }
 
+#[tokio::test]
+async fn an_undo_reads_only_the_part_of_the_journal_that_it_puts_back() {
+    let database = database().await;
+    database.connect().await.batch_execute(FILL).await.expect("jobs");
+    for change in ["", "ANALYZE"] {
+        database.connect().await.batch_execute(change).await.expect("statistics");
+        let connection = Explaining::connect(&database, &Purpose::Hot.session()).await;
+        let plans = connection.plans("SELECT howdah.undo_bulk(1, 1, '{120100, 120200}')", false).await;
+        let reads: Vec<_> =
+            plans.iter().filter(|plan| plan.contains("bulk_change_default_bulk_id_job_id_idx")).collect();
+        assert!(reads.len() > 2, "{plans:?}");
+        for plan in reads {
+            assert!(plan.contains("(job_id >= ") && plan.contains("(job_id <= "), "{plan}");
+        }
+    }
+}
+
 /// Not on an empty database: there is nothing to read then, and the planner is free to read it all. Vacuum or ANALYZE, which
 /// come before a table is large, have plans made anew.
 #[tokio::test]
