@@ -38,6 +38,7 @@ mod ranks; // changes of steps and priorities
 // It is operated.
 mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
+mod archive; // finished jobs as files
 mod storage; // its health
 mod statistics; // what happened, by period
 mod search; // by id, key, tag, header and payload

@@ -106,6 +106,7 @@ pages! {
     deploy: "docs/operate/deploy.md",
     endurance: "docs/operate/endurance.md",
     pg_task: "docs/operate/pg_task.md",
+    archive: "docs/operate/archive.md",
     audit: "docs/operate/audit.md",
     bulk: "docs/operate/bulk.md",
     jwt: "docs/operate/jwt.md",

@@ -116,6 +116,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
             "using history_default_id_idx on history_default",
         ],
     ),
+    (Statement::ArchivePage, &["Merge Append", "Subplans Removed", "WindowAgg"]),
     (Statement::PickReadyForBulk, &["using ready_pkey on ready"]),
     (Statement::PickLeasedForBulk, &["using leased_pkey on leased"]),
     (Statement::PickScheduledForBulk, &["using scheduled_id_key on scheduled"]),

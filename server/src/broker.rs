@@ -73,6 +73,10 @@ impl Broker {
         let access = Arc::new(access.counting(metrics.refused_calls.clone()));
         let page_token_key = store.page_token_key().await?;
         let database_id = store.database_id().await?;
+        // Before the first day may be dropped.
+        if let Some(url) = &config.archive_url {
+            store.set_archive_target(url, &config.name).await?;
+        }
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);

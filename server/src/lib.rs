@@ -12,6 +12,8 @@ pub mod api; // the gRPC services: translate, call, translate back
 pub mod broker; // every part, started and stopped in order
 pub mod operate; // calls of people and programs: list, wait, cancel, retry, settings, schedules
 pub mod maintain; // background tasks: promote, rescue, time out, schedules, retention
+#[cfg(feature = "archive")]
+pub mod archive; // finished jobs as Parquet files, before they are dropped
 pub mod intake; // 1 enqueue: gather, write
 pub mod session; // 2 one worker's stream: window, leases held, resume, drain
 pub mod progress; // progress reports: gather, write

@@ -60,6 +60,8 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("drain_deadline", "DURATION"),
         ("history_days", "N"),
         ("audit_days", "N"),
+        ("archive_url", "URL"),
+        ("archive_payloads", "WHAT"),
         ("max_attempts", "N"),
     ],
     &[("schema", "NAME")],

@@ -21,6 +21,8 @@ mod text; // times, durations, payloads and texts, formatted for people
 mod selection; // jobs by id or by type
 
 // The commands.
+#[cfg(feature = "archive")]
+mod archive;
 mod audit;
 mod bench;
 mod bulk;
@@ -140,6 +142,10 @@ enum Command {
     #[command(subcommand)]
     Token(token::Command),
     Audit(audit::Args),
+    /// Keep finished jobs as files: archive, list and verify days
+    #[cfg(feature = "archive")]
+    #[command(subcommand)]
+    Archive(archive::Command),
     Top(top::Args),
     Keda(keda::Args),
     Bench(bench::Args),
@@ -154,7 +160,17 @@ enum TypeCommand {
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
-const WITHOUT_SERVER: [&str; 7] = ["dev", "serve", "migrate", "config", "doctor", "health", "completions"];
+const WITHOUT_SERVER: &[&str] = &[
+    "dev",
+    "serve",
+    "migrate",
+    "config",
+    "doctor",
+    "health",
+    "completions",
+    #[cfg(feature = "archive")]
+    "archive",
+];
 
 /// The global flags for commands that connect: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
@@ -176,7 +192,9 @@ fn command() -> clap::Command {
         let arg = |(id, long)| Arg::new(id).long(long).value_name("VALUE").help("Not used").hide(true);
         command.args(hidden.map(arg).collect::<Vec<_>>())
     };
-    WITHOUT_SERVER.into_iter().fold(reason::add_to(Cli::command()), |command, name| command.mut_subcommand(name, hide))
+    // Commands of theirs do not either.
+    let hide_all = |command: clap::Command| hide(command).mut_subcommands(hide);
+    WITHOUT_SERVER.iter().fold(reason::add_to(Cli::command()), |command, name| command.mut_subcommand(name, hide_all))
 }
 
 /// Parses the arguments and runs the command.
@@ -211,6 +229,8 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),
         Command::Audit(args) => audit::run(&args, &global),
+        #[cfg(feature = "archive")]
+        Command::Archive(command) => archive::run(command, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),

@@ -68,17 +68,27 @@ BEGIN
                    AND to_date(right(c.relname, 8), 'YYYYMMDD') < before;
 END $$;
 
--- Drops the partitions of history before this day.
+-- Drops the partitions of history before this day. With an archive, only of days that are archived; and rows without a
+-- partition stay, until the archive makes one for them.
 CREATE OR REPLACE FUNCTION howdah.drop_history_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
+    day date;
     dropped integer := 0;
 BEGIN
     FOR part IN SELECT howdah.partitions_before('history', before) LOOP
+        day := to_date(right(part, 8), 'YYYYMMDD');
+        CONTINUE WHEN NOT howdah.may_delete_day(day);
+        -- Whoever is writing to it has ended then, and what they wrote is noted as late.
+        EXECUTE format('LOCK TABLE howdah.%I IN ACCESS EXCLUSIVE MODE', part);
+        CONTINUE WHEN NOT howdah.may_delete_day(day);
         EXECUTE format('DROP TABLE howdah.%I', part);
+        UPDATE howdah.archive a SET state = 'dropped' WHERE a.day = to_date(right(part, 8), 'YYYYMMDD');
         dropped := dropped + 1;
     END LOOP;
-    DELETE FROM howdah.history_default WHERE finished < before::timestamp AT TIME ZONE 'UTC';
+    IF NOT EXISTS (SELECT FROM howdah.archive_target) THEN
+        DELETE FROM howdah.history_default WHERE finished < before::timestamp AT TIME ZONE 'UTC';
+    END IF;
     RETURN dropped;
 END $$;
 
@@ -140,24 +150,25 @@ BEGIN
 END $$;
 
 -- Deletes jobs and their payloads from some blocks of one day's history: the jobs of these types, or (keep) those of all
--- other types. next_block is the first block for the next call; null: nothing is left.
+-- other types. With an archive, only what is archived. next_block is the first block for the next call; null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,
                                      OUT deleted bigint, OUT next_block bigint) LANGUAGE plpgsql AS $$
 DECLARE
     part text := 'history_' || to_char(day, 'YYYYMMDD');
 BEGIN
     deleted := 0;
-    IF to_regclass('howdah.' || part) IS NULL THEN
+    IF to_regclass('howdah.' || part) IS NULL OR NOT howdah.may_delete_day(day) THEN
         RETURN;
     END IF;
     IF pg_relation_size('howdah.' || part) > (first_block + blocks) * current_setting('block_size')::bigint THEN
         next_block := first_block + blocks;
     END IF;
     EXECUTE format(
-        'WITH deleted AS (DELETE FROM howdah.%I WHERE ctid >= %L::tid AND ctid < %L::tid AND (type_id = ANY ($1)) <> $2 '
+        'WITH deleted AS (DELETE FROM howdah.%I h WHERE ctid >= %L::tid AND ctid < %L::tid AND (type_id = ANY ($1)) <> $2 '
+                      'AND NOT EXISTS (SELECT FROM howdah.archive_late l WHERE l.day = $3 AND l.id = h.id) '
                       'RETURNING id, options), '
         'out_of_line AS (DELETE FROM howdah.payload WHERE id = ANY (ARRAY('
                       'SELECT id FROM deleted WHERE options ? ''payload_bytes''))) '
         'SELECT count(*) FROM deleted', part, format('(%s,0)', first_block), format('(%s,0)', first_block + blocks))
-        INTO deleted USING types, keep;
+        INTO deleted USING types, keep, day;
 END $$;

@@ -1,5 +1,6 @@
 -- Days of history with jobs of types that are kept for fewer days than others, where these jobs were not deleted yet. Of a
 -- day that is older than the broker's own setting, only the types that keep it are left (keep).
+-- With an archive, only days that are archived.
 -- $1 days kept
 WITH aged AS (
     SELECT day, (now() AT TIME ZONE 'UTC')::date - day AS age
@@ -14,6 +15,6 @@ rule AS (
     FROM aged
 )
 SELECT day::text AS day, types, keep FROM rule r
-WHERE types IS NOT NULL
+WHERE types IS NOT NULL AND howdah.may_delete_day(day)
   AND NOT EXISTS (SELECT FROM howdah.history_pruned p WHERE p.day = r.day AND p.types = r.types AND p.keep = r.keep)
 ORDER BY day

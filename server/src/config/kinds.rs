@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
-use super::{AuthModes, Config, PageMode, WakeMode, url};
+use super::{ArchivePayloads, AuthModes, Config, PageMode, WakeMode, url};
 use crate::logging::Format;
 
 /// A value as TOML writes it.
@@ -237,6 +237,9 @@ pub(super) const WAKE: Choice<WakeMode> = Choice(&[("listen", WakeMode::Listen),
 
 pub(super) const PAGE: Choice<PageMode> =
     Choice(&[("on", PageMode::On), ("read-only", PageMode::ReadOnly), ("off", PageMode::Off)]);
+
+pub(super) const ARCHIVE_PAYLOADS: Choice<ArchivePayloads> =
+    Choice(&[("full", ArchivePayloads::Full), ("hash", ArchivePayloads::Hash), ("none", ArchivePayloads::None)]);
 
 pub(super) const FORMAT: Choice<Format> =
     Choice(&[("auto", Format::Auto), ("text", Format::Text), ("json", Format::Json)]);

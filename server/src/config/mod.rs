@@ -74,6 +74,18 @@ impl AuthModes {
     }
 }
 
+/// What is archived of payloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArchivePayloads {
+    /// All of them.
+    #[default]
+    Full,
+    /// Their SHA-256.
+    Hash,
+    /// Their sizes only.
+    None,
+}
+
 /// Where the spans of sampled jobs go. Without `endpoint` there are none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Otlp {
@@ -159,6 +171,10 @@ pub struct Config {
     pub history_days: u16,
     /// Days that rows of the audit are kept.
     pub audit_days: u16,
+    /// Where finished jobs are archived.
+    pub archive_url: Option<String>,
+    /// What is archived of payloads.
+    pub archive_payloads: ArchivePayloads,
     /// Most attempts of a job, if neither the job nor its type sets a number.
     pub max_attempts: i16,
     /// Retry policy of a job, if neither the job nor its type sets one.
@@ -199,6 +215,8 @@ impl Config {
             database_timeout: Duration::from_secs(15),
             history_days: 7,
             audit_days: 365,
+            archive_url: None,
+            archive_payloads: ArchivePayloads::Full,
             max_attempts: 10,
             retry: RetryPolicy::default(),
             limits: Limits::default(),

@@ -5,10 +5,10 @@
 use super::{
     Config,
     kinds::{
-        Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, PAGE, Shown, Size, Switch,
-        Text, Time, WAKE,
+        ARCHIVE_PAYLOADS, Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, PAGE,
+        Shown, Size, Switch, Text, Time, WAKE,
     },
-    words::{collector, log_filter, page_prefix, schema_name},
+    words::{archive_url, collector, log_filter, page_prefix, schema_name},
 };
 use crate::{
     job::{ClusterSettings, Limits},
@@ -250,6 +250,18 @@ pub const ALL: &[Setting] = &[
         broker.audit_days,
         Count(1..=3_650),
         "Days to keep the audit of what people and programs have changed"
+    ),
+    setting!(
+        "archive_url",
+        broker.archive_url,
+        Maybe(Text(archive_url, "file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX")),
+        "Write finished jobs to Parquet files before they are dropped; credentials come from AWS_..., GOOGLE_..., AZURE_... variables"
+    ),
+    setting!(
+        "archive_payloads",
+        broker.archive_payloads,
+        ARCHIVE_PAYLOADS,
+        "What is archived of payloads: full, their SHA-256 (hash), or only their sizes (none). Results are archived as they are"
     ),
     setting!(
         "max_attempts",

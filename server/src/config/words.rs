@@ -42,3 +42,15 @@ pub(super) fn collector(text: &str) -> Result<(), String> {
 pub(super) fn log_filter(text: &str) -> Result<(), String> {
     crate::logging::parse_filter(text).map(drop)
 }
+
+/// Where an archive is.
+#[cfg(feature = "archive")]
+pub(super) fn archive_url(text: &str) -> Result<(), String> {
+    howdah_archive::Place::check_url(text)
+}
+
+/// Without the feature nobody could write it.
+#[cfg(not(feature = "archive"))]
+pub(super) fn archive_url(_: &str) -> Result<(), String> {
+    Err("cannot be set: this program was built without the archive".into())
+}

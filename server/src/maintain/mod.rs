@@ -2,6 +2,8 @@
 //! all of them; the statements make sure that each thing is done once.
 
 mod admit;
+#[cfg(feature = "archive")]
+mod archive;
 mod expire;
 mod held_leases;
 pub(crate) mod job_gauges;
@@ -166,6 +168,8 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(storage::always(c()));
     tasks.spawn(statistics::always(c()));
     tasks.spawn(upkeep::always(c()));
+    #[cfg(feature = "archive")]
+    tasks.spawn(archive::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);

@@ -17,6 +17,8 @@ const TYPES: i32 = 1_000;
 pub(super) const AHEAD: i32 = 3;
 /// The most request keys in a statement.
 const BATCH: i32 = 10_000;
+/// A day that is over for so long and is not archived is late, if there is an archive.
+pub(crate) const ARCHIVE_LATE_MINUTES: i32 = 120;
 /// The most bulk operations that have ended; the oldest are deleted first.
 pub(crate) const BULKS: i64 = 10_000;
 /// The blocks of a history partition in a statement: 8 MiB.
@@ -77,8 +79,12 @@ async fn drop_audit(context: &Context) {
     }
 }
 
-/// Deletes task types that nobody has used for longer than history is kept. Types that workers wait for are in use.
+/// Deletes task types that nobody has used for longer than history is kept. Types that workers wait for are in use. While days
+/// wait for the archive there is older history, whose jobs need the names of their types.
 async fn delete_unused_types(context: &Context) -> Result<(), StoreError> {
+    if context.store.archive_overdue(ARCHIVE_LATE_MINUTES).await? > 0 {
+        return Ok(());
+    }
     context.store.use_task_types(&context.dispatch.subscribed()).await?;
     let kept = context.registry.longest_history().max(i64::from(context.config.history_days));
     let deleted = context.store.delete_unused_task_types(kept + UNUSED_DAYS, TYPES).await?;

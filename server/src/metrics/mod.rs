@@ -1,5 +1,6 @@
 //! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
+mod archive; // finished jobs as files
 mod jwt; // keys of issuers
 mod latency; // histograms, with traces as exemplars
 mod schedules; // whether they fire, the same for every broker
@@ -18,6 +19,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+pub use archive::ArchiveMetrics;
 pub use jwt::{ByIssuer, JwtMetrics};
 pub use latency::Latency;
 pub use schedules::ScheduleMetrics;
@@ -135,6 +137,8 @@ pub struct Metrics {
     pub traces: TraceMetrics,
     /// Schedules.
     pub schedules: ScheduleMetrics,
+    /// Of the archive.
+    pub archive: ArchiveMetrics,
     /// The health of the storage.
     pub storage: StorageMetrics,
 }
@@ -182,6 +186,7 @@ impl Metrics {
             jwt: JwtMetrics::default(),
             traces: TraceMetrics::default(),
             schedules: ScheduleMetrics::default(),
+            archive: ArchiveMetrics::default(),
             storage: StorageMetrics::default(),
         }
     }
@@ -274,6 +279,7 @@ impl Metrics {
         self.jwt.register(&mut r);
         self.traces.register(&mut r);
         self.schedules.register(&mut r);
+        self.archive.register(&mut r);
         self.storage.register(&mut r);
         r
     }

@@ -1,6 +1,8 @@
 //! Every SQL statement, and nothing else: a function for each, with its text in `server/sql`. No other module knows
 //! SQL, and nothing is decided here.
 
+#[cfg(feature = "archive")]
+mod archive; // days of history that are archived
 mod audit; // what was changed, by whom
 mod brokers; // a broker's own row
 mod bulk; // changes of many jobs, worked off in the background
@@ -45,6 +47,8 @@ mod workers; // the sessions of all brokers
 use std::{sync::Arc, time::Duration};
 
 pub use crate::error::describe as describe_error;
+#[cfg(feature = "archive")]
+pub use archive::{ArchivePage, ArchivedDay, FinishedJob, TakenDay};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
 pub use bulk::{BulkChanged, NewBulk, PickBulk};

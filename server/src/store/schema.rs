@@ -54,6 +54,7 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/types.sql",
     "tables/statistics.sql",
     "tables/bulk.sql",
+    "tables/archive.sql",
 ];
 
 /// Functions that were taken out of the source a release ago.
@@ -72,6 +73,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/keys.sql",
     "functions/enqueue.sql",
     "functions/end.sql",
+    "functions/archive.sql",
     "functions/maintain.sql",
     "functions/audit.sql",
     "functions/grants.sql",

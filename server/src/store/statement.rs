@@ -227,6 +227,25 @@ statements! {
         UndoBulk = "undo_bulk":
             "SELECT kind::text, id, type_id, rank, jobs, in_us, problem FROM howdah.undo_bulk($1, $2, $3)",
     }
+    archive {
+        DaysToArchive = "days_to_archive",
+        TakeDay = "take_day",
+        HoldDay = "hold_day",
+        ArchivePage = "archive_page",
+        ArchiveLatePage = "archive_late_page",
+        SumsOfDay = "sums_of_day":
+            "SELECT jobs, ids::text AS ids, lengths::text AS lengths, next_block
+             FROM howdah.sums_of_day($1::text::date, $2, $3, $4)",
+        PublishDay = "publish_day",
+        ArchivedDay = "archived_day",
+        FailedDay = "failed_day",
+        ArchivedDays = "archived_days",
+        ArchiveOverdue = "archive_overdue",
+        ArchiveTarget = "archive_target": "SELECT url FROM howdah.archive_target",
+        SetArchiveTarget = "set_archive_target",
+        ClearArchiveTarget = "clear_archive_target",
+        TypeNames = "type_names": "SELECT id, name FROM howdah.task_type",
+    }
     schedule {
         CreateSchedule = "create_schedule",
         UpdateSchedule = "update_schedule",

@@ -32,4 +32,14 @@ impl Store {
             tables: names.into_iter().zip(bytes).collect(),
         })
     }
+
+    /// How many days have been over for these minutes and are not archived; 0 if none are to be archived.
+    pub async fn archive_overdue(&self, minutes: i32) -> Result<i64, StoreError> {
+        Ok(self.general().await?.query_one(Statement::ArchiveOverdue, &[&minutes]).await?.get(0))
+    }
+
+    /// From now on no broker drops a day that is not archived.
+    pub async fn set_archive_target(&self, url: &str, who: &str) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::SetArchiveTarget, &[&url, &who]).await.map(drop)
+    }
 }

@@ -1,0 +1,90 @@
+//! Columns become row groups, and row groups files, on a thread of its own: compressing takes more time than reading rows.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use crate::{Bounds, Error, Sums, columns::Columns, schema};
+
+/// A file as it is written.
+pub(crate) struct Encoded {
+    pub(crate) task_type: String,
+    pub(crate) data: Bytes,
+    pub(crate) sha256: String,
+    pub(crate) min_id: i64,
+    pub(crate) max_id: i64,
+    pub(crate) sums: Sums,
+}
+
+/// A file that more row groups may come to.
+struct Open {
+    file: SerializedFileWriter<Vec<u8>>,
+    min_id: i64,
+    max_id: i64,
+    sums: Sums,
+}
+
+impl Open {
+    fn new(properties: &Arc<WriterProperties>) -> Result<Self, Error> {
+        let file = SerializedFileWriter::new(Vec::new(), schema::schema()?, properties.clone())?;
+        Ok(Self { file, min_id: i64::MAX, max_id: i64::MIN, sums: Sums::default() })
+    }
+
+    fn add(&mut self, columns: Columns) -> Result<(), Error> {
+        if let Some((lowest, highest)) = columns.ids() {
+            self.min_id = self.min_id.min(lowest);
+            self.max_id = self.max_id.max(highest);
+        }
+        self.sums.add_all(&columns.sums());
+        columns.write(&mut self.file)
+    }
+
+    fn close(self, task_type: String) -> Result<Encoded, Error> {
+        let data = Bytes::from(self.file.into_inner()?);
+        let digest = Sha256::digest(&data);
+        Ok(Encoded { task_type, sha256: hex(&digest), data, min_id: self.min_id, max_id: self.max_id, sums: self.sums })
+    }
+}
+
+/// As hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Runs until no more columns come, or nobody wants the files.
+pub(crate) fn run(
+    bounds: Bounds,
+    mut columns: mpsc::Receiver<Columns>,
+    files: &mpsc::Sender<Encoded>,
+) -> Result<(), Error> {
+    let properties = Arc::new(schema::properties());
+    let mut open: HashMap<String, Open> = HashMap::new();
+    let hand_over = |open: &mut HashMap<String, Open>, task_type: &str| -> Result<(), Error> {
+        let Some(file) = open.remove(task_type) else { return Ok(()) };
+        let encoded = file.close(task_type.to_owned())?;
+        files.blocking_send(encoded).map_err(|_| Error::Ended("files are not written any more".into()))
+    };
+    while let Some(group) = columns.blocking_recv() {
+        let task_type = group.task_type().to_owned();
+        if !open.contains_key(&task_type) {
+            open.insert(task_type.clone(), Open::new(&properties)?);
+        }
+        if let Some(file) = open.get_mut(&task_type) {
+            file.add(group)?;
+            if file.file.bytes_written() >= bounds.part_bytes {
+                hand_over(&mut open, &task_type)?;
+            }
+        }
+        while open.values().map(|file| file.file.bytes_written()).sum::<usize>() > bounds.encoded_bytes {
+            let largest = open.iter().max_by_key(|(_, file)| file.file.bytes_written()).map(|(name, _)| name.clone());
+            let Some(largest) = largest else { break };
+            hand_over(&mut open, &largest)?;
+        }
+    }
+    let mut rest: Vec<_> = open.keys().cloned().collect();
+    rest.sort();
+    rest.iter().try_for_each(|task_type| hand_over(&mut open, task_type))
+}

@@ -1,0 +1,30 @@
+//! Finished jobs as Parquet files in a directory or a bucket. This crate knows the files: how they are named, written,
+//! checked and listed. It does not know the database; `howdah_server::archive` brings both together.
+//!
+//! A day of jobs is written in three steps, so that no reader meets half of it, whatever is killed when:
+//! [`Writer`] writes files under names that no reader looks for; [`check`] reads them back; [`publish`] gives them their
+//! names and writes the manifest last.
+
+mod columns; // rows, gathered column by column
+mod encode; // columns → row groups → files, on a thread of its own
+mod error; // one Error
+mod job; // a finished job as it is archived
+mod layout; // names of files
+mod manifest; // what a day consists of
+mod place; // a directory or a bucket, with a deadline for each wait
+mod publish; // names for the files of a day, and its manifest
+mod schema; // the columns of the files
+mod verify; // reading files back
+mod write; // rows in, files out, within bounds
+
+pub use error::Error;
+pub use job::Job;
+pub use layout::{Layout, is_day};
+pub use manifest::{Manifest, PartFile, Sums};
+pub use place::Place;
+pub use publish::{clear_staging, discard, finish, manifest_of, manifests, publish};
+pub use verify::{check, ids_of};
+pub use write::{Bounds, OnPart, Writer};
+
+/// The store whose jobs are archived: a database with its schema. There is one until a broker has several.
+pub const STORE: u32 = 0;

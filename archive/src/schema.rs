@@ -1,0 +1,96 @@
+//! The columns of the files. They never change their meaning; new ones come at the end.
+
+use std::sync::{Arc, LazyLock};
+
+use parquet::{
+    basic::{Compression, Encoding, ZstdLevel},
+    file::properties::{EnabledStatistics, WriterProperties},
+    schema::{
+        parser::parse_message_type,
+        types::{ColumnPath, TypePtr},
+    },
+};
+
+use crate::Error;
+
+/// The rows of a row group, at most.
+pub(crate) const GROUP_ROWS: usize = 65_536;
+
+const MESSAGE: &str = "message job {
+    REQUIRED INT64 id;
+    REQUIRED BYTE_ARRAY task_type (UTF8);
+    REQUIRED INT64 created (TIMESTAMP(MICROS,true));
+    OPTIONAL INT64 leased_at (TIMESTAMP(MICROS,true));
+    REQUIRED INT64 finished (TIMESTAMP(MICROS,true));
+    REQUIRED BYTE_ARRAY outcome (UTF8);
+    REQUIRED INT32 attempt;
+    REQUIRED INT32 max_attempts;
+    REQUIRED INT32 priority;
+    OPTIONAL BYTE_ARRAY key (UTF8);
+    OPTIONAL BYTE_ARRAY limit_key (UTF8);
+    OPTIONAL BYTE_ARRAY fair_key (UTF8);
+    OPTIONAL BYTE_ARRAY headers (UTF8);
+    OPTIONAL BYTE_ARRAY options (UTF8);
+    OPTIONAL BYTE_ARRAY failures (UTF8);
+    OPTIONAL BYTE_ARRAY payload;
+    REQUIRED INT64 payload_bytes;
+    OPTIONAL BYTE_ARRAY payload_sha256;
+    OPTIONAL BYTE_ARRAY result;
+}";
+
+/// Where the column of this name is.
+pub(crate) const ID: usize = 0;
+/// The same.
+pub(crate) const PAYLOAD_BYTES: usize = 16;
+
+static SCHEMA: LazyLock<Result<TypePtr, String>> =
+    LazyLock::new(|| parse_message_type(MESSAGE).map(Arc::new).map_err(|error| error.to_string()));
+
+/// The schema of every file.
+pub(crate) fn schema() -> Result<TypePtr, Error> {
+    SCHEMA.clone().map_err(Error::Ended)
+}
+
+/// How files are written. Ids and times are close to one another, so their differences are stored. Payloads and results are
+/// seldom repeated: a dictionary of them would cost time and save nothing.
+pub(crate) fn properties() -> WriterProperties {
+    let column = |name: &str| ColumnPath::from(name);
+    let mut builder = WriterProperties::builder()
+        .set_created_by(concat!("howdah ", env!("CARGO_PKG_VERSION")).into())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_column_statistics_enabled(column("id"), EnabledStatistics::Page)
+        .set_max_row_group_row_count(Some(GROUP_ROWS));
+    for name in ["id", "created", "leased_at", "finished"] {
+        builder = builder
+            .set_column_dictionary_enabled(column(name), false)
+            .set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED);
+    }
+    for name in ["key", "failures", "payload", "payload_sha256", "result"] {
+        builder = builder.set_column_dictionary_enabled(column(name), false);
+    }
+    for name in ["payload", "payload_sha256", "result", "headers", "options", "failures"] {
+        builder = builder.set_column_statistics_enabled(column(name), EnabledStatistics::None);
+    }
+    for name in ["id", "key"] {
+        builder = builder
+            .set_column_bloom_filter_enabled(column(name), true)
+            .set_column_bloom_filter_fpp(column(name), 0.01)
+            .set_column_bloom_filter_max_ndv(column(name), GROUP_ROWS as u64);
+    }
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::schema::types::SchemaDescriptor;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_where_they_are_looked_for() {
+        let schema = SchemaDescriptor::new(schema().expect("a schema"));
+        assert_eq!(schema.column(ID).name(), "id");
+        assert_eq!(schema.column(PAYLOAD_BYTES).name(), "payload_bytes");
+    }
+}

@@ -1,0 +1,76 @@
+//! `howdah archive`: finished jobs as files. These commands use the database and the files themselves, without a broker.
+
+mod list;
+mod now;
+mod off;
+mod verify;
+
+use super::{
+    broker_args::{ConfigArgs, DatabaseArgs, flag, with_database},
+    context::{Global, start_logging},
+    failure::Failure,
+};
+use howdah_server::{archive::ArchiveError, config::Settings, store::Store};
+
+/// The commands for the archive.
+#[derive(Debug, clap::Subcommand)]
+#[allow(clippy::large_enum_variant)] // there is one, once
+pub(super) enum Command {
+    Now(now::Args),
+    List(list::Args),
+    Verify(verify::Args),
+    Off(off::Args),
+}
+
+pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    match command {
+        Command::Now(args) => now::run(&args, global),
+        Command::List(args) => list::run(&args, global),
+        Command::Verify(args) => verify::run(&args, global),
+        Command::Off(args) => off::run(&args, global),
+    }
+}
+
+/// Where jobs and files are.
+#[derive(Debug, clap::Args)]
+struct Where {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+impl Where {
+    /// Called in the runtime.
+    fn open(&self, global: &Global, url: Option<&String>) -> Result<(Settings, Store), Failure> {
+        let flags = self.database.flags().into_iter().chain(flag("archive_url", url)).collect();
+        let settings = with_database(self.config.load(global, flags)?)?;
+        start_logging(&settings.log, "warn")?;
+        let store = Store::new(&settings.broker).map_err(Failure::usage)?;
+        Ok((settings, store))
+    }
+}
+
+/// The URL in force, or that of the brokers.
+async fn url_of(settings: &Settings, store: &Store) -> Result<String, Failure> {
+    let url = match &settings.broker.archive_url {
+        Some(url) => Some(url.clone()),
+        None => store.archive_target().await?,
+    };
+    url.ok_or_else(|| Failure::usage("no archive given: set --url, HOWDAH_ARCHIVE_URL, or archive_url in the file"))
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Store(error) => error.into(),
+            other => Self::failed(other.to_string()),
+        }
+    }
+}
+
+impl From<howdah_archive::Error> for Failure {
+    fn from(error: howdah_archive::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}

@@ -1,0 +1,66 @@
+//! `howdah archive now`: archives days without waiting for a broker.
+
+use howdah_server::archive::Archiver;
+
+use super::{Failure, Global, Where, url_of};
+use crate::commands::{
+    context::block_on,
+    output::{Output, note},
+    text::size,
+};
+
+/// Archive all days that are over, now
+///
+/// Brokers with an archive_url do the same by themselves, some minutes after midnight (UTC). A day that somebody else is
+/// archiving is left out. It changes nothing about what brokers do later.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah archive now --database-url postgres://howdah@db.internal/app --url file:///var/lib/howdah/archive
+  howdah archive now --url s3://bucket/howdah       # credentials: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION")]
+pub(in crate::commands) struct Args {
+    /// Archive there; unset: archive_url, or where brokers archive
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Also archive the jobs that the current day has so far. Those that come later are archived when it is over; until
+    /// then each of them costs a row more
+    #[arg(long)]
+    include_today: bool,
+    /// Print one JSON object per line for each day: day, jobs, bytes, took_ms
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    block_on(async {
+        let (settings, store) = args.at.open(global, args.url.as_ref())?;
+        let url = url_of(&settings, &store).await?;
+        let database = store.database_id().await?;
+        let who = format!("howdah archive now, process {}", std::process::id());
+        let archiver = Archiver::new(store, &url, settings.broker.archive_payloads, &who, &database);
+        let days = archiver.days(args.include_today).await?;
+        let mut output = Output::new();
+        for day in &days {
+            let Some(done) = archiver.archive(day).await? else {
+                note(&format!("{day} is being archived by somebody else"));
+                continue;
+            };
+            if args.json {
+                let took_ms = done.took.as_millis() as u64;
+                let object =
+                    serde_json::json!({ "day": day, "jobs": done.jobs, "bytes": done.bytes, "took_ms": took_ms });
+                output.json(&object)?;
+            } else {
+                let bytes = size(done.bytes as usize);
+                output.line(format_args!("{day}: archived {} jobs, {bytes}", done.jobs))?;
+            }
+            output.flush()?;
+        }
+        if days.is_empty() {
+            note("nothing to archive");
+        }
+        Ok(())
+    })
+}

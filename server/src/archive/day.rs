@@ -1,0 +1,144 @@
+//! One day: written under names that no reader looks for, read back, compared with the partition, named, and noted.
+
+use std::time::Instant;
+
+use howdah_archive::{Layout, Manifest, PartFile, Place, STORE, Sums};
+
+use super::{ArchiveError, Archived, Archiver, HELD, Step, read::Reading};
+use crate::{config::ArchivePayloads, store::TakenDay};
+
+/// The version of the manifest.
+const VERSION: u32 = 1;
+
+pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result<Option<Archived>, ArchiveError> {
+    let begun = Instant::now();
+    let taken = archiver.store.take_day(day, run, &archiver.who, HELD, &archiver.url).await?;
+    let Some(taken) = taken else { return Ok(None) };
+    (archiver.on_step)(Step::Taken);
+    // A day stays where it was archived first.
+    let place = Place::open(&taken.url)?;
+    let work = Work { archiver, day, run, place, layout: Layout::of(STORE) };
+    let (manifest, jobs, bytes) = if taken.publishing {
+        (work.parse(&taken.manifest)?, 0, 0)
+    } else {
+        let parts = work.write(&taken).await?;
+        let (jobs, bytes) = (sums(&parts).rows, parts.iter().map(|part| part.bytes).sum());
+        let manifest = work.manifest(&taken).await?.with(parts);
+        work.still_ours(archiver.store.publish_day(day, run, &work.text(&manifest)?).await?)?;
+        (archiver.on_step)(Step::Noted);
+        (manifest, jobs, bytes)
+    };
+    let manifest = work.publish(manifest).await?;
+    Ok(Some(Archived { manifest, jobs, bytes, took: begun.elapsed() }))
+}
+
+/// What one run works with.
+struct Work<'a> {
+    archiver: &'a Archiver,
+    day: &'a str,
+    run: &'a str,
+    place: Place,
+    layout: Layout,
+}
+
+fn sums(parts: &[PartFile]) -> Sums {
+    let mut sums = Sums::default();
+    parts.iter().for_each(|part| sums.add_all(&part.sums));
+    sums
+}
+
+impl Work<'_> {
+    /// Writes, reads back, and compares.
+    async fn write(&self, taken: &TakenDay) -> Result<Vec<PartFile>, ArchiveError> {
+        self.check_owner().await?;
+        howdah_archive::clear_staging(&self.place, &self.layout, self.day).await?;
+        let late = taken.late.then_some(taken.generation);
+        let Self { archiver, place, layout, day, run } = self;
+        let parts = Reading { archiver, place, layout, day, run, late }.write().await?;
+        (archiver.on_step)(Step::AllStaged);
+        for part in &parts {
+            howdah_archive::check(place, &part.staged, part).await?;
+            self.hold().await?;
+        }
+        let stored = archiver.store.sums_of_day(day, late).await?;
+        let written = sums(&parts);
+        if stored != written {
+            return Err(ArchiveError::Differs { day: (*day).to_owned(), written, stored });
+        }
+        (archiver.on_step)(Step::Compared);
+        Ok(parts)
+    }
+
+    /// Two databases that write to one place would delete each other's files.
+    async fn check_owner(&self) -> Result<(), ArchiveError> {
+        let there = howdah_archive::manifest_of(&self.place, &self.layout, self.day).await?;
+        match there {
+            Some(there) if there.database != self.archiver.database => Err(ArchiveError::Foreign {
+                url: self.place.url().to_owned(),
+                day: self.day.to_owned(),
+                database: there.database,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was archived of the day before, or nothing.
+    async fn manifest(&self, taken: &TakenDay) -> Result<Manifest, ArchiveError> {
+        let before = match taken.manifest.as_str() {
+            "" => Manifest::default(),
+            text => self.parse(text)?,
+        };
+        let mut manifest = Manifest {
+            version: VERSION,
+            store: STORE,
+            day: self.day.to_owned(),
+            database: self.archiver.database.clone(),
+            generation: taken.generation,
+            payloads: match self.archiver.payloads {
+                ArchivePayloads::Full => "full",
+                ArchivePayloads::Hash => "hash",
+                ArchivePayloads::None => "none",
+            }
+            .into(),
+            ..before
+        };
+        manifest.parts.iter_mut().for_each(|part| part.staged.clear());
+        Ok(manifest)
+    }
+
+    /// Names, manifest, note. All of it may have been done already by a run that was killed.
+    async fn publish(&self, mut manifest: Manifest) -> Result<Manifest, ArchiveError> {
+        let Self { archiver, place, layout, day, run } = self;
+        howdah_archive::publish(place, &manifest).await?;
+        (archiver.on_step)(Step::Named);
+        self.hold().await?;
+        howdah_archive::finish(place, layout, &manifest).await?;
+        (archiver.on_step)(Step::ManifestWritten);
+        manifest.parts.iter_mut().for_each(|part| part.staged.clear());
+        let text = self.text(&manifest)?;
+        let noted = (&manifest.sums, manifest.parts.len(), manifest.bytes, text.as_str());
+        self.still_ours(archiver.store.archived_day(day, run, &archiver.who, noted).await?)?;
+        (archiver.on_step)(Step::Archived);
+        Ok(manifest)
+    }
+
+    async fn hold(&self) -> Result<(), ArchiveError> {
+        self.still_ours(self.archiver.store.hold_day(self.day, self.run, HELD).await?)
+    }
+
+    fn still_ours(&self, ours: bool) -> Result<(), ArchiveError> {
+        if ours { Ok(()) } else { Err(ArchiveError::TakenOver(self.day.to_owned())) }
+    }
+
+    fn parse(&self, text: &str) -> Result<Manifest, ArchiveError> {
+        serde_json::from_str(text).map_err(|error| self.unreadable(&error))
+    }
+
+    fn text(&self, manifest: &Manifest) -> Result<String, ArchiveError> {
+        serde_json::to_string(manifest).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &serde_json::Error) -> ArchiveError {
+        ArchiveError::Manifest { day: self.day.to_owned(), problem: error.to_string() }
+    }
+}

@@ -1,0 +1,142 @@
+//! Rows of a day, page by page, into files.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use howdah_archive::{Layout, OnPart, PartFile, Place, Writer};
+use sha2::{Digest as _, Sha256};
+
+use super::{ArchiveError, Archiver, HELD, Step};
+use crate::{
+    config::ArchivePayloads,
+    job::TypeId,
+    store::{ArchivePage, FinishedJob},
+};
+
+/// The most jobs in a page.
+const MOST: i32 = 10_000;
+/// How large a page is meant to be. Two are held at once.
+const PAGE_BYTES: usize = 4 << 20;
+/// How often the log says how far a run is.
+const SAY_EVERY: u64 = 1_000_000;
+
+/// What a run writes.
+pub(super) struct Reading<'a> {
+    pub(super) archiver: &'a Archiver,
+    pub(super) place: &'a Place,
+    pub(super) layout: &'a Layout,
+    pub(super) day: &'a str,
+    pub(super) run: &'a str,
+    /// Only the late jobs of this generation.
+    pub(super) late: Option<i32>,
+}
+
+impl Reading<'_> {
+    /// Writes all of it to the staging area.
+    pub(super) async fn write(&self) -> Result<Vec<PartFile>, ArchiveError> {
+        let on_step = self.archiver.on_step.clone();
+        let on_part: OnPart = Arc::new(move || on_step(Step::PartStaged));
+        let mut writer =
+            Writer::begin(self.place.clone(), self.layout, self.day, self.run, self.archiver.bounds, Some(on_part));
+        match self.pages(&mut writer).await {
+            Ok(()) => Ok(writer.finish().await?),
+            Err(ArchiveError::Files(error)) => Err(writer.failed(error).await.into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// While a page is handed over, the next one is read.
+    async fn pages(&self, writer: &mut Writer) -> Result<(), ArchiveError> {
+        let mut names = Names::read(self).await?;
+        let (mut jobs, begun, mut held) = (0_u64, Instant::now(), Instant::now());
+        // Few at first: nobody knows how large they are.
+        let mut page = self.page(i64::MIN, 100).await?;
+        while let Some(last) = page.jobs.last().map(FinishedJob::id) {
+            if held.elapsed() > HELD / 8 {
+                held = Instant::now();
+                if !self.archiver.store.hold_day(self.day, self.run, HELD).await? {
+                    return Err(ArchiveError::TakenOver(self.day.to_owned()));
+                }
+            }
+            names.know(self, &page).await?;
+            let limit = next_limit(&page);
+            let hand_over = async {
+                for job in &page.jobs {
+                    self.push(writer, job, names.of(job.type_id())).await?;
+                }
+                Ok::<_, ArchiveError>(())
+            };
+            let (next, handed_over) = tokio::join!(self.page(last, limit), hand_over);
+            handed_over?;
+            let before = jobs;
+            jobs += page.jobs.len() as u64;
+            if before / SAY_EVERY != jobs / SAY_EVERY {
+                let rate = (jobs as f64 / begun.elapsed().as_secs_f64()) as u64;
+                tracing::info!(day = self.day, jobs, bytes = writer.written(), jobs_per_s = rate, "archiving");
+            }
+            page = next?;
+        }
+        Ok(())
+    }
+
+    async fn page(&self, after: i64, limit: i32) -> Result<ArchivePage, ArchiveError> {
+        let payloads = self.archiver.payloads != ArchivePayloads::None;
+        Ok(self.archiver.store.archive_page(self.day, self.late, after, limit, payloads).await?)
+    }
+
+    async fn push(&self, writer: &mut Writer, job: &FinishedJob, name: &str) -> Result<(), ArchiveError> {
+        let mut row = job.as_job(name);
+        let hash = match (self.archiver.payloads, row.payload) {
+            (ArchivePayloads::Hash, Some(payload)) => Some(Sha256::digest(payload)),
+            _ => None,
+        };
+        if self.archiver.payloads == ArchivePayloads::Hash {
+            row.payload = None;
+            row.payload_sha256 = hash.as_ref().map(|hash| &hash[..]);
+        }
+        Ok(writer.push(&row).await?)
+    }
+}
+
+/// How many jobs the next page has, so that it is about as large as it is meant to be.
+fn next_limit(page: &ArchivePage) -> i32 {
+    let jobs = page.jobs.len().max(1);
+    let each = (page.bytes / jobs).max(1);
+    // It does not grow at once: the next jobs may be larger.
+    let most = (jobs * 4).clamp(100, MOST as usize);
+    (PAGE_BYTES / each).clamp(1, most) as i32
+}
+
+/// Names of types.
+struct Names(HashMap<TypeId, String>);
+
+impl Names {
+    async fn read(reading: &Reading<'_>) -> Result<Self, ArchiveError> {
+        Ok(Self(reading.archiver.store.type_names().await?.into_iter().collect()))
+    }
+
+    /// Reads them again if a page has a type that is not known. A type that was deleted has a name of ours.
+    async fn know(&mut self, reading: &Reading<'_>, page: &ArchivePage) -> Result<(), ArchiveError> {
+        if page.jobs.iter().any(|job| !self.0.contains_key(&job.type_id())) {
+            self.0.extend(reading.archiver.store.type_names().await?);
+            for job in &page.jobs {
+                let type_id = job.type_id();
+                self.0.entry(type_id).or_insert_with(|| format!("deleted-type-{type_id}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn of(&self, type_id: TypeId) -> &str {
+        self.0.get(&type_id).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_as_large_as_it_is_meant_to_be_and_grows_slowly() {
+        assert_eq!(next_limit(&ArchivePage::default()), 100);
+    }
+}

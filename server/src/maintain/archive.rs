@@ -1,0 +1,81 @@
+//! Days that are over are archived. Every broker with an `archive_url` tries; a day is taken by one of them.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Context, retention::ARCHIVE_LATE_MINUTES, until_done};
+use crate::{
+    archive::{ArchiveError, Archiver},
+    store::StoreError,
+};
+
+/// How often days are looked for, and the metric is read.
+const EVERY: Duration = Duration::from_secs(60);
+/// The longest pause after failures.
+const LONGEST: Duration = Duration::from_secs(600);
+
+pub(super) async fn always(context: Arc<Context>) {
+    let archiver = match &context.config.archive_url {
+        Some(url) => Some(until_done(&context, "preparing the archive", || prepare(&context, url)).await),
+        None => None,
+    };
+    let mut pause = EVERY;
+    loop {
+        if let Some(archiver) = &archiver {
+            pause = if run_once(&context, archiver).await { EVERY } else { (pause * 2).min(LONGEST) };
+        }
+        // The metric does not wait for a directory or a bucket that is away.
+        let until = tokio::time::Instant::now() + pause;
+        while tokio::time::Instant::now() < until {
+            until_done(&context, "looking for days to archive", || look(&context)).await;
+            tokio::time::sleep(EVERY.min(until - tokio::time::Instant::now())).await;
+        }
+    }
+}
+
+async fn prepare(context: &Context, url: &str) -> Result<Archiver, StoreError> {
+    let database = context.store.database_id().await?;
+    let config = &context.config;
+    Ok(Archiver::new(context.store.clone(), url, config.archive_payloads, &config.name, &database))
+}
+
+async fn look(context: &Context) -> Result<(), StoreError> {
+    context.metrics.archive.late.set(context.store.archive_overdue(ARCHIVE_LATE_MINUTES).await?);
+    Ok(())
+}
+
+/// Archives all days that are over; false: something failed.
+pub(super) async fn run_once(context: &Context, archiver: &Archiver) -> bool {
+    let days = match archiver.days(false).await {
+        Ok(days) => days,
+        Err(error) => {
+            tracing::debug!(%error, "days are looked for again in a minute");
+            return true;
+        }
+    };
+    let mut good = true;
+    for day in days {
+        good &= archive(context, archiver, &day).await;
+    }
+    good
+}
+
+async fn archive(context: &Context, archiver: &Archiver, day: &str) -> bool {
+    let metrics = &context.metrics.archive;
+    match archiver.archive(day).await {
+        Ok(None) => true,
+        Ok(Some(done)) => {
+            metrics.jobs.inc_by(done.jobs.max(0) as u64);
+            metrics.bytes.inc_by(done.bytes);
+            let took_ms = done.took.as_millis() as u64;
+            tracing::info!(day, jobs = done.jobs, bytes = done.bytes, took_ms, "archived a day");
+            true
+        }
+        // A long transaction still writes to the day, or another run is faster: there is time.
+        Err(ArchiveError::Store(StoreError::Locked(_)) | ArchiveError::TakenOver(_)) => true,
+        Err(error) => {
+            metrics.failures.inc();
+            tracing::warn!(day, %error, "a day could not be archived; its partition is kept, and it is tried again");
+            false
+        }
+    }
+}

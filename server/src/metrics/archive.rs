@@ -1,0 +1,42 @@
+//! Whether finished jobs are archived in time.
+
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+
+/// Metrics of the archive.
+#[derive(Default)]
+pub struct ArchiveMetrics {
+    /// Days that should be archived and are not; the same for every broker.
+    pub late: Gauge,
+    /// Jobs that this broker has archived.
+    pub jobs: Counter,
+    /// Bytes of the files that this broker has written.
+    pub bytes: Counter,
+    /// Runs of this broker that failed.
+    pub failures: Counter,
+}
+
+impl ArchiveMetrics {
+    /// Adds them to a registry.
+    pub fn register(&self, r: &mut Registry) {
+        r.register(
+            "archive_late",
+            "Days that have been over for two hours and have jobs that are not archived; their partitions are kept",
+            self.late.clone(),
+        );
+        r.register("archived_jobs", "Finished jobs that this broker has archived", self.jobs.clone());
+        r.register_with_unit(
+            "archived",
+            "Files of the archive that this broker has written",
+            Unit::Bytes,
+            self.bytes.clone(),
+        );
+        r.register(
+            "archive_failures",
+            "Attempts of this broker to archive a day that failed; howdah archive list shows why",
+            self.failures.clone(),
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! `howdah archive`.
+
+use super::Setting;
+use crate::support::*;
+
+async fn archive(setting: &Setting, args: &[&str]) -> (bool, String, String) {
+    let all = [&["archive"], args, &["--database-url", &setting.database.url]].concat();
+    let (status, out, err) = run(&all, b"").await;
+    (status.success(), out, err)
+}
+
+#[tokio::test]
+async fn days_are_archived_listed_and_verified_by_hand() {
+    let setting = Setting::with(1_000).await;
+    let url = setting.files.url();
+    let (good, _, err) = archive(&setting, &["now"]).await;
+    assert!(!good && err.contains("no archive given"), "{err}");
+    let (good, out, err) = archive(&setting, &["now", "--url", &url]).await;
+    assert!(good, "{err}");
+    assert!(out.contains(&format!("{}: archived 1000 jobs", setting.day)), "{out}");
+    let (good, out, _) = archive(&setting, &["now", "--url", &url, "--json"]).await;
+    assert!(good && out.is_empty(), "nothing is archived twice: {out}");
+    setting.assert_all_once(1_000).await;
+
+    let (_, out, _) = archive(&setting, &["list"]).await;
+    assert!(out.lines().any(|line| line.starts_with(&setting.day) && line.contains("archived")), "{out}");
+    let (_, out, _) = archive(&setting, &["list", "--files"]).await;
+    let files: Vec<_> = setting.files.parquet().iter().map(|(path, _)| format!("file://{}", path.display())).collect();
+    let mut listed: Vec<_> = out.lines().map(str::to_owned).collect();
+    listed.sort();
+    assert_eq!(listed, files);
+    let (_, out, _) = archive(&setting, &["list", "--json", "--limit", "1"]).await;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).expect("JSON")["state"], "archived");
+
+    let (good, _, err) = archive(&setting, &["verify", "--url", &url]).await;
+    assert!(good && err.contains("with 1000 jobs are what was written"), "{err}");
+    // A bit of a payload is another one; a file is gone.
+    let (path, mut data) = setting.files.parquet().remove(0);
+    data[300] ^= 1;
+    std::fs::write(&path, data).expect("damaged");
+    let (good, out, _) = archive(&setting, &["verify", "--url", &url, "--day", &setting.day]).await;
+    assert!(!good && out.contains("its hash is another one"), "{out}");
+    std::fs::remove_file(&path).expect("removed");
+    let (good, out, _) = archive(&setting, &["verify", "--url", &url]).await;
+    assert!(!good && out.lines().count() == 1 && out.contains("not found"), "{out}");
+}
+
+#[tokio::test]
+async fn the_archive_is_turned_off_by_hand_and_that_is_recorded() {
+    let setting = Setting::with(10).await;
+    setting.turn_on().await;
+    assert_eq!(setting.drop_old().await, 0);
+    let (good, out, err) = archive(&setting, &["off"]).await;
+    assert!(good && out.contains(&setting.files.url()), "{out} {err}");
+    assert_eq!(setting.count("SELECT count(*) FROM howdah.audit WHERE method = 'howdah archive off'").await, 1);
+    assert_eq!(setting.drop_old().await, 1);
+    let (good, _, err) = archive(&setting, &["off"]).await;
+    assert!(good && err.contains("there was no archive"), "{err}");
+}
+
+#[tokio::test]
+async fn a_url_with_credentials_is_refused_and_not_shown() {
+    let setting = Setting::with(1).await;
+    let (good, out, err) = archive(&setting, &["now", "--url", "s3://id:very-secret@bucket/x"]).await;
+    assert!(!good && out.is_empty());
+    assert!(err.contains("without credentials"), "{err}");
+}

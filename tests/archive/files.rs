@@ -1,0 +1,76 @@
+//! What lies in the directory, as a reader would find it: by its name alone.
+
+use std::path::{Path, PathBuf};
+
+use howdah_archive::{Manifest, Place};
+
+/// The directory of an archive.
+pub struct Files(tempfile::TempDir);
+
+impl Files {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("file://{}/archive", self.0.path().display())
+    }
+
+    /// A URL below a file, which cannot be a directory.
+    pub fn a_file(&self) -> String {
+        let path = self.0.path().join("file");
+        std::fs::write(&path, "").expect("written");
+        format!("file://{}", path.display())
+    }
+
+    pub fn place(&self) -> Place {
+        Place::open(&self.url()).expect("a place")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.0.path().join("archive")
+    }
+
+    /// All files whose names end in this.
+    fn ending(&self, end: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        walk(&self.root(), &mut found);
+        found.retain(|path| path.to_string_lossy().ends_with(end));
+        found.sort();
+        found
+    }
+
+    /// What `**/*.parquet` finds.
+    pub fn parquet(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        self.ending(".parquet").into_iter().map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
+    }
+
+    /// The ids in all of these files, sorted. Each file is whole.
+    pub fn ids(&self) -> Vec<i64> {
+        let files = self.parquet().into_iter();
+        let mut ids: Vec<i64> = files
+            .flat_map(|(path, data)| howdah_archive::ids_of(data.into()).expect(&path.to_string_lossy()))
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Files of runs that have not come to their end.
+    pub fn staged(&self) -> usize {
+        self.ending(".unfinished").len()
+    }
+
+    /// The manifest of a day.
+    pub fn manifest(&self, day: &str) -> Manifest {
+        let text = std::fs::read(self.root().join(format!("store=0/day={day}/manifest.json"))).expect("a manifest");
+        serde_json::from_slice(&text).expect("a manifest")
+    }
+}
+
+fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { walk(&path, found) } else { found.push(path) }
+    }
+}
