@@ -45,13 +45,15 @@ impl Open {
     fn close(self, task_type: String) -> Result<Encoded, Error> {
         let data = Bytes::from(self.file.into_inner()?);
         let digest = Sha256::digest(&data);
-        Ok(Encoded { task_type, sha256: hex(&digest), data, min_id: self.min_id, max_id: self.max_id, sums: self.sums })
+        Ok(Encoded {
+            task_type,
+            sha256: hex::encode(digest),
+            data,
+            min_id: self.min_id,
+            max_id: self.max_id,
+            sums: self.sums,
+        })
     }
-}
-
-/// As hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Runs until no more columns come, or nobody wants the files.

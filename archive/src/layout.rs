@@ -65,8 +65,7 @@ fn directory_of(task_type: &str) -> String {
     while encoded[..end].rfind('%').is_some_and(|at| at + 3 > end) {
         end -= 1;
     }
-    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}~{hash}", &encoded[..end])
+    format!("{}~{}", &encoded[..end], hex::encode(&hash[..8]))
 }
 
 /// Whether a text is a day as these names have it.

@@ -80,6 +80,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// The same with more files.
+    #[must_use]
     pub fn with(mut self, parts: Vec<PartFile>) -> Self {
         for part in parts {
             self.sums.add_all(&part.sums);

@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     Error, PartFile, Place, Sums,
-    encode::hex,
     schema::{ID, PAYLOAD_BYTES},
 };
 
@@ -30,7 +29,7 @@ fn compare(name: &str, data: Bytes, part: &PartFile) -> Result<(), Error> {
     if data.len() as u64 != part.bytes {
         return Err(damaged(format!("{} bytes instead of {}", data.len(), part.bytes)));
     }
-    if hex(&Sha256::digest(&data)) != part.sha256 {
+    if hex::encode(Sha256::digest(&data)) != part.sha256 {
         return Err(damaged("its hash is another one".into()));
     }
     let found = sums_of(data).map_err(|error| damaged(error.to_string()))?;

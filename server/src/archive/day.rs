@@ -23,7 +23,7 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
     } else {
         let parts = work.write(&taken).await?;
         let (jobs, bytes) = (sums(&parts).rows, parts.iter().map(|part| part.bytes).sum());
-        let manifest = work.manifest(&taken).await?.with(parts);
+        let manifest = work.manifest(&taken)?.with(parts);
         work.still_ours(archiver.store.publish_day(day, run, &work.text(&manifest)?).await?)?;
         (archiver.on_step)(Step::Noted);
         (manifest, jobs, bytes)
@@ -83,7 +83,7 @@ impl Work<'_> {
     }
 
     /// What was archived of the day before, or nothing.
-    async fn manifest(&self, taken: &TakenDay) -> Result<Manifest, ArchiveError> {
+    fn manifest(&self, taken: &TakenDay) -> Result<Manifest, ArchiveError> {
         let before = match taken.manifest.as_str() {
             "" => Manifest::default(),
             text => self.parse(text)?,

@@ -62,7 +62,6 @@ pub(super) async fn run_once(context: &Context, archiver: &Archiver) -> bool {
 async fn archive(context: &Context, archiver: &Archiver, day: &str) -> bool {
     let metrics = &context.metrics.archive;
     match archiver.archive(day).await {
-        Ok(None) => true,
         Ok(Some(done)) => {
             metrics.jobs.inc_by(done.jobs.max(0) as u64);
             metrics.bytes.inc_by(done.bytes);
@@ -70,8 +69,8 @@ async fn archive(context: &Context, archiver: &Archiver, day: &str) -> bool {
             tracing::info!(day, jobs = done.jobs, bytes = done.bytes, took_ms, "archived a day");
             true
         }
-        // A long transaction still writes to the day, or another run is faster: there is time.
-        Err(ArchiveError::Store(StoreError::Locked(_)) | ArchiveError::TakenOver(_)) => true,
+        // Another run has it, or a long transaction still writes to it: there is time.
+        Ok(None) | Err(ArchiveError::Store(StoreError::Locked(_)) | ArchiveError::TakenOver(_)) => true,
         Err(error) => {
             metrics.failures.inc();
             tracing::warn!(day, %error, "a day could not be archived; its partition is kept, and it is tried again");
