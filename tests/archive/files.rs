@@ -50,7 +50,9 @@ impl Files {
     pub fn ids(&self) -> Vec<i64> {
         let files = self.parquet().into_iter();
         let mut ids: Vec<i64> = files
-            .flat_map(|(path, data)| howdah_archive::ids_of(data.into()).expect(&path.to_string_lossy()))
+            .flat_map(|(path, data)| {
+                howdah_archive::ids_of(data.into()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+            })
             .collect();
         ids.sort_unstable();
         ids

@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         for day in &days {
             let Some(done) = archiver.archive(day).await? else {
-                note(&format!("{day} is being archived by somebody else"));
+                note(format!("{day} is being archived by somebody else"));
                 continue;
             };
             if args.json {

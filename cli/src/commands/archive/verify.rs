@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         match problems {
             0 => {
-                note(&format!("{files} files with {jobs} jobs are what was written"));
+                note(format!("{files} files with {jobs} jobs are what was written"));
                 Ok(())
             }
             1 => Err(Failure::failed("there is a problem")),
