@@ -67,6 +67,37 @@ async fn a_flood_is_measured_beside_the_same_load_without_it() {
 }
 
 #[tokio::test]
+async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
+    let args =
+        ["bench", "rates", "--rate", "20", "--rate", "50", "--seconds", "3", "--yardstick-seconds", "1", "--json"];
+    let rows = rows(&args, "rates").await;
+    assert_eq!(rows.iter().map(|row| row["case"].as_str().unwrap()).collect::<Vec<_>>(), ["20/s", "50/s"]);
+    for row in &rows {
+        none_went_wrong(row);
+        let parts =
+            ["answer_p50_ms", "floor_p50_ms", "floor_per_s", "broker_switches_per_job", "postgres_switches_per_job"];
+        for key in parts {
+            assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
+        }
+        assert!(row["answer_p50_ms"].as_f64() <= row["answer_p99_ms"].as_f64(), "{row}");
+        // Postgres's sessions tell of their commits late, and a slow machine does fewer.
+        assert!(row.get("commits_per_job").is_some() && row["sent"].as_f64() >= Some(60.0), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_the_next() {
+    let rows = rows(&["bench", "slots", "--jobs", "300", "--yardstick-seconds", "1", "--json"], "slots").await;
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for row in &rows {
+        none_went_wrong(row);
+        assert_eq!(row["jobs"], 300);
+        // A handler takes a millisecond.
+        assert!(row["ms_per_job_of_a_handler"].as_f64() >= Some(1.0), "{row}");
+    }
+}
+
+#[tokio::test]
 async fn a_worker_program_is_measured_and_stopped() {
     let command = format!("exec '{}' work \"$HOWDAH_BENCH_TYPE\" --exec true --jobs 4", howdah().display());
     let args = ["bench", "--client", &command, "--jobs", "40", "--yardstick-seconds", "1", "--json"];
@@ -96,6 +127,7 @@ async fn what_cannot_be_measured_is_said_before_anything_is_started() {
         (&["bench", "no-such-workload"][..], "no-such-workload"),
         (&["bench", "--payload", "7"], "payload"),
         (&["bench", "cycle", "--seconds", "0"], "seconds"),
+        (&["bench", "rates", "--rate", "0"], "--rate"),
         (&["bench", "client"], "--client"),
         (&["bench", "drain", "--client", "python worker.py"], "only the workload client"),
     ] {

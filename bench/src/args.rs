@@ -50,6 +50,9 @@ pub struct Args {
     /// 1000000 per round]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     jobs: Option<u64>,
+    /// Jobs a second, for the workload rates; repeatable [default: 10, 100, 1000, 5000, 20000]
+    #[arg(long = "rate", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rates: Vec<u32>,
     /// The workers. raw: a stream written by hand, the least that a worker can cost; rust: the Rust client crate;
     /// else: a command, for the workload client. It gets HOWDAH_SERVER, HOWDAH_BENCH_TYPE and
     /// HOWDAH_BENCH_CONCURRENCY, acks each job of the type, and stops cleanly on SIGTERM
@@ -117,11 +120,14 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 14] = [
+        const ALL: [Name; 17] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
             Name::One(W::Single),
+            Name::One(W::Slots),
+            Name::One(W::Idle),
+            Name::One(W::Rates),
             Name::One(W::Backlog),
             Name::One(W::Pinned),
             Name::One(W::Streams),

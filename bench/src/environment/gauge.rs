@@ -18,22 +18,27 @@ pub(crate) struct Mark {
     pub(crate) resident: Option<u64>,
     /// Bytes of write-ahead log.
     pub(crate) wal: Option<i64>,
+    /// How often threads of the brokers, of Postgres, were put on a processor.
+    pub(crate) switches: [Option<u64>; 2],
 }
 
 impl Mark {
     /// Takes it.
     pub(crate) async fn take(environment: &Environment) -> Self {
-        let (mut postgres, mut wal) = (None, None);
+        let (mut postgres, mut wal, mut switched) = (None, None, None);
         if let Some(database) = &environment.database {
             wal = database.wal_bytes().await.ok();
             if environment.is_local {
                 // If a session ends in between, its time is lost; brokers keep theirs.
-                postgres = database.pids().await.ok().map(|pids| pids.into_iter().filter_map(cpu_seconds).sum());
+                let pids = database.pids().await.ok();
+                postgres = pids.as_ref().map(|pids| pids.iter().copied().filter_map(cpu_seconds).sum());
+                switched = pids.map(|pids| pids.into_iter().filter_map(switches).sum());
             }
         }
         let brokers: Vec<u32> = environment.broker_pids().collect();
         let cpu = [cpu_seconds(std::process::id()), sum(&brokers, cpu_seconds), postgres];
-        Self { at: Instant::now(), cpu, resident: environment.resident(), wal }
+        let switches = [sum(&brokers, switches), switched];
+        Self { at: Instant::now(), cpu, resident: environment.resident(), wal, switches }
     }
 
     /// Adds what was used between two others. What is resident is taken from the later one.
@@ -43,6 +48,9 @@ impl Mark {
             *own = own.zip(after.zip(before)).map(|(own, (after, before))| own + after - before);
         }
         self.wal = self.wal.zip(after.wal.zip(before.wal)).map(|(own, (after, before))| own + after - before);
+        for (own, (before, after)) in self.switches.iter_mut().zip(before.switches.into_iter().zip(after.switches)) {
+            *own = own.zip(after.zip(before)).map(|(own, (after, before))| own + after.saturating_sub(before));
+        }
         self.resident = after.resident;
     }
 }
@@ -79,6 +87,18 @@ pub(super) fn cpu_of(pid: u32, group: Option<u32>) -> Option<f64> {
     Some(ticks.sum::<Option<u64>>()? as f64 / TICKS)
 }
 
+/// How often threads of a process left a processor, because they waited or because it was another one's turn.
+fn switches(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let of_thread = |path: std::path::PathBuf| -> Option<u64> {
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
+        Some(counts.filter_map(|line| line.rsplit_once(':')?.1.trim().parse::<u64>().ok()).sum())
+    };
+    // A thread that ends in between takes its count along.
+    Some(threads.filter_map(|thread| of_thread(thread.ok()?.path())).sum())
+}
+
 pub(super) fn resident(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -93,8 +113,8 @@ mod tests {
     fn a_process_has_memory_and_time_and_one_that_is_not_there_has_neither() {
         let us = std::process::id();
         assert!(resident(us).is_some_and(|bytes| bytes > 1 << 16));
-        assert!(cpu_seconds(us).is_some());
-        assert_eq!((resident(0), cpu_seconds(0)), (None, None));
+        assert!(cpu_seconds(us).is_some() && switches(us).is_some_and(|times| times > 0));
+        assert_eq!((resident(0), cpu_seconds(0), switches(0)), (None, None, None));
         assert_eq!(sum(&[us, 0], resident), None);
     }
 }

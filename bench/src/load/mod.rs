@@ -13,6 +13,7 @@ mod single; // one job per call
 mod stamp; // when a job was due, in its payload
 mod tally; // the state that producers and workers share
 mod trial; // a trial, from the first worker to the final count
+mod unary; // at fixed times, one job a call
 mod worker; // one task per stream
 
 pub(crate) use self::{

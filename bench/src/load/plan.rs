@@ -1,6 +1,6 @@
 //! The plan of a trial.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use howdah_client::proto::{Subscribe, Window};
 
@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) in_flight: usize,
     /// The kind of the workers.
     pub(crate) kind: WorkerKind,
+    /// How long a handler of the Rust client takes.
+    pub(crate) handler: Duration,
     /// Worker streams that share a connection.
     pub(crate) streams_per_connection: usize,
 }

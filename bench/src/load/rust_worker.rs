@@ -20,10 +20,17 @@ pub(super) async fn work(
     stop: CancellationToken,
 ) -> Result<()> {
     let types: Vec<String> = plan.windows(worker).into_iter().map(|window| window.task_type).collect();
+    let time = plan.handler;
     let handler = move |job: Job| {
         tally.entered_each([(job.id, job.payload.as_ref())].into_iter());
-        tally.settled_ids([job.id].into_iter());
-        async { Ok::<_, JobError>(()) }
+        let tally = tally.clone();
+        async move {
+            if !time.is_zero() {
+                tokio::time::sleep(time).await;
+            }
+            tally.settled_ids([job.id].into_iter());
+            Ok::<_, JobError>(())
+        }
     };
     let handle = client.worker().handle(types, handler).concurrency(plan.window).build().start();
     handle.connected().await;

@@ -36,6 +36,8 @@ pub(crate) struct Tally {
     ledger: Ledger,
     payload: usize,
     latencies: Mutex<Micros>,
+    /// From when a job was due to the answer of the call that enqueued it.
+    answers: Mutex<Micros>,
     /// Jobs due in this time count for the latencies, in nanoseconds of the clock.
     from: AtomicU64,
     until: AtomicU64,
@@ -53,12 +55,14 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(super) fn new(payload: usize) -> Result<Self> {
-        let latencies = Micros::new_with_bounds(1, LONGEST, 3);
+        let latencies =
+            || Micros::new_with_bounds(1, LONGEST, 3).map_err(|error| Error::Usage(error.to_string())).map(Mutex::new);
         Ok(Self {
             clock: Instant::now(),
             ledger: Ledger::default(),
             payload,
-            latencies: Mutex::new(latencies.map_err(|error| Error::Usage(error.to_string()))?),
+            latencies: latencies()?,
+            answers: latencies()?,
             from: AtomicU64::new(0),
             until: AtomicU64::new(u64::MAX),
             enqueued: AtomicU64::new(0),
@@ -90,6 +94,14 @@ impl Tally {
     pub(super) fn enqueued(&self, jobs: &[EnqueuedJob]) {
         let new = self.ledger.enqueued(jobs.iter().map(|job| job.id));
         self.enqueued.fetch_add(new, Relaxed);
+    }
+
+    /// The call that enqueued a job due at that time is answered.
+    pub(super) fn answered(&self, due: u64) {
+        let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
+        if (from..=until).contains(&due) {
+            self.answers.lock().saturating_record((self.now().saturating_sub(due) / 1_000).max(1));
+        }
     }
 
     /// These jobs were enqueued by other means.
@@ -183,9 +195,18 @@ impl Tally {
 
     /// The latencies since the last call.
     pub(super) fn take_latencies(&self) -> Micros {
-        let mut latencies = self.latencies.lock();
-        let taken = latencies.clone();
-        latencies.reset();
-        taken
+        take(&self.latencies)
     }
+
+    /// The times of answers since the last call.
+    pub(super) fn take_answers(&self) -> Micros {
+        take(&self.answers)
+    }
+}
+
+fn take(latencies: &Mutex<Micros>) -> Micros {
+    let mut latencies = latencies.lock();
+    let taken = latencies.clone();
+    latencies.reset();
+    taken
 }

@@ -25,7 +25,7 @@ use super::{
     single,
     stamp::WAITING,
     tally::{Micros, Tally},
-    worker,
+    unary, worker,
 };
 use crate::{
     environment::{Environment, Mark},
@@ -75,6 +75,14 @@ impl Span {
     /// Jobs per second.
     pub(crate) fn rate(&self) -> f64 {
         self.jobs as f64 / self.seconds.max(1e-9)
+    }
+
+    /// How often threads of the brokers, and of Postgres, left a processor.
+    pub(crate) fn switches(&self) -> [Option<u64>; 2] {
+        let [before, after] = &self.marks;
+        std::array::from_fn(|at| {
+            after.switches[at].zip(before.switches[at]).map(|(after, before)| after.saturating_sub(before))
+        })
     }
 
     /// Several measurements as one, which has no samples: there was something else in between.
@@ -227,6 +235,18 @@ impl<'a> Trial<'a> {
         Ok(schedule.jobs())
     }
 
+    /// The same, with one job a call.
+    pub(crate) async fn call_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
+        let schedule = Schedule::new(per_second, seconds);
+        let mut clients = Vec::new();
+        for number in 0..CALLS {
+            clients.push(self.client(0, CALL + number).await?);
+        }
+        let produce = unary::produce(self.tally.clone(), clients, self.plan.clone(), schedule);
+        spawn(&mut self.producers, self.tally.clone(), produce);
+        Ok(schedule.jobs())
+    }
+
     async fn spawn_closed(&mut self, producers: usize, jobs: u64, due: Option<u64>) -> Result<()> {
         for number in 0..producers {
             let client = self.client(number, ENQUEUE).await?;
@@ -327,6 +347,11 @@ impl<'a> Trial<'a> {
     /// The latencies since the last call.
     pub(crate) fn take_latencies(&self) -> Micros {
         self.tally.take_latencies()
+    }
+
+    /// From when jobs were due to the answers of their calls, since the last call.
+    pub(crate) fn take_answers(&self) -> Micros {
+        self.tally.take_answers()
     }
 
     /// How many jobs are settled.

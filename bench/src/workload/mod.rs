@@ -7,16 +7,22 @@ mod client;
 mod cycle;
 mod drain;
 mod flood;
+mod idle;
 mod latency;
 mod payload;
 mod pinned;
+mod rates;
 mod security;
 mod single;
+mod slots;
 mod steady; // the base of most workloads
 mod streams;
 mod types;
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use clap::ValueEnum as _;
 
@@ -39,6 +45,12 @@ pub(crate) enum Workload {
     Latency,
     /// One job per call, from 1, 16 and 256 callers
     Single,
+    /// A worker of the Rust client with 16, 64 and 256 handlers of a millisecond, on a full queue
+    Slots,
+    /// What brokers and Postgres cost while 0, 100 and 10,000 workers wait for jobs
+    Idle,
+    /// One job per call at 10 to 20,000/s, in an open loop, beside two commits a job
+    Rates,
     /// Cycle alone, then on top of 5 million waiting jobs of the same type
     Backlog,
     /// Cycle alone, then while a snapshot is held: three rounds of a million jobs
@@ -90,6 +102,9 @@ impl Workload {
             Self::Drain => drain::run(bench).await,
             Self::Latency => latency::run(bench).await,
             Self::Single => single::run(bench).await,
+            Self::Slots => slots::run(bench).await,
+            Self::Idle => idle::run(bench).await,
+            Self::Rates => rates::run(bench).await,
             Self::Backlog => backlog::run(bench).await,
             Self::Pinned => pinned::run(bench).await,
             Self::Streams => streams::run(bench).await,
@@ -147,6 +162,7 @@ impl Bench {
             types_per_worker: 1_000,
             in_flight: self.args.in_flight.map_or((workers * window).div_ceil(2), |jobs| jobs as usize),
             kind: self.args.client.kind(),
+            handler: Duration::ZERO,
             streams_per_connection: 100,
         }
     }

@@ -1,0 +1,79 @@
+//! An open loop of calls with one job each, as most generated clients enqueue. A call does not wait for those before it.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use howdah_client::{Client, proto::EnqueueJobsRequest};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+};
+
+use super::{closed::Maker, plan::Plan, schedule::Schedule, stamp, tally::Tally};
+use crate::error::{Error, Result};
+
+/// The most calls at a time. Jobs that wait for one are late, and their lateness counts.
+const CALLS: usize = 4_096;
+/// The sender sleeps at least this long.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Enqueues jobs by the schedule, over these connections in turn.
+pub(super) async fn produce(tally: Arc<Tally>, clients: Vec<Client>, plan: Plan, schedule: Schedule) -> Result<()> {
+    let (due, mut dues) = mpsc::unbounded_channel();
+    let pace = {
+        let (tally, begin) = (tally.clone(), tally.now());
+        move || pace(&tally, schedule, begin, &due)
+    };
+    let sender = thread::Builder::new().name("open-loop".into()).spawn(pace);
+    sender.map_err(|error| Error::Process(format!("cannot start a thread: {error}")))?;
+    let (mut maker, calls, mut tasks) = (Maker::new(&plan, 0), Arc::new(Semaphore::new(CALLS)), JoinSet::new());
+    let mut clients = clients.iter().cycle();
+    while let (Some(due), Some(client)) = (dues.recv().await, clients.next()) {
+        let Ok(call) = calls.clone().acquire_owned().await else { break };
+        let job = maker.job(stamp::payload(due, plan.payload));
+        let (tally, mut jobs) = (tally.clone(), client.jobs());
+        tasks.spawn(async move {
+            let request = EnqueueJobsRequest { jobs: vec![job], request_key: String::new() };
+            let answer = jobs.enqueue_jobs(request).await?;
+            tally.answered(due);
+            tally.enqueued(&answer.get_ref().jobs);
+            drop(call);
+            Ok::<_, Error>(())
+        });
+        while let Some(ended) = tasks.try_join_next() {
+            joined(ended)?;
+        }
+    }
+    while let Some(ended) = tasks.join_next().await {
+        joined(ended)?;
+    }
+    Ok(())
+}
+
+fn joined(ended: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    ended.map_err(|error| Error::Process(format!("a call failed: {error}")))?
+}
+
+/// Says when jobs are due, at those times: the runtime's timers are too coarse for it.
+fn pace(tally: &Tally, schedule: Schedule, begin: u64, dues: &mpsc::UnboundedSender<u64>) {
+    let (mut next, mut slept) = (0, Instant::now());
+    while next < schedule.jobs() {
+        let now = tally.now() - begin;
+        let due = schedule.due_by(now, next);
+        if due.is_empty() {
+            let wait = Duration::from_nanos(schedule.due(next) - now);
+            thread::sleep(wait.max(NAP.saturating_sub(slept.elapsed())));
+            slept = Instant::now();
+            continue;
+        }
+        next = due.end;
+        for number in due {
+            if dues.send(begin + schedule.due(number)).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What brokers and Postgres cost while workers wait for jobs that do not come.
+
+use std::time::Duration;
+
+use super::Bench;
+use crate::{
+    error::Result,
+    load::{Plan, Trial, WorkerKind},
+    report::{Bar, Row, rounded},
+};
+
+const WORKERS: [usize; 3] = [0, 100, 10_000];
+/// The task types that they share.
+const TYPES: usize = 100;
+/// Idle sessions of Postgres write their counts after ten seconds, so connecting is over by then.
+const HUSH: Duration = Duration::from_secs(12);
+const SECONDS: u64 = 60;
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for workers in WORKERS {
+        rows.push(at_rest(bench, workers).await?);
+    }
+    Ok(rows)
+}
+
+async fn at_rest(bench: &mut Bench, workers: usize) -> Result<Row> {
+    let environment = bench.environment().await?;
+    let mut trial = Trial::new(&environment, bench.plan(1))?;
+    let types = bench.plan(TYPES);
+    let idle = Plan { workers, types_per_worker: 1, window: 1, kind: WorkerKind::Raw, ..types };
+    {
+        let _bar = Bar::spinner(format!("idle: connecting {workers}"));
+        trial.connect_idle(&idle).await?;
+        trial.warm_up(HUSH).await?;
+    }
+    let time = bench.args.time(SECONDS);
+    let bar = Bar::new(format!("idle: {workers} workers"), time.as_secs_f64());
+    let span = trial.measure(time, &bar).await?;
+    let seconds = span.seconds.max(1e-9);
+    let [before, after] = &span.marks;
+    let mut facts = Vec::new();
+    for (name, at) in [("idle_broker_cpu_s_per_min", 1), ("idle_postgres_cpu_s_per_min", 2)] {
+        let used = after.cpu[at].zip(before.cpu[at]).map(|(after, before)| (after - before) * 60.0 / seconds);
+        facts.extend(used.map(|used| (name, rounded(used, 3))));
+    }
+    for (name, switches) in
+        ["idle_broker_switches_per_s", "idle_postgres_switches_per_s"].into_iter().zip(span.switches())
+    {
+        facts.extend(switches.map(|switches| (name, rounded(switches as f64 / seconds, 1))));
+    }
+    let mut row = Row::of("idle", format!("{workers} workers"), span);
+    for (name, value) in facts {
+        row.fact(name, value);
+    }
+    trial.dismiss().await?;
+    row.faults = trial.faults(0);
+    drop(trial);
+    bench.leave(environment).await?;
+    Ok(row)
+}

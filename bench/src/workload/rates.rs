@@ -1,0 +1,88 @@
+//! What one job costs when jobs come one at a time, at fixed rates: one job a call, in an open loop. Beside it the floor,
+//! what Postgres alone takes for two commits a job at the same rate.
+
+use std::time::{Duration, Instant};
+
+use super::{Bench, steady::describe};
+use crate::{
+    environment::{Database, Environment},
+    error::Result,
+    floor,
+    load::{Micros, Trial},
+    report::{Bar, Row, rounded},
+};
+
+const SECONDS: u64 = 20;
+/// Jobs per second.
+const RATES: [u32; 5] = [10, 100, 1_000, 5_000, 20_000];
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let rates = if bench.args.rates.is_empty() { RATES.to_vec() } else { bench.args.rates.clone() };
+    for rate in rates {
+        rows.push(at(bench, f64::from(rate)).await?);
+    }
+    Ok(rows)
+}
+
+async fn at(bench: &mut Bench, rate: f64) -> Result<Row> {
+    let (case, time) = (format!("{rate}/s"), bench.args.time(SECONDS));
+    let environment = bench.environment().await?;
+    let plan = bench.plan(1);
+    let mut trial = Trial::new(&environment, plan.clone())?;
+    trial.connect_workers().await?;
+    let counter = counter(bench, &environment).await?;
+    let bar = Bar::new(format!("rates {case}"), time.as_secs_f64());
+    let warm_up = (time / 10).max(Duration::from_secs(1));
+    let (began, seconds) = (Instant::now(), (warm_up + time).as_secs_f64());
+    let sent = trial.call_at(rate, seconds).await?;
+    trial.warm_up(warm_up).await?;
+    let before = commits(counter.as_ref(), &environment).await?;
+    let span = trial.measure((began + warm_up + time).saturating_duration_since(Instant::now()), &bar).await?;
+    let after = commits(counter.as_ref(), &environment).await?;
+    trial.finish().await?;
+    trial.dismiss().await?;
+    let jobs = span.jobs.max(1) as f64;
+    let switches = span.switches();
+    let mut row = Row::of("rates", case, span);
+    row.latencies = Some(trial.take_latencies());
+    row.faults = trial.faults(0);
+    row.fact("rate", rate);
+    row.fact("sent", sent);
+    percentiles(&mut row, "answer", &trial.take_answers());
+    if let Some((before, after)) = before.zip(after) {
+        row.fact("commits_per_job", rounded((after - before) as f64 / jobs, 2));
+    }
+    for (name, switches) in ["broker_switches_per_job", "postgres_switches_per_job"].into_iter().zip(switches) {
+        if let Some(switches) = switches {
+            row.fact(name, rounded(switches as f64 / jobs, 1));
+        }
+    }
+    describe(&mut row, &plan, &environment);
+    drop(trial);
+    floor::pairs(&mut row, &environment, rate, time).await?;
+    bench.leave(environment).await?;
+    Ok(row)
+}
+
+/// A connection from which commits of the brokers' database are counted: its own are in another one.
+async fn counter(bench: &Bench, environment: &Environment) -> Result<Option<Database>> {
+    match (&environment.database, bench.setting.database_url()) {
+        (Some(_), Some(url)) => Database::connect(url).await.map(Some),
+        _ => Ok(None),
+    }
+}
+
+async fn commits(counter: Option<&Database>, environment: &Environment) -> Result<Option<i64>> {
+    match (counter, &environment.database) {
+        (Some(counter), Some(database)) => counter.commits(database.name()).await.map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Adds percentiles as facts.
+fn percentiles(row: &mut Row, of: &str, micros: &Micros) {
+    for (name, percentile) in [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)] {
+        row.fact(&format!("{of}_{name}_ms"), rounded(micros.value_at_percentile(percentile) as f64 / 1e3, 3));
+    }
+}

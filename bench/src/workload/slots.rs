@@ -1,0 +1,46 @@
+//! One small worker of the Rust client on a full queue: 16, 64 and 256 handlers of a millisecond each. A handler that waits
+//! for its next job stands idle, so the rate says what the way to the broker and back costs.
+
+use std::time::Duration;
+
+use super::{Bench, steady::describe};
+use crate::{
+    error::Result,
+    load::{Trial, WorkerKind},
+    report::{Bar, Row, rounded},
+};
+
+const SLOTS: [usize; 3] = [16, 64, 256];
+/// Jobs for each slot: as many as it does in some seconds.
+const JOBS_PER_SLOT: u64 = 1_500;
+const HANDLER: Duration = Duration::from_millis(1);
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for slots in SLOTS {
+        let environment = bench.environment().await?;
+        let (mut plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS_PER_SLOT * slots as u64));
+        (plan.workers, plan.window, plan.kind, plan.handler) = (1, slots, WorkerKind::Rust, HANDLER);
+        let case = format!("{slots} handlers");
+        let mut trial = Trial::new(&environment, plan.clone())?;
+        trial.preload(jobs, &Bar::new(format!("slots {case}: enqueueing"), jobs as f64)).await?;
+        environment.settle_down().await;
+        let bar = Bar::new(format!("slots {case}"), jobs as f64);
+        let began = trial.begin();
+        trial.connect_workers().await?;
+        let span = trial.measure_until(began, jobs, &bar).await?;
+        trial.finish().await?;
+        trial.dismiss().await?;
+        let rate = span.rate();
+        let mut row = Row::of("slots", case, span);
+        row.latencies = Some(trial.take_latencies());
+        describe(&mut row, &plan, &environment);
+        // From one job of a handler to its next.
+        row.fact("ms_per_job_of_a_handler", rounded(slots as f64 * 1e3 / rate.max(1e-9), 3));
+        row.faults = trial.faults(0);
+        drop(trial);
+        bench.leave(environment).await?;
+        rows.push(row);
+    }
+    Ok(rows)
+}
