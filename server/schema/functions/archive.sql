@@ -68,7 +68,9 @@ BEGIN
         a.state := 'late';
     END IF;
     RETURN QUERY UPDATE howdah.archive n SET state = a.state, generation = a.generation, run = take_day.run,
-                     held_by = take_day.held_by, held_until = now() + held, url = coalesce(n.url, take_day.url), error = NULL
+                     held_by = take_day.held_by, held_until = now() + held, error = NULL,
+                     -- It stays where its first files are.
+                     url = CASE WHEN n.manifest IS NULL THEN take_day.url ELSE n.url END
                  WHERE n.day = take_day.day RETURNING n.*;
 END $$;
 
