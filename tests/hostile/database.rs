@@ -229,7 +229,7 @@ async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
     let another = TestBroker::on(&database).await;
     database.sql("UPDATE howdah.schema_part SET hash = '' WHERE part = 'functions'").await;
     assert_eq!(store.migrate().await.expect("migrate").replaced, ["functions"]);
-    assert_eq!(store.make_partitions(6).await.expect("partitions"), 9);
+    assert_eq!(store.make_partitions(6).await.expect("partitions"), 15);
     drop((broker, another));
 }
 
