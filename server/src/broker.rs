@@ -58,6 +58,23 @@ pub struct Broker {
 /// Shared by every service.
 pub type SharedBroker = Arc<Broker>;
 
+/// How long a start waits for locks of others: another broker may make or drop partitions at this moment.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Does it again while somebody has locked what it needs. Each time, the statement itself has waited for the lock.
+async fn unless_locked<T, F>(run: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match run().await {
+            Err(StoreError::Locked(_)) if Instant::now() < until => {}
+            other => return other,
+        }
+    }
+}
+
 impl Broker {
     /// Registers the broker in the database, and starts every task. The schema must be up to date. Spans go to the
     /// collector.
@@ -77,13 +94,13 @@ impl Broker {
         if let Some(url) = &config.archive_url {
             store.set_archive_target(url, &config.name).await?;
         }
-        let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
+        let broker_id = unless_locked(|| store.register_broker(&config.name, config.broker_lease)).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
         let registry = Arc::new(Registry::new(store.clone(), &config));
         let traces = Traces::start(collector, config.otlp.sample_ratio, &database_id, &registry, &metrics.traces);
         let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, traces.clone(), metrics.clone()));
-        let settings_version = store.sweep(None).await?.settings_version;
+        let settings_version = unless_locked(|| store.sweep(None)).await?.settings_version;
         access.refresh(settings_version).await?;
         registry.refresh(settings_version).await?;
         dispatch.set_limited(registry.limited_types());
