@@ -44,6 +44,8 @@ pub fn howdah() -> PathBuf {
 pub struct Program {
     pub child: Child,
     pub stdout: Lines<BufReader<ChildStdout>>,
+    /// What it wrote to its standard error, unless that is shown or read.
+    log: Option<std::fs::File>,
 }
 
 impl Program {
@@ -54,8 +56,12 @@ impl Program {
 
     /// Starts it with arguments and environment.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
-        let is_shown = std::env::var_os("HOWDAH_TEST_LOGS").is_some();
-        Self::spawn(args, env, if is_shown { Stdio::inherit() } else { Stdio::null() })
+        if std::env::var_os("HOWDAH_TEST_LOGS").is_some() {
+            return Self::spawn(args, env, Stdio::inherit());
+        }
+        let log = tempfile::tempfile().expect("a file");
+        let stderr = log.try_clone().expect("a file").into();
+        Self { log: Some(log), ..Self::spawn(args, env, stderr) }
     }
 
     fn spawn(args: &[&str], env: &[(&str, &str)], stderr: Stdio) -> Self {
@@ -64,7 +70,7 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("start howdah");
         let stdout = BufReader::new(child.stdout.take().expect("stdout")).lines();
-        Self { child, stdout }
+        Self { child, stdout, log: None }
     }
 
     /// A broker on ports of its own; waits until it is ready.
@@ -104,7 +110,18 @@ impl Program {
 
     /// The next line of its output.
     pub async fn line(&mut self) -> String {
-        soon("a line of output", self.stdout.next_line()).await.expect("read").expect("the program ended")
+        let line = soon("a line of output", self.stdout.next_line()).await.expect("read");
+        line.unwrap_or_else(|| panic!("the program ended: {}", self.last_words()))
+    }
+
+    /// The end of what it wrote to its standard error.
+    fn last_words(&self) -> String {
+        use std::os::unix::fs::FileExt as _;
+        let Some(log) = &self.log else { return String::new() };
+        let length = log.metadata().expect("a size").len();
+        let mut words = vec![0; length.min(4_096) as usize];
+        log.read_exact_at(&mut words, length - words.len() as u64).expect("read");
+        String::from_utf8_lossy(&words).into_owned()
     }
 
     /// Sends it a signal.
