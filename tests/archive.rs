@@ -130,7 +130,11 @@ async fn a_day_that_is_not_archived_is_neither_dropped_nor_pruned_and_is_late() 
     let store = setting.store();
     assert_eq!(store.drop_partitions(1).await.expect("nothing"), 0);
     assert!(store.prunable_history(30).await.expect("days").is_empty());
-    assert_eq!(store.archive_overdue(0).await.expect("late"), 2, "at any time of the day: yesterday and the day before");
+    assert_eq!(
+        store.archive_overdue(0).await.expect("late"),
+        2,
+        "at any time of the day: yesterday and the day before"
+    );
     // Where the directory is to be, there is a file.
     let broken = archiver(&setting.database.url, &format!("{}/x", setting.files.a_file())).await;
     let error = broken.archive(&setting.day).await.expect_err("no directory").to_string();

@@ -118,9 +118,10 @@ impl Program {
     fn last_words(&self) -> String {
         use std::os::unix::fs::FileExt as _;
         let Some(log) = &self.log else { return String::new() };
-        let length = log.metadata().expect("a size").len();
-        let mut words = vec![0; length.min(4_096) as usize];
-        log.read_exact_at(&mut words, length - words.len() as u64).expect("read");
+        let bytes = log.metadata().expect("a size").len();
+        let mut words = vec![0; bytes.min(4_096) as usize];
+        let begin = bytes - words.len() as u64;
+        log.read_exact_at(&mut words, begin).expect("read");
         String::from_utf8_lossy(&words).into_owned()
     }
 
