@@ -5,13 +5,15 @@ CREATE SEQUENCE howdah.bulk_id;
 CREATE TABLE howdah.bulk (
     id            bigint PRIMARY KEY DEFAULT nextval('howdah.bulk_id'),
     -- The change, and the jobs.
-    operation     text NOT NULL CHECK (operation IN ('retry', 'cancel', 'discard', 'reprioritize', 'undo')),
+    operation     text NOT NULL CHECK (operation IN ('retry', 'cancel', 'discard', 'reprioritize', 'undo', 'move', 'set')),
     type_id       integer NOT NULL,
     task_type     text NOT NULL,                -- types that are unused are deleted
     job_state     text,                         -- only jobs in this state; null: in each that the operation changes
     error_group   text,                         -- only jobs of this group; null: any
     priority      smallint,                     -- for reprioritize
     undo_bulk_id  bigint CHECK ((undo_bulk_id IS NOT NULL) = (operation = 'undo')),  -- the bulk operation that it undoes
+    to_type       text CHECK ((to_type IS NOT NULL) = (operation = 'move')),         -- the name of the type that the jobs go to
+    fields        jsonb CHECK ((fields IS NOT NULL) = (operation = 'set')),          -- what is set (howdah.set_in_jobs)
     jobs_per_s    integer,                      -- at most; null: as many as other work leaves room for
     last_job_id   bigint NOT NULL,              -- the last job that was enqueued before
     selected      bigint NOT NULL,              -- the jobs that were counted at the start

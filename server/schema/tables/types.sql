@@ -21,3 +21,7 @@ CREATE TYPE howdah.checked_job AS (
 -- A job that was deleted from the table of this state.
 CREATE TYPE howdah.taken_job AS (
     state howdah.job_state, job howdah.waiting, leased_at timestamptz, broker_id integer, limited boolean);
+
+-- A job that a bulk operation has locked and may change. run_at: only of scheduled jobs.
+CREATE TYPE howdah.locked_job AS (
+    id bigint, attempt smallint, max_attempts smallint, timeout_ms bigint, run_at timestamptz, key text, options jsonb);

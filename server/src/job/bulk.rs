@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use super::{JobState, PagePosition, TaskTypeName, TypeId};
+use super::{BulkFields, JobState, PagePosition, TaskTypeName, TypeId};
 
 /// What a bulk operation does with its jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BulkChange {
     /// Runs failed jobs again, now.
     Retry,
@@ -17,6 +17,23 @@ pub enum BulkChange {
     Reprioritize(i16),
     /// Puts back what this bulk operation has cancelled or discarded.
     Undo(i64),
+    /// Moves jobs to this task type.
+    Move(TaskTypeName),
+    /// Sets these fields of jobs.
+    Set(BulkFields),
+}
+
+/// What some changes need.
+#[derive(Clone, Debug, Default)]
+pub struct BulkArgs {
+    /// The new priority.
+    pub priority: Option<i16>,
+    /// The bulk operation to undo.
+    pub undo: Option<i64>,
+    /// The task type to move jobs to.
+    pub to_type: Option<TaskTypeName>,
+    /// The fields to set.
+    pub fields: Option<BulkFields>,
 }
 
 /// A change, and the jobs that are changed.
@@ -105,57 +122,82 @@ pub struct BulkPreview {
 
 impl BulkChange {
     /// Its name in SQL.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Retry => "retry",
             Self::Cancel => "cancel",
             Self::Discard => "discard",
             Self::Reprioritize(_) => "reprioritize",
             Self::Undo(_) => "undo",
+            Self::Move(_) => "move",
+            Self::Set(_) => "set",
         }
     }
 
-    /// The call that makes this change, for the audit. There is none that undoes single jobs.
-    pub const fn method(self) -> &'static str {
+    /// The call that makes this change, for the audit. There is none that undoes, moves or sets single jobs.
+    pub const fn method(&self) -> &'static str {
         match self {
             Self::Retry => "RetryJobs",
             Self::Cancel => "CancelJobs",
             Self::Discard => "DiscardJobs",
             Self::Reprioritize(_) => "ReprioritizeJobs",
-            Self::Undo(_) => "StartBulk",
+            Self::Undo(_) | Self::Move(_) | Self::Set(_) => "StartBulk",
         }
     }
 
-    /// The change of that name.
-    pub fn from_name(name: &str, priority: Option<i16>, undo: Option<i64>) -> Option<Self> {
-        let (priority, undo) = (priority.unwrap_or_default(), undo.unwrap_or_default());
-        let all = [Self::Retry, Self::Cancel, Self::Discard, Self::Reprioritize(priority), Self::Undo(undo)];
-        all.into_iter().find(|change| change.name() == name)
+    /// The change of that name. `None`: there is none, or it lacks what it needs.
+    pub fn from_name(name: &str, args: BulkArgs) -> Option<Self> {
+        match name {
+            "retry" => Some(Self::Retry),
+            "cancel" => Some(Self::Cancel),
+            "discard" => Some(Self::Discard),
+            "reprioritize" => args.priority.map(Self::Reprioritize),
+            "undo" => args.undo.map(Self::Undo),
+            "move" => args.to_type.map(Self::Move),
+            "set" => args.fields.map(Self::Set),
+            _ => None,
+        }
     }
 
     /// The new priority.
-    pub const fn priority(self) -> Option<i16> {
+    pub const fn priority(&self) -> Option<i16> {
         match self {
-            Self::Reprioritize(priority) => Some(priority),
+            Self::Reprioritize(priority) => Some(*priority),
             _ => None,
         }
     }
 
     /// The bulk operation that it undoes.
-    pub const fn undoes(self) -> Option<i64> {
+    pub const fn undoes(&self) -> Option<i64> {
         match self {
-            Self::Undo(id) => Some(id),
+            Self::Undo(id) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// The task type that jobs go to.
+    pub const fn to_type(&self) -> Option<&TaskTypeName> {
+        match self {
+            Self::Move(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The fields that it sets.
+    pub const fn fields(&self) -> Option<&BulkFields> {
+        match self {
+            Self::Set(fields) => Some(fields),
             _ => None,
         }
     }
 
     /// Whether it can be undone.
-    pub const fn can_be_undone(self) -> bool {
+    pub const fn can_be_undone(&self) -> bool {
         matches!(self, Self::Cancel | Self::Discard)
     }
 
     /// The states of the jobs that it changes, in an order in which few that move are missed.
-    pub const fn states(self) -> &'static [JobState] {
+    pub const fn states(&self) -> &'static [JobState] {
         match self {
             Self::Retry => &[JobState::Scheduled, JobState::Dead],
             Self::Cancel => {
@@ -165,12 +207,25 @@ impl BulkChange {
             Self::Reprioritize(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased],
             // It stands for all that the journal has: the journal says in which state they were.
             Self::Undo(_) => &[JobState::Cancelled],
+            // A worker has what runs: it knows the job by its type.
+            Self::Move(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Dead],
+            // What runs has started, and what is dead does not start by the clock.
+            Self::Set(fields) if fields.has_start() => &[JobState::Scheduled, JobState::Waiting, JobState::Ready],
+            Self::Set(_) => {
+                &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead]
+            }
         }
     }
 
     /// Whether the jobs must have failed before the operation started.
-    pub const fn is_of_failed(self) -> bool {
+    pub const fn is_of_failed(&self) -> bool {
         matches!(self, Self::Retry | Self::Discard)
+    }
+
+    /// Whether to look again for jobs that have moved meanwhile. What was retried or discarded does not come back into the
+    /// selection. What has got a start time may: it has run and failed since, and must not start at that time again.
+    pub fn looks_again(&self) -> bool {
+        !self.is_of_failed() && !self.fields().is_some_and(BulkFields::has_start)
     }
 }
 
@@ -212,14 +267,41 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        let failed = [BulkChange::Retry, BulkChange::Cancel, BulkChange::Discard];
-        for change in failed.into_iter().chain([BulkChange::Reprioritize(-5), BulkChange::Undo(7)]) {
-            assert_eq!(BulkChange::from_name(change.name(), change.priority(), change.undoes()), Some(change));
+        let to_type = TaskTypeName::parse("b").unwrap();
+        let fields = BulkFields { max_attempts: Some(3), ..BulkFields::default() };
+        for change in [
+            BulkChange::Retry,
+            BulkChange::Cancel,
+            BulkChange::Discard,
+            BulkChange::Reprioritize(-5),
+            BulkChange::Undo(7),
+            BulkChange::Move(to_type),
+            BulkChange::Set(fields),
+        ] {
+            let args = BulkArgs {
+                priority: change.priority(),
+                undo: change.undoes(),
+                to_type: change.to_type().cloned(),
+                fields: change.fields().cloned(),
+            };
+            assert_eq!(BulkChange::from_name(change.name(), args).as_ref(), Some(&change));
+            let is_whole = matches!(change, BulkChange::Retry | BulkChange::Cancel | BulkChange::Discard);
+            assert_eq!(BulkChange::from_name(change.name(), BulkArgs::default()).is_some(), is_whole);
         }
         for state in BulkState::ALL {
             assert_eq!(BulkState::from_name(state.name()), Some(state));
         }
-        assert_eq!((BulkChange::from_name("x", None, None), BulkState::from_name("x")), (None, None));
+        assert_eq!((BulkChange::from_name("x", BulkArgs::default()), BulkState::from_name("x")), (None, None));
+    }
+
+    #[test]
+    fn a_start_time_is_for_jobs_that_have_not_started_and_is_set_once() {
+        let start = BulkChange::Set(BulkFields { delay_ms: Some(0), ..BulkFields::default() });
+        assert_eq!(start.states(), [JobState::Scheduled, JobState::Waiting, JobState::Ready]);
+        let attempts = BulkChange::Set(BulkFields { max_attempts: Some(1), ..BulkFields::default() });
+        assert_eq!(attempts.states().len(), 5);
+        assert_eq!((start.looks_again(), attempts.looks_again()), (false, true));
+        assert_eq!((BulkChange::Retry.looks_again(), BulkChange::Cancel.looks_again()), (false, true));
     }
 
     #[test]

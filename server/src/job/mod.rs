@@ -1,6 +1,7 @@
 //! What a job is, and the rules that need no I/O: states, rank, retry, limits.
 
 mod bulk;
+mod bulk_fields;
 mod chosen;
 mod cluster_settings;
 mod coordination;
@@ -25,7 +26,8 @@ mod type_limits;
 mod view;
 mod worker;
 
-pub use bulk::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState};
+pub use bulk::{Bulk, BulkArgs, BulkChange, BulkPreview, BulkSpec, BulkState};
+pub use bulk_fields::BulkFields;
 pub use chosen::Chosen;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};

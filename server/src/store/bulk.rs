@@ -1,19 +1,17 @@
-//! Bulk operations: their rows, and the transactions that change their jobs.
+//! Bulk operations: their rows, and which jobs come next. `bulk_change` changes them.
 
 use std::{
-    sync::Arc,
+    collections::HashSet,
     time::{Duration, SystemTime},
 };
 
+use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, CancelledJob, Picked, Reprioritized, Retried, RetryArgs, RetryStart, Statement, Store, StoreError, Wakeups,
-    audit::Change,
-    connection::Params,
-    transaction::{Transaction, until_it_wins, until_unlocked},
+    Actor, Picked, Statement, Store, StoreError, audit::Change, connection::Params, transaction::until_unlocked,
 };
-use crate::job::{Bulk, BulkChange, BulkSpec, BulkState, Chosen, JobState, PagePosition, TaskTypeName, TypeId};
+use crate::job::{Bulk, BulkArgs, BulkChange, BulkSpec, BulkState, JobState, PagePosition, TaskTypeName, TypeId};
 
 /// A bulk operation to start.
 #[derive(Clone, Debug)]
@@ -47,33 +45,6 @@ pub struct PickBulk<'a> {
     pub before: SystemTime,
 }
 
-/// What a transaction of a bulk operation has changed.
-#[derive(Debug)]
-pub enum BulkChanged {
-    /// Jobs that were retried or not, and jobs that wait for them again.
-    Retried(Vec<Retried>, Vec<i64>),
-    /// Jobs that have ended.
-    Cancelled(Vec<CancelledJob>, Vec<Wakeups>),
-    /// Dead jobs that were discarded.
-    Discarded(Vec<i64>, Wakeups),
-    /// Jobs with a new priority.
-    Reprioritized(Vec<Reprioritized>),
-    /// Jobs that were put back.
-    Undone(Vec<i64>, Wakeups),
-}
-
-impl BulkChanged {
-    /// The number of jobs that were changed.
-    pub fn jobs(&self) -> usize {
-        match self {
-            Self::Retried(jobs, _) => jobs.iter().filter(|job| !job.key_held).count(),
-            Self::Cancelled(jobs, _) => jobs.len(),
-            Self::Discarded(jobs, _) | Self::Undone(jobs, _) => jobs.len(),
-            Self::Reprioritized(jobs) => jobs.len(),
-        }
-    }
-}
-
 impl Store {
     /// Starts a bulk operation, or finds the one of the same request; returns its id.
     pub async fn start_bulk(&self, bulk: &NewBulk<'_>, by: &Actor) -> Result<i64, StoreError> {
@@ -102,6 +73,8 @@ impl Store {
             request_key,
             at_most,
             &change.undoes(),
+            &change.to_type().map(TaskTypeName::as_str),
+            &change.fields().map(Json),
         ];
         let mut transaction = self.begin_general().await?;
         let rows = transaction.query(Statement::StartBulk, params).await?;
@@ -131,60 +104,6 @@ impl Store {
         Ok(in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
     }
 
-    /// Changes those of these jobs that are in this state, and counts them, in one transaction. `None`: the bulk operation does not run, or another broker
-    /// has it, and nothing was changed.
-    pub async fn change_in_bulk(
-        &self,
-        bulk: &Bulk,
-        broker_id: i32,
-        jobs: (JobState, &[i64]),
-        by: &Actor,
-    ) -> Result<Option<BulkChanged>, StoreError> {
-        until_it_wins(|| self.change_in_bulk_once(bulk, broker_id, jobs, by)).await
-    }
-
-    async fn change_in_bulk_once(
-        &self,
-        bulk: &Bulk,
-        broker_id: i32,
-        (state, ids): (JobState, &[i64]),
-        by: &Actor,
-    ) -> Result<Option<BulkChanged>, StoreError> {
-        let mut transaction = self.begin().await?;
-        if transaction.query(Statement::LockBulk, &[&bulk.id, &broker_id]).await?.is_empty() {
-            transaction.commit().await?;
-            return Ok(None);
-        }
-        let jobs = Chosen { ids: ids.to_vec(), types: Some(Arc::from([bulk.type_id])) };
-        let (changed, skipped, problem) = match bulk.spec.change {
-            BulkChange::Retry => {
-                let args = RetryArgs { start: RetryStart::Now, state: Some(state), payload: None, failed: true };
-                let (retried, revived) = transaction.retry_jobs(&jobs, &args, by).await?;
-                counted(ids, BulkChanged::Retried(retried, revived))
-            }
-            BulkChange::Cancel => transaction.cancel_in_bulk(bulk, state, ids, by).await?,
-            BulkChange::Discard => {
-                let noted = transaction.note_in_bulk(bulk, state, ids).await?;
-                let (discarded, wakeups) = transaction.discard_jobs(&jobs.but(noted), by).await?;
-                counted(ids, BulkChanged::Discarded(discarded, wakeups))
-            }
-            BulkChange::Reprioritize(priority) => {
-                counted(ids, BulkChanged::Reprioritized(transaction.reprioritize(&jobs, priority, by).await?))
-            }
-            BulkChange::Undo(id) => transaction.undo_bulk(id, bulk.type_id, ids, by).await?,
-        };
-        transaction.add_to_bulk(bulk.id, changed.jobs() as i64, skipped as i64, 0, &problem).await?;
-        transaction.commit().await?;
-        Ok(Some(changed))
-    }
-
-    /// Counts a job that could not be changed.
-    pub async fn fail_in_bulk(&self, id: i64, problem: &str) -> Result<(), StoreError> {
-        let mut transaction = self.begin().await?;
-        transaction.add_to_bulk(id, 0, 0, 1, problem).await?;
-        transaction.commit().await
-    }
-
     /// Moves the position of a bulk operation; `None`: the round is over. Returns its state, unless another broker has it.
     pub async fn advance_bulk(
         &self,
@@ -196,8 +115,7 @@ impl Store {
     ) -> Result<Option<BulkState>, StoreError> {
         let state = next.map(|position| position.state.name());
         let (rank, id) = next.map_or((i64::MIN, i64::MIN), |position| (position.rank, position.id));
-        // What was retried or discarded does not come back into the selection.
-        let (moves, pause_ms) = (!bulk.spec.change.is_of_failed(), pause.as_millis() as i64);
+        let (moves, pause_ms) = (bulk.spec.change.looks_again(), pause.as_millis() as i64);
         let params: Params<'_> = &[&bulk.id, &broker_id, &state, &rank, &id, &pause_ms, &rounds, &moves];
         let rows = self.hot().await?.query(Statement::AdvanceBulk, params).await?;
         Ok(rows.first().and_then(|row| BulkState::from_name(row.get("state"))))
@@ -271,93 +189,31 @@ impl Store {
             JobState::Cancelled => (Statement::PickChangesForBulk, &[&undoes, &from.id, at_most]),
             finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()).into())),
         };
-        let rows = self.general().await?.query(statement, params).await?;
-        Ok(Picked::of(&rows, from.state, *at_most))
-    }
-}
-
-/// What has changed of these jobs, how many have not, and no reason.
-fn counted(ids: &[i64], changed: BulkChanged) -> (BulkChanged, usize, String) {
-    let skipped = ids.len().saturating_sub(changed.jobs());
-    (changed, skipped, String::new())
-}
-
-impl Transaction<'_> {
-    /// Locks those of these jobs that are in this state, and writes them to the journal; returns their ids.
-    async fn note_in_bulk(&mut self, bulk: &Bulk, state: JobState, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = self.query(Statement::NoteInBulk, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await?;
-        Ok(rows.iter().map(|row| row.get("job_id")).collect())
-    }
-
-    /// Cancels jobs in this state. Jobs that run after them come first, if the bulk operation would cancel them too.
-    async fn cancel_in_bulk(
-        &mut self,
-        bulk: &Bulk,
-        state: JobState,
-        ids: &[i64],
-        by: &Actor,
-    ) -> Result<(BulkChanged, usize, String), StoreError> {
-        let mut dependents = Vec::new();
-        if bulk.spec.states().contains(&JobState::Waiting) {
-            let params: Params<'_> = &[&ids, &bulk.type_id, &bulk.last_job_id];
-            let rows = self.query(Statement::DependentsForBulk, params).await?;
-            dependents = rows.iter().map(|row| row.get("id")).collect();
+        let mut connection = self.general().await?;
+        let rows = connection.query(statement, params).await?;
+        let mut picked = Picked::of(&rows, from.state, *at_most);
+        if let Some(fields) = spec.change.fields() {
+            let params: Params<'_> = &[&picked.ids, type_id, &from.state.name(), &Json(fields)];
+            let lacking = connection.query(Statement::LackingForBulk, params).await?;
+            let lacking: HashSet<i64> = lacking.iter().map(|row| row.get("id")).collect();
+            picked.ids.retain(|id| lacking.contains(id));
         }
-        let (mut cancelled, mut woken, mut found) = (Vec::new(), Vec::new(), 0);
-        for (state, ids) in [(JobState::Waiting, &*dependents), (state, ids)] {
-            let noted = if ids.is_empty() { Vec::new() } else { self.note_in_bulk(bulk, state, ids).await? };
-            found = noted.len();
-            if found > 0 {
-                let jobs = Chosen { ids: noted, types: Some(Arc::from([bulk.type_id])) };
-                let (gone, wakeups) = self.cancel(&jobs, Some(state), by).await?;
-                cancelled.extend(gone);
-                woken.push(wakeups);
-            }
-        }
-        Ok((BulkChanged::Cancelled(cancelled, woken), ids.len().saturating_sub(found), String::new()))
-    }
-
-    /// Puts back what a bulk operation has ended. Returns also how many jobs could not be put back, and why not the last.
-    async fn undo_bulk(
-        &mut self,
-        id: i64,
-        type_id: TypeId,
-        ids: &[i64],
-        by: &Actor,
-    ) -> Result<(BulkChanged, usize, String), StoreError> {
-        let (mut wakeups, mut back, mut problem) = (Wakeups::default(), Vec::new(), String::new());
-        for row in self.query(Statement::UndoBulk, &[&id, &type_id, &ids]).await? {
-            if wakeups.add(&row) {
-                continue;
-            }
-            let job: i64 = row.get("id");
-            match row.get::<_, Option<&str>>("problem") {
-                None => back.push(job),
-                Some(why) => problem = format!("job {job} was not put back: {why}"),
-            }
-        }
-        self.record(by, &Change::of_jobs(back.iter().map(|job| (*job, type_id)))).await?;
-        let skipped = ids.len().saturating_sub(back.len());
-        Ok((BulkChanged::Undone(back, wakeups), skipped, problem))
-    }
-
-    async fn add_to_bulk(
-        &mut self,
-        id: i64,
-        done: i64,
-        skipped: i64,
-        failed: i64,
-        problem: &str,
-    ) -> Result<(), StoreError> {
-        self.query(Statement::AddToBulk, &[&id, &done, &skipped, &failed, &problem]).await.map(drop)
+        Ok(picked)
     }
 }
 
 fn bulk(row: &Row) -> Result<Bulk, StoreError> {
     // Anybody with SQL access may have written anything.
     let bad = |what: &str| StoreError::Refused(format!("a row of howdah.bulk has no valid {what}").into());
-    let change = BulkChange::from_name(row.get("operation"), row.get("priority"), row.get("undo_bulk_id"))
-        .ok_or_else(|| bad("operation"))?;
+    let to_type: Option<&str> = row.get("to_type");
+    let fields = row.try_get::<_, Option<Json<_>>>("fields").map_err(|_| bad("fields"))?;
+    let args = BulkArgs {
+        priority: row.get("priority"),
+        undo: row.get("undo_bulk_id"),
+        to_type: to_type.map(TaskTypeName::parse).transpose().map_err(|_| bad("task type to move to"))?,
+        fields: fields.map(|Json(fields)| fields),
+    };
+    let change = BulkChange::from_name(row.get("operation"), args).ok_or_else(|| bad("operation"))?;
     let state_of = |name: Option<&str>| match name {
         None => Ok(None),
         Some(name) => JobState::from_name(name).map(Some).ok_or_else(|| bad("state of jobs")),

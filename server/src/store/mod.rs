@@ -6,6 +6,7 @@ mod archive; // days of history that are archived
 mod audit; // what was changed, by whom
 mod brokers; // a broker's own row
 mod bulk; // changes of many jobs, worked off in the background
+mod bulk_change; // their transactions
 mod claim; // ready → leased
 mod cluster_settings; // one row
 mod connection; // statements prepared once, deadlines
@@ -51,7 +52,8 @@ pub use crate::error::describe as describe_error;
 pub use archive::{ArchivePage, ArchivedDay, FinishedJob, TakenDay};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
-pub use bulk::{BulkChanged, NewBulk, PickBulk};
+pub use bulk::{NewBulk, PickBulk};
+pub use bulk_change::BulkChanged;
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
 pub use coordination::Wakeups;

@@ -79,6 +79,8 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/grants.sql",
     "functions/operate.sql",
     "functions/undo.sql",
+    "functions/move.sql",
+    "functions/set.sql",
     "functions/search.sql",
     "api/checks.sql",
     "api/check_job.sql",

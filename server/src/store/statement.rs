@@ -224,8 +224,15 @@ statements! {
         PickChangesForBulk = "pick_changes_for_bulk",
         NoteInBulk = "note_in_bulk",
         DependentsForBulk = "dependents_for_bulk",
+        LackingForBulk = "lacking_for_bulk",
         UndoBulk = "undo_bulk":
             "SELECT kind::text, id, type_id, rank, jobs, in_us, problem FROM howdah.undo_bulk($1, $2, $3)",
+        MoveJobs = "move_jobs":
+            "SELECT kind::text, id, type_id, rank, jobs, in_us, problem
+             FROM howdah.move_jobs($1, $2::text::howdah.job_state, $3, $4)",
+        SetInJobs = "set_in_jobs":
+            "SELECT kind::text, id, type_id, rank, jobs, in_us, problem
+             FROM howdah.set_in_jobs($1, $2::text::howdah.job_state, $3, $4)",
     }
     archive {
         DaysToArchive = "days_to_archive",

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::Operator;
 use crate::{
     error::Error,
-    job::{Bulk, BulkPreview, BulkSpec, BulkState, JobState, PagePosition, TypeId},
+    job::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState, JobState, PagePosition, TypeId},
     store::{Actor, NewBulk, PickBulk},
 };
 
@@ -71,8 +71,13 @@ impl Operator {
         };
         let bulk = self.get_bulk(id).await?;
         if !bulk.spec.change.can_be_undone() {
+            let instead = match &bulk.spec.change {
+                BulkChange::Move(to) => format!("; move jobs of {to} back to {} instead", bulk.spec.task_type),
+                BulkChange::Set(_) => "; set the fields anew instead".into(),
+                _ => String::new(),
+            };
             let problem = format!(
-                "the operation of bulk operation {id} is {}; only cancel and discard can be undone",
+                "the operation of bulk operation {id} is {}; only cancel and discard can be undone{instead}",
                 bulk.spec.change.name()
             );
             return Err(Error::Precondition(problem));
@@ -113,6 +118,10 @@ impl Operator {
         let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Err(Error::NotFound(format!("there is no task type {:?}", spec.task_type.as_str())));
         };
+        if let Some(to) = spec.change.to_type() {
+            // A new type is created, as by an enqueue.
+            self.context.registry.resolve(std::slice::from_ref(to), by.name()).await?;
+        }
         let (_, selected, has_more) = self.count(type_id, spec).await?;
         let request_key = query.request_key.as_deref();
         let bulk = NewBulk { spec, type_id, selected: (selected, has_more), request_key, at_most: MOST_OPEN };

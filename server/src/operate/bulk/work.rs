@@ -107,7 +107,7 @@ impl Operator {
                 woken.iter().for_each(|wakeups| dispatch.wakeups(wakeups));
                 self.tell_workers(&jobs);
             }
-            BulkChanged::Discarded(_, wakeups) | BulkChanged::Undone(_, wakeups) => dispatch.wakeups(&wakeups),
+            BulkChanged::Discarded(_, wakeups) | BulkChanged::Made(_, wakeups) => dispatch.wakeups(&wakeups),
             BulkChanged::Reprioritized(jobs) => self.announce_ranks(&jobs),
         }
     }

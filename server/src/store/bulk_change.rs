@@ -1,0 +1,221 @@
+//! The transactions of a bulk operation: each changes some of its jobs, and counts them.
+
+use std::sync::Arc;
+
+use postgres_types::Json;
+use tokio_postgres::Row;
+
+use super::{
+    Actor, CancelledJob, Reprioritized, Retried, RetryArgs, RetryStart, Statement, Store, StoreError, Wakeups,
+    audit::Change,
+    connection::Params,
+    transaction::{Transaction, until_it_wins},
+};
+use crate::job::{Bulk, BulkChange, Chosen, JobState, TaskTypeName, TypeId};
+
+/// What a transaction of a bulk operation has changed.
+#[derive(Debug)]
+pub enum BulkChanged {
+    /// Jobs that were retried or not, and jobs that wait for them again.
+    Retried(Vec<Retried>, Vec<i64>),
+    /// Jobs that have ended.
+    Cancelled(Vec<CancelledJob>, Vec<Wakeups>),
+    /// Dead jobs that were discarded.
+    Discarded(Vec<i64>, Wakeups),
+    /// Jobs with a new priority.
+    Reprioritized(Vec<Reprioritized>),
+    /// Jobs that were put back, moved to another type, or got other fields.
+    Made(Vec<i64>, Wakeups),
+}
+
+impl BulkChanged {
+    /// The number of jobs that were changed.
+    pub fn jobs(&self) -> usize {
+        match self {
+            Self::Retried(jobs, _) => jobs.iter().filter(|job| !job.key_held).count(),
+            Self::Cancelled(jobs, _) => jobs.len(),
+            Self::Discarded(jobs, _) | Self::Made(jobs, _) => jobs.len(),
+            Self::Reprioritized(jobs) => jobs.len(),
+        }
+    }
+}
+
+impl Store {
+    /// Changes those of these jobs that are in this state, and counts them, in one transaction. `None`: the bulk operation does not run, or another broker
+    /// has it, and nothing was changed.
+    pub async fn change_in_bulk(
+        &self,
+        bulk: &Bulk,
+        broker_id: i32,
+        jobs: (JobState, &[i64]),
+        by: &Actor,
+    ) -> Result<Option<BulkChanged>, StoreError> {
+        until_it_wins(|| self.change_in_bulk_once(bulk, broker_id, jobs, by)).await
+    }
+
+    async fn change_in_bulk_once(
+        &self,
+        bulk: &Bulk,
+        broker_id: i32,
+        (state, ids): (JobState, &[i64]),
+        by: &Actor,
+    ) -> Result<Option<BulkChanged>, StoreError> {
+        let mut transaction = self.begin().await?;
+        if transaction.query(Statement::LockBulk, &[&bulk.id, &broker_id]).await?.is_empty() {
+            transaction.commit().await?;
+            return Ok(None);
+        }
+        let jobs = Chosen { ids: ids.to_vec(), types: Some(Arc::from([bulk.type_id])) };
+        let (changed, skipped, problem) = match &bulk.spec.change {
+            BulkChange::Retry => {
+                let args = RetryArgs { start: RetryStart::Now, state: Some(state), payload: None, failed: true };
+                let (retried, revived) = transaction.retry_jobs(&jobs, &args, by).await?;
+                counted(ids, BulkChanged::Retried(retried, revived))
+            }
+            BulkChange::Cancel => transaction.cancel_in_bulk(bulk, state, ids, by).await?,
+            BulkChange::Discard => {
+                let noted = transaction.note_in_bulk(bulk, state, ids).await?;
+                let (discarded, wakeups) = transaction.discard_jobs(&jobs.but(noted), by).await?;
+                counted(ids, BulkChanged::Discarded(discarded, wakeups))
+            }
+            BulkChange::Reprioritize(priority) => {
+                counted(ids, BulkChanged::Reprioritized(transaction.reprioritize(&jobs, *priority, by).await?))
+            }
+            BulkChange::Undo(id) => transaction.undo_bulk(*id, bulk.type_id, ids, by).await?,
+            BulkChange::Move(to) => transaction.move_jobs(bulk, (state, ids), to, by).await?,
+            BulkChange::Set(fields) => {
+                let params: Params<'_> = &[&ids, &state.name(), &bulk.type_id, &Json(fields)];
+                let rows = transaction.query(Statement::SetInJobs, params).await?;
+                let made = Made::of(&rows, "changed");
+                transaction.record(by, &Change::of_jobs(made.jobs.iter().map(|job| (*job, bulk.type_id)))).await?;
+                made.counted(ids)
+            }
+        };
+        transaction.add_to_bulk(bulk.id, changed.jobs() as i64, skipped as i64, 0, &problem).await?;
+        transaction.commit().await?;
+        Ok(Some(changed))
+    }
+
+    /// Counts a job that could not be changed.
+    pub async fn fail_in_bulk(&self, id: i64, problem: &str) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        transaction.add_to_bulk(id, 0, 0, 1, problem).await?;
+        transaction.commit().await
+    }
+}
+
+/// What has changed of these jobs, how many have not, and no reason.
+fn counted(ids: &[i64], changed: BulkChanged) -> (BulkChanged, usize, String) {
+    let skipped = ids.len().saturating_sub(changed.jobs());
+    (changed, skipped, String::new())
+}
+
+impl Transaction<'_> {
+    /// Locks those of these jobs that are in this state, and writes them to the journal; returns their ids.
+    async fn note_in_bulk(&mut self, bulk: &Bulk, state: JobState, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+        let rows = self.query(Statement::NoteInBulk, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await?;
+        Ok(rows.iter().map(|row| row.get("job_id")).collect())
+    }
+
+    /// Cancels jobs in this state. Jobs that run after them come first, if the bulk operation would cancel them too.
+    async fn cancel_in_bulk(
+        &mut self,
+        bulk: &Bulk,
+        state: JobState,
+        ids: &[i64],
+        by: &Actor,
+    ) -> Result<(BulkChanged, usize, String), StoreError> {
+        let mut dependents = Vec::new();
+        if bulk.spec.states().contains(&JobState::Waiting) {
+            let params: Params<'_> = &[&ids, &bulk.type_id, &bulk.last_job_id];
+            let rows = self.query(Statement::DependentsForBulk, params).await?;
+            dependents = rows.iter().map(|row| row.get("id")).collect();
+        }
+        let (mut cancelled, mut woken, mut found) = (Vec::new(), Vec::new(), 0);
+        for (state, ids) in [(JobState::Waiting, &*dependents), (state, ids)] {
+            let noted = if ids.is_empty() { Vec::new() } else { self.note_in_bulk(bulk, state, ids).await? };
+            found = noted.len();
+            if found > 0 {
+                let jobs = Chosen { ids: noted, types: Some(Arc::from([bulk.type_id])) };
+                let (gone, wakeups) = self.cancel(&jobs, Some(state), by).await?;
+                cancelled.extend(gone);
+                woken.push(wakeups);
+            }
+        }
+        Ok((BulkChanged::Cancelled(cancelled, woken), ids.len().saturating_sub(found), String::new()))
+    }
+
+    /// Puts back what a bulk operation has ended. Returns also how many jobs could not be put back, and why not the last.
+    async fn undo_bulk(
+        &mut self,
+        id: i64,
+        type_id: TypeId,
+        ids: &[i64],
+        by: &Actor,
+    ) -> Result<(BulkChanged, usize, String), StoreError> {
+        let rows = self.query(Statement::UndoBulk, &[&id, &type_id, &ids]).await?;
+        let made = Made::of(&rows, "put back");
+        self.record(by, &Change::of_jobs(made.jobs.iter().map(|job| (*job, type_id)))).await?;
+        Ok(made.counted(ids))
+    }
+
+    /// Moves jobs in this state to another task type. The answer is that of `undo_bulk`.
+    async fn move_jobs(
+        &mut self,
+        bulk: &Bulk,
+        (state, ids): (JobState, &[i64]),
+        to: &TaskTypeName,
+        by: &Actor,
+    ) -> Result<(BulkChanged, usize, String), StoreError> {
+        let params: Params<'_> = &[&ids, &state.name(), &bulk.type_id, &to.as_str()];
+        let rows = self.query(Statement::MoveJobs, params).await?;
+        let made = Made::of(&rows, "moved");
+        let mut change = Change::of_jobs(made.jobs.iter().map(|job| (*job, bulk.type_id)));
+        change.types.push(to.as_str());
+        self.record(by, &change).await?;
+        Ok(made.counted(ids))
+    }
+
+    async fn add_to_bulk(
+        &mut self,
+        id: i64,
+        done: i64,
+        skipped: i64,
+        failed: i64,
+        problem: &str,
+    ) -> Result<(), StoreError> {
+        self.query(Statement::AddToBulk, &[&id, &done, &skipped, &failed, &problem]).await.map(drop)
+    }
+}
+
+/// The answer of a function that changes jobs one by one: each job with a reason, or none, and wakeups.
+struct Made {
+    jobs: Vec<i64>,
+    wakeups: Wakeups,
+    /// Why the last of the others was not changed.
+    problem: String,
+}
+
+impl Made {
+    /// Reads it. `done` is what was not done to a job, in words.
+    fn of(rows: &[Row], done: &str) -> Self {
+        let mut made = Self { jobs: Vec::new(), wakeups: Wakeups::default(), problem: String::new() };
+        for row in rows {
+            if made.wakeups.add(row) {
+                continue;
+            }
+            let job: i64 = row.get("id");
+            match row.get::<_, Option<&str>>("problem") {
+                None => made.jobs.push(job),
+                Some(why) => made.problem = format!("job {job} was not {done}: {why}"),
+            }
+        }
+        made
+    }
+
+    /// The jobs, how many of these were not changed, and why not the last.
+    fn counted(self, ids: &[i64]) -> (BulkChanged, usize, String) {
+        let skipped = ids.len().saturating_sub(self.jobs.len());
+        (BulkChanged::Made(self.jobs, self.wakeups), skipped, self.problem)
+    }
+}
