@@ -11,7 +11,7 @@ use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
-    job::{Bulk, BulkState, TaskTypeName},
+    job::{Bulk, BulkSpec, BulkState, TaskTypeName},
     operate::bulk::no_bulk,
     store::Actor,
 };
@@ -26,10 +26,16 @@ impl BulkService {
         Self { broker }
     }
 
-    /// A bulk operation with whose jobs the caller may do this. Others do not exist for the caller.
+    /// A bulk operation with whose jobs the caller may do this. Others do not exist for the caller. Who operates one that moves
+    /// jobs may operate both task types.
     async fn own(&self, caller: &Caller, operation: Operation, id: i64) -> Result<Bulk, Error> {
         let bulk = self.broker.operator.get_bulk(id).await?;
-        if !permit::may(caller, operation, bulk.spec.task_type.as_str()) {
+        let to = bulk.spec.change.to_type().filter(|_| operation == Operation::Operate);
+        if ![Some(&bulk.spec.task_type), to]
+            .into_iter()
+            .flatten()
+            .all(|name| permit::may(caller, operation, name.as_str()))
+        {
             return Err(no_bulk(id));
         }
         Ok(bulk)
@@ -50,6 +56,14 @@ impl BulkService {
             return Err(Error::invalid("spec.task_type", problem));
         }
         Ok(Some(spec))
+    }
+
+    /// The spec, checked: the caller may operate the task types of its jobs, before and after.
+    fn permitted(caller: &Caller, spec: BulkSpec) -> Result<BulkSpec, Error> {
+        for task_type in [Some(&spec.task_type), spec.change.to_type()].into_iter().flatten() {
+            caller.check(Operation::Operate, task_type)?;
+        }
+        Ok(spec)
     }
 
     async fn change(&self, caller: &Caller, id: i64, to: BulkState, by: &Actor) -> Result<Option<v1::Bulk>, Error> {
@@ -81,8 +95,8 @@ impl bulk_service_server::BulkService for BulkService {
     ) -> Result<Response<v1::PreviewBulkResponse>, Status> {
         let caller = caller(&request)?;
         let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
-        let spec = check::bulk_spec(self.complete(&caller, request.into_inner().spec).await?)?;
-        caller.check(Operation::Operate, &spec.task_type)?;
+        let spec = self.complete(&caller, request.into_inner().spec).await?;
+        let spec = Self::permitted(&caller, check::bulk_spec(spec, &self.broker.cluster())?)?;
         let preview = self.broker.operator.preview_bulk(&spec).await?;
         let reads = caller.check(Operation::Read, &spec.task_type).is_ok();
         let entries = preview.examples.len();
@@ -96,8 +110,8 @@ impl bulk_service_server::BulkService for BulkService {
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::StartBulk)?);
         let mut request = request.into_inner();
         request.spec = self.complete(&caller, request.spec).await?;
-        let query = check::start_bulk(request, &self.broker.cluster())?;
-        caller.check(Operation::Operate, &query.spec.task_type)?;
+        let mut query = check::start_bulk(request, &self.broker.cluster())?;
+        query.spec = Self::permitted(&caller, query.spec)?;
         pace::may(&caller)?;
         let bulk = Some(render::bulk(self.broker.operator.start_bulk(&query, &by).await?));
         Ok(Response::new(v1::StartBulkResponse { bulk }))

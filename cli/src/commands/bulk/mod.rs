@@ -1,6 +1,7 @@
 //! `howdah bulk …`: changes of many jobs, which brokers work off in the background.
 
 mod act;
+mod fields;
 mod follow;
 mod list;
 mod preview;
@@ -48,6 +49,10 @@ enum Operation {
     Reprioritize,
     /// Put back what a bulk cancel or discard has ended
     Undo,
+    /// Make jobs that do not run, also dead ones, jobs of another task type
+    Move,
+    /// Set attempts, start time, timeout or tags
+    Set,
 }
 
 /// An operation, and the jobs that it changes.
@@ -72,21 +77,34 @@ struct Spec {
     #[arg(long, value_name = "PRIORITY", allow_negative_numbers = true, required_if_eq("operation", "reprioritize"),
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: Option<i32>,
+    /// With move: the task type that the jobs go to; a new one is created
+    #[arg(long = "to", value_name = "TYPE", required_if_eq("operation", "move"))]
+    to_task_type: Option<String>,
+    #[command(flatten)]
+    fields: fields::FieldArgs,
     /// Change at most this many jobs a second [default: as many as other work leaves room for]
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
     rate: Option<i32>,
 }
 
 impl Spec {
-    fn spec(&self) -> BulkSpec {
+    fn spec(&self) -> Result<BulkSpec, Failure> {
         let operation = match self.operation {
             Operation::Retry => BulkOperation::Retry,
             Operation::Cancel => BulkOperation::Cancel,
             Operation::Discard => BulkOperation::Discard,
             Operation::Reprioritize => BulkOperation::Reprioritize,
             Operation::Undo => BulkOperation::Undo,
+            Operation::Move => BulkOperation::Move,
+            Operation::Set => BulkOperation::Set,
         };
-        BulkSpec {
+        let fields = self.fields.fields()?;
+        if (self.operation == Operation::Set) != fields.is_some() {
+            let flags = "--max-attempts, --timeout, --delay, --run-at, --add-tag or --remove-tag";
+            let which = if fields.is_some() { format!("{flags} is for set") } else { format!("set needs {flags}") };
+            return Err(Failure::usage(which));
+        }
+        Ok(BulkSpec {
             operation: operation as i32,
             task_type: self.task_type.clone().unwrap_or_default(),
             state: self.state.unwrap_or_default() as i32,
@@ -94,6 +112,8 @@ impl Spec {
             priority: self.priority,
             max_jobs_per_second: self.rate.unwrap_or_default(),
             undo_bulk_id: self.undone.unwrap_or_default(),
-        }
+            to_task_type: self.to_task_type.clone().unwrap_or_default(),
+            fields,
+        })
     }
 }

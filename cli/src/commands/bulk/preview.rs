@@ -12,7 +12,9 @@ Examples:
   howdah bulk preview retry --type email.send --error 'no such host'
   howdah bulk preview cancel --type report --state scheduled
   howdah bulk preview reprioritize --priority -5 --type report
-  howdah bulk preview undo 1")]
+  howdah bulk preview undo 1
+  howdah bulk preview move --type email.send --to email.slow --state ready
+  howdah bulk preview set --type report --state dead --max-attempts 20")]
 pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,
@@ -22,8 +24,9 @@ pub(in crate::commands) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let spec = args.spec.spec()?;
     global.with_client(async |client| {
-        let spec = args.spec.spec();
+        let spec = spec.clone();
         let preview = client.preview_bulk(spec.clone()).await?;
         let mut output = Output::new();
         if args.json {

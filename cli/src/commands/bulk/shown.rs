@@ -6,6 +6,7 @@ use howdah_client::proto::{Bulk, BulkOperation, BulkSpec, BulkState, Job, Previe
 use howdah_server::logging::escaped;
 use serde_json::{Value, json};
 
+use super::fields;
 use crate::commands::text;
 
 /// `retry`, `cancel`, …
@@ -38,6 +39,9 @@ pub(super) fn what(spec: &BulkSpec) -> String {
         id if spec.task_type.is_empty() => format!("undo bulk operation {id}"),
         id => format!("undo bulk operation {id}, {}", escaped(&spec.task_type)),
     };
+    if !spec.to_task_type.is_empty() {
+        let _ = write!(words, " to {}", escaped(&spec.to_task_type));
+    }
     if let Some(state) = job_state(spec) {
         let _ = write!(words, ", {state}");
     }
@@ -46,6 +50,9 @@ pub(super) fn what(spec: &BulkSpec) -> String {
     }
     if let Some(priority) = spec.priority {
         let _ = write!(words, ", priority {priority}");
+    }
+    if let Some(set) = &spec.fields {
+        words.push_str(&fields::shown(set));
     }
     if spec.max_jobs_per_second > 0 {
         let _ = write!(words, ", at most {} jobs/s", spec.max_jobs_per_second);
@@ -74,6 +81,11 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
                 .into(),
         );
         lines.push("has not succeeded. What ended or ran because these jobs had ended is not undone.".into());
+    }
+    if spec.operation() == BulkOperation::Move {
+        lines.push(
+            "Skipped: jobs whose key another job holds there, and jobs that share their key here. Not undoable.".into(),
+        );
     }
     if let Some(time) = text::duration(preview.expected_duration.as_ref()).filter(|time| time.as_secs() > 0) {
         lines.push(format!("about {}", text::short(time)));
@@ -127,6 +139,7 @@ pub(super) fn json(bulk: &Bulk) -> Value {
     json!({
         "id": bulk.id, "operation": operation(&spec), "task_type": spec.task_type, "job_state": job_state(&spec),
         "error_group": set(&spec.error_group), "priority": spec.priority,
+        "to_task_type": set(&spec.to_task_type), "fields": spec.fields.as_ref().map(fields::json),
         "undo_bulk_id": Some(spec.undo_bulk_id).filter(|id| *id > 0),
         "max_jobs_per_second": Some(spec.max_jobs_per_second).filter(|rate| *rate > 0), "state": state(bulk),
         "selected": bulk.selected_count, "has_more": bulk.has_more, "done": bulk.done_count,

@@ -26,6 +26,8 @@ Examples:
   howdah bulk start retry --type email.send --error 'no such host'
   howdah bulk start cancel --type report --state scheduled --yes --wait
   howdah bulk start reprioritize --priority -5 --type report --reason 'for the board'
+  howdah bulk start move --type email.send --to email.slow --state ready
+  howdah bulk start set --type report --state scheduled --delay 0s --add-tag hurried
   howdah bulk start retry --type email.send --rate 100    # slowly: who answers these jobs has just come back
 
 Then:
@@ -49,8 +51,9 @@ pub(in crate::commands) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let spec = args.spec.spec()?;
     global.with_client(async |client| {
-        let spec = args.spec.spec();
+        let spec = spec.clone();
         if !args.yes && !confirmed(&client, &spec).await? {
             return Err(Failure::failed("nothing was changed"));
         }

@@ -1,8 +1,11 @@
 //! Bulk operations: what they do, with which jobs.
 
+use std::time::SystemTime;
+
 use howdah_proto::v1;
 
 use super::{
+    bulk_fields::bulk_fields,
     job_query::{error_group, state},
     new_job, numbers, task_type, text,
 };
@@ -32,13 +35,14 @@ pub(crate) struct BulkQuery {
 }
 
 /// The change, and the jobs.
-pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>) -> Result<BulkSpec, Error> {
-    fields(&spec.unwrap_or_default()).map_err(|error| error.within("spec"))
+pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>, limits: &ClusterSettings) -> Result<BulkSpec, Error> {
+    whole(&spec.unwrap_or_default(), limits).map_err(|error| error.within("spec"))
 }
 
-fn fields(spec: &v1::BulkSpec) -> Result<BulkSpec, Error> {
-    let change = change(spec)?;
-    undone(spec, change)?;
+fn whole(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkSpec, Error> {
+    let change = change(spec, limits)?;
+    undone(spec, &change)?;
+    only_its_own(spec, &change)?;
     let task_type = task_type("task_type", &spec.task_type)?;
     let error_group = error_group("error_group", &spec.error_group)?;
     let state = state(spec.state)?;
@@ -57,7 +61,7 @@ fn fields(spec: &v1::BulkSpec) -> Result<BulkSpec, Error> {
 }
 
 /// What only an undo has, and what it has not: it is of all jobs of a bulk operation.
-fn undone(spec: &v1::BulkSpec, change: BulkChange) -> Result<(), Error> {
+fn undone(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     if change.undoes().is_none() {
         let problem = "is for BULK_OPERATION_UNDO only; leave it out";
         return if spec.undo_bulk_id == 0 { Ok(()) } else { Err(Error::invalid("undo_bulk_id", problem)) };
@@ -72,8 +76,21 @@ fn undone(spec: &v1::BulkSpec, change: BulkChange) -> Result<(), Error> {
     Ok(())
 }
 
-fn change(spec: &v1::BulkSpec) -> Result<BulkChange, Error> {
-    let change = match v1::BulkOperation::try_from(spec.operation) {
+/// What belongs to another change.
+fn only_its_own(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
+    let given = [
+        ("priority", spec.priority.is_some() && change.priority().is_none(), "BULK_OPERATION_REPRIORITIZE"),
+        ("to_task_type", !spec.to_task_type.is_empty() && change.to_type().is_none(), "BULK_OPERATION_MOVE"),
+        ("fields", spec.fields.is_some() && change.fields().is_none(), "BULK_OPERATION_SET"),
+    ];
+    match given.into_iter().find(|(_, is_foreign, _)| *is_foreign) {
+        Some((field, _, operation)) => Err(Error::invalid(field, format!("is for {operation} only; leave it out"))),
+        None => Ok(()),
+    }
+}
+
+fn change(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkChange, Error> {
+    Ok(match v1::BulkOperation::try_from(spec.operation) {
         Ok(v1::BulkOperation::Retry) => BulkChange::Retry,
         Ok(v1::BulkOperation::Cancel) => BulkChange::Cancel,
         Ok(v1::BulkOperation::Discard) => BulkChange::Discard,
@@ -86,18 +103,20 @@ fn change(spec: &v1::BulkSpec) -> Result<BulkChange, Error> {
             let problem = format!("is {}; give the id of a bulk operation", spec.undo_bulk_id);
             return Err(Error::invalid("undo_bulk_id", problem));
         }
+        Ok(v1::BulkOperation::Move) if spec.to_task_type == spec.task_type && !spec.task_type.is_empty() => {
+            let problem = format!("is {:?}, the task type that the jobs have; name another one", spec.to_task_type);
+            return Err(Error::invalid("to_task_type", problem));
+        }
+        Ok(v1::BulkOperation::Move) => BulkChange::Move(task_type("to_task_type", &spec.to_task_type)?),
+        Ok(v1::BulkOperation::Set) => BulkChange::Set(bulk_fields(spec.fields.clone(), limits, SystemTime::now())?),
         Ok(v1::BulkOperation::Unspecified) => return Err(Error::invalid("operation", "is not set")),
         Err(_) => return Err(Error::invalid("operation", format!("is the unknown value {}", spec.operation))),
-    };
-    if spec.priority.is_some() && change.priority().is_none() {
-        return Err(Error::invalid("priority", "is for BULK_OPERATION_REPRIORITIZE only; leave it out"));
-    }
-    Ok(change)
+    })
 }
 
 /// The bulk operation to start.
 pub(crate) fn start_bulk(request: v1::StartBulkRequest, limits: &ClusterSettings) -> Result<StartBulkQuery, Error> {
-    let spec = bulk_spec(request.spec)?;
+    let spec = bulk_spec(request.spec, limits)?;
     let request_key = text::optional("request_key", request.request_key, limits.key_bytes)?;
     Ok(StartBulkQuery { spec, request_key })
 }
@@ -123,6 +142,10 @@ mod tests {
 
     #[test]
     fn whatever_is_wrong_is_named() {
+        let leased = v1::JobState::Leased as i32;
+        let attempts = v1::BulkFields { max_attempts: Some(3), ..Default::default() };
+        let now = v1::bulk_fields::Start::Delay(prost_types::Duration::default());
+        let start = v1::BulkFields { start: Some(now), ..Default::default() };
         let cases = [
             ("spec.operation", v1::BulkSpec::default()),
             ("spec.operation", v1::BulkSpec { operation: 99, ..spec() }),
@@ -143,13 +166,22 @@ mod tests {
             ("spec.state", v1::BulkSpec { operation: 5, undo_bulk_id: 1, state: 1, ..spec() }),
             ("spec.error_group", v1::BulkSpec { operation: 5, undo_bulk_id: 1, error_group: "e".into(), ..spec() }),
             ("spec.priority", v1::BulkSpec { operation: 5, undo_bulk_id: 1, priority: Some(1), ..spec() }),
+            ("spec.to_task_type", v1::BulkSpec { to_task_type: "b".into(), ..spec() }),
+            ("spec.to_task_type", v1::BulkSpec { operation: 6, ..spec() }),
+            ("spec.to_task_type", v1::BulkSpec { operation: 6, to_task_type: "a".into(), ..spec() }),
+            ("spec.to_task_type", v1::BulkSpec { operation: 6, to_task_type: "b c".into(), ..spec() }),
+            ("spec.state", v1::BulkSpec { operation: 6, to_task_type: "b".into(), state: leased, ..spec() }),
+            ("spec.fields", v1::BulkSpec { fields: Some(attempts.clone()), ..spec() }),
+            ("spec.fields", v1::BulkSpec { operation: 7, ..spec() }),
+            ("spec.state", v1::BulkSpec { operation: 7, fields: Some(start), state: leased, ..spec() }),
+            ("spec.priority", v1::BulkSpec { operation: 7, fields: Some(attempts), priority: Some(1), ..spec() }),
             ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: -1, ..spec() }),
             ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: 1_000_001, ..spec() }),
         ];
         for (field, spec) in cases {
-            assert_eq!(bulk_spec(Some(spec)).expect_err(field).field(), Some(field));
+            assert_eq!(bulk_spec(Some(spec), &ClusterSettings::DEFAULT).expect_err(field).field(), Some(field));
         }
-        assert!(bulk_spec(Some(spec())).is_ok());
+        assert!(bulk_spec(Some(spec()), &ClusterSettings::DEFAULT).is_ok());
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::ListLimitKeysRequest| list_limit_keys(&m), &mut errors);
     on(bytes, |m: v1::GetStatsRequest| get_stats(&m), &mut errors);
     on(bytes, |m: v1::ListWorkersRequest| list_workers(&m), &mut errors);
-    on(bytes, |m: v1::PreviewBulkRequest| bulk_spec(m.spec), &mut errors);
+    on(bytes, |m: v1::PreviewBulkRequest| bulk_spec(m.spec, &limits), &mut errors);
     on(bytes, |m: v1::StartBulkRequest| start_bulk(m, &limits), &mut errors);
     on(bytes, |m: v1::ListBulksRequest| list_bulks(&m), &mut errors);
     on(bytes, create_token, &mut errors);

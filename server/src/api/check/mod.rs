@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod audit;
 mod body_hash;
 pub(crate) mod bulk;
+mod bulk_fields;
 mod coordination;
 mod enqueue;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -29,7 +29,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
         retry_policy: retry::retry_policy(job.retry_policy.as_ref())?,
         traceparent: text::optional("traceparent", std::mem::take(&mut job.traceparent), TRACEPARENT)?,
         tracestate: text::optional("tracestate", std::mem::take(&mut job.tracestate), TRACESTATE)?,
-        tags: tags(std::mem::take(&mut job.tags))?,
+        tags: tags("tags", std::mem::take(&mut job.tags))?,
         ..JobOptions::default()
     };
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
@@ -50,11 +50,11 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
 }
 
 /// Each once, in their order: whoever makes tags of several facts need not compare them.
-fn tags(tags: Vec<String>) -> Result<Vec<String>, Error> {
-    numbers::entries("tags", tags.len(), 0..=Limits::TAGS)?;
+pub(super) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error> {
+    numbers::entries(field, tags.len(), 0..=Limits::TAGS)?;
     let mut each = Vec::with_capacity(tags.len());
     for (i, tag) in tags.into_iter().enumerate() {
-        text::tag(&format!("tags[{i}]"), &tag)?;
+        text::tag(&format!("{field}[{i}]"), &tag)?;
         if !each.contains(&tag) {
             each.push(tag);
         }

@@ -1,13 +1,15 @@
 //! Bulk operations.
 
+use std::time::Duration;
+
 use howdah_proto::v1;
 
 use super::{
     job,
-    time::{duration, time},
+    time::{duration, micros, time},
 };
 use crate::{
-    job::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState, JobState, JobView},
+    job::{Bulk, BulkChange, BulkFields, BulkPreview, BulkSpec, BulkState, JobState, JobView},
     operate::bulk::expected,
 };
 
@@ -39,12 +41,14 @@ pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
 }
 
 fn spec(spec: BulkSpec) -> v1::BulkSpec {
-    let operation = match spec.change {
+    let operation = match &spec.change {
         BulkChange::Retry => v1::BulkOperation::Retry,
         BulkChange::Cancel => v1::BulkOperation::Cancel,
         BulkChange::Discard => v1::BulkOperation::Discard,
         BulkChange::Reprioritize(_) => v1::BulkOperation::Reprioritize,
         BulkChange::Undo(_) => v1::BulkOperation::Undo,
+        BulkChange::Move(_) => v1::BulkOperation::Move,
+        BulkChange::Set(_) => v1::BulkOperation::Set,
     };
     v1::BulkSpec {
         operation: operation as i32,
@@ -54,6 +58,23 @@ fn spec(spec: BulkSpec) -> v1::BulkSpec {
         error_group: spec.error_group.unwrap_or_default(),
         max_jobs_per_second: spec.jobs_per_s.unwrap_or_default(),
         undo_bulk_id: spec.change.undoes().unwrap_or_default(),
+        to_task_type: spec.change.to_type().map(ToString::to_string).unwrap_or_default(),
+        fields: spec.change.fields().cloned().map(fields),
+    }
+}
+
+fn fields(fields: BulkFields) -> v1::BulkFields {
+    let span = |ms: i64| duration(Duration::from_millis(u64::try_from(ms).unwrap_or_default()));
+    let start = match (fields.start_us, fields.delay_ms) {
+        (Some(us), _) => Some(v1::bulk_fields::Start::RunAt(micros(us))),
+        (None, delay) => delay.map(span).map(v1::bulk_fields::Start::Delay),
+    };
+    v1::BulkFields {
+        max_attempts: fields.max_attempts.map(i32::from),
+        timeout: fields.timeout_ms.map(span),
+        start,
+        add_tags: fields.add_tags,
+        remove_tags: fields.remove_tags,
     }
 }
 
