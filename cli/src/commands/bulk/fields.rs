@@ -1,0 +1,90 @@
+//! What `howdah bulk … set` sets.
+
+use std::time::Duration;
+
+use howdah_client::proto::{BulkFields, bulk_fields::Start};
+use howdah_server::logging::escaped;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::commands::{failure::Failure, text};
+
+/// The fields to set.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "With set")]
+pub(super) struct FieldArgs {
+    /// Let jobs have this many attempts, 1 to 1000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000))]
+    max_attempts: Option<i32>,
+    /// Let an attempt take this long at most, such as 90s, 5m, 2h 30m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+    /// Let jobs start this long from now, such as 90s, 5m, 2h 30m; 0s: now
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    delay: Option<Duration>,
+    /// Let jobs start at this time, such as 2027-01-01T03:00:00Z; without a zone it is UTC
+    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = text::parse_time)]
+    run_at: Option<Timestamp>,
+    /// Give jobs this tag; repeatable
+    #[arg(long, value_name = "TAG", allow_hyphen_values = true)]
+    add_tag: Vec<String>,
+    /// Take this tag from jobs; repeatable
+    #[arg(long, value_name = "TAG", allow_hyphen_values = true)]
+    remove_tag: Vec<String>,
+}
+
+impl FieldArgs {
+    /// The fields, if there are any.
+    pub(super) fn fields(&self) -> Result<Option<BulkFields>, Failure> {
+        let wire = |name: &str, span: Option<Duration>| {
+            let span = span.map(prost_types::Duration::try_from).transpose();
+            span.map_err(|_| Failure::usage(format!("--{name} is too long")))
+        };
+        let at = self.run_at.map(|at| Start::RunAt(std::time::SystemTime::from(at).into()));
+        let fields = BulkFields {
+            max_attempts: self.max_attempts,
+            timeout: wire("timeout", self.timeout)?,
+            start: wire("delay", self.delay)?.map(Start::Delay).or(at),
+            add_tags: self.add_tag.clone(),
+            remove_tags: self.remove_tag.clone(),
+        };
+        Ok(Some(fields).filter(|fields| *fields != BulkFields::default()))
+    }
+}
+
+/// `max attempts 5, start 2027-01-01T03:00:00Z`, each with a comma before it.
+pub(super) fn shown(fields: &BulkFields) -> String {
+    let mut words = Vec::new();
+    words.extend(fields.max_attempts.map(|attempts| format!("max attempts {attempts}")));
+    words.extend(text::duration(fields.timeout.as_ref()).map(|span| format!("timeout {}", text::short(span))));
+    words.extend(match &fields.start {
+        None => None,
+        Some(Start::RunAt(at)) => text::timestamp(Some(at)).map(|at| format!("start {}", text::time(at))),
+        Some(Start::Delay(delay)) => match text::duration(Some(delay)) {
+            Some(delay) if delay.is_zero() => Some("start now".to_owned()),
+            delay => delay.map(|delay| format!("start in {}", text::short(delay))),
+        },
+    });
+    words.extend(fields.add_tags.iter().map(|tag| format!("with tag {}", escaped(tag))));
+    words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {}", escaped(tag))));
+    words.iter().map(|word| format!(", {word}")).collect()
+}
+
+/// The same as JSON; fields that are not set are left out.
+pub(super) fn json(fields: &BulkFields) -> Value {
+    let ms = |span: Option<&_>| text::duration(span).map(|span| span.as_millis() as u64);
+    let (mut run_at, mut delay_ms) = (None, None);
+    match &fields.start {
+        None => {}
+        Some(Start::RunAt(at)) => run_at = text::timestamp(Some(at)).map(|at| at.to_string()),
+        Some(Start::Delay(delay)) => delay_ms = ms(Some(delay)),
+    }
+    let mut object = json!({
+        "max_attempts": fields.max_attempts, "timeout_ms": ms(fields.timeout.as_ref()), "run_at": run_at,
+        "delay_ms": delay_ms, "add_tags": fields.add_tags, "remove_tags": fields.remove_tags,
+    });
+    if let Value::Object(map) = &mut object {
+        map.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()));
+    }
+    object
+}
