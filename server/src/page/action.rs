@@ -3,6 +3,7 @@
 use howdah_proto::v1::JobState;
 
 use super::{
+    fields::Wanted,
     params::{Params, query},
     what::What,
     words::{State, number},
@@ -34,6 +35,8 @@ pub(super) struct Action {
     pub(super) priority: Option<i32>,
     /// The most jobs in a second.
     pub(super) rate: Option<i32>,
+    /// Where a bulk operation moves jobs to, or what it sets.
+    pub(super) wanted: Wanted,
 }
 
 /// The most ids in one form.
@@ -95,7 +98,8 @@ impl Action {
             return Err(Error::invalid("priority", "is missing"));
         }
         let rate = if what.starts().is_some() { params.number("rate")? } else { None };
-        Ok(Self { what, target, priority, rate })
+        let wanted = Wanted::of(what, params)?;
+        Ok(Self { what, target, priority, rate, wanted })
     }
 
     /// Names and values that say the same again, for a form.
@@ -115,6 +119,7 @@ impl Action {
         }
         pairs.extend(self.priority.map(|priority| ("priority", priority.to_string())));
         pairs.extend(self.rate.map(|rate| ("rate", rate.to_string())));
+        pairs.extend(self.wanted.pairs());
         pairs
     }
 }
@@ -159,6 +164,9 @@ mod tests {
             "do=bulk-reprioritize&type=a&state=ready&priority=-5",
             "do=pause-bulk&bulk=7",
             "do=undo-bulk&bulk=7&rate=10",
+            "do=bulk-move&type=a&state=ready&to=b",
+            "do=bulk-set&type=a&attempts=9&timeout=90s&delay=0s&add=x,+y&remove=z",
+            "do=bulk-set&type=a&run_at=2027-01-01T03:00:00Z",
         ] {
             let action = parse(text).unwrap();
             let pairs = action.pairs();
@@ -179,6 +187,10 @@ mod tests {
             "do=bulk-retry&id=1",
             "do=bulk-retry&type=a&rate=fast",
             "do=bulk-reprioritize&type=a",
+            "do=bulk-set&type=a&attempts=many",
+            "do=bulk-set&type=a&timeout=long",
+            "do=bulk-set&type=a&delay=1h&run_at=2027-01-01T03:00:00Z",
+            "do=bulk-set&type=a&run_at=tomorrow",
             "do=cancel-bulk",
             "do=cancel-bulk&bulk=x",
         ] {

@@ -7,6 +7,7 @@
 mod action; // what is done, to what
 mod assets; // the style sheet, the script, the icon
 mod bytes; // payloads as JSON, text or hex
+mod fields; // what a bulk operation moves and sets
 mod headers; // what browsers must keep to
 mod json; // JSON with line breaks
 mod layout; // what every page has

@@ -21,6 +21,8 @@ pub(super) enum What {
     BulkCancel,
     BulkDiscard,
     BulkReprioritize,
+    BulkMove,
+    BulkSet,
     PauseBulk,
     ResumeBulk,
     CancelBulk,
@@ -44,7 +46,7 @@ pub(super) struct Words {
 }
 
 impl What {
-    pub(super) const ALL: [Self; 20] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::Retry,
         Self::Cancel,
         Self::Discard,
@@ -61,6 +63,8 @@ impl What {
         Self::BulkCancel,
         Self::BulkDiscard,
         Self::BulkReprioritize,
+        Self::BulkMove,
+        Self::BulkSet,
         Self::PauseBulk,
         Self::ResumeBulk,
         Self::CancelBulk,
@@ -180,6 +184,21 @@ impl What {
                 "They have another priority, in the background. Jobs of a lower number run first.",
                 "started",
             ],
+            Self::BulkMove => [
+                "bulk-move",
+                "Bulk move",
+                "StartBulk",
+                "They become jobs of the other type, in the background, and keep their state and all that is their own. A job whose key \
+                 another job holds there is skipped. This cannot be undone: move them back.",
+                "started",
+            ],
+            Self::BulkSet => [
+                "bulk-set",
+                "Bulk set fields of",
+                "StartBulk",
+                "They get these fields, in the background. This cannot be undone: set them anew.",
+                "started",
+            ],
             Self::PauseBulk => {
                 ["pause-bulk", "Pause", "PauseBulk", "It changes no further job until it is resumed.", "paused"]
             }
@@ -221,6 +240,8 @@ impl What {
             Self::BulkCancel => Some(BulkOperation::Cancel),
             Self::BulkDiscard => Some(BulkOperation::Discard),
             Self::BulkReprioritize => Some(BulkOperation::Reprioritize),
+            Self::BulkMove => Some(BulkOperation::Move),
+            Self::BulkSet => Some(BulkOperation::Set),
             Self::UndoBulk => Some(BulkOperation::Undo),
             _ => None,
         }

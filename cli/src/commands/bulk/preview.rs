@@ -26,7 +26,6 @@ pub(in crate::commands) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let spec = args.spec.spec()?;
     global.with_client(async |client| {
-        let spec = spec.clone();
         let preview = client.preview_bulk(spec.clone()).await?;
         let mut output = Output::new();
         if args.json {

@@ -53,7 +53,6 @@ pub(in crate::commands) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let spec = args.spec.spec()?;
     global.with_client(async |client| {
-        let spec = spec.clone();
         if !args.yes && !confirmed(&client, &spec).await? {
             return Err(Failure::failed("nothing was changed"));
         }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::Response;
-use howdah_proto::v1::{self, BulkOperation, BulkState, JobState};
+use howdah_proto::v1::{self, BulkOperation, BulkState, JobState, bulk_fields::Start};
 
 use crate::{
     access::Operation,
@@ -11,7 +11,7 @@ use crate::{
         action::{Action, Target},
         layout::{Layout, shown},
         params::query,
-        words::{STATES, State, When, first_line, number},
+        words::{STATES, State, When, first_line, number, wire_span},
     },
 };
 
@@ -134,7 +134,24 @@ fn what(spec: &v1::BulkSpec) -> String {
         0 => String::new(),
         rate => format!(", at most {} a second", number(rate.into())),
     };
-    format!("{operation} {jobs}{of}{priority}{rate}")
+    let to = if spec.to_task_type.is_empty() { String::new() } else { format!(" to {}", spec.to_task_type) };
+    let fields = spec.fields.as_ref().map(set).unwrap_or_default();
+    format!("{operation} {jobs}{to}{of}{priority}{fields}{rate}")
+}
+
+/// `, max attempts 5, start 2027-01-01 03:00:00 UTC`, …
+fn set(fields: &v1::BulkFields) -> String {
+    let mut words = Vec::new();
+    words.extend(fields.max_attempts.map(|attempts| format!("max attempts {}", number(attempts.into()))));
+    words.extend(fields.timeout.map(|timeout| format!("timeout {}", wire_span(timeout))));
+    words.extend(match fields.start {
+        None => None,
+        Some(Start::RunAt(at)) => jiff::Timestamp::new(at.seconds, at.nanos).ok().map(|at| format!("start {at:.0}")),
+        Some(Start::Delay(delay)) => Some(format!("start in {}", wire_span(delay))),
+    });
+    words.extend(fields.add_tags.iter().map(|tag| format!("with tag {tag}")));
+    words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {tag}")));
+    words.iter().map(|word| format!(", {word}")).collect()
 }
 
 /// `3 of 5, 1 skipped`, …
@@ -156,6 +173,8 @@ pub(super) fn spec(action: &Action) -> Option<v1::BulkSpec> {
             task_type: task_type.clone(),
             state: state.unwrap_or_default() as i32,
             error_group: group.clone(),
+            to_task_type: action.wanted.to.clone(),
+            fields: action.wanted.fields.clone(),
             ..same
         }),
         Target::Bulk(id) => Some(v1::BulkSpec { undo_bulk_id: *id, ..same }),
