@@ -2,7 +2,9 @@
 
 mod commands; // howdah bulk
 mod faults; // brokers that are killed, stopped, too many; jobs that are locked
+mod moved; // jobs become jobs of another type
 mod refused; // junk, rights, too many
+mod set; // attempts, start times, timeouts, tags
 mod undo; // what was cancelled or discarded comes back
 
 use howdah_proto::v1::{

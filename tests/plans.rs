@@ -137,6 +137,10 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         ],
     ),
     (Statement::DependentsForBulk, &["using dependency_pkey on dependency", "using waiting_pkey on waiting"]),
+    (
+        Statement::LackingForBulk,
+        &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
+    ),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

@@ -10,10 +10,10 @@ async fn cancelled_once(broker: &Service) -> i64 {
 }
 
 /// A broker that others miss soon.
-const QUICK: [&str; 4] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms"];
+pub(super) const QUICK: [&str; 4] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms"];
 
 /// A configuration in which a broker that is gone is noticed soon.
-fn short_lease(config: &mut howdah_server::config::Config) {
+pub(super) fn short_lease(config: &mut howdah_server::config::Config) {
     (config.renew_interval, config.broker_lease) = (millis(200), secs(1));
 }
 

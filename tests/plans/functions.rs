@@ -70,6 +70,20 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
         "SELECT howdah.undo_bulk(1, 1, '{120100, 120200}')",
         &["bulk_change_default_bulk_id_job_id_idx", "history_default_id_idx", "scheduled_id_key"],
     ),
+    (
+        "SELECT howdah.move_jobs('{10, 200}', 'ready', 11, 't3'); SELECT howdah.move_jobs('{110, 210}', 'ready', 11, 't3');
+         SELECT howdah.move_jobs('{60010, 60110}', 'scheduled', 11, 't3'); SELECT howdah.move_jobs('{150010, 150110}', 'waiting', 11, 't3');
+         SELECT howdah.move_jobs('{100010, 100110}', 'dead', 11, 't3')",
+        &["ready_by_id", "scheduled_id_key", "waiting_pkey", "dead_pkey", "limit_state_pkey"],
+    ),
+    (
+        r#"SELECT howdah.set_in_jobs('{10, 110}', 'ready', 11, '{"max_attempts": 5, "delay_ms": 5000, "add_tags": ["a"]}');
+           SELECT howdah.set_in_jobs('{30010, 30110}', 'leased', 11, '{"max_attempts": 5}');
+           SELECT howdah.set_in_jobs('{60010, 60110}', 'scheduled', 11, '{"max_attempts": 5, "delay_ms": 0}');
+           SELECT howdah.set_in_jobs('{150010, 150110}', 'waiting', 11, '{"max_attempts": 5, "delay_ms": 5000}');
+           SELECT howdah.set_in_jobs('{100010, 100110}', 'dead', 11, '{"max_attempts": 5}')"#,
+        &["ready_by_id", "leased_pkey", "scheduled_id_key", "waiting_pkey", "dead_pkey"],
+    ),
     ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
 ];
 
