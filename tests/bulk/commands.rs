@@ -68,3 +68,37 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     assert!(lines.len() == 4 && lines[2].contains("cancelled") && lines[3].contains("completed"), "{list:?}");
     assert_eq!(howdah(&["start", "reprioritize", "--type", "c", "--yes"]).await.code, 2, "no priority");
 }
+
+#[tokio::test]
+async fn the_commands_move_jobs_and_set_their_fields() {
+    let broker = TestBroker::start().await;
+    let server = ["--server", broker.grpc.as_str()];
+    let howdah = async |args: &[&str]| {
+        let (status, stdout, stderr) = run(&[&server[..], &["bulk"], args].concat(), b"").await;
+        Came { code: status.code().expect("no signal"), stdout, stderr }
+    };
+    let ids = broker.enqueue_all(vec!["c"; 2]).await;
+    let preview = howdah(&["preview", "move", "--type", "c", "--to", "d"]).await;
+    assert!(preview.stdout.starts_with("move c to d: 2 jobs\n") && preview.stdout.contains("Skipped: "), "{preview:?}");
+    let moved = howdah(&["start", "move", "--type", "c", "--to", "d", "--yes", "--wait"]).await;
+    assert!(moved.code == 0 && moved.stderr.contains("is completed: 2 of 2 jobs done"), "{moved:?}");
+    let fields = ["--max-attempts", "20", "--timeout", "90s", "--delay", "2h", "--add-tag", "x", "--remove-tag=-y"];
+    let preview = howdah(&[&["preview", "set", "--type", "d"][..], &fields].concat()).await;
+    let expected = "set d, max attempts 20, timeout 1m 30s, start in 2h, with tag x, without tag -y: 2 jobs\n";
+    assert!(preview.stdout.starts_with(expected), "{preview:?}");
+    let set = howdah(&[&["start", "set", "--type", "d", "--yes", "--wait", "--json"][..], &fields].concat()).await;
+    let json: serde_json::Value = serde_json::from_str(&set.stdout).expect("JSON");
+    assert_eq!((json["done"].as_i64(), json["fields"]["timeout_ms"].as_i64()), (Some(2), Some(90_000)), "{set:?}");
+    assert!(json["fields"]["run_at"].is_string() && json["fields"]["delay_ms"].is_null(), "{set:?}");
+    let job = broker.job(ids[0]).await;
+    assert_eq!((job.state(), &*job.task_type, job.max_attempts), (JobState::Scheduled, "d", 20));
+    for wrong in [
+        &["start", "move", "--type", "d", "--yes"][..],
+        &["start", "set", "--type", "d", "--yes"],
+        &["start", "cancel", "--type", "d", "--max-attempts", "3", "--yes"],
+        &["start", "set", "--type", "d", "--delay", "1h", "--run-at", "2030-01-01T00:00:00Z", "--yes"],
+        &["start", "set", "--type", "d", "--max-attempts", "1001", "--yes"],
+    ] {
+        assert_eq!(howdah(wrong).await.code, 2, "{wrong:?}");
+    }
+}

@@ -58,7 +58,8 @@ async fn jobs_in_each_state_get_attempts_a_timeout_and_tags_once() {
                     UNION ALL SELECT timeout_ms FROM howdah.scheduled UNION ALL SELECT timeout_ms FROM howdah.waiting
                     UNION ALL SELECT timeout_ms FROM howdah.dead) j WHERE timeout_ms = 90000";
     assert_eq!(broker.count(timeouts).await, 5);
-    let find = v1::SearchJobsRequest { task_type: "s".into(), tag: "blue".into(), ..Default::default() };
+    let query = Some(v1::search_jobs_request::Query::Tag("blue".into()));
+    let find = v1::SearchJobsRequest { task_type: "s".into(), query, ..Default::default() };
     let found = broker.jobs().search_jobs(find).await.expect("a search").into_inner();
     assert_eq!(found.jobs.len(), 5);
     // They have all of it.
@@ -76,8 +77,7 @@ async fn a_job_that_has_used_the_attempts_is_tried_once_more() {
     let id = broker.enqueue(new_job("u", "").max_attempts(9)).await;
     for _ in 0..2 {
         let job = worker.next().await;
-        worker.nack(&job, "again").await;
-        broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
+        worker.nack(&job, "again").retry_after(secs(0)).await;
     }
     let third = worker.next().await;
     // While it runs, and when it waits for its next attempt.

@@ -115,6 +115,35 @@ async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_p
 }
 
 #[tokio::test]
+async fn jobs_are_moved_and_get_fields_after_a_preview() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    let ids = broker.enqueue_all(vec!["t"; 3]).await;
+    browser.get("/ui/bulks").await.has(&["move to another type", "set fields", "Move to type"]);
+    let pairs = [("do", "bulk-move"), ("type", "t"), ("to", "<u>"), ("back", "/bulks")];
+    assert_eq!(question(&browser, &pairs).await.status, 400);
+    let pairs = [("do", "bulk-move"), ("type", "t"), ("to", "u"), ("back", "/bulks")];
+    let asked = question(&browser, &pairs).await.has(&["Bulk move 3 jobs of t?", "cannot be undone", "StartBulk"]);
+    let done = browser.confirm(&asked, "a slow host").await;
+    until_state(&broker, "completed").await;
+    browser.get(done.leads_to()).await.has(&["It was started.", "move jobs to u", "a slow host"]).has_no(&["Undo…"]);
+    let pairs = [("do", "bulk-set"), ("type", "u"), ("attempts", "9"), ("delay", "2h"), ("add", "x, y")];
+    let asked = question(&browser, &pairs).await.has(&["Bulk set fields of 3 jobs of u?"]);
+    browser.confirm(&asked, "").await;
+    broker.until("the end", "SELECT count(*) = 2 FROM howdah.bulk WHERE state = 'completed'").await;
+    browser.get("/ui/bulks").await.has(&["set jobs, max attempts 9, start 20", "with tag x, with tag y"]);
+    let job = broker.job(ids[0]).await;
+    assert_eq!((job.state(), &*job.task_type, job.max_attempts), (JobState::Scheduled, "u", 9));
+    for pairs in [
+        &[("do", "bulk-set"), ("type", "u")][..],
+        &[("do", "bulk-cancel"), ("type", "u"), ("attempts", "9")],
+        &[("do", "bulk-retry"), ("type", "u"), ("to", "t")],
+    ] {
+        assert_eq!(question(&browser, pairs).await.status, 400, "{pairs:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_bulk_operation_that_the_call_refuses_is_refused_by_the_preview() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
