@@ -142,11 +142,12 @@ async fn limit_keys_count_in_the_other_type_and_free_their_slots_here() {
     let waits = broker.enqueue("a").limit_key("l").await;
     broker.until_state(waits, JobState::Waiting).await;
     let ready = BulkSpec { state: JobState::Ready as i32, ..to("a", "b") };
-    assert_eq!(moved(&broker, ready).await.done_count, 1);
-    // The slot that it had here goes to the next job; there it takes its turn.
-    broker.until_state(waits, JobState::Ready).await;
+    // The slot that it had here goes to the next job. If that is ready before the bulk operation has ended, it is moved, too.
+    let first = moved(&broker, ready).await.done_count;
+    let second = moved(&broker, to("a", "b")).await.done_count;
+    assert!(first >= 1 && first + second == 2, "{first} and {second}");
+    // There it takes its turn.
     broker.until_state(slot, JobState::Ready).await;
-    assert_eq!(moved(&broker, to("a", "b")).await.done_count, 1);
     broker.until_state(waits, JobState::Waiting).await;
     let mut worker = broker.worker("b").window(5).await;
     let job = worker.next().await;
