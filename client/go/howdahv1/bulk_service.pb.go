@@ -47,6 +47,13 @@ const (
 	// has not succeeded, its history or payload has been dropped. What else followed from the end of a job stays: jobs that were
 	// cancelled, or ran, because it had ended; answers of WaitJobs; statistics.
 	BulkOperation_BULK_OPERATION_UNDO BulkOperation = 5
+	// Make scheduled, waiting, ready and dead jobs jobs of another task type (to_task_type). Each keeps its id and its state, and
+	// all that is its own: payload, headers, options, priority, place in the order, start time, attempts, errors, tags, and
+	// what waits for it. Its limit key and its fair key count in the other type from then on. A job is skipped if another job holds
+	// its key there, or waits for its key or with it here. Leased jobs stay. It cannot be undone: move the jobs back.
+	BulkOperation_BULK_OPERATION_MOVE BulkOperation = 6
+	// Set fields of unfinished jobs and dead ones (fields). Jobs that have them count as not selected. It cannot be undone.
+	BulkOperation_BULK_OPERATION_SET BulkOperation = 7
 )
 
 // Enum value maps for BulkOperation.
@@ -58,6 +65,8 @@ var (
 		3: "BULK_OPERATION_DISCARD",
 		4: "BULK_OPERATION_REPRIORITIZE",
 		5: "BULK_OPERATION_UNDO",
+		6: "BULK_OPERATION_MOVE",
+		7: "BULK_OPERATION_SET",
 	}
 	BulkOperation_value = map[string]int32{
 		"BULK_OPERATION_UNSPECIFIED":  0,
@@ -66,6 +75,8 @@ var (
 		"BULK_OPERATION_DISCARD":      3,
 		"BULK_OPERATION_REPRIORITIZE": 4,
 		"BULK_OPERATION_UNDO":         5,
+		"BULK_OPERATION_MOVE":         6,
+		"BULK_OPERATION_SET":          7,
 	}
 )
 
@@ -157,6 +168,133 @@ func (BulkState) EnumDescriptor() ([]byte, []int) {
 	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{1}
 }
 
+// What BULK_OPERATION_SET sets. At least one field must be set; the others of the jobs stay.
+type BulkFields struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attempts of a job, 1 to 1,000; unset: they stay. A job that has used as many, and is not dead, may be tried once more; one
+	// that is leased keeps the attempt that it has.
+	MaxAttempts *int32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
+	// The longest time of an attempt, 1 ms to the max_timeout of the cluster (30 days); unset: it stays. For a leased job it counts
+	// from its next attempt on.
+	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// When the jobs start; unset: that stays. With a start, only scheduled, waiting and ready jobs are selected. A ready job whose
+	// start is in the future is scheduled; a scheduled one whose start has passed runs at once. A job that waits for others starts
+	// when they have ended, and not before this time. A job that would expire before this time is skipped.
+	//
+	// Types that are valid to be assigned to Start:
+	//
+	//	*BulkFields_RunAt
+	//	*BulkFields_Delay
+	Start isBulkFields_Start `protobuf_oneof:"start"`
+	// Tags that the jobs get, at most 16 of 1 to 64 bytes each. A job that would have more than 16 tags is skipped.
+	AddTags []string `protobuf:"bytes,5,rep,name=add_tags,json=addTags,proto3" json:"add_tags,omitempty"`
+	// Tags that the jobs lose, at most 16 of 1 to 64 bytes each, none of them in add_tags.
+	RemoveTags    []string `protobuf:"bytes,6,rep,name=remove_tags,json=removeTags,proto3" json:"remove_tags,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BulkFields) Reset() {
+	*x = BulkFields{}
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BulkFields) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BulkFields) ProtoMessage() {}
+
+func (x *BulkFields) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BulkFields.ProtoReflect.Descriptor instead.
+func (*BulkFields) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *BulkFields) GetMaxAttempts() int32 {
+	if x != nil && x.MaxAttempts != nil {
+		return *x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *BulkFields) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *BulkFields) GetStart() isBulkFields_Start {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *BulkFields) GetRunAt() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Start.(*BulkFields_RunAt); ok {
+			return x.RunAt
+		}
+	}
+	return nil
+}
+
+func (x *BulkFields) GetDelay() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Start.(*BulkFields_Delay); ok {
+			return x.Delay
+		}
+	}
+	return nil
+}
+
+func (x *BulkFields) GetAddTags() []string {
+	if x != nil {
+		return x.AddTags
+	}
+	return nil
+}
+
+func (x *BulkFields) GetRemoveTags() []string {
+	if x != nil {
+		return x.RemoveTags
+	}
+	return nil
+}
+
+type isBulkFields_Start interface {
+	isBulkFields_Start()
+}
+
+type BulkFields_RunAt struct {
+	// At this time, at most the max_delay of the cluster (10 years) ahead. In a Bulk it is set also if a delay was given.
+	RunAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=run_at,json=runAt,proto3,oneof"`
+}
+
+type BulkFields_Delay struct {
+	// This long after the start of the bulk operation, 0 to the max_delay of the cluster (10 years); 0: at once.
+	Delay *durationpb.Duration `protobuf:"bytes,4,opt,name=delay,proto3,oneof"`
+}
+
+func (*BulkFields_RunAt) isBulkFields_Start() {}
+
+func (*BulkFields_Delay) isBulkFields_Start() {}
+
 // An operation, and the jobs that it changes.
 type BulkSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -176,14 +314,20 @@ type BulkSpec struct {
 	MaxJobsPerSecond int32 `protobuf:"varint,6,opt,name=max_jobs_per_second,json=maxJobsPerSecond,proto3" json:"max_jobs_per_second,omitempty"`
 	// The bulk operation to undo. Required for BULK_OPERATION_UNDO; otherwise it must be 0. NOT_FOUND: no such bulk operation.
 	// FAILED_PRECONDITION: it still runs or is paused, or it neither cancels nor discards.
-	UndoBulkId    int64 `protobuf:"varint,7,opt,name=undo_bulk_id,json=undoBulkId,proto3" json:"undo_bulk_id,omitempty"`
+	UndoBulkId int64 `protobuf:"varint,7,opt,name=undo_bulk_id,json=undoBulkId,proto3" json:"undo_bulk_id,omitempty"`
+	// The task type that the jobs go to. Required for BULK_OPERATION_MOVE, and not that of the jobs; otherwise it must be empty. A
+	// type that does not exist is created when the bulk operation is started, as by an enqueue. The caller needs the right to
+	// operate both types.
+	ToTaskType string `protobuf:"bytes,8,opt,name=to_task_type,json=toTaskType,proto3" json:"to_task_type,omitempty"`
+	// What is set. Required for BULK_OPERATION_SET; otherwise it must be unset.
+	Fields        *BulkFields `protobuf:"bytes,9,opt,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BulkSpec) Reset() {
 	*x = BulkSpec{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[0]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +339,7 @@ func (x *BulkSpec) String() string {
 func (*BulkSpec) ProtoMessage() {}
 
 func (x *BulkSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[0]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +352,7 @@ func (x *BulkSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkSpec.ProtoReflect.Descriptor instead.
 func (*BulkSpec) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{0}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *BulkSpec) GetOperation() BulkOperation {
@@ -260,6 +404,20 @@ func (x *BulkSpec) GetUndoBulkId() int64 {
 	return 0
 }
 
+func (x *BulkSpec) GetToTaskType() string {
+	if x != nil {
+		return x.ToTaskType
+	}
+	return ""
+}
+
+func (x *BulkSpec) GetFields() *BulkFields {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
 // A bulk operation.
 type Bulk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -272,7 +430,7 @@ type Bulk struct {
 	// The jobs that it has changed.
 	DoneCount int64 `protobuf:"varint,4,opt,name=done_count,json=doneCount,proto3" json:"done_count,omitempty"`
 	// The jobs that it selected and did not change, because they had moved on meanwhile, because another job holds the key
-	// of a job to retry, or because a job cannot be put back.
+	// of a job to retry or to move, or because a job cannot be put back, or cannot have a field.
 	SkippedCount int64 `protobuf:"varint,5,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
 	// The jobs that it could not change, because another transaction kept them locked or Postgres refused the change.
 	// They are tried again, ten times altogether.
@@ -281,7 +439,7 @@ type Bulk struct {
 	SelectedCount int64 `protobuf:"varint,7,opt,name=selected_count,json=selectedCount,proto3" json:"selected_count,omitempty"`
 	// True: there were more than selected_count.
 	HasMore bool `protobuf:"varint,8,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
-	// Why the last job could not be changed, or could not be put back; empty: each one could.
+	// Why the last job could not be changed, put back or moved, or could not have a field; empty: each one could.
 	Problem string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Who started it; empty: nobody in particular.
 	Principal string `protobuf:"bytes,10,opt,name=principal,proto3" json:"principal,omitempty"`
@@ -301,7 +459,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[1]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +471,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[1]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +484,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{1}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Bulk) GetId() int64 {
@@ -445,7 +603,7 @@ type PreviewBulkRequest struct {
 
 func (x *PreviewBulkRequest) Reset() {
 	*x = PreviewBulkRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[2]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +615,7 @@ func (x *PreviewBulkRequest) String() string {
 func (*PreviewBulkRequest) ProtoMessage() {}
 
 func (x *PreviewBulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[2]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +628,7 @@ func (x *PreviewBulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewBulkRequest.ProtoReflect.Descriptor instead.
 func (*PreviewBulkRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{2}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PreviewBulkRequest) GetSpec() *BulkSpec {
@@ -500,7 +658,7 @@ type PreviewBulkResponse struct {
 
 func (x *PreviewBulkResponse) Reset() {
 	*x = PreviewBulkResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[3]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +670,7 @@ func (x *PreviewBulkResponse) String() string {
 func (*PreviewBulkResponse) ProtoMessage() {}
 
 func (x *PreviewBulkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[3]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +683,7 @@ func (x *PreviewBulkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewBulkResponse.ProtoReflect.Descriptor instead.
 func (*PreviewBulkResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{3}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PreviewBulkResponse) GetSelectedCount() int64 {
@@ -577,7 +735,7 @@ type StartBulkRequest struct {
 
 func (x *StartBulkRequest) Reset() {
 	*x = StartBulkRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[4]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +747,7 @@ func (x *StartBulkRequest) String() string {
 func (*StartBulkRequest) ProtoMessage() {}
 
 func (x *StartBulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[4]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +760,7 @@ func (x *StartBulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBulkRequest.ProtoReflect.Descriptor instead.
 func (*StartBulkRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{4}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StartBulkRequest) GetSpec() *BulkSpec {
@@ -630,7 +788,7 @@ type StartBulkResponse struct {
 
 func (x *StartBulkResponse) Reset() {
 	*x = StartBulkResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[5]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +800,7 @@ func (x *StartBulkResponse) String() string {
 func (*StartBulkResponse) ProtoMessage() {}
 
 func (x *StartBulkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[5]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +813,7 @@ func (x *StartBulkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBulkResponse.ProtoReflect.Descriptor instead.
 func (*StartBulkResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{5}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StartBulkResponse) GetBulk() *Bulk {
@@ -676,7 +834,7 @@ type PauseBulkRequest struct {
 
 func (x *PauseBulkRequest) Reset() {
 	*x = PauseBulkRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[6]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +846,7 @@ func (x *PauseBulkRequest) String() string {
 func (*PauseBulkRequest) ProtoMessage() {}
 
 func (x *PauseBulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[6]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +859,7 @@ func (x *PauseBulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseBulkRequest.ProtoReflect.Descriptor instead.
 func (*PauseBulkRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{6}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PauseBulkRequest) GetId() int64 {
@@ -722,7 +880,7 @@ type PauseBulkResponse struct {
 
 func (x *PauseBulkResponse) Reset() {
 	*x = PauseBulkResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[7]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +892,7 @@ func (x *PauseBulkResponse) String() string {
 func (*PauseBulkResponse) ProtoMessage() {}
 
 func (x *PauseBulkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[7]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +905,7 @@ func (x *PauseBulkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseBulkResponse.ProtoReflect.Descriptor instead.
 func (*PauseBulkResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{7}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PauseBulkResponse) GetBulk() *Bulk {
@@ -768,7 +926,7 @@ type ResumeBulkRequest struct {
 
 func (x *ResumeBulkRequest) Reset() {
 	*x = ResumeBulkRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +938,7 @@ func (x *ResumeBulkRequest) String() string {
 func (*ResumeBulkRequest) ProtoMessage() {}
 
 func (x *ResumeBulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +951,7 @@ func (x *ResumeBulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeBulkRequest.ProtoReflect.Descriptor instead.
 func (*ResumeBulkRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{8}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResumeBulkRequest) GetId() int64 {
@@ -814,7 +972,7 @@ type ResumeBulkResponse struct {
 
 func (x *ResumeBulkResponse) Reset() {
 	*x = ResumeBulkResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[9]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +984,7 @@ func (x *ResumeBulkResponse) String() string {
 func (*ResumeBulkResponse) ProtoMessage() {}
 
 func (x *ResumeBulkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[9]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +997,7 @@ func (x *ResumeBulkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeBulkResponse.ProtoReflect.Descriptor instead.
 func (*ResumeBulkResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{9}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeBulkResponse) GetBulk() *Bulk {
@@ -860,7 +1018,7 @@ type CancelBulkRequest struct {
 
 func (x *CancelBulkRequest) Reset() {
 	*x = CancelBulkRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[10]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1030,7 @@ func (x *CancelBulkRequest) String() string {
 func (*CancelBulkRequest) ProtoMessage() {}
 
 func (x *CancelBulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[10]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1043,7 @@ func (x *CancelBulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelBulkRequest.ProtoReflect.Descriptor instead.
 func (*CancelBulkRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{10}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CancelBulkRequest) GetId() int64 {
@@ -906,7 +1064,7 @@ type CancelBulkResponse struct {
 
 func (x *CancelBulkResponse) Reset() {
 	*x = CancelBulkResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[11]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1076,7 @@ func (x *CancelBulkResponse) String() string {
 func (*CancelBulkResponse) ProtoMessage() {}
 
 func (x *CancelBulkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[11]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1089,7 @@ func (x *CancelBulkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelBulkResponse.ProtoReflect.Descriptor instead.
 func (*CancelBulkResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{11}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CancelBulkResponse) GetBulk() *Bulk {
@@ -952,7 +1110,7 @@ type GetBulkRequest struct {
 
 func (x *GetBulkRequest) Reset() {
 	*x = GetBulkRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[12]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1122,7 @@ func (x *GetBulkRequest) String() string {
 func (*GetBulkRequest) ProtoMessage() {}
 
 func (x *GetBulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[12]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1135,7 @@ func (x *GetBulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBulkRequest.ProtoReflect.Descriptor instead.
 func (*GetBulkRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{12}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetBulkRequest) GetId() int64 {
@@ -998,7 +1156,7 @@ type GetBulkResponse struct {
 
 func (x *GetBulkResponse) Reset() {
 	*x = GetBulkResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[13]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1168,7 @@ func (x *GetBulkResponse) String() string {
 func (*GetBulkResponse) ProtoMessage() {}
 
 func (x *GetBulkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[13]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1181,7 @@ func (x *GetBulkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBulkResponse.ProtoReflect.Descriptor instead.
 func (*GetBulkResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{13}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetBulkResponse) GetBulk() *Bulk {
@@ -1050,7 +1208,7 @@ type ListBulksRequest struct {
 
 func (x *ListBulksRequest) Reset() {
 	*x = ListBulksRequest{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1220,7 @@ func (x *ListBulksRequest) String() string {
 func (*ListBulksRequest) ProtoMessage() {}
 
 func (x *ListBulksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1233,7 @@ func (x *ListBulksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBulksRequest.ProtoReflect.Descriptor instead.
 func (*ListBulksRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{14}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListBulksRequest) GetTaskType() string {
@@ -1119,7 +1277,7 @@ type ListBulksResponse struct {
 
 func (x *ListBulksResponse) Reset() {
 	*x = ListBulksResponse{}
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[15]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1289,7 @@ func (x *ListBulksResponse) String() string {
 func (*ListBulksResponse) ProtoMessage() {}
 
 func (x *ListBulksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_bulk_service_proto_msgTypes[15]
+	mi := &file_howdah_v1_bulk_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1302,7 @@ func (x *ListBulksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBulksResponse.ProtoReflect.Descriptor instead.
 func (*ListBulksResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{15}
+	return file_howdah_v1_bulk_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListBulksResponse) GetBulks() []*Bulk {
@@ -1165,7 +1323,18 @@ var File_howdah_v1_bulk_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1chowdah/v1/bulk_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\xaa\x02\n" +
+	"\x1chowdah/v1/bulk_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\xa7\x02\n" +
+	"\n" +
+	"BulkFields\x12&\n" +
+	"\fmax_attempts\x18\x01 \x01(\x05H\x01R\vmaxAttempts\x88\x01\x01\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x123\n" +
+	"\x06run_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x05runAt\x121\n" +
+	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationH\x00R\x05delay\x12\x19\n" +
+	"\badd_tags\x18\x05 \x03(\tR\aaddTags\x12\x1f\n" +
+	"\vremove_tags\x18\x06 \x03(\tR\n" +
+	"removeTagsB\a\n" +
+	"\x05startB\x0f\n" +
+	"\r_max_attempts\"\xfb\x02\n" +
 	"\bBulkSpec\x126\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x18.howdah.v1.BulkOperationR\toperation\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
@@ -1175,7 +1344,10 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\bpriority\x18\x05 \x01(\x05H\x00R\bpriority\x88\x01\x01\x12-\n" +
 	"\x13max_jobs_per_second\x18\x06 \x01(\x05R\x10maxJobsPerSecond\x12 \n" +
 	"\fundo_bulk_id\x18\a \x01(\x03R\n" +
-	"undoBulkIdB\v\n" +
+	"undoBulkId\x12 \n" +
+	"\fto_task_type\x18\b \x01(\tR\n" +
+	"toTaskType\x12-\n" +
+	"\x06fields\x18\t \x01(\v2\x15.howdah.v1.BulkFieldsR\x06fieldsB\v\n" +
 	"\t_priority\"\xad\x04\n" +
 	"\x04Bulk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12'\n" +
@@ -1236,14 +1408,16 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"b\n" +
 	"\x11ListBulksResponse\x12%\n" +
 	"\x05bulks\x18\x01 \x03(\v2\x0f.howdah.v1.BulkR\x05bulks\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xba\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xeb\x01\n" +
 	"\rBulkOperation\x12\x1e\n" +
 	"\x1aBULK_OPERATION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BULK_OPERATION_RETRY\x10\x01\x12\x19\n" +
 	"\x15BULK_OPERATION_CANCEL\x10\x02\x12\x1a\n" +
 	"\x16BULK_OPERATION_DISCARD\x10\x03\x12\x1f\n" +
 	"\x1bBULK_OPERATION_REPRIORITIZE\x10\x04\x12\x17\n" +
-	"\x13BULK_OPERATION_UNDO\x10\x05*\x8a\x01\n" +
+	"\x13BULK_OPERATION_UNDO\x10\x05\x12\x17\n" +
+	"\x13BULK_OPERATION_MOVE\x10\x06\x12\x16\n" +
+	"\x12BULK_OPERATION_SET\x10\a*\x8a\x01\n" +
 	"\tBulkState\x12\x1a\n" +
 	"\x16BULK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12BULK_STATE_RUNNING\x10\x01\x12\x15\n" +
@@ -1275,68 +1449,73 @@ func file_howdah_v1_bulk_service_proto_rawDescGZIP() []byte {
 }
 
 var file_howdah_v1_bulk_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_howdah_v1_bulk_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_howdah_v1_bulk_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_howdah_v1_bulk_service_proto_goTypes = []any{
 	(BulkOperation)(0),            // 0: howdah.v1.BulkOperation
 	(BulkState)(0),                // 1: howdah.v1.BulkState
-	(*BulkSpec)(nil),              // 2: howdah.v1.BulkSpec
-	(*Bulk)(nil),                  // 3: howdah.v1.Bulk
-	(*PreviewBulkRequest)(nil),    // 4: howdah.v1.PreviewBulkRequest
-	(*PreviewBulkResponse)(nil),   // 5: howdah.v1.PreviewBulkResponse
-	(*StartBulkRequest)(nil),      // 6: howdah.v1.StartBulkRequest
-	(*StartBulkResponse)(nil),     // 7: howdah.v1.StartBulkResponse
-	(*PauseBulkRequest)(nil),      // 8: howdah.v1.PauseBulkRequest
-	(*PauseBulkResponse)(nil),     // 9: howdah.v1.PauseBulkResponse
-	(*ResumeBulkRequest)(nil),     // 10: howdah.v1.ResumeBulkRequest
-	(*ResumeBulkResponse)(nil),    // 11: howdah.v1.ResumeBulkResponse
-	(*CancelBulkRequest)(nil),     // 12: howdah.v1.CancelBulkRequest
-	(*CancelBulkResponse)(nil),    // 13: howdah.v1.CancelBulkResponse
-	(*GetBulkRequest)(nil),        // 14: howdah.v1.GetBulkRequest
-	(*GetBulkResponse)(nil),       // 15: howdah.v1.GetBulkResponse
-	(*ListBulksRequest)(nil),      // 16: howdah.v1.ListBulksRequest
-	(*ListBulksResponse)(nil),     // 17: howdah.v1.ListBulksResponse
-	(JobState)(0),                 // 18: howdah.v1.JobState
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Job)(nil),                   // 20: howdah.v1.Job
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*BulkFields)(nil),            // 2: howdah.v1.BulkFields
+	(*BulkSpec)(nil),              // 3: howdah.v1.BulkSpec
+	(*Bulk)(nil),                  // 4: howdah.v1.Bulk
+	(*PreviewBulkRequest)(nil),    // 5: howdah.v1.PreviewBulkRequest
+	(*PreviewBulkResponse)(nil),   // 6: howdah.v1.PreviewBulkResponse
+	(*StartBulkRequest)(nil),      // 7: howdah.v1.StartBulkRequest
+	(*StartBulkResponse)(nil),     // 8: howdah.v1.StartBulkResponse
+	(*PauseBulkRequest)(nil),      // 9: howdah.v1.PauseBulkRequest
+	(*PauseBulkResponse)(nil),     // 10: howdah.v1.PauseBulkResponse
+	(*ResumeBulkRequest)(nil),     // 11: howdah.v1.ResumeBulkRequest
+	(*ResumeBulkResponse)(nil),    // 12: howdah.v1.ResumeBulkResponse
+	(*CancelBulkRequest)(nil),     // 13: howdah.v1.CancelBulkRequest
+	(*CancelBulkResponse)(nil),    // 14: howdah.v1.CancelBulkResponse
+	(*GetBulkRequest)(nil),        // 15: howdah.v1.GetBulkRequest
+	(*GetBulkResponse)(nil),       // 16: howdah.v1.GetBulkResponse
+	(*ListBulksRequest)(nil),      // 17: howdah.v1.ListBulksRequest
+	(*ListBulksResponse)(nil),     // 18: howdah.v1.ListBulksResponse
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(JobState)(0),                 // 21: howdah.v1.JobState
+	(*Job)(nil),                   // 22: howdah.v1.Job
 }
 var file_howdah_v1_bulk_service_proto_depIdxs = []int32{
-	0,  // 0: howdah.v1.BulkSpec.operation:type_name -> howdah.v1.BulkOperation
-	18, // 1: howdah.v1.BulkSpec.state:type_name -> howdah.v1.JobState
-	2,  // 2: howdah.v1.Bulk.spec:type_name -> howdah.v1.BulkSpec
-	1,  // 3: howdah.v1.Bulk.state:type_name -> howdah.v1.BulkState
-	19, // 4: howdah.v1.Bulk.create_time:type_name -> google.protobuf.Timestamp
-	19, // 5: howdah.v1.Bulk.update_time:type_name -> google.protobuf.Timestamp
-	19, // 6: howdah.v1.Bulk.end_time:type_name -> google.protobuf.Timestamp
-	2,  // 7: howdah.v1.PreviewBulkRequest.spec:type_name -> howdah.v1.BulkSpec
-	20, // 8: howdah.v1.PreviewBulkResponse.examples:type_name -> howdah.v1.Job
-	21, // 9: howdah.v1.PreviewBulkResponse.expected_duration:type_name -> google.protobuf.Duration
-	2,  // 10: howdah.v1.StartBulkRequest.spec:type_name -> howdah.v1.BulkSpec
-	3,  // 11: howdah.v1.StartBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	3,  // 12: howdah.v1.PauseBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	3,  // 13: howdah.v1.ResumeBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	3,  // 14: howdah.v1.CancelBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	3,  // 15: howdah.v1.GetBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	3,  // 16: howdah.v1.ListBulksResponse.bulks:type_name -> howdah.v1.Bulk
-	4,  // 17: howdah.v1.BulkService.PreviewBulk:input_type -> howdah.v1.PreviewBulkRequest
-	6,  // 18: howdah.v1.BulkService.StartBulk:input_type -> howdah.v1.StartBulkRequest
-	8,  // 19: howdah.v1.BulkService.PauseBulk:input_type -> howdah.v1.PauseBulkRequest
-	10, // 20: howdah.v1.BulkService.ResumeBulk:input_type -> howdah.v1.ResumeBulkRequest
-	12, // 21: howdah.v1.BulkService.CancelBulk:input_type -> howdah.v1.CancelBulkRequest
-	14, // 22: howdah.v1.BulkService.GetBulk:input_type -> howdah.v1.GetBulkRequest
-	16, // 23: howdah.v1.BulkService.ListBulks:input_type -> howdah.v1.ListBulksRequest
-	5,  // 24: howdah.v1.BulkService.PreviewBulk:output_type -> howdah.v1.PreviewBulkResponse
-	7,  // 25: howdah.v1.BulkService.StartBulk:output_type -> howdah.v1.StartBulkResponse
-	9,  // 26: howdah.v1.BulkService.PauseBulk:output_type -> howdah.v1.PauseBulkResponse
-	11, // 27: howdah.v1.BulkService.ResumeBulk:output_type -> howdah.v1.ResumeBulkResponse
-	13, // 28: howdah.v1.BulkService.CancelBulk:output_type -> howdah.v1.CancelBulkResponse
-	15, // 29: howdah.v1.BulkService.GetBulk:output_type -> howdah.v1.GetBulkResponse
-	17, // 30: howdah.v1.BulkService.ListBulks:output_type -> howdah.v1.ListBulksResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	19, // 0: howdah.v1.BulkFields.timeout:type_name -> google.protobuf.Duration
+	20, // 1: howdah.v1.BulkFields.run_at:type_name -> google.protobuf.Timestamp
+	19, // 2: howdah.v1.BulkFields.delay:type_name -> google.protobuf.Duration
+	0,  // 3: howdah.v1.BulkSpec.operation:type_name -> howdah.v1.BulkOperation
+	21, // 4: howdah.v1.BulkSpec.state:type_name -> howdah.v1.JobState
+	2,  // 5: howdah.v1.BulkSpec.fields:type_name -> howdah.v1.BulkFields
+	3,  // 6: howdah.v1.Bulk.spec:type_name -> howdah.v1.BulkSpec
+	1,  // 7: howdah.v1.Bulk.state:type_name -> howdah.v1.BulkState
+	20, // 8: howdah.v1.Bulk.create_time:type_name -> google.protobuf.Timestamp
+	20, // 9: howdah.v1.Bulk.update_time:type_name -> google.protobuf.Timestamp
+	20, // 10: howdah.v1.Bulk.end_time:type_name -> google.protobuf.Timestamp
+	3,  // 11: howdah.v1.PreviewBulkRequest.spec:type_name -> howdah.v1.BulkSpec
+	22, // 12: howdah.v1.PreviewBulkResponse.examples:type_name -> howdah.v1.Job
+	19, // 13: howdah.v1.PreviewBulkResponse.expected_duration:type_name -> google.protobuf.Duration
+	3,  // 14: howdah.v1.StartBulkRequest.spec:type_name -> howdah.v1.BulkSpec
+	4,  // 15: howdah.v1.StartBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 16: howdah.v1.PauseBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 17: howdah.v1.ResumeBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 18: howdah.v1.CancelBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 19: howdah.v1.GetBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 20: howdah.v1.ListBulksResponse.bulks:type_name -> howdah.v1.Bulk
+	5,  // 21: howdah.v1.BulkService.PreviewBulk:input_type -> howdah.v1.PreviewBulkRequest
+	7,  // 22: howdah.v1.BulkService.StartBulk:input_type -> howdah.v1.StartBulkRequest
+	9,  // 23: howdah.v1.BulkService.PauseBulk:input_type -> howdah.v1.PauseBulkRequest
+	11, // 24: howdah.v1.BulkService.ResumeBulk:input_type -> howdah.v1.ResumeBulkRequest
+	13, // 25: howdah.v1.BulkService.CancelBulk:input_type -> howdah.v1.CancelBulkRequest
+	15, // 26: howdah.v1.BulkService.GetBulk:input_type -> howdah.v1.GetBulkRequest
+	17, // 27: howdah.v1.BulkService.ListBulks:input_type -> howdah.v1.ListBulksRequest
+	6,  // 28: howdah.v1.BulkService.PreviewBulk:output_type -> howdah.v1.PreviewBulkResponse
+	8,  // 29: howdah.v1.BulkService.StartBulk:output_type -> howdah.v1.StartBulkResponse
+	10, // 30: howdah.v1.BulkService.PauseBulk:output_type -> howdah.v1.PauseBulkResponse
+	12, // 31: howdah.v1.BulkService.ResumeBulk:output_type -> howdah.v1.ResumeBulkResponse
+	14, // 32: howdah.v1.BulkService.CancelBulk:output_type -> howdah.v1.CancelBulkResponse
+	16, // 33: howdah.v1.BulkService.GetBulk:output_type -> howdah.v1.GetBulkResponse
+	18, // 34: howdah.v1.BulkService.ListBulks:output_type -> howdah.v1.ListBulksResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_bulk_service_proto_init() }
@@ -1345,15 +1524,19 @@ func file_howdah_v1_bulk_service_proto_init() {
 		return
 	}
 	file_howdah_v1_job_proto_init()
-	file_howdah_v1_bulk_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_howdah_v1_bulk_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_howdah_v1_bulk_service_proto_msgTypes[0].OneofWrappers = []any{
+		(*BulkFields_RunAt)(nil),
+		(*BulkFields_Delay)(nil),
+	}
+	file_howdah_v1_bulk_service_proto_msgTypes[1].OneofWrappers = []any{}
+	file_howdah_v1_bulk_service_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_bulk_service_proto_rawDesc), len(file_howdah_v1_bulk_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
