@@ -200,9 +200,6 @@ impl BulkChange {
     pub const fn states(&self) -> &'static [JobState] {
         match self {
             Self::Retry => &[JobState::Scheduled, JobState::Dead],
-            Self::Cancel => {
-                &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead]
-            }
             Self::Discard => &[JobState::Dead],
             Self::Reprioritize(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased],
             // It stands for all that the journal has: the journal says in which state they were.
@@ -211,7 +208,7 @@ impl BulkChange {
             Self::Move(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Dead],
             // What runs has started, and what is dead does not start by the clock.
             Self::Set(fields) if fields.has_start() => &[JobState::Scheduled, JobState::Waiting, JobState::Ready],
-            Self::Set(_) => {
+            Self::Cancel | Self::Set(_) => {
                 &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead]
             }
         }

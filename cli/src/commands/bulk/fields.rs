@@ -54,7 +54,8 @@ impl FieldArgs {
 
 /// `max attempts 5, start 2027-01-01T03:00:00Z`, each with a comma before it.
 pub(super) fn shown(fields: &BulkFields) -> String {
-    let mut words = Vec::new();
+    // The first is empty: each word begins with a comma.
+    let mut words = vec![String::new()];
     words.extend(fields.max_attempts.map(|attempts| format!("max attempts {attempts}")));
     words.extend(text::duration(fields.timeout.as_ref()).map(|span| format!("timeout {}", text::short(span))));
     words.extend(match &fields.start {
@@ -67,7 +68,7 @@ pub(super) fn shown(fields: &BulkFields) -> String {
     });
     words.extend(fields.add_tags.iter().map(|tag| format!("with tag {}", escaped(tag))));
     words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {}", escaped(tag))));
-    words.iter().map(|word| format!(", {word}")).collect()
+    words.join(", ")
 }
 
 /// The same as JSON; fields that are not set are left out.

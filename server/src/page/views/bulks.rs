@@ -141,7 +141,8 @@ fn what(spec: &v1::BulkSpec) -> String {
 
 /// `, max attempts 5, start 2027-01-01 03:00:00 UTC`, …
 fn set(fields: &v1::BulkFields) -> String {
-    let mut words = Vec::new();
+    // The first is empty: each word begins with a comma.
+    let mut words = vec![String::new()];
     words.extend(fields.max_attempts.map(|attempts| format!("max attempts {}", number(attempts.into()))));
     words.extend(fields.timeout.map(|timeout| format!("timeout {}", wire_span(timeout))));
     words.extend(match fields.start {
@@ -151,7 +152,7 @@ fn set(fields: &v1::BulkFields) -> String {
     });
     words.extend(fields.add_tags.iter().map(|tag| format!("with tag {tag}")));
     words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {tag}")));
-    words.iter().map(|word| format!(", {word}")).collect()
+    words.join(", ")
 }
 
 /// `3 of 5, 1 skipped`, …
