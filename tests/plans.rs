@@ -116,6 +116,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
             "using history_default_id_idx on history_default",
         ],
     ),
+    (Statement::FindArchived, &["using archive_file_by_ids on archive_file"]),
     (Statement::ArchivePage, &["Merge Append", "Subplans Removed", "WindowAgg"]),
     (Statement::PickReadyForBulk, &["using ready_pkey on ready"]),
     (Statement::PickLeasedForBulk, &["using leased_pkey on leased"]),
@@ -195,6 +196,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                     | Statement::EndedJobs
                     | Statement::FoundJobs
                     | Statement::ArchivePage
+                    | Statement::FindArchived
             ) || statement.name().starts_with("rerank_")
                 || statement.name().starts_with("search_")
                 || statement.name().starts_with("pick_");

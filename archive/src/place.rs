@@ -1,6 +1,6 @@
 //! A directory or a bucket. Each call has a deadline; what may be tried again is tried again by `object_store`.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -65,6 +65,16 @@ impl Place {
         Ok(Self { store, prefix, url: url.to_owned() })
     }
 
+    /// The same for somebody who only reads: a directory that is missing is an error.
+    pub fn open_to_read(url: &str) -> Result<Self, Error> {
+        match url.strip_prefix("file://") {
+            Some(path) if !std::path::Path::new(path).is_dir() => {
+                Err(Error::Url { url: url.to_owned(), problem: "there is no such directory".into() })
+            }
+            _ => Self::open(url),
+        }
+    }
+
     /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
@@ -84,6 +94,12 @@ impl Place {
     pub async fn get(&self, name: &str) -> Result<Bytes, Error> {
         let path = self.at(name)?;
         timely("reading", name, async { self.store.get(&path).await?.bytes().await }).await
+    }
+
+    /// Reads a part of a file.
+    pub async fn part(&self, name: &str, part: Range<u64>) -> Result<Bytes, Error> {
+        let path = self.at(name)?;
+        timely("reading", name, self.store.get_range(&path, part)).await
     }
 
     /// The size of a file.

@@ -41,7 +41,15 @@ const MESSAGE: &str = "message job {
 /// Where the column of this name is.
 pub(crate) const ID: usize = 0;
 /// The same.
+pub(crate) const FINISHED: usize = 4;
+/// The same.
+pub(crate) const OUTCOME: usize = 5;
+/// The same.
+pub(crate) const KEY: usize = 9;
+/// The same.
 pub(crate) const PAYLOAD_BYTES: usize = 16;
+/// What rows are chosen by.
+pub(crate) const FILTERED: [usize; 4] = [ID, FINISHED, OUTCOME, KEY];
 
 static SCHEMA: LazyLock<Result<TypePtr, String>> =
     LazyLock::new(|| parse_message_type(MESSAGE).map(Arc::new).map_err(|error| error.to_string()));
@@ -90,7 +98,7 @@ mod tests {
     #[test]
     fn columns_are_where_they_are_looked_for() {
         let schema = SchemaDescriptor::new(schema().expect("a schema"));
-        assert_eq!(schema.column(ID).name(), "id");
-        assert_eq!(schema.column(PAYLOAD_BYTES).name(), "payload_bytes");
+        let names = [ID, FINISHED, OUTCOME, KEY, PAYLOAD_BYTES].map(|at| schema.column(at).name().to_owned());
+        assert_eq!(names, ["id", "finished", "outcome", "key", "payload_bytes"]);
     }
 }

@@ -1,17 +1,12 @@
 //! Reading files back: what lies there is compared with what was meant to be written.
 
 use bytes::Bytes;
-use parquet::{
-    column::reader::ColumnReader,
-    file::{
-        reader::{FileReader as _, RowGroupReader},
-        serialized_reader::SerializedFileReader,
-    },
-};
+use parquet::file::{reader::FileReader as _, serialized_reader::SerializedFileReader};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
     Error, PartFile, Place, Sums,
+    decode::numbers,
     schema::{ID, PAYLOAD_BYTES},
 };
 
@@ -65,20 +60,4 @@ pub fn ids_of(data: Bytes) -> Result<Vec<i64>, Error> {
         ids.extend(numbers(file.get_row_group(number)?.as_ref(), ID)?);
     }
     Ok(ids)
-}
-
-/// A column of numbers that are never missing.
-fn numbers(group: &dyn RowGroupReader, column: usize) -> Result<Vec<i64>, Error> {
-    let rows = group.metadata().num_rows().max(0) as usize;
-    let mut values = Vec::with_capacity(rows);
-    let ColumnReader::Int64ColumnReader(mut reader) = group.get_column_reader(column)? else {
-        return Err(Error::Ended(format!("column {column} is no number")));
-    };
-    while values.len() < rows {
-        let (records, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
-        if records == 0 {
-            return Err(Error::Ended(format!("column {column} ends early")));
-        }
-    }
-    Ok(values)
 }

@@ -28,6 +28,16 @@ impl Files {
         Place::open(&self.url()).expect("a place")
     }
 
+    /// The directory is not where it was.
+    pub fn move_away(&self) {
+        std::fs::rename(self.root(), self.0.path().join("away")).expect("moved");
+    }
+
+    /// It is back.
+    pub fn move_back(&self) {
+        std::fs::rename(self.0.path().join("away"), self.root()).expect("moved");
+    }
+
     fn root(&self) -> PathBuf {
         self.0.path().join("archive")
     }

@@ -31,6 +31,18 @@ CREATE TABLE howdah.archive (
     error          text
 );
 
+-- The files of archived days: where a job of an id may be.
+CREATE TABLE howdah.archive_file (
+    day        date NOT NULL,
+    path       text NOT NULL,
+    task_type  text NOT NULL,
+    ids        int8range NOT NULL,        -- from the lowest to the highest
+    jobs       bigint NOT NULL,
+    bytes      bigint NOT NULL
+);
+CREATE INDEX archive_file_by_day ON howdah.archive_file (day);
+CREATE INDEX archive_file_by_ids ON howdah.archive_file USING gist (ids);
+
 -- Jobs that came to a day after it was sealed: a trigger on its partition notes them. They are written next. generation:
 -- the one that they are written in; null: not assigned yet.
 CREATE TABLE howdah.archive_late (

@@ -11,6 +11,9 @@ pub enum ArchiveError {
     /// The files.
     #[error("{0}")]
     Files(#[from] howdah_archive::Error),
+    /// A part of the archive that was not looked at.
+    #[error("{0}")]
+    Unread(String),
     /// Another run has the day: this one was thought dead.
     #[error("another run has taken {0} over")]
     TakenOver(String),

@@ -5,15 +5,19 @@
 
 mod day; // one day
 mod error; // what may go wrong
+pub(crate) mod find; // archived jobs, found again
 mod read; // rows of a day, page by page, into files
 mod step; // the steps of a run
+mod view; // archived jobs, as operators see them
 
 use std::{sync::Arc, time::Duration};
 
 use howdah_archive::{Bounds, Manifest};
 
 pub use error::ArchiveError;
+pub use find::Reader;
 pub use step::{OnStep, Step};
+pub(crate) use view::view;
 
 use crate::{config::ArchivePayloads, store::Store};
 

@@ -135,6 +135,10 @@ fn calls(config: &Config) -> Vec<Limit> {
             "text and path of a `SearchJobs`; jobs of a key or tag that a call looks at",
             format!("{} and {} bytes; {}", search_query::TEXT, search_query::PATH, search::INDEX_JOBS),
         ),
+        fixed(
+            "`GetJob` of a job that is in the archive: files that it looks at; how long; such calls that a broker works on at once",
+            "2000; 10 s; 4".to_owned(),
+        ),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),
         fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),

@@ -48,10 +48,10 @@ const LIST_ORDER: [JobState; 6] =
     [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
 
 impl Operator {
-    /// Returns a job by id.
+    /// Returns a job by id: from the database, or from the archive if it is not there any more.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         // One statement is enough, also for a job that is moving: it sees one state of all tables, in which the job is in one.
-        let Some(job) = self.context.store.get_job(id).await? else { return Ok(None) };
+        let Some(job) = self.context.store.get_job(id).await? else { return self.archived_job(id).await };
         let worker = match job.state {
             JobState::Leased => self.holder_of(id).await?,
             _ => None,

@@ -1,6 +1,7 @@
 //! The calls of operators and producers, other than enqueuing and running jobs: get, search, wait for, cancel, retry, discard
 //! and reprioritize jobs; the same for many jobs in the background; settings of task types; schedules.
 
+mod archived;
 pub(crate) mod bulk;
 pub(crate) mod explain;
 mod failed;
@@ -36,11 +37,18 @@ pub struct Operator {
     context: Arc<Context>,
     /// Turns of searches that look at jobs one by one.
     searches: Arc<Semaphore>,
+    #[cfg(feature = "archive")]
+    archive: crate::archive::Reader,
 }
 
 impl Operator {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, searches: Arc::new(Semaphore::new(search::AT_ONCE)) }
+        Self {
+            searches: Arc::new(Semaphore::new(search::AT_ONCE)),
+            #[cfg(feature = "archive")]
+            archive: crate::archive::Reader::new(context.store.clone()),
+            context,
+        }
     }
 
     /// Whether jobs can be stored, claimed and settled; otherwise a sentence that says why not. It names no host and no

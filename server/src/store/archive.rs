@@ -5,11 +5,11 @@ use std::time::Duration;
 use howdah_archive::{Job, Sums};
 use tokio_postgres::{
     Row,
-    types::{FromSql, Type},
+    types::{FromSql, Json, Type},
 };
 
 use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
-use crate::job::TypeId;
+use crate::job::{CoordinationView, TypeId};
 
 /// How long a page, or the sums of some blocks, may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -59,6 +59,19 @@ pub struct ArchivedDay {
     pub error: String,
     /// Jobs that came since, and are not written yet.
     pub late: i64,
+}
+
+/// A file that has archived jobs.
+#[derive(Clone, Debug)]
+pub struct ArchivedFile {
+    /// The day of its jobs, as `2026-11-22`.
+    pub day: String,
+    /// The URL of the archive.
+    pub url: String,
+    /// Its name in the archive.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// Jobs in the order of their ids.
@@ -262,6 +275,24 @@ impl Store {
         Ok(rows.iter().map(day).collect())
     }
 
+    /// Files that may have the job of this id, those of the latest day first.
+    pub async fn find_archived(&self, id: i64, at_most: i32) -> Result<Vec<ArchivedFile>, StoreError> {
+        let rows = self.general().await?.query(Statement::FindArchived, &[&id, &at_most]).await?;
+        Ok(rows.iter().map(file).collect())
+    }
+
+    /// What the options of an archived job say by numbers: its stages and dependencies, and the type that it had first.
+    pub async fn archived_options(
+        &self,
+        id: i64,
+        options: &str,
+    ) -> Result<(Option<Box<CoordinationView>>, Option<String>), StoreError> {
+        let row = self.general().await?.query_one(Statement::ArchivedOptions, &[&id, &options]).await?;
+        // Anybody with SQL access may have written anything.
+        let coordination: Option<Json<_>> = row.try_get("coordination").unwrap_or_default();
+        Ok((coordination.map(|Json(view)| view), row.get("original_task_type")))
+    }
+
     /// Names of all task types.
     pub async fn type_names(&self) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TypeNames, &[]).await?;
@@ -282,5 +313,14 @@ impl Store {
         transaction.record(by, &Change::of_ids(&urls)).await?;
         transaction.commit().await?;
         Ok(urls.into_iter().next())
+    }
+}
+
+fn file(row: &Row) -> ArchivedFile {
+    ArchivedFile {
+        day: row.get("day"),
+        url: row.get("url"),
+        path: row.get("path"),
+        bytes: row.get::<_, i64>("bytes").max(0) as u64,
     }
 }

@@ -223,3 +223,10 @@ fn failure(stored: StoredFailure) -> Failure {
         failed: stored.failed.map(SystemTime::from),
     }
 }
+
+/// Failed attempts as they are stored, which is JSON; what is not is left out.
+#[cfg(feature = "archive")]
+pub(crate) fn failures_of(json: &str) -> Vec<Failure> {
+    let stored: Vec<StoredFailure> = serde_json::from_str(json).unwrap_or_default();
+    stored.into_iter().map(failure).collect()
+}

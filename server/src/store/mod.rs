@@ -49,7 +49,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use crate::error::describe as describe_error;
 #[cfg(feature = "archive")]
-pub use archive::{ArchivePage, ArchivedDay, FinishedJob, TakenDay};
+pub use archive::{ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
 pub use bulk::{NewBulk, PickBulk};

@@ -247,6 +247,10 @@ statements! {
         ArchivedDay = "archived_day",
         FailedDay = "failed_day",
         ArchivedDays = "archived_days",
+        FindArchived = "find_archived",
+        ArchivedOptions = "archived_options":
+            "SELECT howdah.coordination_of($1::bigint, $2::text::jsonb) AS coordination,
+                    howdah.original_type($2::text::jsonb) AS original_task_type",
         ArchiveOverdue = "archive_overdue",
         ArchiveTarget = "archive_target": "SELECT url FROM howdah.archive_target",
         SetArchiveTarget = "set_archive_target",

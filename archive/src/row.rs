@@ -1,0 +1,75 @@
+//! A job as it was read from a file.
+
+use bytes::Bytes;
+
+use crate::Job;
+
+/// A row of a file. The fields are those of [`Job`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Its id.
+    pub id: i64,
+    /// The name of its task type.
+    pub task_type: String,
+    /// When it was enqueued, in microseconds since 1970.
+    pub created: i64,
+    /// When its last attempt began, if it had one.
+    pub leased_at: Option<i64>,
+    /// When it ended.
+    pub finished: i64,
+    /// `succeeded`, `cancelled`, `expired` or `discarded`.
+    pub outcome: String,
+    /// Attempts that were started.
+    pub attempt: i32,
+    /// Attempts that it could have had.
+    pub max_attempts: i32,
+    /// Its priority.
+    pub priority: i32,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its limit key.
+    pub limit_key: Option<String>,
+    /// Its fairness key.
+    pub fair_key: Option<String>,
+    /// Headers, as JSON.
+    pub headers: Option<String>,
+    /// Its other options, as JSON.
+    pub options: Option<String>,
+    /// Failed attempts, as JSON.
+    pub failures: Option<String>,
+    /// Its payload, if it was archived.
+    pub payload: Option<Bytes>,
+    /// The size of the payload in bytes.
+    pub payload_bytes: i64,
+    /// SHA-256 of the payload, if only that was archived.
+    pub payload_sha256: Option<Bytes>,
+    /// Its result.
+    pub result: Option<Bytes>,
+}
+
+impl Row {
+    /// The same, as it is written.
+    pub fn as_job(&self) -> Job<'_> {
+        Job {
+            id: self.id,
+            task_type: &self.task_type,
+            created: self.created,
+            leased_at: self.leased_at,
+            finished: self.finished,
+            outcome: &self.outcome,
+            attempt: self.attempt,
+            max_attempts: self.max_attempts,
+            priority: self.priority,
+            key: self.key.as_deref(),
+            limit_key: self.limit_key.as_deref(),
+            fair_key: self.fair_key.as_deref(),
+            headers: self.headers.as_deref(),
+            options: self.options.as_deref(),
+            failures: self.failures.as_deref(),
+            payload: self.payload.as_deref(),
+            payload_bytes: self.payload_bytes,
+            payload_sha256: self.payload_sha256.as_deref(),
+            result: self.result.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Jobs that have left the database for the archive.
+
+use super::Operator;
+use crate::{error::Error, job::JobView};
+
+impl Operator {
+    /// A job that is in no table any more. If the archive cannot be read, nobody knows whether it has the job: an error.
+    #[cfg(feature = "archive")]
+    pub(super) async fn archived_job(&self, id: i64) -> Result<Option<JobView>, Error> {
+        let Some(row) = self.archive.find(id).await.map_err(|error| unread(id, error))? else { return Ok(None) };
+        let mut job = crate::archive::view(&row.as_job());
+        if let Some(options) = &row.options {
+            (job.coordination, job.original_task_type) = self.context.store.archived_options(id, options).await?;
+        }
+        Ok(Some(job))
+    }
+
+    #[cfg(not(feature = "archive"))]
+    pub(super) async fn archived_job(&self, _: i64) -> Result<Option<JobView>, Error> {
+        Ok(None)
+    }
+}
+
+#[cfg(feature = "archive")]
+fn unread(id: i64, error: crate::archive::ArchiveError) -> Error {
+    match error {
+        crate::archive::ArchiveError::Store(error) => error.into(),
+        error => {
+            tracing::warn!(id, %error, "the archive could not be read");
+            Error::Unavailable(format!(
+                "job {id} is not in the database, and the archive could not be read, which may have it: {error}"
+            ))
+        }
+    }
+}
