@@ -3,6 +3,7 @@
 mod commands; // howdah archive
 mod files; // what lies in the directory, as a reader would find it
 mod find; // one job by its id
+mod history; // live and archived jobs in one
 mod kill; // kill -9 at each step
 mod late; // jobs that come after their day was archived
 

@@ -117,6 +117,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         ],
     ),
     (Statement::FindArchived, &["using archive_file_by_ids on archive_file"]),
+    (Statement::HistoryPage, &["Merge Append", "Subplans Removed"]),
+    (Statement::HistoryKeyPage, &["Merge Append", "Subplans Removed"]),
     (Statement::ArchivePage, &["Merge Append", "Subplans Removed", "WindowAgg"]),
     (Statement::PickReadyForBulk, &["using ready_pkey on ready"]),
     (Statement::PickLeasedForBulk, &["using leased_pkey on leased"]),

@@ -2,7 +2,7 @@
 
 mod actions; // a question, then a call
 mod bulks; // changes of many jobs
-mod client; // the browser
+pub mod client; // the browser
 mod hostile; // what others have written, and what does not belong here
 mod live; // figures that change
 mod rights; // what one may not see is not there

@@ -19,7 +19,6 @@ pub(crate) type Group<'a> = SerializedRowGroupReader<'a, Sparse>;
 
 /// Of each row what rows are chosen by.
 pub(crate) struct Seen {
-    pub(crate) ids: Vec<i64>,
     pub(crate) finished: Vec<i64>,
     pub(crate) outcomes: Vec<ByteArray>,
     pub(crate) keys: Vec<Option<ByteArray>>,
@@ -29,9 +28,10 @@ pub(crate) struct Seen {
 pub(crate) fn check_columns(found: &SchemaDescriptor) -> Result<(), Error> {
     let expected = SchemaDescriptor::new(schema::schema()?);
     for (at, column) in expected.columns().iter().enumerate() {
-        let same = found.columns().get(at).is_some_and(|found| {
-            found.name() == column.name() && found.physical_type() == column.physical_type()
-        });
+        let same = found
+            .columns()
+            .get(at)
+            .is_some_and(|found| found.name() == column.name() && found.physical_type() == column.physical_type());
         if !same {
             return Err(Error::Ended(format!("column {at} is not {}", column.name())));
         }
@@ -42,7 +42,6 @@ pub(crate) fn check_columns(found: &SchemaDescriptor) -> Result<(), Error> {
 pub(crate) fn seen(group: &Group<'_>) -> Result<Seen, Error> {
     let all: Vec<usize> = (0..rows_of(group)).collect();
     Ok(Seen {
-        ids: numbers(group, ID)?,
         finished: numbers(group, schema::FINISHED)?,
         outcomes: required::<ByteArrayType>(group, schema::OUTCOME, &all)?,
         keys: optional::<ByteArrayType>(group, schema::KEY, &all)?,

@@ -9,6 +9,7 @@ mod columns; // rows, gathered column by column
 mod decode; // columns → rows
 mod encode; // columns → row groups → files, on a thread of its own
 mod error; // one Error
+mod export; // jobs of any types in one file
 mod find; // one job by its id
 mod job; // a finished job as it is archived
 mod layout; // names of files
@@ -18,11 +19,13 @@ mod place; // a directory or a bucket, with a deadline for each wait
 mod publish; // names for the files of a day, and its manifest
 mod row; // a job as it was read
 mod schema; // the columns of the files
+mod select; // the jobs of a file that somebody wants
 mod sparse; // a file of which only some parts were fetched
 mod verify; // reading files back
 mod write; // rows in, files out, within bounds
 
 pub use error::Error;
+pub use export::Export;
 pub use find::{Candidate, Found, find};
 pub use job::Job;
 pub use layout::{Layout, is_day};
@@ -31,6 +34,7 @@ pub use open::OpenFile;
 pub use place::Place;
 pub use publish::{clear_staging, discard, finish, manifest_of, manifests, publish};
 pub use row::Row;
+pub use select::Wanted;
 pub use verify::{check, ids_of};
 pub use write::{Bounds, OnPart, Writer};
 

@@ -74,6 +74,11 @@ impl OpenFile {
         0..self.footer.num_row_groups()
     }
 
+    /// How many rows a row group has.
+    pub(crate) fn rows_of(&self, group: usize) -> usize {
+        self.group(group).num_rows().max(0) as usize
+    }
+
     fn group(&self, number: usize) -> &RowGroupMetaData {
         self.footer.row_group(number)
     }
@@ -81,10 +86,9 @@ impl OpenFile {
     /// The lowest and the highest value of a column of numbers in a row group; without statistics, any number.
     pub(crate) fn range(&self, group: usize, column: usize) -> (i64, i64) {
         match self.group(group).column(column).statistics() {
-            Some(Statistics::Int64(numbers)) => (
-                numbers.min_opt().copied().unwrap_or(i64::MIN),
-                numbers.max_opt().copied().unwrap_or(i64::MAX),
-            ),
+            Some(Statistics::Int64(numbers)) => {
+                (numbers.min_opt().copied().unwrap_or(i64::MIN), numbers.max_opt().copied().unwrap_or(i64::MAX))
+            }
             _ => (i64::MIN, i64::MAX),
         }
     }

@@ -49,7 +49,7 @@ pub(crate) const KEY: usize = 9;
 /// The same.
 pub(crate) const PAYLOAD_BYTES: usize = 16;
 /// What rows are chosen by.
-pub(crate) const FILTERED: [usize; 4] = [ID, FINISHED, OUTCOME, KEY];
+pub(crate) const FILTERED: [usize; 3] = [FINISHED, OUTCOME, KEY];
 
 static SCHEMA: LazyLock<Result<TypePtr, String>> =
     LazyLock::new(|| parse_message_type(MESSAGE).map(Arc::new).map_err(|error| error.to_string()));

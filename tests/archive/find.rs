@@ -7,11 +7,11 @@ use howdah_proto::v1::{GetJobRequest, Job, JobState};
 use tonic::Code;
 
 use super::{DAY, Setting};
-use crate::support::*;
+use crate::{support::*, ui::client::Browser};
 
 impl Setting {
     /// All days that are over are archived, and their partitions dropped.
-    async fn archive_and_drop(&self) {
+    pub async fn archive_and_drop(&self) {
         self.turn_on().await;
         let archiver = self.archiver().await;
         for day in archiver.days(false).await.expect("days") {
@@ -48,10 +48,13 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     for id in [3_001, i64::MAX] {
         assert_eq!(refused(&broker, id).await.0, Code::NotFound);
     }
-    let page = reqwest::get(format!("{}/ui/job?id=7", broker.http)).await.expect("the page").text().await.expect("text");
-    assert!(page.contains("succeeded") && page.contains("batch-17"), "{page}");
+    Browser::at(&broker).get("/ui/job?id=7").await.has(&["succeeded", "batch-17"]);
     let (status, out, err) = run(&["--server", broker.address(), "job", "7", "--json"], b"").await;
     assert!(status.success() && out.contains("\"state\":\"succeeded\""), "{out} {err}");
+    let (status, out, err) = run(&["--server", broker.address(), "explain", "50"], b"").await;
+    assert!(status.success() && out.contains("It is cancelled") && out.contains("in the archive"), "{out} {err}");
+    let (status, out, err) = run(&["--server", broker.address(), "search", "--id", "1234", "--json"], b"").await;
+    assert!(status.success() && out.contains("\"id\":1234") && !out.contains("payload"), "{out} {err}");
 }
 
 /// A job with everything that a job may have.
@@ -173,7 +176,8 @@ async fn a_job_among_a_thousand_files_is_found_within_a_second() {
             };
             writer.push(&job).await.expect("written");
         }
-        let manifest = Manifest { day: name.clone(), ..Manifest::default() }.with(writer.finish().await.expect("files"));
+        let manifest =
+            Manifest { day: name.clone(), ..Manifest::default() }.with(writer.finish().await.expect("files"));
         howdah_archive::publish(&place, &manifest).await.expect("named");
         candidates.extend(manifest.parts.into_iter().map(|part| (name.clone(), part)));
     }

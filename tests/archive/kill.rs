@@ -32,7 +32,7 @@ async fn the_process_that_is_killed() {
 
 impl Setting {
     /// Archives the day in a process that is killed at this step; false: it was not reached.
-    async fn archive_and_kill(&self, step: Step, nth: usize) -> bool {
+    pub async fn archive_and_kill(&self, step: Step, nth: usize) -> bool {
         use std::os::unix::process::ExitStatusExt as _;
         let number = Step::ALL.iter().position(|known| *known == step).expect("a step");
         let told = format!("{}|{}|{}|{number}|{nth}", self.database.url, self.files.url(), self.day);

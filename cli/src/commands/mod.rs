@@ -39,6 +39,8 @@ mod enqueue;
 mod errors;
 mod explain;
 mod health;
+#[cfg(feature = "archive")]
+mod history;
 mod import;
 mod job;
 mod jobs;
@@ -113,6 +115,8 @@ enum Command {
     Explain(explain::Args),
     Jobs(jobs::Args),
     Search(search::Args),
+    #[cfg(feature = "archive")]
+    History(history::Args),
     Types(types::Args),
     Stats(stats::Args),
     /// Show or change the settings of a task type
@@ -223,6 +227,8 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Search(args) => search::run(&args, &global),
+        #[cfg(feature = "archive")]
+        Command::History(args) => history::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
         Command::Stats(args) => stats::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),

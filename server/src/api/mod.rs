@@ -43,3 +43,10 @@ pub use health::Health;
 pub(crate) use job_service::enqueue;
 pub use server::Server;
 pub(crate) use trace_context::give as give_trace_context;
+
+/// A finished job of the archive's form as [`GetJob`](howdah_proto::v1::job_service_server::JobService::get_job) answers it,
+/// without what the database knows of stages and dependencies.
+#[cfg(feature = "archive")]
+pub fn finished_job(job: &howdah_archive::Job<'_>) -> howdah_proto::v1::Job {
+    render::job(crate::archive::view(job))
+}

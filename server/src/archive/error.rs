@@ -14,6 +14,9 @@ pub enum ArchiveError {
     /// A part of the archive that was not looked at.
     #[error("{0}")]
     Unread(String),
+    /// Jobs that were read went to the archive meanwhile.
+    #[error("{0} was archived while it was read: read it again")]
+    Moved(String),
     /// Another run has the day: this one was thought dead.
     #[error("another run has taken {0} over")]
     TakenOver(String),

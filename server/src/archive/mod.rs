@@ -6,6 +6,8 @@
 mod day; // one day
 mod error; // what may go wrong
 pub(crate) mod find; // archived jobs, found again
+mod history; // finished jobs of the database and of the archive in one
+mod names; // of task types
 mod read; // rows of a day, page by page, into files
 mod step; // the steps of a run
 mod view; // archived jobs, as operators see them
@@ -16,6 +18,7 @@ use howdah_archive::{Bounds, Manifest};
 
 pub use error::ArchiveError;
 pub use find::Reader;
+pub use history::{HistoryQuery, Take};
 pub use step::{OnStep, Step};
 pub(crate) use view::view;
 

@@ -1,14 +1,13 @@
 //! Rows of a day, page by page, into files.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use howdah_archive::{Layout, OnPart, PartFile, Place, Writer};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveError, Archiver, HELD, Step};
+use super::{ArchiveError, Archiver, HELD, Step, names::Names};
 use crate::{
     config::ArchivePayloads,
-    job::TypeId,
     store::{ArchivePage, FinishedJob},
 };
 
@@ -46,7 +45,7 @@ impl Reading<'_> {
 
     /// While a page is handed over, the next one is read.
     async fn pages(&self, writer: &mut Writer) -> Result<(), ArchiveError> {
-        let mut names = Names::read(self).await?;
+        let mut names = Names::read(&self.archiver.store).await?;
         let (mut jobs, begun, mut held) = (0_u64, Instant::now(), Instant::now());
         // Few at first: nobody knows how large they are.
         let mut page = self.page(i64::MIN, 100).await?;
@@ -57,7 +56,7 @@ impl Reading<'_> {
                     return Err(ArchiveError::TakenOver(self.day.to_owned()));
                 }
             }
-            names.know(self, &page).await?;
+            names.know(&self.archiver.store, &page.jobs).await?;
             let limit = next_limit(&page);
             let hand_over = async {
                 for job in &page.jobs {
@@ -104,31 +103,6 @@ fn next_limit(page: &ArchivePage) -> i32 {
     // It does not grow at once: the next jobs may be larger.
     let most = (jobs * 4).clamp(100, MOST as usize);
     (PAGE_BYTES / each).clamp(1, most) as i32
-}
-
-/// Names of types.
-struct Names(HashMap<TypeId, String>);
-
-impl Names {
-    async fn read(reading: &Reading<'_>) -> Result<Self, ArchiveError> {
-        Ok(Self(reading.archiver.store.type_names().await?.into_iter().collect()))
-    }
-
-    /// Reads them again if a page has a type that is not known. A type that was deleted has a name of ours.
-    async fn know(&mut self, reading: &Reading<'_>, page: &ArchivePage) -> Result<(), ArchiveError> {
-        if page.jobs.iter().any(|job| !self.0.contains_key(&job.type_id())) {
-            self.0.extend(reading.archiver.store.type_names().await?);
-            for job in &page.jobs {
-                let type_id = job.type_id();
-                self.0.entry(type_id).or_insert_with(|| format!("deleted-type-{type_id}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn of(&self, type_id: TypeId) -> &str {
-        self.0.get(&type_id).map_or("", String::as_str)
-    }
 }
 
 #[cfg(test)]

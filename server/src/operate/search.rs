@@ -38,8 +38,12 @@ impl Operator {
     pub(crate) async fn search_jobs(&self, query: &SearchQuery) -> Result<SearchFound, Error> {
         match query {
             SearchQuery::Id(id) => {
-                let found = self.context.store.found_jobs(&[*id], LIST_BYTES).await?;
-                Ok(SearchFound { jobs: found.jobs, looked_at: 1, estimated: 1, ..SearchFound::default() })
+                let mut jobs = self.context.store.found_jobs(&[*id], LIST_BYTES).await?.jobs;
+                if jobs.is_empty() {
+                    let archived = self.archived_job(*id).await?;
+                    jobs.extend(archived.map(|job| JobView { payload: None, result: None, ..job }));
+                }
+                Ok(SearchFound { jobs, looked_at: 1, estimated: 1, ..SearchFound::default() })
             }
             SearchQuery::Key { task_type, key, state, page } => match self.type_of(task_type).await? {
                 Some(type_id) => self.search_index(type_id, &Entries::Key(key), *state, page).await,

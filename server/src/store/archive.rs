@@ -14,7 +14,7 @@ use crate::job::{CoordinationView, TypeId};
 /// How long a page, or the sums of some blocks, may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Leaves only the index on ids, whatever the statistics of an old partition say: a page must never read all of it.
-const BY_ID: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
+pub(super) const BY_ID: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
                      SET LOCAL max_parallel_workers_per_gather = 0";
 /// The blocks of a partition whose sums are made at once: 256 MiB.
 const BLOCKS: i64 = 32_768;
@@ -103,6 +103,11 @@ impl<'a> FromSql<'a> for Micros {
 }
 
 impl FinishedJob {
+    /// A row with the columns of archive_page.sql, in their order.
+    pub(super) fn of(row: Row) -> Self {
+        Self(row)
+    }
+
     /// Its id.
     pub fn id(&self) -> i64 {
         self.0.get(0)
@@ -316,7 +321,7 @@ impl Store {
     }
 }
 
-fn file(row: &Row) -> ArchivedFile {
+pub(super) fn file(row: &Row) -> ArchivedFile {
     ArchivedFile {
         day: row.get("day"),
         url: row.get("url"),

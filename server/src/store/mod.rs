@@ -18,6 +18,8 @@ mod error; // errors, sorted by what the caller may do
 mod explain; // why a job does not run
 mod examine; // what a doctor asks
 mod failed; // operators: retry, discard, error groups
+#[cfg(feature = "archive")]
+mod history; // finished jobs, for those who read the archive too
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // operators: get, list, cancel
 mod leases; // adopt, extend, facts
@@ -64,7 +66,11 @@ pub use error::{Cause, StoreError};
 pub use examine::{Facts, TableFacts};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
+#[cfg(feature = "archive")]
+pub use history::{HistoryChoice, HistoryDay, HistoryPage};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
+#[cfg(feature = "archive")]
+pub(crate) use jobs::failures_of;
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};

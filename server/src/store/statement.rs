@@ -248,6 +248,10 @@ statements! {
         FailedDay = "failed_day",
         ArchivedDays = "archived_days",
         FindArchived = "find_archived",
+        HistoryDays = "history_days",
+        HistoryDay = "history_day",
+        HistoryPage = "history_page",
+        HistoryKeyPage = "history_key_page",
         ArchivedOptions = "archived_options":
             "SELECT howdah.coordination_of($1::bigint, $2::text::jsonb) AS coordination,
                     howdah.original_type($2::text::jsonb) AS original_task_type",

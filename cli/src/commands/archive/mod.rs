@@ -33,7 +33,7 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
 
 /// Where jobs and files are.
 #[derive(Debug, clap::Args)]
-struct Where {
+pub(super) struct Where {
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
@@ -42,7 +42,7 @@ struct Where {
 
 impl Where {
     /// Called in the runtime.
-    fn open(&self, global: &Global, url: Option<&String>) -> Result<(Settings, Store), Failure> {
+    pub(super) fn open(&self, global: &Global, url: Option<&String>) -> Result<(Settings, Store), Failure> {
         let flags = self.database.flags().into_iter().chain(flag("archive_url", url)).collect();
         let settings = with_database(self.config.load(global, flags)?)?;
         start_logging(&settings.log, "warn")?;

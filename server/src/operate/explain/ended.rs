@@ -1,10 +1,12 @@
 //! Jobs that run, and jobs that have ended.
 
+use std::time::SystemTime;
+
 use howdah_proto::v1::ReasonKind;
 
 use super::text;
 use crate::{
-    job::{JobState, Reason, RelatedJob},
+    job::{Explanation, JobState, JobView, Reason, RelatedJob},
     store::JobFacts,
 };
 
@@ -48,26 +50,30 @@ pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
     }
 }
 
+/// It has finished and left the database: what the archive says of it.
+pub(super) fn archived(job: JobView) -> Explanation {
+    // For people, who want to know about how long ago it was.
+    let reason = finished(job.state, job.finished, SystemTime::now());
+    let error = job.failures.last().map(|failure| failure.error.clone()).unwrap_or_default();
+    let reason = Reason { text: format!("{} It is in the archive.", reason.text), error, ..reason };
+    Explanation {
+        id: job.id,
+        task_type: job.task_type,
+        state: job.state,
+        reasons: vec![reason],
+        before: None,
+        expected_in: None,
+        settled_per_minute: 0,
+    }
+}
+
 /// It is dead or has finished.
 pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason> {
-    let when = job.finished.map_or_else(String::new, |at| format!(" since {}", text::since(at, job.now)));
     let error = job.error.clone().unwrap_or_default();
-    let (kind, text, remedy) = match job.state {
-        JobState::Dead => {
-            let why = match (job.attempt, job.max_attempts) {
-                (1.., 1) => "its only attempt has failed".to_owned(),
-                (attempt, most) if attempt >= most => format!("all {most} attempts have failed"),
-                (attempt, most) => format!("attempt {attempt} of {most} failed for good"),
-            };
-            let text = format!("It is dead{when}: {why}.");
-            (ReasonKind::Dead, text, "Somebody must retry it, which gives it all of its attempts again, or discard it.")
-        }
-        JobState::Succeeded => (ReasonKind::Succeeded, format!("It has succeeded{when}."), ""),
-        JobState::Cancelled => (ReasonKind::Cancelled, format!("It is cancelled{when}."), ""),
-        JobState::Expired => (ReasonKind::Expired, format!("It has expired{when}: no worker had started it."), ""),
-        _ => (ReasonKind::Discarded, format!("It is discarded{when}: it was dead, and an operator gave it up."), ""),
+    let ended = match job.state {
+        JobState::Dead => dead(job),
+        state => finished(state, job.finished, job.now),
     };
-    let ended = Reason { kind, text, remedy: remedy.into(), since: job.finished, error, ..Reason::default() };
     let held = (job.state == JobState::Dead && !key_holder.is_empty()).then(|| Reason {
         kind: ReasonKind::DeadKeyHeld,
         text: format!("It cannot be retried now: {} holds its key.", text::jobs(&key_holder)),
@@ -75,5 +81,35 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
         jobs: key_holder,
         ..Reason::default()
     });
-    std::iter::once(ended).chain(held).collect()
+    std::iter::once(Reason { error, ..ended }).chain(held).collect()
+}
+
+fn dead(job: &JobFacts) -> Reason {
+    let why = match (job.attempt, job.max_attempts) {
+        (1.., 1) => "its only attempt has failed".to_owned(),
+        (attempt, most) if attempt >= most => format!("all {most} attempts have failed"),
+        (attempt, most) => format!("attempt {attempt} of {most} failed for good"),
+    };
+    Reason {
+        kind: ReasonKind::Dead,
+        text: format!("It is dead{}: {why}.", since(job.finished, job.now)),
+        remedy: "Somebody must retry it, which gives it all of its attempts again, or discard it.".into(),
+        since: job.finished,
+        ..Reason::default()
+    }
+}
+
+fn since(at: Option<SystemTime>, now: SystemTime) -> String {
+    at.map_or_else(String::new, |at| format!(" since {}", text::since(at, now)))
+}
+
+fn finished(state: JobState, at: Option<SystemTime>, now: SystemTime) -> Reason {
+    let when = since(at, now);
+    let (kind, text) = match state {
+        JobState::Succeeded => (ReasonKind::Succeeded, format!("It has succeeded{when}.")),
+        JobState::Cancelled => (ReasonKind::Cancelled, format!("It is cancelled{when}.")),
+        JobState::Expired => (ReasonKind::Expired, format!("It has expired{when}: no worker had started it.")),
+        _ => (ReasonKind::Discarded, format!("It is discarded{when}: it was dead, and an operator gave it up.")),
+    };
+    Reason { kind, text, since: at, ..Reason::default() }
 }

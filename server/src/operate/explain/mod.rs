@@ -40,7 +40,11 @@ impl Operator {
     ) -> Result<Option<Explanation>, Error> {
         match self.context.store.explain_job(id).await? {
             Some(job) if may_read(&job.task_type) => Ok(Some(self.explain(job, may_read).await?)),
-            _ => Ok(None),
+            Some(_) => Ok(None),
+            None => {
+                let job = self.archived_job(id).await?.filter(|job| may_read(&job.task_type));
+                Ok(job.map(ended::archived))
+            }
         }
     }
 

@@ -62,8 +62,12 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     // Its memory is held until the page is made.
     let answer = visit.calls().get_job(&visit.by, v1::GetJobRequest { id }).await?;
     let job = answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("the answer has no job".into()))?;
-    // It may have ended since, or its history may be gone: then there is nothing to explain.
-    let explained = visit.calls().explain_job(&visit.by, v1::ExplainJobRequest { id }).await.ok();
+    // What has finished needs no reasons, and they would be read from the archive. Any other job may have ended since, or its
+    // history may be gone: then there is nothing to explain.
+    let explained = match job.state() {
+        JobState::Succeeded | JobState::Cancelled | JobState::Expired | JobState::Discarded => None,
+        _ => visit.calls().explain_job(&visit.by, v1::ExplainJobRequest { id }).await.ok(),
+    };
     let operates = visit.by.may(Operation::Operate, &job.task_type);
     let sees = visit.by.may(Operation::Payload, &job.task_type);
     let way = visit.params.get("as");

@@ -1,0 +1,139 @@
+//! The forms of the output: a table, JSON, CSV, and a Parquet file. None of them holds more than a page of jobs.
+
+use std::{io::BufWriter, ops::ControlFlow, path::PathBuf};
+
+use howdah_archive::{Export, Job};
+use howdah_client::proto;
+use howdah_server::{api::finished_job, archive::Take, logging::escaped};
+use jiff::Timestamp;
+use tempfile::NamedTempFile;
+
+use super::{Args, csv};
+use crate::commands::{
+    failure::Failure,
+    jobs::remark,
+    json::{JobJson, state_name},
+    output::Output,
+    table::{Align, Table},
+    text,
+};
+
+/// Rows of a table whose columns are aligned together.
+const ROWS: usize = 100;
+
+/// Where jobs go.
+enum Form {
+    Table { rows: Vec<proto::Job>, is_first: bool },
+    Json,
+    Csv,
+    Parquet { export: Box<Export<BufWriter<NamedTempFile>>>, path: PathBuf },
+}
+
+/// What has been listed so far.
+pub(super) struct Listing {
+    form: Form,
+    output: Output,
+    payload: bool,
+    now: Timestamp,
+    listed: u64,
+    most: u64,
+}
+
+impl Listing {
+    pub(super) fn new(args: &Args, most: u64) -> Result<Self, Failure> {
+        let mut output = Output::new();
+        let form = match &args.parquet {
+            Some(path) => Form::Parquet { export: begin(path)?, path: path.clone() },
+            None if args.csv => {
+                output.line(csv::heading(args.payload))?;
+                Form::Csv
+            }
+            None if args.json => Form::Json,
+            None => Form::Table { rows: Vec::new(), is_first: true },
+        };
+        Ok(Self { form, output, payload: args.payload, now: Timestamp::now(), listed: 0, most })
+    }
+
+    /// Prints what is left; says how many jobs were listed. What was read before an error is printed, but makes no Parquet file.
+    pub(super) fn finish(mut self, read: Result<(), Failure>) -> Result<u64, Failure> {
+        self.print_rows()?;
+        self.output.flush()?;
+        read?;
+        if let Form::Parquet { export, path } = self.form {
+            let cannot = |problem: &dyn std::fmt::Display| {
+                Failure::failed(format!("cannot write {}: {problem}", path.display()))
+            };
+            let file = export.finish().map_err(|error| cannot(&error))?;
+            let file = file.into_inner().map_err(|error| cannot(&error.into_error()))?;
+            file.persist(&path).map_err(|error| cannot(&error.error))?;
+        }
+        Ok(self.listed)
+    }
+
+    fn print_rows(&mut self) -> Result<(), Failure> {
+        let Form::Table { rows, is_first } = &mut self.form else { return Ok(()) };
+        let rows = std::mem::take(rows);
+        if !rows.is_empty() {
+            let table = table(&rows, self.payload, self.now);
+            self.output.line(if std::mem::take(is_first) { table } else { table.without_heading() })?;
+            self.output.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl Take for Listing {
+    type Error = Failure;
+
+    fn take(&mut self, job: &Job<'_>) -> Result<ControlFlow<()>, Failure> {
+        self.listed += 1;
+        match &mut self.form {
+            Form::Json => self.output.json(&JobJson::of(&finished_job(job), self.payload))?,
+            Form::Csv => self.output.line(csv::line(job, self.payload))?,
+            Form::Parquet { export, .. } => export.push(job)?,
+            Form::Table { rows, .. } => {
+                rows.push(finished_job(job));
+                if rows.len() == ROWS {
+                    self.print_rows()?;
+                }
+            }
+        }
+        Ok(if self.listed == self.most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+}
+
+/// Beside the file, whose name it gets when it is whole.
+fn begin(path: &std::path::Path) -> Result<Box<Export<BufWriter<NamedTempFile>>>, Failure> {
+    let cannot =
+        |problem: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {problem}", path.display()));
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(std::path::Path::new("."));
+    let file = NamedTempFile::new_in(directory).map_err(|error| cannot(&error))?;
+    Ok(Box::new(Export::to(BufWriter::new(file)).map_err(|error| cannot(&error))?))
+}
+
+fn table(jobs: &[proto::Job], payload: bool, now: Timestamp) -> Table<7> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("TYPE", Align::Left),
+        ("STATE", Align::Left),
+        ("ATTEMPTS", Align::Right),
+        ("CREATED", Align::Right),
+        ("FINISHED", Align::Right),
+        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
+    ]);
+    for job in jobs {
+        let ago =
+            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
+        table.row([
+            job.id.to_string(),
+            escaped(&job.task_type).into_owned(),
+            state_name(job).to_owned(),
+            format!("{}/{}", job.attempt, job.max_attempts),
+            ago(&job.create_time),
+            ago(&job.finish_time),
+            if payload { text::payload_summary(&job.payload) } else { remark(job) },
+        ]);
+    }
+    table
+}

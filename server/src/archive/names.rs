@@ -1,0 +1,38 @@
+//! Names of task types, which rows of history have as numbers.
+
+use std::collections::HashMap;
+
+use crate::{
+    job::TypeId,
+    store::{FinishedJob, Store, StoreError},
+};
+
+/// The names that are known.
+pub(super) struct Names(HashMap<TypeId, String>);
+
+impl Names {
+    pub(super) async fn read(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self(store.type_names().await?.into_iter().collect()))
+    }
+
+    /// Reads them again if one of the jobs has a type that is not known. A type that was deleted has a name of ours.
+    pub(super) async fn know(&mut self, store: &Store, jobs: &[FinishedJob]) -> Result<(), StoreError> {
+        if jobs.iter().any(|job| !self.0.contains_key(&job.type_id())) {
+            self.0.extend(store.type_names().await?);
+            for job in jobs {
+                let type_id = job.type_id();
+                self.0.entry(type_id).or_insert_with(|| format!("deleted-type-{type_id}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn of(&self, type_id: TypeId) -> &str {
+        self.0.get(&type_id).map_or("", String::as_str)
+    }
+
+    /// The number of a type that the database has.
+    pub(super) fn number_of(&self, name: &str) -> Option<TypeId> {
+        self.0.iter().find(|(_, known)| *known == name).map(|(type_id, _)| *type_id)
+    }
+}
