@@ -54,17 +54,18 @@ type JobServiceClient interface {
 	// EnqueueJobs as a pipeline: any number of requests may be in flight. The answers come in the order of the
 	// requests. A request that fails is answered with its error, and the stream goes on.
 	StreamEnqueue(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamEnqueueRequest, StreamEnqueueResponse], error)
-	// Returns one job by id, with payload, result and failures. NOT_FOUND: no job ever had this id, or its history
-	// has been dropped.
+	// Returns one job by id, with payload, result and failures. A job that has left the database is read from the archive, if
+	// there is one. NOT_FOUND: no job ever had this id, or its history has been dropped. UNAVAILABLE: the job is not in the
+	// database, and the archive, which may have it, cannot be read.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*GetJobResponse, error)
 	// Says why a job does not run, what must change, and where it stands; or who runs it, or what became of it.
-	// NOT_FOUND: as GetJob.
+	// NOT_FOUND and UNAVAILABLE: as GetJob.
 	ExplainJob(ctx context.Context, in *ExplainJobRequest, opts ...grpc.CallOption) (*ExplainJobResponse, error)
 	// Lists the jobs of a type, page by page.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
-	// Finds jobs by id, key, header or payload. A call looks for about 2 s at most; if the answer has a next_page_token, call
-	// again with it. By payload it needs the right to see payloads. INVALID_ARGUMENT: a search by header or payload without
-	// task type, state or `since`; a path that is not valid, with what Postgres says of it.
+	// Finds jobs by id, key, header or payload; by id also in the archive, as GetJob does. A call looks for about 2 s at most; if
+	// the answer has a next_page_token, call again with it. By payload it needs the right to see payloads. INVALID_ARGUMENT: a
+	// search by header or payload without task type, state or `since`; a path that is not valid, with what Postgres says of it.
 	SearchJobs(ctx context.Context, in *SearchJobsRequest, opts ...grpc.CallOption) (*SearchJobsResponse, error)
 	// Cancels jobs that are not finished. If a worker holds the job, it loses the lease and is told on its stream.
 	// If it settles the job afterwards, the answer is LEASE_LOST.
@@ -264,17 +265,18 @@ type JobServiceServer interface {
 	// EnqueueJobs as a pipeline: any number of requests may be in flight. The answers come in the order of the
 	// requests. A request that fails is answered with its error, and the stream goes on.
 	StreamEnqueue(grpc.BidiStreamingServer[StreamEnqueueRequest, StreamEnqueueResponse]) error
-	// Returns one job by id, with payload, result and failures. NOT_FOUND: no job ever had this id, or its history
-	// has been dropped.
+	// Returns one job by id, with payload, result and failures. A job that has left the database is read from the archive, if
+	// there is one. NOT_FOUND: no job ever had this id, or its history has been dropped. UNAVAILABLE: the job is not in the
+	// database, and the archive, which may have it, cannot be read.
 	GetJob(context.Context, *GetJobRequest) (*GetJobResponse, error)
 	// Says why a job does not run, what must change, and where it stands; or who runs it, or what became of it.
-	// NOT_FOUND: as GetJob.
+	// NOT_FOUND and UNAVAILABLE: as GetJob.
 	ExplainJob(context.Context, *ExplainJobRequest) (*ExplainJobResponse, error)
 	// Lists the jobs of a type, page by page.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
-	// Finds jobs by id, key, header or payload. A call looks for about 2 s at most; if the answer has a next_page_token, call
-	// again with it. By payload it needs the right to see payloads. INVALID_ARGUMENT: a search by header or payload without
-	// task type, state or `since`; a path that is not valid, with what Postgres says of it.
+	// Finds jobs by id, key, header or payload; by id also in the archive, as GetJob does. A call looks for about 2 s at most; if
+	// the answer has a next_page_token, call again with it. By payload it needs the right to see payloads. INVALID_ARGUMENT: a
+	// search by header or payload without task type, state or `since`; a path that is not valid, with what Postgres says of it.
 	SearchJobs(context.Context, *SearchJobsRequest) (*SearchJobsResponse, error)
 	// Cancels jobs that are not finished. If a worker holds the job, it loses the lease and is told on its stream.
 	// If it settles the job afterwards, the answer is LEASE_LOST.
