@@ -190,7 +190,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
             // enqueue_keyed and retry_jobs insert keys in order; the rest finds its order in an index.
             // The walks (also those of bulk operations) sort the rows of their one step, and who waits for jobs the few that have
-            // ended. Searches sort what they found. A page of the archive merges partitions, which EXPLAIN calls a sort key.
+            // ended. Searches sort what they found. Pages of the archive and of history merge partitions, which EXPLAIN calls a sort key.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed
@@ -198,6 +198,8 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                     | Statement::EndedJobs
                     | Statement::FoundJobs
                     | Statement::ArchivePage
+                    | Statement::HistoryPage
+                    | Statement::HistoryKeyPage
                     | Statement::FindArchived
             ) || statement.name().starts_with("rerank_")
                 || statement.name().starts_with("search_")

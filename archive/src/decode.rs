@@ -102,6 +102,7 @@ pub(crate) fn rows(group: &Group<'_>, wanted: &[usize], payloads: bool) -> Resul
     Ok(rows)
 }
 
+#[allow(clippy::needless_pass_by_value)] // as the other conversions
 fn text(value: ByteArray) -> Result<String, Error> {
     String::from_utf8(value.data().to_vec()).map_err(|error| Error::Ended(error.to_string()))
 }

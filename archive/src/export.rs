@@ -29,7 +29,7 @@ impl<W: Write + Send> Export<W> {
         let Some(columns) = self.gathered.get_mut(job.task_type) else { return Ok(()) };
         self.bytes += columns.push(job);
         if columns.rows() >= self.bounds.group_rows || columns.bytes() >= self.bounds.group_bytes {
-            self.write(&job.task_type.to_owned())?;
+            self.write(job.task_type)?;
         }
         while self.bytes > self.bounds.gathered_bytes {
             let largest = self.gathered.iter().max_by_key(|(_, columns)| columns.bytes()).map(|(name, _)| name.clone());

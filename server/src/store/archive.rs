@@ -103,7 +103,7 @@ impl<'a> FromSql<'a> for Micros {
 }
 
 impl FinishedJob {
-    /// A row with the columns of archive_page.sql, in their order.
+    /// A row with the columns of `archive_page.sql`, in their order.
     pub(super) fn of(row: Row) -> Self {
         Self(row)
     }

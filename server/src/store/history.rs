@@ -106,7 +106,7 @@ impl Store {
         let mut rows = read?;
         transaction.connection().set_timeout(self.timeout);
         transaction.commit().await?;
-        let next = rows.last().map(|row| row.get(0));
+        let next = rows.iter().map(|row| row.get(0)).max();
         rows.retain(|row| row.get("chosen"));
         Ok(HistoryPage { jobs: rows.into_iter().map(FinishedJob::of).collect(), next })
     }

@@ -21,6 +21,7 @@ use sink::Listing;
 /// end has several. It uses the database and the files of the archive itself, without a broker, and holds few of the jobs in
 /// memory. Stages and dependencies are not shown: `howdah job ID` shows them.
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // flags
 #[command(group = clap::ArgGroup::new("form").multiple(false))]
 #[command(after_help = "\
 Examples:
