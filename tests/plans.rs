@@ -168,7 +168,9 @@ const STATES: [(&str, &str); 3] = [
          INSERT INTO howdah.dead SELECT i, i, now(), null, null, null, now(), 1 + i % 100, 10, 10, 0, null, null, null, null, '\\x00'
              FROM generate_series(90001, 120000) i;
          INSERT INTO howdah.history SELECT i, now(), now(), now(), i, 1 + i % 100, 'succeeded', 1, 10, 0, null, null, null, null, '\\x00', null
-             FROM generate_series(120001, 150000) i;",
+             FROM generate_series(120001, 150000) i;
+         INSERT INTO howdah.archive_file SELECT '2020-01-01'::date + i % 1000, 'f' || i, 't', int8range(i, i + 100), 100, 1000
+             FROM generate_series(1, 10000) i;",
     ),
     ("fresh", "ANALYZE"),
 ];
