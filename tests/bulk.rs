@@ -3,9 +3,11 @@
 mod commands; // howdah bulk
 mod faults; // brokers that are killed, stopped, too many; jobs that are locked
 mod moved; // jobs become jobs of another type
+mod moved_options; // the same with fair keys, stages, fallbacks, keys that are held
 mod refused; // junk, rights, too many
 mod set; // attempts, start times, timeouts, tags
 mod undo; // what was cancelled or discarded comes back
+mod wake; // workers that idle hear of it
 
 use howdah_proto::v1::{
     self, Bulk, BulkOperation, BulkSpec, BulkState, JobState, PreviewBulkRequest, PreviewBulkResponse, StartBulkRequest,

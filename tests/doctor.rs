@@ -129,6 +129,28 @@ async fn dead_rows_that_vacuum_should_have_removed_are_found() {
 }
 
 #[tokio::test]
+async fn after_what_it_says_a_table_without_autovacuum_or_statistics_is_not_found_any_more() {
+    let database = complete().await;
+    // As if nobody had ever looked at the table. TRUNCATE forgets what was known of it.
+    database
+        .sql(
+            "TRUNCATE howdah.scheduled; ALTER TABLE howdah.scheduled SET (autovacuum_enabled = false);
+             INSERT INTO howdah.task_type (name) VALUES ('t');
+             INSERT INTO howdah.scheduled (id, rank, created, run_at, type_id, attempt, max_attempts, priority, payload)
+             SELECT i, i, now(), now() + interval '1 day', (SELECT id FROM howdah.task_type), 0, 1, 0, ''
+             FROM generate_series(1, 100001) i",
+        )
+        .await;
+    eventually("the statistics of the rows", async || examine(&database).await.level("analyze") == "advice").await;
+    let examined = examine(&database).await;
+    for (check, level) in [("autovacuum_of_table", "problem"), ("analyze", "advice")] {
+        assert_eq!(examined.level(check), level, "{check}");
+        database.sql(examined.of(check).unwrap()["change"].as_str().unwrap()).await;
+        assert_eq!(examine(&database).await.level(check), "", "{check}");
+    }
+}
+
+#[tokio::test]
 async fn a_missing_partition_and_a_failing_schedule_are_found() {
     let broker = TestBroker::on(&complete().await).await;
     let client = Client::connect(broker.grpc.clone()).await.expect("connect");

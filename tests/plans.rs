@@ -144,6 +144,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         Statement::LackingForBulk,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
+    // The rows of a minute ago, by the primary key or by their age.
+    (Statement::SampleBacklog, &["using backlog_pkey on backlog"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

@@ -6,11 +6,11 @@ use tonic::Code;
 use super::*;
 use crate::access::Guarded;
 
-fn to(task_type: &str, to: &str) -> BulkSpec {
+pub(super) fn to(task_type: &str, to: &str) -> BulkSpec {
     BulkSpec { to_task_type: to.into(), ..spec(BulkOperation::Move, task_type) }
 }
 
-async fn moved(broker: &Service, spec: BulkSpec) -> Bulk {
+pub(super) async fn moved(broker: &Service, spec: BulkSpec) -> Bulk {
     let bulk = broker.start_bulk(spec).await;
     broker.ended_bulk(bulk.id).await
 }

@@ -1,10 +1,11 @@
 //! Set: attempts, start times, timeouts and tags of jobs in each state. Jobs that have them already are left alone.
 
 use howdah_proto::v1::{BulkFields, SettleStatus, bulk_fields::Start};
+use howdah_server::job::Limits;
 
 use super::*;
 
-fn set(task_type: &str, fields: BulkFields) -> BulkSpec {
+pub(super) fn set(task_type: &str, fields: BulkFields) -> BulkSpec {
     BulkSpec { fields: Some(fields), ..spec(BulkOperation::Set, task_type) }
 }
 
@@ -156,14 +157,19 @@ async fn a_start_time_is_not_for_jobs_that_run_or_are_dead() {
 #[tokio::test]
 async fn a_job_that_cannot_have_it_is_skipped_with_the_reason() {
     let broker = TestBroker::start().await;
-    let sixteen: Vec<String> = (0..16).map(|n| n.to_string()).collect();
-    let sixteen: Vec<&str> = sixteen.iter().map(String::as_str).collect();
-    let full = broker.enqueue(new_job("f", "").tags(&sixteen)).await;
+    // As many as a job may have, so that the constant of the SQL function is that of the limits.
+    let most = Limits::TAGS;
+    let all: Vec<String> = (0..most).map(|n| n.to_string()).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let full = broker.enqueue(new_job("f", "").tags(&all)).await;
+    let one_less = broker.enqueue(new_job("f", "").tags(&all[1..])).await;
     let plain = broker.enqueue("f").await;
     let more = BulkFields { add_tags: tags(&["more"]), ..BulkFields::default() };
     let bulk = done(&broker, set("f", more)).await;
-    assert_eq!((bulk.done_count, bulk.skipped_count), (1, 1));
-    assert_eq!(bulk.problem, format!("job {full} was not changed: it would have 17 tags; at most 16 are allowed"));
+    assert_eq!((bulk.done_count, bulk.skipped_count), (2, 1));
+    let problem = format!("it would have {} tags; at most {most} are allowed", most + 1);
+    assert_eq!(bulk.problem, format!("job {full} was not changed: {problem}"));
+    assert_eq!(broker.job(one_less).await.tags.len(), most);
     assert_eq!(broker.job(plain).await.tags, tags(&["more"]));
     let expires = broker.enqueue("e").expire_after(HOUR).await;
     let bulk = done(&broker, set("e", after(HOUR * 2))).await;

@@ -43,7 +43,7 @@ fn difference(before: &str, after: &str) -> String {
     text
 }
 
-fn undo(id: i64) -> BulkSpec {
+pub(super) fn undo(id: i64) -> BulkSpec {
     BulkSpec { operation: BulkOperation::Undo as i32, undo_bulk_id: id, ..BulkSpec::default() }
 }
 

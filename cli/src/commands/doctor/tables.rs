@@ -136,3 +136,113 @@ fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
     }
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use howdah_server::store::{HolderKind, SnapshotHolder, TableHealth};
+
+    use super::{super::finding::Level, *};
+
+    /// What the database and its brokers say.
+    #[derive(Default)]
+    struct Looked {
+        facts: Facts,
+        health: StorageHealth,
+        upkeep: Upkeep,
+    }
+
+    /// A table of unfinished jobs with nothing to say about.
+    fn good() -> TableFacts {
+        TableFacts { name: "ready".into(), live_rows: 1_000, bytes: 1 << 20, autovacuum: true, analyzed: true }
+    }
+
+    /// What is found after a change of what is good.
+    fn findings(change: impl FnOnce(&mut Looked)) -> Vec<Finding> {
+        let mut looked = Looked::default();
+        looked.facts.tables = vec![good()];
+        looked.upkeep.days_ahead = 1;
+        change(&mut looked);
+        check(&looked.facts, &looked.health, &looked.upkeep)
+    }
+
+    /// The names of what is found.
+    fn found(change: impl FnOnce(&mut Looked)) -> Vec<&'static str> {
+        findings(change).iter().map(|finding| finding.check).collect()
+    }
+
+    fn held_for(seconds: Option<u64>) -> SnapshotHolder {
+        SnapshotHolder {
+            kind: HolderKind::Session,
+            pid: Some(7),
+            name: None,
+            user: Some("ann".into()),
+            database: None,
+            application: Some("psql".into()),
+            state: Some("idle in transaction".into()),
+            xid: 1,
+            xid_age: 1,
+            age: seconds.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn good_tables_have_no_findings() {
+        assert_eq!(found(|_| {}), [""; 0]);
+    }
+
+    #[test]
+    fn a_snapshot_is_found_when_it_has_been_held_for_five_minutes() {
+        let held = |seconds| findings(|looked| looked.health.oldest_snapshot = Some(held_for(seconds)));
+        assert_eq!([held(None), held(Some(300))], [[], []]);
+        let found = held(Some(301)).remove(0);
+        assert_eq!((found.check, found.level), ("snapshot", Level::Problem));
+        assert_eq!(found.found, "a session has held back vacuum for 5m: ann, psql, idle in transaction, pid 7");
+    }
+
+    #[test]
+    fn the_notification_queue_is_found_when_it_is_more_than_half_full() {
+        let full = |usage| found(|looked| looked.health.notification_queue_usage = usage);
+        assert_eq!([full(0.0), full(0.5)], [[""; 0]; 2]);
+        assert_eq!(full(0.51), ["notifications"]);
+    }
+
+    #[test]
+    fn dead_rows_are_found_when_there_are_more_than_twice_as_many_as_start_autovacuum() {
+        let dead = |dead_rows| {
+            let table = TableHealth { name: "leased", live_rows: 0, dead_rows, autovacuum_threshold: 1_000 };
+            found(|looked| looked.health.tables = vec![table])
+        };
+        assert_eq!(dead(2_000), [""; 0]);
+        assert_eq!(dead(2_001), ["dead_rows"]);
+    }
+
+    #[test]
+    fn a_table_without_autovacuum_or_statistics_or_with_much_unused_space_is_found() {
+        let table = |table: TableFacts| found(|looked| looked.facts.tables.push(table));
+        assert_eq!(table(TableFacts { autovacuum: false, ..good() }), ["autovacuum_of_table"]);
+        let rows = |live_rows, analyzed| table(TableFacts { live_rows, analyzed, ..good() });
+        assert_eq!([rows(100_000, false), rows(100_001, true)], [[""; 0]; 2]);
+        assert_eq!(rows(100_001, false), ["analyze"]);
+        let size = |live_rows, bytes| table(TableFacts { live_rows, bytes, ..good() });
+        assert_eq!([size(0, SMALL), size(100_000, BYTES_A_ROW * 100_000)], [[""; 0]; 2]);
+        assert_eq!([size(0, SMALL + 1), size(100_000, BYTES_A_ROW * 100_000 + 1)], [["bloat"]; 2]);
+    }
+
+    #[test]
+    fn partitions_indexes_and_replication_slots_are_found() {
+        assert_eq!(found(|looked| looked.upkeep.days_ahead = 0), ["partitions"]);
+        assert_eq!(found(|looked| looked.facts.default_rows = true), ["default_partition"]);
+        assert_eq!(found(|looked| looked.facts.invalid_indexes.push("ready_by_id".into())), ["indexes"]);
+        let slots = findings(|looked| looked.facts.idle_slots = vec!["a".into(), "b".into()]);
+        assert_eq!((slots.len(), slots[0].check, slots[0].level), (1, "slots", Level::Advice));
+        assert!(slots[0].found.contains("the replication slots a, b,"), "{}", slots[0].found);
+    }
+
+    #[test]
+    fn schedules_are_found_when_they_fail_or_are_a_minute_late() {
+        assert_eq!(found(|looked| looked.upkeep.schedules_failing = 1), ["schedules"]);
+        let late = |seconds| found(|looked| looked.upkeep.schedule_delay = Duration::from_secs(seconds));
+        assert_eq!(late(60), [""; 0]);
+        assert_eq!(late(61), ["schedules_late"]);
+    }
+}
