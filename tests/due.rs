@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::support::*;
 
 /// The sweeps of a broker so far.
-async fn sweeps(broker: &TestBroker) -> u64 {
+pub async fn sweeps(broker: &TestBroker) -> u64 {
     let metrics = broker.metrics().await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
     count.and_then(|count| count.parse().ok()).expect(&metrics)

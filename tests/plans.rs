@@ -144,8 +144,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         Statement::LackingForBulk,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
-    // The rows of a minute ago, by the primary key or by their age.
-    (Statement::SampleBacklog, &["using backlog_pkey on backlog"]),
+    // What is too old is found by its age.
+    (Statement::SampleBacklog, &["using backlog_by_start on backlog"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

@@ -81,17 +81,6 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
 }
 
 #[tokio::test]
-async fn workers_of_the_other_type_hear_of_them_whichever_broker_moves_them() {
-    let (first, second) = TestBroker::pair().await;
-    let ids = first.enqueue_all(vec!["a"; 3]).await;
-    let mut worker = first.worker("b").window(3).await;
-    assert_eq!(moved(&second, to("a", "b")).await.done_count, 3);
-    let mut taken: Vec<i64> = worker.take(3).await.iter().map(|job| job.id).collect();
-    taken.sort_unstable();
-    assert_eq!(taken, ids);
-}
-
-#[tokio::test]
 async fn the_order_stays_among_the_jobs_of_the_other_type() {
     let broker = TestBroker::start().await;
     // With another step of the priorities, ranks are made anew.

@@ -86,6 +86,7 @@ async fn a_job_falls_back_to_a_third_type_and_not_to_the_one_that_it_is_in() {
     let broker = TestBroker::start().await;
     let same = broker.enqueue(new_job("a", "").fallback("b")).await;
     assert_eq!(moved(&broker, to("a", "b")).await.done_count, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready WHERE options ? 'fallback'").await, 0);
     fails(&broker, "b", same).await;
     broker.until_state(same, JobState::Dead).await;
     assert_eq!(type_of(&broker, same).await, "b");

@@ -1,12 +1,50 @@
 //! What a bulk operation makes ready is announced: brokers that look for work by themselves once an hour have it at once.
 
-use howdah_proto::v1::{BulkFields, TaskTypeSettings, bulk_fields::Start};
+use howdah_proto::v1::{BulkFields, bulk_fields::Start};
 
 use super::{moved::to, set::set, undo::undo, *};
+use crate::due::sweeps;
 
-/// Two brokers whose idle workers get only what was announced.
-async fn without_polls() -> (TestBroker, TestBroker) {
-    TestBroker::pair_with(|config| config.poll_interval = HOUR).await
+/// Two brokers that look for work by themselves once an hour.
+struct Quiet {
+    other: TestBroker,
+    acting: TestBroker,
+    sweeps: u64,
+}
+
+impl Quiet {
+    async fn start() -> Self {
+        Self::start_on(&database().await).await
+    }
+
+    /// With a type whose limit keys have one slot each. A limit that is new is looked at for a while.
+    async fn with_one_slot() -> Self {
+        let database = database().await;
+        database.sql("INSERT INTO howdah.task_type (name, key_max_running) VALUES ('w', 1)").await;
+        Self::start_on(&database).await
+    }
+
+    async fn start_on(database: &TestDatabase) -> Self {
+        let rarely = |config: &mut howdah_server::config::Config| config.poll_interval = HOUR;
+        let other = TestBroker::on_with(database, rarely).await;
+        let acting = other.another_with(rarely).await;
+        Self { other, acting, sweeps: 0 }
+    }
+
+    /// From now on they look for nothing by themselves, as they do when they have begun to listen.
+    async fn settle(&mut self) {
+        for broker in [&self.other, &self.acting] {
+            eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n"))
+                .await;
+            eventually("its sweeps", async || sweeps(broker).await >= 2).await;
+        }
+        self.sweeps = sweeps(&self.other).await + sweeps(&self.acting).await;
+    }
+
+    /// They have not looked since.
+    async fn are_quiet(&self) {
+        assert_eq!(sweeps(&self.other).await + sweeps(&self.acting).await, self.sweeps, "sweeps");
+    }
 }
 
 fn after(delay: std::time::Duration) -> BulkFields {
@@ -18,13 +56,14 @@ async fn done(broker: &Service, spec: BulkSpec) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// A worker that has waited for a while, and wants as many jobs.
+/// A worker that idles, and wants so many jobs.
 async fn idle(broker: &TestBroker, window: i32) -> Worker {
     let mut worker = broker.worker("w").window(window).await;
     worker.ping().await;
     worker
 }
 
+/// The ids of the next jobs, which succeed.
 async fn taken(mut worker: Worker, jobs: usize) -> Vec<i64> {
     let mut ids = Vec::new();
     for job in worker.take(jobs).await {
@@ -35,70 +74,96 @@ async fn taken(mut worker: Worker, jobs: usize) -> Vec<i64> {
     ids
 }
 
+/// The same of scheduled jobs: once a minute brokers look at all of them, whatever was announced.
+async fn taken_before_the_next_look(worker: Worker, jobs: usize) -> Vec<i64> {
+    tokio::time::timeout(secs(40), taken(worker, jobs)).await.expect("jobs that were announced")
+}
+
 #[tokio::test]
 async fn workers_of_both_brokers_hear_at_once_of_jobs_that_come_back() {
-    let (other, undoing) = without_polls().await;
-    for broker in [&other, &undoing] {
-        let ids = undoing.enqueue_all(vec!["w"; 3]).await;
-        let bulk = done(&undoing, spec(BulkOperation::Cancel, "w")).await;
+    let mut brokers = Quiet::start().await;
+    brokers.settle().await;
+    for broker in [&brokers.other, &brokers.acting] {
+        let ids = brokers.acting.enqueue_all(vec!["w"; 3]).await;
+        let bulk = done(&brokers.acting, spec(BulkOperation::Cancel, "w")).await;
         let worker = idle(broker, 3).await;
-        assert_eq!(done(&undoing, undo(bulk.id)).await.done_count, 3);
+        assert_eq!(done(&brokers.acting, undo(bulk.id)).await.done_count, 3);
         assert_eq!(taken(worker, 3).await, ids);
     }
+    brokers.are_quiet().await;
+}
+
+#[tokio::test]
+async fn workers_of_both_brokers_hear_at_once_of_jobs_that_are_moved_to_their_type() {
+    let mut brokers = Quiet::start().await;
+    brokers.settle().await;
+    for broker in [&brokers.other, &brokers.acting] {
+        let ids = brokers.acting.enqueue_all(vec!["v"; 3]).await;
+        let worker = idle(broker, 3).await;
+        assert_eq!(done(&brokers.acting, to("v", "w")).await.done_count, 3);
+        assert_eq!(taken(worker, 3).await, ids);
+    }
+    brokers.are_quiet().await;
 }
 
 #[tokio::test]
 async fn a_scheduled_job_that_comes_back_starts_at_its_time() {
-    let (other, undoing) = without_polls().await;
-    let id = undoing.enqueue("w").delay(HOUR).await;
-    let bulk = done(&undoing, spec(BulkOperation::Cancel, "w")).await;
+    let mut brokers = Quiet::start().await;
+    brokers.settle().await;
+    let id = brokers.acting.enqueue("w").delay(HOUR).await;
+    let bulk = done(&brokers.acting, spec(BulkOperation::Cancel, "w")).await;
     // No broker has an alarm for this time.
-    undoing.sql("UPDATE howdah.bulk_change SET at = now() + interval '500 ms'").await;
-    let worker = idle(&other, 1).await;
-    assert_eq!(done(&undoing, undo(bulk.id)).await.done_count, 1);
-    assert_eq!(taken(worker, 1).await, [id]);
+    brokers.acting.sql("UPDATE howdah.bulk_change SET at = now() + interval '500 ms'").await;
+    let worker = idle(&brokers.other, 1).await;
+    assert_eq!(done(&brokers.acting, undo(bulk.id)).await.done_count, 1);
+    assert_eq!(taken_before_the_next_look(worker, 1).await, [id]);
+    brokers.are_quiet().await;
 }
 
 #[tokio::test]
 async fn jobs_with_limits_that_come_back_get_their_slots_at_once() {
-    let (other, undoing) = without_polls().await;
-    undoing.set("w", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
-    undoing.settings_reach(&other).await;
-    let ids = undoing.enqueue_all([new_job("w", "").limit_key("a"), new_job("w", "").limit_key("b")]).await;
-    let bulk = done(&undoing, spec(BulkOperation::Cancel, "w")).await;
+    let mut brokers = Quiet::with_one_slot().await;
+    let keys = ["a", "b"].map(|key| new_job("w", "").limit_key(key));
+    let ids = brokers.acting.enqueue_all(keys).await;
+    let bulk = done(&brokers.acting, spec(BulkOperation::Cancel, "w")).await;
     assert_eq!(bulk.done_count, 2);
-    let worker = idle(&other, 2).await;
-    assert_eq!(done(&undoing, undo(bulk.id)).await.done_count, 2);
+    brokers.settle().await;
+    let worker = idle(&brokers.other, 2).await;
+    assert_eq!(done(&brokers.acting, undo(bulk.id)).await.done_count, 2);
     assert_eq!(taken(worker, 2).await, ids);
+    brokers.are_quiet().await;
 }
 
 #[tokio::test]
 async fn workers_of_both_brokers_hear_at_once_of_jobs_that_are_set_to_start_now_or_soon() {
-    let (other, setting) = without_polls().await;
-    for (broker, delay) in [(&other, secs(0)), (&setting, secs(0)), (&other, millis(500))] {
-        let ids = setting.enqueue_all(vec![new_job("w", "").delay(HOUR); 3]).await;
+    let mut brokers = Quiet::start().await;
+    brokers.settle().await;
+    for (broker, delay) in [(&brokers.other, 0), (&brokers.acting, 0), (&brokers.other, 500)] {
+        let ids = brokers.acting.enqueue_all(vec![new_job("w", "").delay(HOUR); 3]).await;
         let worker = idle(broker, 3).await;
-        assert_eq!(done(&setting, set("w", after(delay))).await.done_count, 3);
-        assert_eq!(taken(worker, 3).await, ids);
+        assert_eq!(done(&brokers.acting, set("w", after(millis(delay)))).await.done_count, 3);
+        assert_eq!(taken_before_the_next_look(worker, 3).await, ids);
     }
+    brokers.are_quiet().await;
 }
 
 #[tokio::test]
 async fn a_job_that_is_set_to_start_later_or_moved_frees_its_slot_at_once() {
-    let (other, changing) = without_polls().await;
-    changing.set("w", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
-    changing.settings_reach(&other).await;
+    let mut brokers = Quiet::with_one_slot().await;
     for (change, state) in [(set("w", after(HOUR)), JobState::Scheduled), (to("w", "v"), JobState::Ready)] {
-        let has_slot = changing.enqueue("w").limit_key("l").await;
-        let waits = changing.enqueue("w").limit_key("l").await;
-        assert_eq!((changing.state(has_slot).await, changing.state(waits).await), (JobState::Ready, JobState::Waiting));
-        // One job; the next one comes a second later.
+        let has_slot = brokers.acting.enqueue("w").limit_key("l").await;
+        let waits = brokers.acting.enqueue("w").limit_key("l").await;
+        brokers.acting.until_state(has_slot, JobState::Ready).await;
+        assert_eq!(brokers.acting.state(waits).await, JobState::Waiting);
+        brokers.settle().await;
+        // One job; the next one would come a second later.
         let one = BulkSpec { state: JobState::Ready as i32, max_jobs_per_second: 1, ..change };
-        let bulk = changing.start_bulk(one).await;
-        changing.begun_bulk(bulk.id).await;
-        changing.cancel_bulk(bulk.id).await;
-        changing.until_state(waits, JobState::Ready).await;
-        assert_eq!(changing.state(has_slot).await, state);
-        changing.cancel(&[has_slot, waits]).await;
+        let bulk = brokers.acting.start_bulk(one).await;
+        brokers.acting.begun_bulk(bulk.id).await;
+        brokers.acting.cancel_bulk(bulk.id).await;
+        brokers.acting.until_state(waits, JobState::Ready).await;
+        assert_eq!(brokers.acting.state(has_slot).await, state);
+        brokers.are_quiet().await;
+        brokers.acting.cancel(&[has_slot, waits]).await;
     }
 }
