@@ -117,50 +117,46 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(routed);
 END $$;
 
--- Puts jobs of one type that a bulk operation has ended back. Rows with a null kind answer for a job: why it could not be put back;
--- a null problem: it was. The others are wakeups. A job comes back only if it may be what it was: its key is free, and the jobs
--- that it ran after are unfinished or have succeeded. So parents are decided before the jobs that run after them.
--- Jobs are locked before keys, and limit states are locked last.
-CREATE OR REPLACE FUNCTION howdah.undo_bulk(of_bulk bigint, of_type integer, ids bigint[])
-RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+-- The jobs that these ran after and that have not ended. They are marked: whatever ends them looks for jobs that run after them.
+CREATE OR REPLACE FUNCTION howdah.mark_parents(of_bulk bigint, ids bigint[], OUT live bigint[], OUT dead_ones bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
-    live bigint[];                -- parents that have not ended, those that come back included
-    dead_ones bigint[];           -- the same, dead
-    back bigint[] := '{}';
-    unqueued bigint[] := '{}';
-    no_ids bigint[] := '{}';
-    problems text[] := '{}';
+    parents bigint[];
+    lowest bigint;
+    highest bigint;
+BEGIN
+    SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
+    SELECT array_agg(DISTINCT p) INTO parents FROM howdah.bulk_change c CROSS JOIN LATERAL unnest(c.after_ids) p
+    WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids);
+    IF parents IS NOT NULL THEN
+        WITH marked AS (
+            UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}' WHERE x.id = ANY (parents) RETURNING x.id)
+        SELECT array_agg(m.id) INTO dead_ones FROM marked m;
+        live := howdah.mark_coordinated(parents, '{"coordinated": true}');
+    END IF;
+    live := coalesce(live, '{}');
+    dead_ones := coalesce(dead_ones, '{}');
+END $$;
+
+-- Decides which of these locked jobs come back, and gives those their keys and dependencies. A job comes back only if it may be
+-- what it was: its key is free, and the jobs that it ran after are unfinished or have succeeded. So parents are decided before the
+-- jobs that run after them. no_ids, problems: the jobs that stay, and why. unqueued: jobs that come back and are no longer the next
+-- one of a key.
+CREATE OR REPLACE FUNCTION howdah.decide_undo(of_bulk bigint, ids bigint[], OUT back bigint[], OUT unqueued bigint[], OUT no_ids bigint[],
+                                              OUT problems text[]) LANGUAGE plpgsql AS $$
+DECLARE
+    parents record := howdah.mark_parents(of_bulk, ids);
+    live bigint[] := parents.live;              -- parents that have not ended, those that come back included
+    dead_ones bigint[] := parents.dead_ones;    -- the same, dead
+    lowest bigint := (SELECT min(i) FROM unnest(ids) i);
+    highest bigint := (SELECT max(i) FROM unnest(ids) i);
     todo bigint[] := ids;
     later bigint[];
     said text;
     parent bigint;
     on_failure text;
     r record;
-    lowest bigint;
-    highest bigint;
 BEGIN
-    -- The part of the journal that is read. An index scan in the order of ids does not look ids of an array up: without bounds,
-    -- each batch would read all that the bulk operation has ended.
-    SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
-    PERFORM FROM howdah.bulk_change c
-    WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids) ORDER BY c.job_id FOR UPDATE;
-    PERFORM FROM howdah.history h WHERE h.id = ANY (ids) ORDER BY h.id FOR UPDATE;
-    IF NOT howdah.use_task_type(of_type) THEN
-        RETURN QUERY SELECT NULL::howdah.wakeup_kind, i.id, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint, 'its task type has been deleted'
-                     FROM unnest(ids) AS i(id);
-        RETURN;
-    END IF;
-    SELECT array_agg(DISTINCT p) INTO live FROM howdah.bulk_change c CROSS JOIN LATERAL unnest(c.after_ids) p
-    WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids);
-    IF live IS NOT NULL THEN
-        WITH marked AS (
-            UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}' WHERE x.id = ANY (live) RETURNING x.id)
-        SELECT array_agg(m.id) INTO dead_ones FROM marked m;
-        live := howdah.mark_coordinated(live, '{"coordinated": true}');
-    END IF;
-    live := coalesce(live, '{}');
-    dead_ones := coalesce(dead_ones, '{}');
+    back := '{}'; unqueued := '{}'; no_ids := '{}'; problems := '{}';
     LOOP
         later := '{}';
         FOR r IN
@@ -183,11 +179,8 @@ BEGIN
             END IF;
             IF said IS NULL AND r.key IS NOT NULL AND r.state <> 'dead' THEN
                 said := nullif(howdah.take_key_back(r.c, r.key_type, r.key, (r.options ->> 'queued_behind')::bigint, back), '');
-                IF said = 'queued' THEN
-                    said := NULL;
-                ELSIF said IS NULL AND r.options ? 'queued_behind' THEN
-                    unqueued := unqueued || r.job_id;
-                END IF;
+                unqueued := unqueued || CASE WHEN said IS NULL AND r.options ? 'queued_behind' THEN ARRAY[r.job_id] END;
+                said := nullif(said, 'queued');
             END IF;
             IF said IS NOT NULL THEN
                 no_ids := no_ids || r.job_id;
@@ -198,18 +191,41 @@ BEGIN
             SELECT p, r.job_id FROM unnest((r.c).after_ids) p
             WHERE p = ANY (live) OR p = ANY (dead_ones) AND on_failure = 'wait' ON CONFLICT DO NOTHING;
             back := back || r.job_id;
-            IF r.state = 'dead' THEN
-                dead_ones := dead_ones || r.job_id;
-            ELSE
-                live := live || r.job_id;
-            END IF;
+            dead_ones := dead_ones || CASE WHEN r.state = 'dead' THEN ARRAY[r.job_id] END;
+            live := live || CASE WHEN r.state <> 'dead' THEN ARRAY[r.job_id] END;
         END LOOP;
         EXIT WHEN cardinality(later) IN (0, cardinality(todo));
         todo := later;
     END LOOP;
-    RETURN QUERY SELECT w.kind, NULL::bigint, w.type_id, w.rank, w.jobs, w.in_us, NULL::text FROM howdah.put_back(of_bulk, back, unqueued) w;
+    no_ids := no_ids || later;
+    problems := problems || array_fill('it was to run after a job that has not come back'::text, ARRAY[cardinality(later)]);
+END $$;
+
+-- Puts jobs of one type that a bulk operation has ended back. Rows with a null kind answer for a job: why it could not be put back;
+-- a null problem: it was. The others are wakeups. Jobs are locked before keys, and limit states are locked last.
+CREATE OR REPLACE FUNCTION howdah.undo_bulk(of_bulk bigint, of_type integer, ids bigint[])
+RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    decided record;
+    lowest bigint;
+    highest bigint;
+BEGIN
+    -- The part of the journal that is read. An index scan in the order of ids does not look ids of an array up: without bounds,
+    -- each batch would read all that the bulk operation has ended.
+    SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
+    PERFORM FROM howdah.bulk_change c
+    WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids) ORDER BY c.job_id FOR UPDATE;
+    PERFORM FROM howdah.history h WHERE h.id = ANY (ids) ORDER BY h.id FOR UPDATE;
+    IF NOT howdah.use_task_type(of_type) THEN
+        RETURN QUERY SELECT NULL::howdah.wakeup_kind, i.id, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint, 'its task type has been deleted'
+                     FROM unnest(ids) AS i(id);
+        RETURN;
+    END IF;
+    SELECT * INTO decided FROM howdah.decide_undo(of_bulk, ids);
+    RETURN QUERY SELECT w.kind, NULL::bigint, w.type_id, w.rank, w.jobs, w.in_us, NULL::text
+                 FROM howdah.put_back(of_bulk, decided.back, decided.unqueued) w;
     RETURN QUERY SELECT NULL::howdah.wakeup_kind, a.id, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint, a.problem
-                 FROM (SELECT b.id, NULL::text AS problem FROM unnest(back) AS b(id)
-                       UNION ALL SELECT n.id, n.problem FROM unnest(no_ids, problems) AS n(id, problem)
-                       UNION ALL SELECT l.id, 'it was to run after a job that has not come back' FROM unnest(later) AS l(id)) a;
+                 FROM (SELECT b.id, NULL::text AS problem FROM unnest(decided.back) AS b(id)
+                       UNION ALL SELECT n.id, n.problem FROM unnest(decided.no_ids, decided.problems) AS n(id, problem)) a;
 END $$;

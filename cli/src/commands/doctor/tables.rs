@@ -196,7 +196,7 @@ mod tests {
         assert_eq!([held(None), held(Some(300))], [[], []]);
         let found = held(Some(301)).remove(0);
         assert_eq!((found.check, found.level), ("snapshot", Level::Problem));
-        assert_eq!(found.found, "a session has held back vacuum for 5m: ann, psql, idle in transaction, pid 7");
+        assert_eq!(found.found, "a session has held back vacuum for 5m 1s: ann, psql, idle in transaction, pid 7");
     }
 
     #[test]
