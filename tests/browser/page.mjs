@@ -132,6 +132,47 @@ try {
     assert.equal(await page.getByRole("button", { name: "Pause…" }).count(), 0);
     await close();
   });
+  await step("jobs are moved to another type, get other fields, and come back after a bulk cancel", async () => {
+    const { page, close } = await open();
+    const rows = ["1", "2", "3"];
+    for (const row of rows) await broker.run("enqueue", "import.row", row);
+    const completed = async (said) => {
+      await page.getByRole("button", { name: /^Bulk/ }).click();
+      await page.getByRole("status").getByText(said).waitFor();
+      const row = page.locator("tbody tr").first();
+      await comes(page, "/ui/bulks", row.getByText("completed", { exact: true }));
+      await row.getByText("3 of 3").waitFor();
+    };
+    const start = async (type, operation, fields, heading) => {
+      await page.goto(`${broker.http}/ui/bulks?type=${type}`);
+      const form = page.locator("#start form");
+      await form.getByLabel("Do").selectOption(operation);
+      if (Object.keys(fields).length > 0) await form.getByText("To move jobs, or to set fields").click();
+      for (const [label, value] of Object.entries(fields)) await form.getByLabel(label, { exact: true }).fill(value);
+      if (operation === "bulk-set") await picture(page, "bulk-fields");
+      await form.getByRole("button", { name: "Preview…" }).click();
+      await page.getByRole("heading", { name: heading }).waitFor();
+      assert.equal(await page.locator("tbody tr").count(), 3);
+      await completed("It was started.");
+    };
+    await start("import.row", "bulk-move", { "Move to type": "import.slow" }, /^Bulk move 3 jobs of import.row/);
+    const fields = { Attempts: "7", "Timeout of an attempt": "5m", "Start in": "2h", "Add tags": "slow, nightly" };
+    await start("import.slow", "bulk-set", fields, /^Bulk set fields of 3 jobs of import.slow/);
+    const shows = async (state) => {
+      await page.goto(`${broker.http}/ui/jobs?type=import.slow&state=${state}`);
+      assert.equal(await page.locator("tbody tr").count(), 3);
+      await page.locator("tbody th a").first().click();
+      await page.getByText("nightly").first().waitFor();
+    };
+    await shows("scheduled");
+    await start("import.slow", "bulk-cancel", {}, /^Bulk cancel 3 jobs of import.slow/);
+    await page.getByRole("button", { name: "Undo…" }).first().click();
+    await page.getByRole("heading", { name: /^Bulk undo 3 jobs/ }).waitFor();
+    assert.equal(await page.locator("tbody tr").count(), 3);
+    await completed("It was started.");
+    await shows("scheduled");
+    await close();
+  });
   await step("a job tells its story", async () => {
     const { page, close } = await open();
     await page.goto(`${broker.http}/ui/jobs?type=mail.send&state=dead`);
