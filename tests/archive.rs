@@ -1,11 +1,14 @@
 //! Finished jobs become files before their partition is dropped: none missing, none twice, whatever fails when.
 
 mod commands; // howdah archive
+mod expire; // days that are older than is kept
 mod files; // what lies in the directory, as a reader would find it
 mod find; // one job by its id
 mod history; // live and archived jobs in one
 mod kill; // kill -9 at each step
 mod late; // jobs that come after their day was archived
+mod readers; // DuckDB, pandas, Polars
+mod s3; // a bucket whose server fails
 
 use howdah_server::{
     archive::{Archived, Archiver},

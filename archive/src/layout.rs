@@ -32,9 +32,9 @@ impl Layout {
         format!("store={}/day={day}", self.store)
     }
 
-    /// What a day consists of.
+    /// What a day consists of. Programs that read whole directories of Parquet files leave out names like this one.
     pub fn manifest(&self, day: &str) -> String {
-        format!("{}/manifest.json", self.day(day))
+        format!("{}/_manifest.json", self.day(day))
     }
 
     /// A file of a day. `run` is another one for each time that a day is archived.

@@ -1,6 +1,11 @@
 //! A directory or a bucket. Each call has a deadline; what may be tried again is tried again by `object_store`.
 
-use std::{future::Future, ops::Range, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -19,6 +24,10 @@ use crate::{Error, layout::below};
 const LONGEST: Duration = Duration::from_secs(180);
 /// For how long a request that failed is repeated.
 const RETRY: Duration = Duration::from_secs(60);
+/// How often something is tried that fails soon.
+const TRIES: usize = 3;
+/// The same: requests that were repeated have taken longer.
+const SOON: Duration = Duration::from_secs(5);
 /// How long one request may take, unless a variable of the environment says otherwise.
 const REQUEST: &str = "60 seconds";
 
@@ -87,37 +96,37 @@ impl Place {
     /// Writes a file, as a whole or not at all. A file of that name is replaced.
     pub async fn put(&self, name: &str, data: Bytes) -> Result<(), Error> {
         let path = self.at(name)?;
-        timely("writing", name, self.store.put(&path, data.into())).await.map(drop)
+        timely("writing", name, || self.store.put(&path, data.clone().into())).await.map(drop)
     }
 
     /// Reads a whole file.
     pub async fn get(&self, name: &str) -> Result<Bytes, Error> {
         let path = self.at(name)?;
-        timely("reading", name, async { self.store.get(&path).await?.bytes().await }).await
+        timely("reading", name, || async { self.store.get(&path).await?.bytes().await }).await
     }
 
     /// Reads a part of a file.
     pub async fn part(&self, name: &str, part: Range<u64>) -> Result<Bytes, Error> {
         let path = self.at(name)?;
-        timely("reading", name, self.store.get_range(&path, part)).await
+        timely("reading", name, || self.store.get_range(&path, part.clone())).await
     }
 
     /// The size of a file.
     pub async fn size(&self, name: &str) -> Result<u64, Error> {
         let path = self.at(name)?;
-        timely("looking for", name, self.store.head(&path)).await.map(|meta| meta.size)
+        timely("looking for", name, || self.store.head(&path)).await.map(|meta| meta.size)
     }
 
     /// Gives a file another name, and replaces what has that name.
     pub async fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
         let (source, target) = (self.at(from)?, self.at(to)?);
-        timely("renaming", from, self.store.rename(&source, &target)).await
+        timely("renaming", from, || self.store.rename(&source, &target)).await
     }
 
     /// Deletes a file, if it is there.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let path = self.at(name)?;
-        match timely("deleting", name, self.store.delete(&path)).await {
+        match timely("deleting", name, || self.store.delete(&path)).await {
             Err(error) if error.is_missing() => Ok(()),
             other => other,
         }
@@ -126,7 +135,7 @@ impl Place {
     /// The files below a name, and their sizes.
     pub async fn list(&self, name: &str) -> Result<Vec<(String, u64)>, Error> {
         let path = self.at(name)?;
-        let metas: Vec<_> = timely("listing", name, self.store.list(Some(&path)).try_collect()).await?;
+        let metas: Vec<_> = timely("listing", name, || self.store.list(Some(&path)).try_collect()).await?;
         let own = self.prefix.as_ref().len() + usize::from(!self.prefix.as_ref().is_empty());
         let found = metas.into_iter().map(|meta: object_store::ObjectMeta| {
             (meta.location.as_ref().get(own..).unwrap_or_default().to_owned(), meta.size)
@@ -137,7 +146,7 @@ impl Place {
     /// The directories in this one, by their last names.
     pub async fn directories(&self, name: &str) -> Result<Vec<String>, Error> {
         let path = self.at(name)?;
-        let found = timely("listing", name, self.store.list_with_delimiter(Some(&path))).await?;
+        let found = timely("listing", name, || self.store.list_with_delimiter(Some(&path))).await?;
         Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
     }
 }
@@ -166,13 +175,28 @@ fn split(url: &str) -> Result<(&str, &str, &str), String> {
     Ok((scheme, bucket, path.trim_matches('/')))
 }
 
-async fn timely<T>(
+/// Does what may be done again. `object_store` repeats requests that were refused or not answered, but not one whose answer was
+/// cut off in the middle: that is seen here, soon after it began.
+async fn timely<T, F: Future<Output = object_store::Result<T>>>(
     doing: &'static str,
     name: &str,
-    work: impl Future<Output = object_store::Result<T>>,
+    mut work: impl FnMut() -> F,
 ) -> Result<T, Error> {
     let path = || name.to_owned();
-    match tokio::time::timeout(LONGEST, work).await {
+    let tried = async {
+        for _ in 1..TRIES {
+            let begun = Instant::now();
+            match work().await {
+                Err(object_store::Error::NotFound { path, source }) => {
+                    return Err(object_store::Error::NotFound { path, source });
+                }
+                Err(_) if begun.elapsed() < SOON => {}
+                other => return other,
+            }
+        }
+        work().await
+    };
+    match tokio::time::timeout(LONGEST, tried).await {
         Ok(result) => result.map_err(|source| Error::Store { doing, path: path(), source }),
         Err(_) => Err(Error::Late { doing, path: path(), seconds: LONGEST.as_secs() }),
     }

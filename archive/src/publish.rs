@@ -33,6 +33,17 @@ pub async fn clear_staging(place: &Place, layout: &Layout, day: &str) -> Result<
     Ok(left.len())
 }
 
+/// Deletes a day, the manifest first: it says that all files are there. Returns how many files there were.
+pub async fn delete_day(place: &Place, layout: &Layout, day: &str) -> Result<usize, Error> {
+    place.delete(&layout.manifest(day)).await?;
+    let files = place.list(&layout.day(day)).await?;
+    for (name, _) in &files {
+        place.delete(name).await?;
+    }
+    clear_staging(place, layout, day).await?;
+    Ok(files.len())
+}
+
 /// Gives the files of a manifest their names. Those that have them already are looked at only.
 pub async fn publish(place: &Place, manifest: &Manifest) -> Result<(), Error> {
     for part in manifest.parts.iter().filter(|part| !part.staged.is_empty()) {

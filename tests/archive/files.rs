@@ -24,6 +24,11 @@ impl Files {
         format!("file://{}", path.display())
     }
 
+    /// The directory that has the archive as `archive`.
+    pub fn parent(&self) -> &Path {
+        self.0.path()
+    }
+
     pub fn place(&self) -> Place {
         Place::open(&self.url()).expect("a place")
     }
@@ -51,6 +56,11 @@ impl Files {
         found
     }
 
+    /// All files.
+    pub fn everything(&self) -> Vec<PathBuf> {
+        self.ending("")
+    }
+
     /// What `**/*.parquet` finds.
     pub fn parquet(&self) -> Vec<(PathBuf, Vec<u8>)> {
         self.ending(".parquet").into_iter().map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
@@ -75,7 +85,7 @@ impl Files {
 
     /// The manifest of a day.
     pub fn manifest(&self, day: &str) -> Manifest {
-        let text = std::fs::read(self.root().join(format!("store=0/day={day}/manifest.json"))).expect("a manifest");
+        let text = std::fs::read(self.root().join(format!("store=0/day={day}/_manifest.json"))).expect("a manifest");
         serde_json::from_slice(&text).expect("a manifest")
     }
 }

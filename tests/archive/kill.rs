@@ -33,12 +33,17 @@ async fn the_process_that_is_killed() {
 impl Setting {
     /// Archives the day in a process that is killed at this step; false: it was not reached.
     pub async fn archive_and_kill(&self, step: Step, nth: usize) -> bool {
+        self.archive_to_and_kill(&self.files.url(), Vec::new(), step, nth).await
+    }
+
+    /// The same, to another place, with these variables.
+    pub async fn archive_to_and_kill(&self, url: &str, variables: Vec<(&str, String)>, step: Step, nth: usize) -> bool {
         use std::os::unix::process::ExitStatusExt as _;
         let number = Step::ALL.iter().position(|known| *known == step).expect("a step");
-        let told = format!("{}|{}|{}|{number}|{nth}", self.database.url, self.files.url(), self.day);
+        let told = format!("{}|{url}|{}|{number}|{nth}", self.database.url, self.day);
         let mut command = tokio::process::Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "archive::kill::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
-        command.env(TOLD, told).kill_on_drop(true).stdout(std::process::Stdio::null());
+        command.envs(variables).env(TOLD, told).kill_on_drop(true).stdout(std::process::Stdio::null());
         let status = soon("the end of the process", command.status()).await.expect("run");
         // Nobody hears of it any more: its time is over.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;

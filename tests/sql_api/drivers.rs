@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use crate::support::python::environment;
 
 /// `psql` beside the server's programs, or in the path.
 fn psql(database: &TestDatabase, script: &str) -> Output {
@@ -79,31 +80,5 @@ fn python() -> PathBuf {
     if let Some(program) = std::env::var_os("HOWDAH_PYTHON_PSYCOPG").filter(|value| !value.is_empty()) {
         return program.into();
     }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    fs::create_dir_all(target).expect("target/tmp");
-    let lock = fs::File::create(target.join("psycopg.lock")).expect("a lock file");
-    lock.lock().expect("the lock");
-    let directory = target.join("psycopg");
-    let program = directory.join("bin/python");
-    if directory.join("installed").exists() {
-        return program;
-    }
-    let _ = fs::remove_dir_all(&directory);
-    for command in [
-        Command::new("python3").args(["-m", "venv"]).arg(&directory),
-        Command::new(&program).args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "psycopg[binary]==3.2.*",
-        ]),
-    ] {
-        let output = command.output().expect("python3 with venv");
-        let help = "HOWDAH_SKIP_PYTHON=1 leaves this test out";
-        assert!(output.status.success(), "{}\n{help}", String::from_utf8_lossy(&output.stderr));
-    }
-    fs::write(directory.join("installed"), "").expect("installed");
-    program
+    environment("psycopg", &["psycopg[binary]==3.2.*"])
 }

@@ -22,6 +22,7 @@ mod operate; // jobs looked at, waited for, cancelled; settings of task types
 mod outcome; // every option of an outcome, once
 mod program; // the real program
 mod pull; // jobs without a stream
+pub mod python; // Python with packages
 mod refusal; // an error as callers see it
 mod signals; // waiting for what must come
 mod subscribe; // every option of a subscription, once

@@ -78,6 +78,12 @@ impl Program {
         Self::start(&serve_args(database, more)).ready(database).await
     }
 
+    /// The same, with variables of its environment.
+    pub async fn serve_with(database: &TestDatabase, env: &[(&str, String)]) -> ServingProgram {
+        let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Self::start_with(&serve_args(database, &[]), &env).ready(database).await
+    }
+
     /// The same, and its whole log, which is complete when the program has ended.
     pub async fn serve_logged(database: &TestDatabase, more: &[&str]) -> (ServingProgram, JoinHandle<String>) {
         let mut program = Self::spawn(&serve_args(database, more), &[], Stdio::piped());

@@ -62,6 +62,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("audit_days", "N"),
         ("archive_url", "URL"),
         ("archive_payloads", "WHAT"),
+        ("archive_days", "N"),
         ("max_attempts", "N"),
     ],
     &[("schema", "NAME")],

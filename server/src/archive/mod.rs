@@ -5,6 +5,7 @@
 
 mod day; // one day
 mod error; // what may go wrong
+mod expire; // days that are older than is kept
 pub(crate) mod find; // archived jobs, found again
 mod history; // finished jobs of the database and of the archive in one
 mod names; // of task types

@@ -175,6 +175,8 @@ pub struct Config {
     pub archive_url: Option<String>,
     /// What is archived of payloads.
     pub archive_payloads: ArchivePayloads,
+    /// Days that the archive is kept; unset: for ever.
+    pub archive_days: Option<u16>,
     /// Most attempts of a job, if neither the job nor its type sets a number.
     pub max_attempts: i16,
     /// Retry policy of a job, if neither the job nor its type sets one.
@@ -217,6 +219,7 @@ impl Config {
             audit_days: 365,
             archive_url: None,
             archive_payloads: ArchivePayloads::Full,
+            archive_days: None,
             max_attempts: 10,
             retry: RetryPolicy::default(),
             limits: Limits::default(),

@@ -264,6 +264,12 @@ pub const ALL: &[Setting] = &[
         "What is archived of payloads: full, their SHA-256 (hash), or only their sizes (none). Results are archived as they are"
     ),
     setting!(
+        "archive_days",
+        broker.archive_days,
+        Maybe(Count(1..=36_500)),
+        "Days to keep the archive, unset: for ever. The files of older days are deleted when their partitions are gone"
+    ),
+    setting!(
         "max_attempts",
         broker.max_attempts,
         Count(1..=1_000),

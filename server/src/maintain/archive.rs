@@ -56,6 +56,34 @@ pub(super) async fn run_once(context: &Context, archiver: &Archiver) -> bool {
     for day in days {
         good &= archive(context, archiver, &day).await;
     }
+    good & expire(context, archiver).await
+}
+
+/// Deletes days that are older than is kept; false: something failed.
+async fn expire(context: &Context, archiver: &Archiver) -> bool {
+    let Some(days_kept) = context.config.archive_days else { return true };
+    let days = match archiver.expired(days_kept).await {
+        Ok(days) => days,
+        Err(error) => {
+            tracing::debug!(%error, "old days of the archive are looked for again in a minute");
+            return true;
+        }
+    };
+    let mut good = true;
+    for day in days {
+        match archiver.expire(&day, days_kept).await {
+            Ok(Some(files)) => {
+                context.metrics.archive.expired_days.inc();
+                tracing::info!(day, files, days_kept, "deleted an old day of the archive");
+            }
+            Ok(None) | Err(ArchiveError::Store(StoreError::Locked(_))) => {}
+            Err(error) => {
+                context.metrics.archive.failures.inc();
+                tracing::warn!(day, %error, "an old day of the archive could not be deleted; it is tried again");
+                good = false;
+            }
+        }
+    }
     good
 }
 

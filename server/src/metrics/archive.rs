@@ -14,6 +14,8 @@ pub struct ArchiveMetrics {
     pub jobs: Counter,
     /// Bytes of the files that this broker has written.
     pub bytes: Counter,
+    /// Old days that this broker has deleted.
+    pub expired_days: Counter,
     /// Runs of this broker that failed.
     pub failures: Counter,
 }
@@ -34,8 +36,13 @@ impl ArchiveMetrics {
             self.bytes.clone(),
         );
         r.register(
+            "archive_expired_days",
+            "Days of the archive that this broker has deleted, because they were older than archive_days",
+            self.expired_days.clone(),
+        );
+        r.register(
             "archive_failures",
-            "Attempts of this broker to archive a day that failed; howdah archive list shows why",
+            "Attempts of this broker to archive a day, or to delete an old one, that failed; howdah archive list shows why",
             self.failures.clone(),
         );
     }

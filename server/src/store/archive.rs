@@ -210,6 +210,33 @@ impl Store {
         self.general().await?.query(Statement::FailedDay, &[&day, &run, &why]).await.map(drop)
     }
 
+    /// Days that are older than this, and whose partitions are gone, the oldest first.
+    pub async fn expired_days(&self, days_kept: i32) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::ExpiredDays, &[&days_kept]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Takes such a day, whose files nobody looks at from now on; `None`: another run has it. Returns where its files are, if it
+    /// has any.
+    pub async fn take_expired_day(
+        &self,
+        day: &str,
+        days_kept: i32,
+        run: &str,
+        who: &str,
+        held: Duration,
+    ) -> Result<Option<Option<String>>, StoreError> {
+        let held = held.as_millis() as i64;
+        let params: Params<'_> = &[&day, &days_kept, &run, &who, &held];
+        let rows = self.general().await?.query(Statement::TakeExpiredDay, params).await?;
+        Ok(rows.first().map(|row| row.get("url")))
+    }
+
+    /// Forgets it; false: another run has it.
+    pub async fn expired_day(&self, day: &str, run: &str) -> Result<bool, StoreError> {
+        self.of_run(Statement::ExpiredDay, &[&day, &run]).await
+    }
+
     async fn of_run(&self, statement: Statement, params: Params<'_>) -> Result<bool, StoreError> {
         Ok(!self.general().await?.query(statement, params).await?.is_empty())
     }

@@ -1,0 +1,13 @@
+-- Takes a day whose files are to be deleted; no row: another run has it, or jobs have come to it. From now on nobody looks for
+-- jobs in its files. $1 day $2 days that are kept $3 run $4 who $5 ms until others may take it
+WITH taken AS (
+    UPDATE howdah.archive a SET run = $3, held_by = $4, held_until = now() + $5::bigint * interval '1 ms', error = NULL,
+           jobs = 0, files = 0, bytes = 0
+    WHERE a.day = $1::text::date AND a.day < (now() AT TIME ZONE 'UTC')::date - $2::integer AND a.state = 'dropped'
+      AND (a.held_until IS NULL OR a.held_until <= now())
+    RETURNING a.day, a.url
+),
+files AS (
+    DELETE FROM howdah.archive_file f USING taken t WHERE f.day = t.day
+)
+SELECT url FROM taken

@@ -1,0 +1,172 @@
+//! An archive in a bucket whose server fails: refuses, is slow, loses answers, cuts connections, has other bytes.
+
+use std::{path::Path, process::Stdio};
+
+use howdah_proto::v1::GetJobRequest;
+use howdah_server::archive::Step;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use super::Setting;
+use crate::{
+    hostile::http::ask,
+    support::{python::environment, *},
+};
+
+/// The server, which ends with this.
+struct Bucket {
+    _server: Child,
+    address: String,
+}
+
+impl Bucket {
+    /// `None`: there is no Python here.
+    async fn start() -> Option<Self> {
+        if !has_language("python3", "HOWDAH_SKIP_PYTHON") {
+            return None;
+        }
+        let python =
+            tokio::task::spawn_blocking(|| environment("s3", &["moto[s3,server]>=5"])).await.expect("a Python");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/archive/s3_server.py");
+        let mut command = Command::new(python);
+        command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut server = command.spawn().expect("the server");
+        let mut lines = BufReader::new(server.stdout.take().expect("stdout")).lines();
+        let port = soon("its port", lines.next_line()).await.expect("read").expect("a port");
+        Some(Self { _server: server, address: format!("127.0.0.1:{port}") })
+    }
+
+    /// From now on one of so many requests fails like this; returns how many have failed so far.
+    async fn fail(&self, kind: &str, every: usize) -> usize {
+        let request = format!("GET /_faults/{kind}/{every} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer = ask(&self.address, request.as_bytes()).await;
+        answer.lines().last().and_then(|failed| failed.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    /// What programs are told of it.
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("AWS_ENDPOINT", format!("http://{}", self.address)),
+            ("AWS_ALLOW_HTTP", "true".into()),
+            ("AWS_REGION", "us-east-1".into()),
+            ("AWS_ACCESS_KEY_ID", "id".into()),
+            ("AWS_SECRET_ACCESS_KEY", "secret".into()),
+        ]
+    }
+
+    /// Runs `howdah`; says whether it succeeded, and what it printed.
+    async fn run(&self, setting: &Setting, args: &[&str]) -> (bool, String, String) {
+        let mut command = Command::new(howdah());
+        command.args(args).args(["--database-url", &setting.database.url]).envs(self.variables()).kill_on_drop(true);
+        let output = soon("the end of the program", command.output()).await.expect("howdah");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Every job from 1 to this id is there once, and each file is what was written.
+    async fn assert_all_once(&self, setting: &Setting, url: &str, last: i64) {
+        let (good, out, err) = self.run(setting, &["archive", "verify", "--url", url]).await;
+        assert!(good && err.contains(&format!("with {last} jobs are what was written")), "{out} {err}");
+        let (good, out, err) = self.run(setting, &["history", "--all", "--json"]).await;
+        assert!(good, "{err}");
+        assert_eq!(ids(&out), (1..=last).collect::<Vec<_>>());
+    }
+}
+
+fn ids(out: &str) -> Vec<i64> {
+    let id = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["id"].as_i64().expect("an id");
+    let mut ids: Vec<i64> = out.lines().map(id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[tokio::test]
+async fn a_bucket_whose_server_fails_has_every_job_once_in_the_end() {
+    let Some(bucket) = Bucket::start().await else { return };
+    for (kind, every) in [("refuse", 3), ("lost", 3), ("cut", 3), ("slow", 2)] {
+        let setting = Setting::with(2_000).await;
+        setting.turn_on().await;
+        let url = format!("s3://bucket/{kind}");
+        let now = ["archive", "now", "--url", &url];
+        bucket.fail(kind, every).await;
+        // What fails now and then is tried again; what fails for good is done by the next run.
+        let mut runs = 0;
+        loop {
+            let (good, _, err) = bucket.run(&setting, &now).await;
+            if good {
+                break;
+            }
+            runs += 1;
+            assert!(runs < 10, "{kind}: no run comes to its end: {err}");
+            assert_eq!(setting.drop_old().await, 0, "{kind}");
+        }
+        // Whoever reads tries again, too.
+        let (good, out, err) = bucket.run(&setting, &["history", "--all", "--json"]).await;
+        assert!(good && ids(&out).len() == 2_000, "{kind}: {err}");
+        assert!(bucket.fail(kind, 0).await > 3, "{kind}: nothing has failed");
+        assert_eq!(setting.drop_old().await, 1, "{kind}");
+        bucket.assert_all_once(&setting, &url, 2_000).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_stored_otherwise_than_it_was_sent_is_not_archived() {
+    let Some(bucket) = Bucket::start().await else { return };
+    let setting = Setting::with(500).await;
+    setting.turn_on().await;
+    let now = ["archive", "now", "--url", "s3://bucket/a"];
+    bucket.fail("wrong", 1).await;
+    let (good, _, err) = bucket.run(&setting, &now).await;
+    assert!(!good && err.contains("its hash is another one"), "{err}");
+    assert_eq!(setting.drop_old().await, 0);
+    bucket.fail("wrong", 0).await;
+    let (good, _, err) = bucket.run(&setting, &now).await;
+    assert!(good, "{err}");
+    assert_eq!(setting.drop_old().await, 1);
+    bucket.assert_all_once(&setting, "s3://bucket/a", 500).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_killed_at_any_step_leaves_a_bucket_with_every_job_once() {
+    let Some(bucket) = Bucket::start().await else { return };
+    let setting = Setting::with(500).await;
+    setting.turn_on().await;
+    let mut last = 500;
+    for step in Step::ALL {
+        // The first time, and later with jobs that came late.
+        assert!(
+            setting.archive_to_and_kill("s3://bucket/a", bucket.variables(), step, 1).await,
+            "{step:?} was not reached"
+        );
+        let (good, out, err) = bucket.run(&setting, &["history", "--all", "--json"]).await;
+        assert!(good && ids(&out) == (1..=last).collect::<Vec<_>>(), "{step:?}: {err}");
+        let (good, _, err) = bucket.run(&setting, &["archive", "now", "--url", "s3://bucket/a"]).await;
+        assert!(good, "{step:?}: {err}");
+        bucket.assert_all_once(&setting, "s3://bucket/a", last).await;
+        setting.finish(last + 1, 10).await;
+        last += 10;
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_away_is_said_within_the_time_of_a_lookup() {
+    let Some(bucket) = Bucket::start().await else { return };
+    let setting = Setting::with(100).await;
+    setting.turn_on().await;
+    let (good, _, err) = bucket.run(&setting, &["archive", "now", "--url", "s3://bucket/a"]).await;
+    assert!(good, "{err}");
+    assert_eq!(setting.drop_old().await, 1);
+    let broker = Program::serve_with(&setting.database, &bucket.variables()).await;
+    let job = async |id: i64| broker.jobs().get_job(GetJobRequest { id }).await;
+    assert!(job(17).await.is_ok());
+    bucket.fail("refuse", 1).await;
+    let refused = job(17).await.expect_err("it is away");
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    assert!(refused.message().contains("the archive could not be read"), "{refused}");
+    let live = broker.enqueue("t").await;
+    assert!(job(live).await.is_ok(), "the database has it");
+    bucket.fail("refuse", 0).await;
+    assert!(job(17).await.is_ok());
+}
