@@ -1,5 +1,7 @@
 -- Files of the archive that may have the job of this id, by the index on ranges of ids; those of the latest day first.
+-- The files are found before anything is sorted: else a planner without statistics walks all days in order instead.
 -- $1 id $2 limit
+WITH found AS MATERIALIZED (SELECT day, path, bytes FROM howdah.archive_file WHERE ids @> $1::bigint)
 SELECT f.day::text AS day, a.url, f.path, f.bytes
-FROM howdah.archive_file f JOIN howdah.archive a ON a.day = f.day
-WHERE f.ids @> $1::bigint ORDER BY f.day DESC, f.path LIMIT $2::integer
+FROM found f JOIN howdah.archive a ON a.day = f.day
+ORDER BY f.day DESC, f.path LIMIT $2::integer
