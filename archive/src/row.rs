@@ -48,6 +48,33 @@ pub struct Row {
 }
 
 impl Row {
+    /// A copy of a job.
+    pub fn of(job: &Job<'_>) -> Self {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        let bytes = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
+        Self {
+            id: job.id,
+            task_type: job.task_type.to_owned(),
+            created: job.created,
+            leased_at: job.leased_at,
+            finished: job.finished,
+            outcome: job.outcome.to_owned(),
+            attempt: job.attempt,
+            max_attempts: job.max_attempts,
+            priority: job.priority,
+            key: text(job.key),
+            limit_key: text(job.limit_key),
+            fair_key: text(job.fair_key),
+            headers: text(job.headers),
+            options: text(job.options),
+            failures: text(job.failures),
+            payload: bytes(job.payload),
+            payload_bytes: job.payload_bytes,
+            payload_sha256: bytes(job.payload_sha256),
+            result: bytes(job.result),
+        }
+    }
+
     /// The same, as it is written.
     pub fn as_job(&self) -> Job<'_> {
         Job {

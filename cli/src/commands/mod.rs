@@ -4,6 +4,7 @@
 #![allow(clippy::doc_markdown)]
 
 mod broker_args; // flags of the configuration
+mod confirm; // asks a person before something is changed
 mod context; // the global flags, logging, runtime, client
 mod dsn; // connection strings from a variable or a file
 mod failure; // exit codes and the line on stderr

@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 23] = [
+const CHANGING: [&str; 24] = [
     "cancel",
     "retry",
     "release",
@@ -15,6 +15,7 @@ const CHANGING: [&str; 23] = [
     "bulk pause",
     "bulk resume",
     "bulk cancel",
+    "archive restore",
     "type set",
     "settings set",
     "settings reset",

@@ -17,6 +17,14 @@ pub enum ArchiveError {
     /// Jobs that were read went to the archive meanwhile.
     #[error("{0} was archived while it was read: read it again")]
     Moved(String),
+    /// A job that is to be restored has no payload any more.
+    #[error("job {id} was archived without its payload (archive_payloads = \"{kept}\"), so it cannot be restored")]
+    NoPayload {
+        /// The job.
+        id: i64,
+        /// What was archived of payloads: `hash` or `none`.
+        kept: &'static str,
+    },
     /// Another run has the day: this one was thought dead.
     #[error("another run has taken {0} over")]
     TakenOver(String),

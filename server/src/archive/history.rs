@@ -31,6 +31,8 @@ pub struct HistoryQuery {
     pub until: Option<SystemTime>,
     /// With payloads and results.
     pub payloads: bool,
+    /// Only from the files of the archive. Then a key needs no type.
+    pub archived_only: bool,
 }
 
 /// Takes jobs, one by one, until it has enough of them.
@@ -40,6 +42,18 @@ pub trait Take {
 
     /// Takes a job.
     fn take(&mut self, job: &Job<'_>) -> Result<ControlFlow<()>, Self::Error>;
+
+    /// Called after each job that was taken: whoever gathers jobs may work on them here, and holds up the reading.
+    fn catch_up(&mut self) -> impl Future<Output = Result<(), Self::Error>> {
+        std::future::ready(Ok(()))
+    }
+}
+
+/// Takes a job, and waits until there is room for the next one.
+async fn hand_over<T: Take>(to: &mut T, job: &Job<'_>) -> Result<ControlFlow<()>, T::Error> {
+    let flow = to.take(job)?;
+    to.catch_up().await?;
+    Ok(flow)
 }
 
 impl Reader {
@@ -66,7 +80,7 @@ impl Reader {
         let known = self.store.history_day(day, query.task_type.as_deref()).await.map_err(ArchiveError::from)?;
         let type_id = query.task_type.as_deref().map(|name| names.number_of(name));
         // Of a type that was deleted, the database has no jobs.
-        if type_id != Some(None) && (known.has_late || !known.late) {
+        if !query.archived_only && type_id != Some(None) && (known.has_late || !known.late) {
             let choice = HistoryChoice {
                 type_id: type_id.flatten(),
                 key: query.key.clone(),
@@ -100,7 +114,7 @@ impl Reader {
             let page = self.store.history_page(day, late, id, choice).await.map_err(ArchiveError::from)?;
             names.know(&self.store, &page.jobs).await.map_err(ArchiveError::from)?;
             for job in &page.jobs {
-                if to.take(&job.as_job(names.of(job.type_id())))?.is_break() {
+                if hand_over(to, &job.as_job(names.of(job.type_id()))).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -137,7 +151,7 @@ impl Reader {
         let mut rows = std::pin::pin!(rows.try_buffered(GROUPS));
         while let Some(rows) = rows.try_next().await? {
             for row in rows {
-                if to.take(&row.as_job())?.is_break() {
+                if hand_over(to, &row.as_job()).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

@@ -10,6 +10,7 @@ pub(crate) mod find; // archived jobs, found again
 mod history; // finished jobs of the database and of the archive in one
 mod names; // of task types
 mod read; // rows of a day, page by page, into files
+mod restore; // archived jobs, enqueued again
 mod step; // the steps of a run
 mod view; // archived jobs, as operators see them
 
@@ -20,6 +21,7 @@ use howdah_archive::{Bounds, Manifest};
 pub use error::ArchiveError;
 pub use find::Reader;
 pub use history::{HistoryQuery, Take};
+pub use restore::{Restore, RestoreEvent};
 pub use step::{OnStep, Step};
 pub(crate) use view::view;
 

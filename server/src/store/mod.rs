@@ -31,6 +31,8 @@ mod option_sql; // the options of a job in the schema's text
 mod outage; // what is logged while Postgres is away
 mod pool; // bb8 with our own manager
 mod release; // versions of brokers, compared
+#[cfg(feature = "archive")]
+mod restore; // archived jobs, enqueued again
 mod rerank; // new priorities and steps
 mod schema; // the sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
@@ -80,6 +82,8 @@ pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use rerank::{Reprioritized, Step, WalkPosition};
+#[cfg(feature = "archive")]
+pub use restore::{RestoreOutcome, RestoredJob};
 pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use search::{FoundJobs, LookedAt, SearchStep, Stepped};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};

@@ -74,6 +74,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/enqueue.sql",
     "functions/end.sql",
     "functions/archive.sql",
+    "functions/restore.sql",
     "functions/maintain.sql",
     "functions/audit.sql",
     "functions/grants.sql",

@@ -258,6 +258,8 @@ statements! {
         ArchivedOptions = "archived_options":
             "SELECT howdah.coordination_of($1::bigint, $2::text::jsonb) AS coordination,
                     howdah.original_type($2::text::jsonb) AS original_task_type",
+        RestoreJobs = "restore_jobs":
+            "SELECT old_id, id, outcome FROM howdah.restore_jobs($1, $2, $3, $4, $5, $6, $7, $8)",
         ArchiveOverdue = "archive_overdue",
         ArchiveTarget = "archive_target": "SELECT url FROM howdah.archive_target",
         SetArchiveTarget = "set_archive_target",

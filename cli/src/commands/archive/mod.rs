@@ -3,6 +3,7 @@
 mod list;
 mod now;
 mod off;
+mod restore;
 mod verify;
 
 use super::{
@@ -19,6 +20,7 @@ pub(super) enum Command {
     Now(now::Args),
     List(list::Args),
     Verify(verify::Args),
+    Restore(restore::Args),
     Off(off::Args),
 }
 
@@ -27,6 +29,7 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Now(args) => now::run(&args, global),
         Command::List(args) => list::run(&args, global),
         Command::Verify(args) => verify::run(&args, global),
+        Command::Restore(args) => restore::run(&args, global),
         Command::Off(args) => off::run(&args, global),
     }
 }

@@ -1,7 +1,5 @@
 //! `howdah bulk start`: asks, and starts a bulk operation.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-
 use howdah_client::{
     Client,
     proto::{Bulk, BulkSpec},
@@ -9,6 +7,7 @@ use howdah_client::{
 
 use super::{Spec, follow, shown};
 use crate::commands::{
+    confirm,
     context::Global,
     failure::Failure,
     output::{Output, note},
@@ -79,19 +78,8 @@ fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
 
 /// Shows what would be changed, and asks a person.
 async fn confirmed(client: &Client, spec: &BulkSpec) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        return Err(Failure::usage(
-            "nobody can be asked, because standard input is no terminal; look at howdah bulk preview, and give --yes",
-        ));
-    }
+    confirm::needs_terminal("look at howdah bulk preview, and give --yes")?;
     let preview = client.preview_bulk(spec.clone()).await?;
     shown::preview(spec, &preview).into_iter().for_each(note);
-    let answer = tokio::task::spawn_blocking(|| {
-        let _ = io::stderr().write_all(b"Go on? [y/N] ");
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map(|_| answer)
-    });
-    let answer = answer.await.map_err(|error| Failure::failed(error.to_string()))?;
-    let answer = answer.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    confirm::ask().await
 }

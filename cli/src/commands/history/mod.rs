@@ -79,6 +79,7 @@ impl Args {
             since: self.since.map(Into::into),
             until: self.until.map(Into::into),
             payloads: self.payload,
+            archived_only: false,
         }
     }
 }

@@ -1,0 +1,25 @@
+//! Asks a person before something is changed.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use super::failure::Failure;
+
+/// Fails if nobody can be asked; `instead` says what to do then.
+pub(super) fn needs_terminal(instead: &str) -> Result<(), Failure> {
+    if io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("nobody can be asked, because standard input is no terminal; {instead}")))
+}
+
+/// Asks whether to go on.
+pub(super) async fn ask() -> Result<bool, Failure> {
+    let answer = tokio::task::spawn_blocking(|| {
+        let _ = io::stderr().write_all(b"Go on? [y/N] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer.await.map_err(|error| Failure::failed(error.to_string()))?;
+    let answer = answer.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
