@@ -4,6 +4,7 @@ mod commands; // howdah archive
 mod expire; // days that are older than is kept
 mod files; // what lies in the directory, as a reader would find it
 mod find; // one job by its id
+mod forget; // files that are written anew without some jobs
 mod history; // live and archived jobs in one
 mod kill; // kill -9 at each step
 mod late; // jobs that come after their day was archived

@@ -32,7 +32,7 @@ pub use layout::{Layout, is_day};
 pub use manifest::{Manifest, PartFile, Sums};
 pub use open::OpenFile;
 pub use place::Place;
-pub use publish::{clear_staging, delete_day, discard, finish, manifest_of, manifests, publish};
+pub use publish::{clear_staging, delete_day, discard, finish, manifest_of, manifests, publish, write_manifest};
 pub use row::Row;
 pub use select::Wanted;
 pub use verify::{check, ids_of};

@@ -60,11 +60,16 @@ pub async fn publish(place: &Place, manifest: &Manifest) -> Result<(), Error> {
 
 /// Writes the manifest, and deletes the files of the day that it does not name.
 pub async fn finish(place: &Place, layout: &Layout, manifest: &Manifest) -> Result<(), Error> {
+    write_manifest(place, layout, manifest).await?;
+    discard(place, layout, manifest).await
+}
+
+/// Writes the manifest, without the names that files had first.
+pub async fn write_manifest(place: &Place, layout: &Layout, manifest: &Manifest) -> Result<(), Error> {
     let mut public = manifest.clone();
     public.parts.iter_mut().for_each(|part| part.staged.clear());
     let text = serde_json::to_vec_pretty(&public).map_err(|error| Error::Ended(error.to_string()))?;
-    place.put(&layout.manifest(&manifest.day), text.into()).await?;
-    discard(place, layout, &public).await
+    place.put(&layout.manifest(&manifest.day), text.into()).await
 }
 
 /// Deletes the files of the day that a manifest does not name, and what is left of runs.

@@ -27,6 +27,11 @@ impl Wanted {
             || self.until.is_some_and(|until| last >= until)
     }
 
+    /// Whether this job is wanted.
+    pub fn fits_row(&self, row: &Row) -> bool {
+        self.fits(row.finished, row.outcome.as_bytes(), row.key.as_deref().map(str::as_bytes))
+    }
+
     fn fits(&self, finished: i64, outcome: &[u8], key: Option<&[u8]>) -> bool {
         self.since.is_none_or(|since| finished >= since)
             && self.until.is_none_or(|until| finished < until)

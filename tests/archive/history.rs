@@ -26,12 +26,16 @@ impl Setting {
     }
 
     async fn assert_listed_once(&self, last: i64) {
+        self.assert_listed(1..=last).await;
+    }
+
+    async fn assert_listed(&self, wanted: std::ops::RangeInclusive<i64>) {
         let ids: Vec<_> = self.listed(&[]).await.iter().filter_map(|job| job["id"].as_i64()).collect();
-        assert_eq!(ids, (1..=last).collect::<Vec<_>>());
+        assert_eq!(ids, wanted.collect::<Vec<_>>());
     }
 
     /// Ten jobs of another day, which is not archived.
-    async fn finish_yesterday(&self, first: i64) {
+    pub async fn finish_yesterday(&self, first: i64) {
         self.finish(first, 10).await;
         let last = first + 9;
         let yesterday = format!(
@@ -188,4 +192,28 @@ async fn a_day_that_is_dropped_while_it_is_read_is_an_error() {
     go_on.send(()).expect("it waits");
     let error = soon("its end", reading).await.expect("no panic").expect_err("it has moved");
     assert!(error.contains("read it again"), "{error}");
+}
+
+#[tokio::test]
+async fn a_day_whose_files_are_replaced_while_it_is_read_is_an_error() {
+    let setting = Setting::with(5_000).await;
+    setting.archive_and_drop().await;
+    let (is_there, there) = mpsc::channel();
+    let (go_on, wait) = mpsc::channel();
+    let reader = Reader::new(setting.store());
+    let reading = tokio::task::spawn_blocking(move || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let mut slow = Slow { is_there, go_on: wait, taken: 0 };
+        let query = HistoryQuery::default();
+        runtime.block_on(reader.history(&query, &mut slow)).map_err(|error| error.to_string())
+    });
+    tokio::task::spawn_blocking(move || there.recv().expect("it is there")).await.expect("a thread");
+    assert_eq!(setting.forget_early().await.expect("forgotten").jobs, 500);
+    go_on.send(()).expect("it waits");
+    match soon("its end", reading).await.expect("no panic") {
+        Err(error) => assert!(error.contains("read it again"), "{error}"),
+        Ok(()) => panic!("it has read files that are gone"),
+    }
+    setting.assert_listed(501..=5_000).await;
 }

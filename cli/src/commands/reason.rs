@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 24] = [
+const CHANGING: [&str; 25] = [
     "cancel",
     "retry",
     "release",
@@ -16,6 +16,7 @@ const CHANGING: [&str; 24] = [
     "bulk resume",
     "bulk cancel",
     "archive restore",
+    "archive forget",
     "type set",
     "settings set",
     "settings reset",

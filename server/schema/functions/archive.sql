@@ -28,10 +28,12 @@ CREATE OR REPLACE FUNCTION howdah.days_to_archive(before date) RETURNS SETOF dat
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = 'howdah.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
         UNION SELECT (finished AT TIME ZONE 'UTC')::date FROM howdah.history_default
+        -- A forget has begun, and was killed: it has to be finished.
+        UNION SELECT a.day FROM howdah.archive a WHERE a.rewrite IS NOT NULL
     )
     SELECT d.day FROM days d LEFT JOIN howdah.archive a ON a.day = d.day
     WHERE d.day < before
-      AND (coalesce(a.state, 'dropped') <> 'archived' OR EXISTS (SELECT FROM howdah.archive_late l WHERE l.day = d.day))
+      AND (a.rewrite IS NOT NULL OR coalesce(a.state, 'dropped') <> 'archived' OR EXISTS (SELECT FROM howdah.archive_late l WHERE l.day = d.day))
     ORDER BY 1
 $$;
 
@@ -43,6 +45,15 @@ RETURNS SETOF howdah.archive LANGUAGE plpgsql AS $$
 DECLARE
     a howdah.archive;
 BEGIN
+    -- A forget was killed when new files of the day were written: that is finished first.
+    SELECT * INTO a FROM howdah.archive n WHERE n.day = take_day.day AND n.rewrite IS NOT NULL FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        IF a.held_until IS NULL OR a.held_until <= now() THEN
+            RETURN QUERY UPDATE howdah.archive n SET run = take_day.run, held_by = take_day.held_by, held_until = now() + held, error = NULL
+                         WHERE n.day = take_day.day RETURNING n.*;
+        END IF;
+        RETURN;
+    END IF;
     -- A day that was dropped, and to which nothing came since.
     IF NOT howdah.has_table('history_' || to_char(day, 'YYYYMMDD'))
        AND NOT EXISTS (SELECT FROM howdah.history_default h WHERE h.finished >= day::timestamp AT TIME ZONE 'UTC'

@@ -25,6 +25,8 @@ CREATE TABLE howdah.archive (
     files          integer NOT NULL DEFAULT 0,
     bytes          bigint NOT NULL DEFAULT 0,
     manifest       jsonb,
+    -- The same after a forget: new files are written and compared, and take the place of the old ones. Null: nothing to be done.
+    rewrite        jsonb,
     archived_at    timestamptz,
     archived_by    text,
     -- Why the last run failed.

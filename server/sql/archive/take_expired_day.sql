@@ -2,7 +2,7 @@
 -- jobs in its files. $1 day $2 days that are kept $3 run $4 who $5 ms until others may take it
 WITH taken AS (
     UPDATE howdah.archive a SET run = $3, held_by = $4, held_until = now() + $5::bigint * interval '1 ms', error = NULL,
-           jobs = 0, files = 0, bytes = 0
+           jobs = 0, files = 0, bytes = 0, rewrite = NULL
     WHERE a.day = $1::text::date AND a.day < (now() AT TIME ZONE 'UTC')::date - $2::integer AND a.state = 'dropped'
       AND (a.held_until IS NULL OR a.held_until <= now())
     RETURNING a.day, a.url

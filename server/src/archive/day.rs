@@ -14,6 +14,10 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
     let begun = Instant::now();
     let taken = archiver.store.take_day(day, run, &archiver.who, HELD, &archiver.url).await?;
     let Some(taken) = taken else { return Ok(None) };
+    if !taken.rewrite.is_empty() {
+        let manifest = archiver.finish_rewrite(day, run, &taken.url, &taken.rewrite).await?;
+        return Ok(Some(Archived { manifest, jobs: 0, bytes: 0, took: begun.elapsed() }));
+    }
     (archiver.on_step)(Step::Taken);
     // A day stays where it was archived first.
     let place = Place::open(&taken.url)?;

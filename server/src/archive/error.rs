@@ -14,8 +14,8 @@ pub enum ArchiveError {
     /// A part of the archive that was not looked at.
     #[error("{0}")]
     Unread(String),
-    /// Jobs that were read went to the archive meanwhile.
-    #[error("{0} was archived while it was read: read it again")]
+    /// Jobs that were read went to the archive meanwhile, or their files were replaced.
+    #[error("{0} was archived or written anew while it was read: read it again")]
     Moved(String),
     /// A job that is to be restored has no payload any more.
     #[error("job {id} was archived without its payload (archive_payloads = \"{kept}\"), so it cannot be restored")]

@@ -37,6 +37,14 @@ impl Reader {
     /// The job of an id, as it ended last; `None`: it is not archived. An error names a file that could not be looked at.
     pub async fn find(&self, id: i64) -> Result<Option<Row>, ArchiveError> {
         let until = Instant::now() + WITHIN;
+        match self.look(id, until).await {
+            // A file was replaced after the database was asked: it knows the new one.
+            Err(ArchiveError::Files(error)) if error.is_missing() => self.look(id, until).await,
+            found => found,
+        }
+    }
+
+    async fn look(&self, id: i64, until: Instant) -> Result<Option<Row>, ArchiveError> {
         let mut files = self.store.find_archived(id, FILES + 1).await?;
         if files.is_empty() {
             return Ok(None);
@@ -45,9 +53,14 @@ impl Reader {
         let too_many = files.len() > FILES as usize;
         files.truncate(FILES as usize);
         let files = files.into_iter().map(|file| self.candidate(file)).collect::<Result<Vec<_>, _>>()?;
-        let found = howdah_archive::find(id, files, until).await;
+        let mut found = howdah_archive::find(id, files, until).await;
         if found.row.is_some() {
             return Ok(found.row);
+        }
+        if let Some(at) = found.unread.iter().position(|(_, error)| error.is_missing())
+            && self.store.find_archived(id, FILES).await?.iter().all(|file| file.path != found.unread[at].0)
+        {
+            return Err(found.unread.remove(at).1.into());
         }
         let late = (found.left > 0).then(|| format!("no time for {} of its files", found.left));
         let unread = found.unread.len();

@@ -97,7 +97,7 @@ impl Reader {
                 return Err(ArchiveError::Moved(day.to_owned()).into());
             }
         }
-        self.files(known.files, query, to).await
+        self.files(day, known.files, query, to).await
     }
 
     /// Jobs that the database has, and the files have not.
@@ -125,6 +125,7 @@ impl Reader {
 
     async fn files<T: Take>(
         &self,
+        day: &str,
         files: Vec<ArchivedFile>,
         query: &HistoryQuery,
         to: &mut T,
@@ -135,6 +136,7 @@ impl Reader {
             key: query.key.clone(),
             outcome: query.outcome.clone(),
         };
+        let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let opened = files.into_iter().map(|file| async {
             let file = self.candidate(file)?;
             let file = OpenFile::open(file.place, &file.path, file.bytes).await?;
@@ -149,14 +151,26 @@ impl Reader {
             Ok::<_, ArchiveError>(file.select(group, wanted, query.payloads).await?)
         });
         let mut rows = std::pin::pin!(rows.try_buffered(GROUPS));
-        while let Some(rows) = rows.try_next().await? {
+        loop {
+            let rows = match rows.try_next().await {
+                Err(ArchiveError::Files(error)) if error.is_missing() && self.are_replaced(day, &paths).await? => {
+                    return Err(ArchiveError::Moved(day.to_owned()).into());
+                }
+                next => next?,
+            };
+            let Some(rows) = rows else { return Ok(ControlFlow::Continue(())) };
             for row in rows {
                 if hand_over(to, &row.as_job()).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
         }
-        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether a day has other files than it had.
+    async fn are_replaced(&self, day: &str, before: &[String]) -> Result<bool, ArchiveError> {
+        let now = self.store.history_day(day, None).await?;
+        Ok(before.iter().any(|path| now.files.iter().all(|file| file.path != *path)))
     }
 }
 
@@ -167,7 +181,7 @@ fn has_moved(before: &HistoryDay, now: &HistoryDay) -> bool {
 }
 
 /// Microseconds since 1970.
-fn micros(time: SystemTime) -> i64 {
+pub(super) fn micros(time: SystemTime) -> i64 {
     let micros = |duration: std::time::Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     time.duration_since(UNIX_EPOCH).map_or_else(|error| -micros(error.duration()), micros)
 }

@@ -7,6 +7,7 @@ mod day; // one day
 mod error; // what may go wrong
 mod expire; // days that are older than is kept
 pub(crate) mod find; // archived jobs, found again
+mod forget; // files that are written anew without some jobs
 mod history; // finished jobs of the database and of the archive in one
 mod names; // of task types
 mod read; // rows of a day, page by page, into files
@@ -20,6 +21,7 @@ use howdah_archive::{Bounds, Manifest};
 
 pub use error::ArchiveError;
 pub use find::Reader;
+pub use forget::{ForgetQuery, Forgotten};
 pub use history::{HistoryQuery, Take};
 pub use restore::{Restore, RestoreEvent};
 pub use step::{OnStep, Step};

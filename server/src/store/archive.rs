@@ -32,6 +32,8 @@ pub struct TakenDay {
     pub url: String,
     /// What is archived, or is to be published, as JSON; empty: nothing yet.
     pub manifest: String,
+    /// What a forget that was killed has decided on, as JSON; empty: nothing. It is finished first, and nothing else done.
+    pub rewrite: String,
 }
 
 /// A day as the database knows it.
@@ -39,7 +41,7 @@ pub struct TakenDay {
 pub struct ArchivedDay {
     /// As `2026-11-22`.
     pub day: String,
-    /// `sealed`, `late`, `publishing`, `archived` or `dropped`.
+    /// `sealed`, `late`, `publishing`, `archived` or `dropped`; `rewriting`: a forget has begun to replace its files.
     pub state: String,
     /// How often jobs of this day were written.
     pub generation: i32,
@@ -176,6 +178,7 @@ impl Store {
                 generation: row.get("generation"),
                 url: row.get("url"),
                 manifest: row.get("manifest"),
+                rewrite: row.get("rewrite"),
             }
         }))
     }

@@ -19,6 +19,8 @@ mod explain; // why a job does not run
 mod examine; // what a doctor asks
 mod failed; // operators: retry, discard, error groups
 #[cfg(feature = "archive")]
+mod forget; // finished jobs that are forgotten before their time
+#[cfg(feature = "archive")]
 mod history; // finished jobs, for those who read the archive too
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // operators: get, list, cancel
@@ -68,6 +70,8 @@ pub use error::{Cause, StoreError};
 pub use examine::{Facts, TableFacts};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
+#[cfg(feature = "archive")]
+pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]
 pub use history::{HistoryChoice, HistoryDay, HistoryPage};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};

@@ -75,6 +75,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/end.sql",
     "functions/archive.sql",
     "functions/restore.sql",
+    "functions/forget.sql",
     "functions/maintain.sql",
     "functions/audit.sql",
     "functions/grants.sql",

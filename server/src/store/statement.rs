@@ -258,6 +258,16 @@ statements! {
         ArchivedOptions = "archived_options":
             "SELECT howdah.coordination_of($1::bigint, $2::text::jsonb) AS coordination,
                     howdah.original_type($2::text::jsonb) AS original_task_type",
+        HistoryParts = "history_parts",
+        ForgetHistory = "forget_history":
+            "SELECT jobs, ids, types, next_block FROM howdah.forget_history($1, $2, $3, $4, $5, $6, $7)",
+        ForgetDays = "forget_days",
+        ArchivedDayOf = "archived_day_of":
+            "SELECT url, manifest::text AS manifest FROM howdah.archive WHERE day = $1::text::date AND manifest IS NOT NULL",
+        TakeRewrite = "take_rewrite",
+        NoteRewrite = "note_rewrite",
+        RewrittenDay = "rewritten_day",
+        EndRewrite = "end_rewrite",
         RestoreJobs = "restore_jobs":
             "SELECT old_id, id, outcome FROM howdah.restore_jobs($1, $2, $3, $4, $5, $6, $7, $8)",
         ArchiveOverdue = "archive_overdue",

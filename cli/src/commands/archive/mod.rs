@@ -1,5 +1,6 @@
 //! `howdah archive`: finished jobs as files. These commands use the database and the files themselves, without a broker.
 
+mod forget;
 mod list;
 mod now;
 mod off;
@@ -21,6 +22,7 @@ pub(super) enum Command {
     List(list::Args),
     Verify(verify::Args),
     Restore(restore::Args),
+    Forget(forget::Args),
     Off(off::Args),
 }
 
@@ -30,6 +32,7 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::List(args) => list::run(&args, global),
         Command::Verify(args) => verify::run(&args, global),
         Command::Restore(args) => restore::run(&args, global),
+        Command::Forget(args) => forget::run(&args, global),
         Command::Off(args) => off::run(&args, global),
     }
 }

@@ -1,0 +1,44 @@
+-- Finished jobs are forgotten before their time (howdah archive forget), those of the database.
+
+-- Deletes the chosen jobs of one partition of history and their payloads, or only counts them: with a key at most 1,000 of them, by the
+-- index on keys; without one those of some blocks. next_block says where to go on; null: nothing is left. ids: the first ten.
+CREATE OR REPLACE FUNCTION howdah.forget_history(part text, of_key text, of_type integer, before timestamptz, only_count boolean,
+                                                 first_block bigint, blocks bigint,
+                                                 OUT jobs bigint, OUT ids bigint[], OUT types integer[], OUT next_block bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    chosen text := 'TRUE';
+BEGIN
+    jobs := 0;
+    -- It was dropped meanwhile.
+    IF to_regclass(format('howdah.%I', part)) IS NULL THEN
+        RETURN;
+    END IF;
+    IF of_key IS NOT NULL THEN
+        chosen := 'hashtext(h.key) = hashtext($1) AND h.key = $1';
+    ELSE
+        chosen := format('h.ctid >= %L::tid AND h.ctid < %L::tid', format('(%s,0)', first_block), format('(%s,0)', first_block + blocks));
+        IF pg_relation_size(format('howdah.%I', part)::regclass) > (first_block + blocks) * current_setting('block_size')::bigint THEN
+            next_block := first_block + blocks;
+        END IF;
+    END IF;
+    chosen := chosen || CASE WHEN of_type IS NULL THEN '' ELSE ' AND h.type_id = $2' END
+                     || CASE WHEN before IS NULL THEN '' ELSE ' AND h.finished < $3' END;
+    IF only_count THEN
+        EXECUTE format('SELECT count(*) FROM howdah.%I h WHERE %s', part, chosen) INTO jobs USING of_key, of_type, before;
+        RETURN;
+    END IF;
+    EXECUTE format(
+        'WITH deleted AS (DELETE FROM howdah.%I WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM howdah.%I h WHERE %s%s)) '
+                         'RETURNING id, type_id, finished, options), '
+             'out_of_line AS (DELETE FROM howdah.payload WHERE id = ANY (ARRAY('
+                             'SELECT id FROM deleted WHERE options ? ''payload_bytes''))), '
+             'late AS (DELETE FROM howdah.archive_late l USING deleted d '
+                      'WHERE l.day = (d.finished AT TIME ZONE ''UTC'')::date AND l.id = d.id) '
+        'SELECT count(*), (array_agg(id))[:10], array_agg(DISTINCT type_id) FROM deleted',
+        part, part, chosen, CASE WHEN of_key IS NULL THEN '' ELSE ' LIMIT 1000' END)
+        INTO jobs, ids, types USING of_key, of_type, before;
+    IF of_key IS NOT NULL AND jobs = 1000 THEN
+        next_block := 0;
+    END IF;
+END $$;

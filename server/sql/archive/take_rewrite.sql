@@ -1,0 +1,6 @@
+-- Takes an archived day whose files are to be written anew; no row: somebody else has it, or jobs of it are being archived. If an
+-- earlier run has decided on new files, they come with it. $1 day $2 run $3 who $4 ms until others may take it
+UPDATE howdah.archive a SET run = $2, held_by = $3, held_until = now() + $4::bigint * interval '1 ms', error = NULL
+WHERE a.day = $1::text::date AND a.state IN ('archived', 'dropped') AND a.manifest IS NOT NULL
+  AND (a.held_until IS NULL OR a.held_until <= now())
+RETURNING a.url, a.manifest::text AS manifest, coalesce(a.rewrite::text, '') AS rewrite
