@@ -62,12 +62,17 @@ impl Setting {
     }
 
     async fn forget_and_kill(&self, step: Step, nth: usize) {
+        self.forget_in_and_kill(&self.files.url(), Vec::new(), step, nth).await;
+    }
+
+    /// The same in another place, with these variables.
+    pub async fn forget_in_and_kill(&self, url: &str, variables: Vec<(&str, String)>, step: Step, nth: usize) {
         use std::os::unix::process::ExitStatusExt as _;
         let number = Step::ALL.iter().position(|known| *known == step).expect("a step");
-        let told = format!("{}|{}|{}|{number}|{nth}", self.database.url, self.files.url(), self.day);
+        let told = format!("{}|{url}|{}|{number}|{nth}", self.database.url, self.day);
         let mut command = tokio::process::Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "archive::forget::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
-        command.env(TOLD, told).kill_on_drop(true).stdout(std::process::Stdio::null());
+        command.envs(variables).env(TOLD, told).kill_on_drop(true).stdout(std::process::Stdio::null());
         let status = soon("the end of the process", command.status()).await.expect("run");
         assert_eq!(status.signal(), Some(9), "{step:?} was not reached");
         // Nobody hears of it any more: its time is over.
