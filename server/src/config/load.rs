@@ -11,8 +11,14 @@ use toml::{Table, Value};
 use super::{
     check::check,
     settings::{ALL, Setting, Settings, variable},
+    stores::{self, StoreText},
 };
 use crate::job::ClusterSettings;
+
+/// What names stores: a flag, a variable and, with it, a file, and a list of tables.
+const STORE_FLAG: &str = "store";
+const STORES_VARIABLE: &str = "HOWDAH_STORES";
+const STORES_KEY: &str = "stores";
 
 /// Largest configuration or secret file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -47,11 +53,10 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The value of a setting. A secret may also be in the file that `<variable>_FILE` names.
-    fn value_of(&self, setting: &Setting) -> Result<Option<Given>, ConfigError> {
-        let variable = setting.variable();
+    /// The value of a variable. A secret may also be in the file that `<variable>_FILE` names.
+    fn value_of(&self, variable: String, is_secret: bool) -> Result<Option<Given>, ConfigError> {
         let file_variable = format!("{variable}_FILE");
-        let file = self.get(&file_variable).filter(|_| setting.is_secret());
+        let file = self.get(&file_variable).filter(|_| is_secret);
         match (self.get(&variable), file) {
             (Some(_), Some(_)) => {
                 Err(ConfigError(format!("{variable} and {file_variable} are both set; unset one of them")))
@@ -87,27 +92,65 @@ pub struct Flag {
 pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) -> Result<Settings, ConfigError> {
     let path = file.or_else(|| environment.get("HOWDAH_CONFIG").map(PathBuf::from));
     let file = path.map(|path| file_layer(&path)).transpose()?.unwrap_or_default();
-    let layers = [flag_layer(flags)?, environment_layer(environment)?, file];
+    let mut layers = [flag_layer(flags)?, environment_layer(environment)?, file];
+    // The first source that names a database names all of them.
+    let of_stores = layers.iter_mut().find(|layer| layer.names_a_database()).map(Layer::take_stores).transpose()?;
+    let of_stores = of_stores.unwrap_or_default();
     let mut settings = Settings::default();
-    for setting in ALL {
-        let found = layers.iter().find_map(|layer| layer.get(setting.key));
+    for setting in ALL.iter().filter(|setting| of_stores.is_empty() || setting.key != "database_url") {
+        let found = layers.iter().find_map(|layer| layer.values.get(setting.key));
         found.map_or(Ok(()), |given| given.apply(setting, &mut settings))?;
+    }
+    if !of_stores.is_empty() {
+        settings.broker.stores = stores::resolve(of_stores, &settings)?;
+    }
+    if let [only] = &settings.broker.stores[..] {
+        settings.broker = settings.broker.of_store(only);
     }
     check(&settings.broker)?;
     Ok(settings)
 }
 
-/// The values of a source, by key.
-type Layer = HashMap<&'static str, Given>;
+/// The values of a source, by key, and its stores.
+#[derive(Default)]
+struct Layer {
+    values: HashMap<&'static str, Given>,
+    stores: Vec<StoreText>,
+}
+
+impl Layer {
+    fn names_a_database(&self) -> bool {
+        !self.stores.is_empty() || self.values.contains_key("database_url")
+    }
+
+    fn take_stores(&mut self) -> Result<Vec<StoreText>, ConfigError> {
+        match self.values.get("database_url") {
+            Some(given) if !self.stores.is_empty() => Err(ConfigError(format!(
+                "{}: stores are given too: make this database one of them, or leave them out",
+                given.place
+            ))),
+            _ => Ok(std::mem::take(&mut self.stores)),
+        }
+    }
+}
 
 /// A value and its source.
-struct Given {
-    place: String,
-    value: String,
+pub(super) struct Given {
+    pub(super) place: String,
+    pub(super) value: String,
 }
 
 impl Given {
-    fn apply(&self, setting: &Setting, settings: &mut Settings) -> Result<(), ConfigError> {
+    pub(super) fn new(place: String, value: &str) -> Self {
+        Self { place, value: value.to_owned() }
+    }
+
+    /// What is wrong with it.
+    pub(super) fn wrong(&self, problem: &str) -> ConfigError {
+        ConfigError(format!("{} is {:?}: {problem}", self.place, self.value))
+    }
+
+    pub(super) fn apply(&self, setting: &Setting, settings: &mut Settings) -> Result<(), ConfigError> {
         let Self { place, value } = self;
         (setting.set)(settings, value.trim()).map_err(|problem| {
             let value = if setting.is_secret() { String::new() } else { format!(" is {value:?}") };
@@ -117,20 +160,27 @@ impl Given {
 }
 
 fn flag_layer(flags: Vec<Flag>) -> Result<Layer, ConfigError> {
-    let mut layer = Layer::new();
+    let mut layer = Layer::default();
     for Flag { flag, key, value } in flags {
+        if key == STORE_FLAG {
+            layer.stores.push(StoreText::pair(&flag, &value)?);
+            continue;
+        }
         let setting = Setting::of(&key).ok_or_else(|| unknown(&flag, &key))?;
-        layer.insert(setting.key, Given { place: flag, value });
+        layer.values.insert(setting.key, Given { place: flag, value });
     }
     Ok(layer)
 }
 
 fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
-    let mut layer = Layer::new();
+    let mut layer = Layer::default();
     for setting in ALL {
-        if let Some(given) = environment.value_of(setting)? {
-            layer.insert(setting.key, given);
+        if let Some(given) = environment.value_of(setting.variable(), setting.is_secret())? {
+            layer.values.insert(setting.key, given);
         }
+    }
+    if let Some(Given { place, value }) = environment.value_of(STORES_VARIABLE.into(), true)? {
+        layer.stores = StoreText::lines(&place, &value)?;
     }
     // A limit of the cluster in a broker's configuration has no effect, so it is an error.
     let of_cluster = ClusterSettings::NAMES.map(|name| format!("limits.{name}"));
@@ -143,13 +193,16 @@ fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
 fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
     let text = read(path).map_err(|why| ConfigError(format!("configuration file {why}")))?;
     let place = format!("configuration file {}", path.display());
-    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+    let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         // Display would quote the line, which may have a password.
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         ConfigError(format!("{place}: line {line}: {}", error.message().replace('\n', ", ")))
     })?;
-    let mut layer = Layer::new();
+    let mut layer = Layer::default();
+    if let Some(stores) = table.remove(STORES_KEY) {
+        layer.stores = StoreText::tables(&place, stores)?;
+    }
     flatten(&place, "", table, &mut layer)?;
     Ok(layer)
 }
@@ -173,7 +226,7 @@ fn flatten(place: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result
             }
             (value, Some(setting)) => {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                layer.insert(setting.key, Given { place: format!("{place}: {key}"), value });
+                layer.values.insert(setting.key, Given { place: format!("{place}: {key}"), value });
             }
         }
     }
@@ -186,12 +239,15 @@ fn unknown(place: &str, key: &str) -> ConfigError {
             "{place}: {key} is a setting of the cluster now, not of a broker; set it with `howdah settings set {name}=...`"
         ));
     }
-    let nearest = ALL.iter().map(|setting| (distance(key, setting.key), setting.key)).min();
-    let hint = match nearest {
-        Some((distance, nearest)) if distance <= 3.min(key.len() / 3) => format!("; did you mean {nearest}?"),
-        _ => "; `howdah config` lists every key".to_owned(),
-    };
+    let nearest = nearest(key, ALL.iter().map(|setting| setting.key));
+    let hint = nearest.map_or("; `howdah config` lists every key".to_owned(), |near| format!("; did you mean {near}?"));
     ConfigError(format!("{place}: unknown key {key:?}{hint}"))
+}
+
+/// The key that was probably meant.
+pub(super) fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (distance, nearest) = known.map(|known| (distance(key, known), known)).min()?;
+    (distance <= 3.min(key.len() / 3)).then_some(nearest)
 }
 
 /// How many letters must be changed, added or removed to get from one word to the other.
@@ -209,7 +265,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// The text of a small file; the error has its name.
-fn read(path: &Path) -> Result<String, String> {
+pub(super) fn read(path: &Path) -> Result<String, String> {
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let length = std::fs::metadata(path).map_err(|error| failed(&error))?.len();
     if length > MAX_FILE_BYTES {

@@ -5,6 +5,7 @@ mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
 mod load; // the layers, and which one an error comes from
 mod settings; // every setting: its key, its bounds, its field in `Config`, its texts in help and docs
+mod stores; // several databases
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
 mod words; // texts that are checked: names, filters, paths
@@ -22,6 +23,7 @@ pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
 pub use settings::{ALL as SETTINGS, Setting, Settings};
 pub use show::as_toml;
+pub use stores::{DEFAULT_STORE, MOST_STORES, StoreConfig};
 pub use url::redacted;
 
 /// How a broker learns of new jobs.
@@ -115,8 +117,10 @@ impl Otlp {
 /// The configuration of a broker.
 #[derive(Clone)]
 pub struct Config {
-    /// The connection string of Postgres. It may have a password, so it is never printed whole.
+    /// The connection string of Postgres. It may have a password, so it is never printed whole. Empty with several stores.
     pub database_url: String,
+    /// The stores by name; empty: the one that `database_url` is.
+    pub stores: Vec<StoreConfig>,
     /// The connection string for LISTEN, if `database_url` goes through a pooler.
     pub listen_database_url: Option<String>,
     /// The schema that holds the tables.
@@ -190,6 +194,7 @@ impl Config {
     pub fn new(database_url: impl Into<String>) -> Self {
         Self {
             database_url: database_url.into(),
+            stores: Vec::new(),
             listen_database_url: None,
             schema: "howdah".into(),
             pool_size: 8,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Settings, kinds::Shown, settings::ALL};
+use super::{Settings, StoreConfig, kinds::Shown, settings::ALL, url::redacted};
 
 /// Every key with its meaning, its variable and its value. The result can be used as a configuration file.
 pub fn as_toml(settings: &Settings) -> String {
@@ -23,7 +23,23 @@ pub fn as_toml(settings: &Settings) -> String {
         };
         let _ = writeln!(text, "# {} [{}]\n{value}", setting.about, setting.variable());
     }
+    // As comments: URLs are shown without their passwords.
+    for store in &settings.broker.stores {
+        text.push_str(&store_text(store));
+    }
     text
+}
+
+/// A store as a table of the file.
+fn store_text(store: &StoreConfig) -> String {
+    let mut keys = vec![format!("name = {}", quoted(&store.name))];
+    keys.extend(store.number.map(|number| format!("number = {number}")));
+    keys.push(format!("database_url = {}", quoted(&redacted(&store.database_url))));
+    let listen = store.listen_database_url.as_deref();
+    keys.extend(listen.map(|url| format!("listen_database_url = {}", quoted(&redacted(url)))));
+    keys.push(format!("schema = {}", quoted(&store.schema)));
+    let lines: String = keys.iter().map(|key| format!("# {key}\n")).collect();
+    format!("\n# [[stores]]\n{lines}")
 }
 
 /// A TOML basic string.

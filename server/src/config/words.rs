@@ -13,6 +13,13 @@ pub(super) fn schema_name(text: &str) -> Result<(), String> {
     Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
 }
 
+/// Checks the name of a store: it is written into metrics, links and requests as it is.
+pub(super) fn store_name(text: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
+    let fits = text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed) && text.len() <= 63;
+    if fits { Ok(()) } else { Err("must be 1 to 63 of a-z 0-9 - _, and begin with a letter".into()) }
+}
+
 /// A path that links begin with: it is written into pages and headers as it is.
 pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     let part = |part: &str| {

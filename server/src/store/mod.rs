@@ -44,6 +44,7 @@ mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the statements by name
 mod statistics; // summed up, and read
 mod storage; // dead rows, and what holds back VACUUM
+mod store_number; // what tells stores of one fleet apart
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
@@ -94,6 +95,7 @@ pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use statistics::{StatsRange, StatsRow};
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
+pub use store_number::StoreFacts;
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};

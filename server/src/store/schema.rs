@@ -62,6 +62,7 @@ pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 
 /// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
+    "functions/stores.sql",
     "functions/task_types.sql",
     "functions/statistics.sql",
     "functions/announce.sql",

@@ -103,6 +103,8 @@ statements! {
         ReportWorkers = "report_workers",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
         NewIdentity = "new_identity",
+        StoreFacts = "store_facts",
+        SetStoreNumber = "set_store_number": "SELECT howdah.set_store_number($1)",
         Readiness = "readiness",
         DeleteUnusedTaskTypes = "delete_unused_task_types":
             "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
