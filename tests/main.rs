@@ -69,5 +69,6 @@ mod pooler; // behind PgBouncer
 mod tls; // TLS to Postgres
 mod tls_server; // TLS on the broker's own ports
 mod schema; // made, replaced, under any name
+mod stores; // their numbers, and the ids that begin with them
 mod plans; // EXPLAIN of every hot statement
 mod endurance; // the same for minutes, under load (ignored)

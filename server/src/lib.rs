@@ -9,6 +9,7 @@ pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
 pub mod web; // the HTTP port: health, metrics, enqueue
 mod page; // the page for operators, on that port
 pub mod api; // the gRPC services: translate, call, translate back
+pub mod stores; // several databases: brought up to date, told apart by their numbers
 pub mod broker; // every part, started and stopped in order
 pub mod operate; // calls of people and programs: list, wait, cancel, retry, settings, schedules
 pub mod maintain; // background tasks: promote, rescue, time out, schedules, retention

@@ -17,6 +17,7 @@ use crate::{
     error::Error,
     metrics::Metrics,
     store::{Store, StoreError},
+    stores::{self, StoresError},
     tls::{self, Port, Tls, TlsPort},
     traces::Collector,
     web,
@@ -53,6 +54,15 @@ pub enum StartError {
     /// A server ended unexpectedly.
     #[error("{0}")]
     Serve(String),
+}
+
+impl From<StoresError> for StartError {
+    fn from(error: StoresError) -> Self {
+        match error {
+            StoresError::Config(problem) => Self::Config(problem),
+            StoresError::Store { error, .. } => Self::Store(error),
+        }
+    }
 }
 
 /// Bound sockets: no other program can take the addresses any more.
@@ -96,8 +106,7 @@ pub async fn run(
 ) -> Result<(), StartError> {
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| StartError::Serve(e.to_string()));
     let ready = Ready { grpc: address(&listeners.grpc)?, http: address(&listeners.http)? };
-    let store = Store::new(&config).map_err(StartError::Config)?;
-    prepare(&config, &store).await?;
+    let store = prepare(&config).await?;
     let drain_deadline = config.drain_deadline;
     let metrics = Arc::new(Metrics::with_exemplars(config.otlp.is_on()));
     let collector = Collector::of(&config).map_err(StartError::Config)?;
@@ -146,11 +155,17 @@ pub async fn run(
     result
 }
 
-async fn prepare(config: &Config, store: &Store) -> Result<(), StartError> {
-    if config.migrate {
-        let report = store.migrate().await?;
+async fn prepare(config: &Config) -> Result<Store, StartError> {
+    let mut ready = stores::prepare(config, "the start of a broker").await?;
+    let (Some(only), true) = (ready.pop(), ready.is_empty()) else {
+        return Err(StartError::Config(format!("a broker serves one store so far: {} are given", config.stores.len())));
+    };
+    if let Some(facts) = &only.facts {
+        tracing::info!(store = %only.name, number = %facts.number, "store");
+    }
+    if let Some(report) = only.report {
         if report.created {
-            tracing::info!(schema = store.schema(), "created");
+            tracing::info!(schema = only.store.schema(), "created");
         }
         for name in &report.applied {
             tracing::info!(migration = %name, "applied");
@@ -162,12 +177,13 @@ async fn prepare(config: &Config, store: &Store) -> Result<(), StartError> {
             tracing::info!(%release, "the schema's functions are of a newer release; leaving them unchanged");
         }
     }
+    let store = only.store;
     // The first ack needs the partition of today.
     store.make_partitions(1).await?;
     if config.wake == WakeMode::Listen {
-        probe_listen(store).await?;
+        probe_listen(&store).await?;
     }
-    Ok(())
+    Ok(store)
 }
 
 /// Notifies ourselves: behind a transaction pooler LISTEN succeeds, but no notification ever arrives.

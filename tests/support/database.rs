@@ -7,7 +7,11 @@ use std::{
 };
 
 use howdah_cli::postgres::{Binaries, Cluster, ClusterConfig, Fetch};
-use howdah_server::{config::Config, store::Store};
+use howdah_server::{
+    config::Config,
+    job::StoreNumber,
+    store::{Actor, Store},
+};
 use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
 
@@ -51,6 +55,9 @@ async fn cluster() -> &'static Cluster {
             cluster.create_database("template").await.expect("template database");
             let store = Store::new(&Config::new(cluster.url("template"))).expect("store");
             store.migrate().await.expect("migrations");
+            if let Some(number) = store_number() {
+                store.set_number(number, &Actor::of_session("the tests")).await.expect("a number");
+            }
             store.make_partitions(3).await.expect("partitions");
             drop(store);
             // Nobody may be connected to what is copied; Postgres does not say when the last one has left.
@@ -61,6 +68,12 @@ async fn cluster() -> &'static Cluster {
             cluster
         })
         .await
+}
+
+/// The number of the store that each test has: with `HOWDAH_TEST_STORE_NUMBER=4095`, all tests have the longest ids.
+fn store_number() -> Option<StoreNumber> {
+    let number = std::env::var("HOWDAH_TEST_STORE_NUMBER").ok()?;
+    Some(number.parse().ok().and_then(StoreNumber::new).expect("HOWDAH_TEST_STORE_NUMBER is 0 to 4095"))
 }
 
 /// A database of its own for a test.

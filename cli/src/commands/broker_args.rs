@@ -24,6 +24,26 @@ pub(super) struct ConfigArgs {
     schema: SettingFlags<2>,
 }
 
+/// Several databases, instead of the one that `DatabaseArgs` names.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = HEADING)]
+pub(super) struct StoreArgs {
+    /// A store: its name, and where its Postgres is, instead of --database-url; repeatable, but a broker serves one store so
+    /// far. In a file: [[stores]] [env: HOWDAH_STORES]
+    ///
+    /// Other users of this machine see flags: prefer the variable, with a store a line, or one that ends in _FILE and names
+    /// a file.
+    #[arg(long = "store", value_name = "NAME=URL")]
+    stores: Vec<String>,
+}
+
+impl StoreArgs {
+    /// What was given.
+    pub(super) fn flags(&self) -> impl Iterator<Item = Flag> {
+        self.stores.iter().filter_map(|pair| flag("store", Some(pair)))
+    }
+}
+
 /// The flags of some settings. Their help is that of the configuration, so that no two texts say what a setting is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SettingFlags<const OF: usize>(Vec<Flag>);
@@ -144,9 +164,25 @@ pub(super) fn flag(key: &str, value: Option<&String>) -> Option<Flag> {
     value.map(|value| Flag { flag, key: key.into(), value: value.clone() })
 }
 
-/// The settings, if they name a database.
+/// The settings, if they name one database.
 pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
-    if settings.broker.database_url.is_empty() {
+    let settings = with_databases(settings)?;
+    match &settings.broker.stores[..] {
+        [] | [_] => Ok(settings),
+        stores => {
+            let names: Vec<&str> = stores.iter().map(|store| store.name.as_str()).collect();
+            Err(Failure::usage(format!(
+                "this command works on one store, and {} are configured ({}): name the one with --database-url",
+                stores.len(),
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// The settings, if they name one database or more.
+pub(super) fn with_databases(settings: Settings) -> Result<Settings, Failure> {
+    if settings.broker.database_url.is_empty() && settings.broker.stores.is_empty() {
         return Err(Failure::usage(
             "no database given: set --database-url, HOWDAH_DATABASE_URL, HOWDAH_DATABASE_URL_FILE, or database_url in \
              the configuration file (`howdah dev` brings its own)",

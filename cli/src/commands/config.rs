@@ -1,7 +1,7 @@
 //! `howdah config`: prints the configuration in force.
 
 use super::{
-    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs},
+    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs},
     context::Global,
     failure::Failure,
     output::Output,
@@ -23,6 +23,8 @@ pub(super) struct Args {
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
+    stores: StoreArgs,
+    #[command(flatten)]
     broker: BrokerArgs,
     #[command(flatten)]
     config: ConfigArgs,
@@ -30,6 +32,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let mut flags = args.database.flags();
+    flags.extend(args.stores.flags());
     flags.extend(args.broker.flags());
     let settings = args.config.load(global, flags)?;
     let mut output = Output::new();

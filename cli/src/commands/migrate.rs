@@ -1,12 +1,17 @@
 //! `howdah migrate`: brings the schema up to date.
 
 use super::{
-    broker_args::{ConfigArgs, DatabaseArgs, with_database},
+    broker_args::{ConfigArgs, DatabaseArgs, StoreArgs, with_database, with_databases},
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::Output,
 };
-use howdah_server::store::{Actor, Store};
+use howdah_server::{
+    config::{Config, DEFAULT_STORE},
+    job::StoreNumber,
+    store::{Actor, MigrationReport},
+    stores::{self, ReadyStore},
+};
 
 /// The number of roles.
 const ROLES: usize = 3;
@@ -21,73 +26,140 @@ Examples:
   howdah migrate --database-url postgres://owner@db.internal/app
   howdah migrate --schema jobs --json
   howdah migrate --roles
+  howdah migrate --store shop=postgres://owner@a.internal/shop --store mail=postgres://owner@b.internal/mail
   howdah migrate --new-identity                     # this database was copied from another")]
 pub(super) struct Args {
     #[command(flatten)]
     database: DatabaseArgs,
+    #[command(flatten)]
+    stores: StoreArgs,
     #[command(flatten)]
     config: ConfigArgs,
     /// Also create the roles howdah_producer, howdah_worker and howdah_reader, for clients that use SQL, and grant them
     /// their rights in the schema (docs/reference/sql.md); needs CREATEROLE unless they exist
     #[arg(long)]
     roles: bool,
+    /// The number of this store, which the ids of its jobs begin with, 0 to 4095: for a database without jobs, while no
+    /// broker runs on it. With several stores, new ones get a free number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(StoreNumber::MOST)))]
+    store_number: Option<u16>,
     /// The database is a copy, and its brokers run beside those of the original: give it an identity of its own, so that
     /// clients notice when they are given brokers of both. For brokers that are stopped
     #[arg(long)]
     new_identity: bool,
-    /// Print one JSON object: schema, version, created, applied, replaced, newer, roles, new_identity
+    /// Print one JSON object for each store: store, store_number, schema, version, created, applied, replaced, newer,
+    /// roles, new_identity
     #[arg(long)]
     json: bool,
 }
 
+/// What was done to a store.
+struct Done {
+    name: String,
+    schema: String,
+    number: StoreNumber,
+    report: MigrationReport,
+    roles: Vec<String>,
+    identity: Option<String>,
+}
+
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let settings = with_database(args.config.load(global, args.database.flags())?)?;
+    let flags = args.database.flags().into_iter().chain(args.stores.flags()).collect();
+    let settings = with_databases(args.config.load(global, flags)?)?;
+    let settings = if args.new_identity || args.store_number.is_some() { with_database(settings)? } else { settings };
     start_logging(&settings.log, "warn")?;
+    let config = configured(args, settings.broker);
     block_on(async {
-        let schema = &settings.broker.schema;
-        let store = Store::new(&settings.broker).map_err(Failure::usage)?;
-        let report = store.migrate().await?;
-        let roles = if args.roles { store.create_roles().await? } else { Vec::new() };
-        let identity = if args.new_identity {
-            Some(store.new_identity(&Actor::of_session("howdah migrate --new-identity")).await?)
-        } else {
-            None
-        };
+        let ready = stores::prepare(&config, "howdah migrate").await.map_err(failure)?;
+        let several = ready.len() > 1;
         let mut output = Output::new();
-        if args.json {
-            let object = serde_json::json!({
-                "schema": schema, "version": report.version, "created": report.created, "applied": report.applied,
-                "replaced": report.replaced, "newer": report.newer, "roles": roles,
-                "new_identity": identity,
-            });
-            output.json(&object)?;
-        } else {
-            if report.created {
-                output.line(format_args!("created schema {schema}"))?;
+        let mut lacks_roles = false;
+        for store in ready {
+            let done = finish(args, store).await?;
+            lacks_roles |= args.roles && done.roles.len() < ROLES;
+            if args.json {
+                print_json(&mut output, &done)?;
+            } else {
+                print(&mut output, &done, several || args.store_number.is_some())?;
             }
-            for name in &report.applied {
-                output.line(format_args!("applied {name}"))?;
-            }
-            for part in &report.replaced {
-                output.line(format_args!("replaced the {part} of schema {schema}"))?;
-            }
-            if let Some(release) = &report.newer {
-                output.line(format_args!("the functions are those of the newer release {release}; left unchanged"))?;
-            }
-            output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
-            for name in &roles {
-                output.line(format_args!("role {name} has its rights in {schema}"))?;
-            }
-        }
-        if let (Some(identity), false) = (&identity, args.json) {
-            output.line(format_args!("the identity of the database is now {identity}"))?;
         }
         output.flush()?;
-        if args.roles && roles.len() < ROLES {
+        if lacks_roles {
             return Err(Failure::usage(
                 "not all roles exist, and this login may not create them: see the log, or docs/reference/sql.md",
             ));
         }
         Ok(())
     })
+}
+
+/// The configuration, with the number of the flag for its only store.
+fn configured(args: &Args, mut config: Config) -> Config {
+    config.migrate = true;
+    if let Some(number) = args.store_number {
+        config.stores = config.each_store();
+        config.stores.iter_mut().for_each(|store| store.number = StoreNumber::new(number));
+    }
+    config
+}
+
+fn failure(error: stores::StoresError) -> Failure {
+    match error {
+        stores::StoresError::Config(problem) => Failure::usage(problem),
+        stores::StoresError::Store { name, error } if name == DEFAULT_STORE => error.into(),
+        stores::StoresError::Store { name, error } => Failure::from(error).within(&format!("store {name}")),
+    }
+}
+
+/// What else was asked for.
+async fn finish(args: &Args, ready: ReadyStore) -> Result<Done, Failure> {
+    let ReadyStore { name, config, store, report, facts } = ready;
+    let facts = match facts {
+        Some(facts) => facts,
+        None => store.facts().await?,
+    };
+    let roles = if args.roles { store.create_roles().await? } else { Vec::new() };
+    let identity = if args.new_identity {
+        Some(store.new_identity(&Actor::of_session("howdah migrate --new-identity")).await?)
+    } else {
+        None
+    };
+    let report = report.unwrap_or_default();
+    Ok(Done { name, schema: config.schema, number: facts.number, report, roles, identity })
+}
+
+fn print_json(output: &mut Output, done: &Done) -> Result<(), Failure> {
+    let Done { name, schema, number, report, roles, identity } = done;
+    output.json(&serde_json::json!({
+        "store": name, "store_number": number.get(), "schema": schema, "version": report.version,
+        "created": report.created, "applied": report.applied, "replaced": report.replaced, "newer": report.newer,
+        "roles": roles, "new_identity": identity,
+    }))
+}
+
+fn print(output: &mut Output, done: &Done, says_number: bool) -> Result<(), Failure> {
+    let Done { name, schema, number, report, roles, identity } = done;
+    if says_number {
+        output.line(format_args!("store {name} has the number {number}"))?;
+    }
+    if report.created {
+        output.line(format_args!("created schema {schema}"))?;
+    }
+    for name in &report.applied {
+        output.line(format_args!("applied {name}"))?;
+    }
+    for part in &report.replaced {
+        output.line(format_args!("replaced the {part} of schema {schema}"))?;
+    }
+    if let Some(release) = &report.newer {
+        output.line(format_args!("the functions are those of the newer release {release}; left unchanged"))?;
+    }
+    output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
+    for name in roles {
+        output.line(format_args!("role {name} has its rights in {schema}"))?;
+    }
+    if let Some(identity) = identity {
+        output.line(format_args!("the identity of the database is now {identity}"))?;
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, flag, with_database},
+    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs, flag, with_database},
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::Output,
@@ -39,6 +39,8 @@ pub(super) struct Args {
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
+    stores: StoreArgs,
+    #[command(flatten)]
     broker: BrokerArgs,
     /// Do not change the schema; run `howdah migrate` before [env: HOWDAH_MIGRATE=false]
     #[arg(long, help_heading = "Configuration")]
@@ -49,6 +51,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let mut flags = args.database.flags();
+    flags.extend(args.stores.flags());
     flags.extend(args.broker.flags());
     let off = args.no_migrate.then(|| "false".to_owned());
     flags.extend(flag("migrate", off.as_ref()));

@@ -101,8 +101,7 @@ impl StoreText {
     /// `NAME=URL`. Errors do not repeat it: it may have a password.
     pub(super) fn pair(place: &str, text: &str) -> Result<Self, ConfigError> {
         let parts = text.split_once('=').map(|(name, url)| (name.trim(), url.trim()));
-        // Pairs of libpq, without a name before them, would make a name of their first key.
-        let parts = parts.filter(|(name, url)| store_name(name).is_ok() && (url.contains("://") || url.contains('=')));
+        let parts = parts.filter(|(name, _)| store_name(name).is_ok());
         let (name, url) = parts.ok_or_else(|| {
             ConfigError::new(format!(
                 "{place}: must be NAME=URL, such as billing=postgres://db.internal/app; a name is 1 to 63 of a-z 0-9 - _ \
@@ -132,9 +131,7 @@ impl StoreText {
 
     fn table(place: &str, table: Table) -> Result<Self, ConfigError> {
         let each = table.into_iter().map(|(key, value)| match value {
-            Value::Table(_) | Value::Array(_) => {
-                Err(ConfigError::new(format!("{place}.{key} must be a single value")))
-            }
+            Value::Table(_) | Value::Array(_) => Err(ConfigError::new(format!("{place}.{key} must be a single value"))),
             value => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let given = Given::new(format!("{place}.{key}"), &text);
@@ -172,7 +169,8 @@ impl StoreText {
             if !own.broker.database_url.is_empty() {
                 return Err(ConfigError::new(format!("{}: database_url is set too; give one of them", file.place)));
             }
-            let text = read(Path::new(&file.value)).map_err(|why| ConfigError::new(format!("{}: {why}", file.place)))?;
+            let text =
+                read(Path::new(&file.value)).map_err(|why| ConfigError::new(format!("{}: {why}", file.place)))?;
             let given = Given::new(file.place.clone(), &text);
             Setting::of("database_url").map_or(Ok(()), |setting| given.apply(setting, &mut own))?;
         }

@@ -1,3 +1,5 @@
+mod stores;
+
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
 use super::{settings::ALL, *};

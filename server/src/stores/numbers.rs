@@ -1,0 +1,119 @@
+//! Which number each store has, or gets.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{config::StoreConfig, job::StoreNumber, store::StoreFacts};
+
+/// What is known of a store.
+pub(super) struct Found<'a> {
+    name: &'a str,
+    /// The number that the configuration says.
+    wanted: Option<StoreNumber>,
+    facts: &'a StoreFacts,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn new(configured: &'a StoreConfig, facts: &'a StoreFacts) -> Self {
+        Self { name: &configured.name, wanted: configured.number, facts }
+    }
+
+    /// The number that it has to have.
+    fn fixed(&self) -> Option<StoreNumber> {
+        self.wanted.or_else(|| self.facts.has_ids.then_some(self.facts.number))
+    }
+}
+
+/// The stores that must get a number, by their places in the list. A store without ids and without a configured number gives
+/// way to the others, in the order of the list. The error says what to do.
+pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, String> {
+    let mut identities = HashMap::new();
+    for store in found {
+        let (name, number) = (store.name, store.facts.number);
+        if let Some(other) = identities.insert(&store.facts.identity, name) {
+            return Err(format!(
+                "stores {other} and {name} are one database and schema, or one is a copy of the other: leave one of them \
+                 out, or give the copy an identity of its own with howdah migrate --new-identity"
+            ));
+        }
+        if let Some(wanted) = store.wanted.filter(|wanted| store.facts.has_ids && *wanted != number) {
+            return Err(format!(
+                "store {name} cannot have the number {wanted}: its jobs have ids of number {number}; set number = {number}"
+            ));
+        }
+    }
+    let mut taken: HashMap<StoreNumber, &str> = HashMap::new();
+    for store in found {
+        let Some(number) = store.fixed() else { continue };
+        if let Some(other) = taken.insert(number, store.name) {
+            return Err(format!(
+                "stores {other} and {} both have the number {number}, so the ids of their jobs would be the same: \
+                 a number stays with a store that has had jobs, so one of the two cannot be in this fleet",
+                store.name
+            ));
+        }
+    }
+    let mut taken: HashSet<StoreNumber> = taken.into_keys().collect();
+    let mut changes = Vec::new();
+    for (nth, store) in found.iter().enumerate() {
+        let number = store.fixed().unwrap_or_else(|| free(&taken, store.facts.number));
+        taken.insert(number);
+        if number != store.facts.number {
+            changes.push((nth, number));
+        }
+    }
+    Ok(changes)
+}
+
+/// This number, or else the lowest that is free. There are more numbers than a broker has stores.
+fn free(taken: &HashSet<StoreNumber>, own: StoreNumber) -> StoreNumber {
+    let lowest = || (0..=StoreNumber::MOST).filter_map(StoreNumber::new).find(|number| !taken.contains(number));
+    if taken.contains(&own) { lowest().unwrap_or(own) } else { own }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(identity: &str, number: u16, has_ids: bool) -> StoreFacts {
+        StoreFacts { number: StoreNumber::new(number).unwrap(), identity: identity.into(), has_ids }
+    }
+
+    /// Stores a, b, c: the wanted number, and what the database says.
+    fn decided(stores: &[(Option<u16>, StoreFacts)]) -> Result<Vec<(usize, u16)>, String> {
+        let names = ["a", "b", "c"].into_iter();
+        let found = names.zip(stores).map(|(name, (wanted, facts))| Found {
+            name,
+            wanted: wanted.and_then(StoreNumber::new),
+            facts,
+        });
+        let changes = decide(&found.collect::<Vec<_>>())?;
+        Ok(changes.into_iter().map(|(nth, number)| (nth, number.get())).collect())
+    }
+
+    #[test]
+    fn new_stores_get_the_numbers_that_are_free() {
+        let new = |identity| (None, facts(identity, 0, false));
+        assert_eq!(decided(&[new("x")]), Ok(vec![]));
+        assert_eq!(decided(&[new("x"), new("y"), new("z")]), Ok(vec![(1, 1), (2, 2)]));
+        // One that has jobs keeps its number, wherever it stands.
+        assert_eq!(decided(&[new("x"), (None, facts("y", 0, true)), new("z")]), Ok(vec![(0, 1), (2, 2)]));
+        assert_eq!(decided(&[(Some(7), facts("x", 0, false)), new("y")]), Ok(vec![(0, 7)]));
+        assert_eq!(decided(&[(None, facts("x", 4, false)), (Some(4), facts("y", 4, true))]), Ok(vec![(0, 0)]));
+    }
+
+    #[test]
+    fn two_stores_with_one_number_are_refused() {
+        let error = decided(&[(None, facts("x", 3, true)), (None, facts("y", 3, true))]).unwrap_err();
+        assert!(error.contains("stores a and b both have the number 3"), "{error}");
+        let error = decided(&[(Some(3), facts("x", 0, false)), (None, facts("y", 3, true))]).unwrap_err();
+        assert!(error.contains("both have the number 3"), "{error}");
+    }
+
+    #[test]
+    fn one_store_under_two_names_or_numbers_is_refused() {
+        let error = decided(&[(Some(0), facts("x", 0, true)), (Some(1), facts("x", 0, true))]).unwrap_err();
+        assert!(error.contains("stores a and b are one database") && error.contains("--new-identity"), "{error}");
+        let error = decided(&[(Some(2), facts("x", 0, true))]).unwrap_err();
+        assert!(error.contains("store a cannot have the number 2") && error.contains("set number = 0"), "{error}");
+    }
+}
