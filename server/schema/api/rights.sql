@@ -27,7 +27,8 @@ BEGIN
                 WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_any', 'enqueue_many', 'enqueue_batch', 'cancel', 'retry_now', 'end_lease', 'reprioritize', 'on_change', 'enqueue_change',
                                                'enqueue_changed']
                 WHEN 'howdah_worker' THEN ARRAY['complete', 'fail', 'snooze', 'extend']
-                ELSE ARRAY['payload_of', 'payload_size', 'error_group', 'original_type', 'coordination_of', 'limits_of', 'step_of'] END)
+                ELSE ARRAY['payload_of', 'payload_size', 'error_group', 'original_type', 'coordination_of', 'limits_of', 'step_of', 'store_of',
+                           'store_number', 'ids_of_a_store'] END)
         LOOP
             EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %I', called, name);
         END LOOP;

@@ -4,8 +4,9 @@ use super::{Limit, bytes, fixed, of, time};
 use crate::{
     access::jwt,
     api::server,
-    config::Config,
+    config::{Config, MOST_STORES},
     intake::JOB_BYTES,
+    job::{IDS_OF_A_STORE, StoreNumber},
     maintain::job_gauges::MOST_TYPES,
     side_lane::MOST_LOCKED,
     tls,
@@ -102,6 +103,10 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
         fixed(
             "spans that wait for the collector; sampled attempts under way",
             format!("{QUEUE}; {MOST_OPEN}. More are dropped and counted"),
+        ),
+        fixed(
+            "stores that are configured; the number of a store; its jobs, of all time",
+            format!("{MOST_STORES}; 0 to {}; {}", StoreNumber::MOST, IDS_OF_A_STORE - 1),
         ),
         fixed("task types with metrics of their own", MOST_TYPES.to_string()),
         fixed("PostgreSQL", "15 and later"),
