@@ -38,8 +38,7 @@ fn store_text(store: &StoreConfig) -> String {
     let listen = store.listen_database_url.as_deref();
     keys.extend(listen.map(|url| format!("listen_database_url = {}", quoted(&redacted(url)))));
     keys.push(format!("schema = {}", quoted(&store.schema)));
-    let lines: String = keys.iter().map(|key| format!("# {key}\n")).collect();
-    format!("\n# [[stores]]\n{lines}")
+    format!("\n# [[stores]]\n# {}\n", keys.join("\n# "))
 }
 
 /// A TOML basic string.

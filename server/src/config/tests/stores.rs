@@ -135,6 +135,9 @@ fn a_mistake_is_said_with_its_place_and_without_the_url() {
         assert!(said.starts_with(expected), "{said}\n{expected}");
         assert!(!said.contains("s3cret"), "{said}");
     }
-    let many: String = (0..65).map(|n| format!("s{n}=host=h dbname=d{n}\n")).collect();
-    assert_eq!(error("", &[("HOWDAH_STORES", &many)], vec![]), "65 stores are given; a broker serves at most 64");
+    let many: Vec<String> = (0..65).map(|n| format!("s{n}=host=h dbname=d{n}")).collect();
+    assert_eq!(
+        error("", &[("HOWDAH_STORES", &many.join("\n"))], vec![]),
+        "65 stores are given; a broker serves at most 64"
+    );
 }
