@@ -30,9 +30,9 @@ async fn chosen_jobs_come_back_as_new_ones_with_what_they_were_enqueued_with() {
             'tags', '[\"batch-17\"]'::jsonb, 'limit_key', 'l', 'retry_policy', '{\"max_delay_ms\": 5000}'::jsonb, 'fallback_from', type_id,
             'progress_fraction', 0.5)
         WHERE id = 770;
-        INSERT INTO howdah.payload (id, created, data) VALUES (770, now(), convert_to(repeat('x', 100000), 'UTF8'));
-        SELECT setval('howdah.job_id', 10000)";
+        INSERT INTO howdah.payload (id, created, data) VALUES (770, now(), convert_to(repeat('x', 100000), 'UTF8'))";
     setting.database.sql(everything).await;
+    setting.database.skip_ids(10_000).await;
     setting.archive_and_drop().await;
     let (good, out, err) =
         setting.restore(&["--id", "770", "--id", "3", "--id", "5000", "--yes", "--json", "--reason", "lost"]).await;
@@ -73,7 +73,7 @@ async fn chosen_jobs_come_back_as_new_ones_with_what_they_were_enqueued_with() {
 #[tokio::test]
 async fn jobs_are_chosen_counted_and_restored_once_however_often_the_command_is_given() {
     let setting = Setting::with(2_000).await;
-    setting.database.sql("SELECT setval('howdah.job_id', 10000)").await;
+    setting.database.skip_ids(10_000).await;
     setting.archive_and_drop().await;
     let (good, _, err) = setting.restore(&["--yes"]).await;
     assert!(!good && err.contains("--type"), "{err}");
@@ -108,7 +108,7 @@ async fn jobs_are_chosen_counted_and_restored_once_however_often_the_command_is_
 #[tokio::test]
 async fn a_restore_that_is_killed_and_given_again_restores_each_job_once() {
     let setting = Setting::with(6_000).await;
-    setting.database.sql("SELECT setval('howdah.job_id', 10000)").await;
+    setting.database.skip_ids(10_000).await;
     setting.archive_and_drop().await;
     let args = ["archive", "restore", "--since", "10d", "--yes", "--database-url", &setting.database.url];
     let mut command = tokio::process::Command::new(howdah());
@@ -129,7 +129,7 @@ async fn a_restore_that_is_killed_and_given_again_restores_each_job_once() {
 #[tokio::test]
 async fn a_job_that_the_database_refuses_does_not_hold_up_the_others() {
     let setting = Setting::with(300).await;
-    setting.database.sql("SELECT setval('howdah.job_id', 10000)").await;
+    setting.database.skip_ids(10_000).await;
     setting.archive_and_drop().await;
     setting.database.sql("UPDATE howdah.task_type SET max_payload_bytes = 1 WHERE name = 'rare'").await;
     // Job 17 has come back by itself.

@@ -352,7 +352,7 @@ async fn the_journal_goes_with_the_history_of_its_day() {
     broker
         .sql(
             "SELECT howdah.make_day_partition('bulk_change', 'changed', (now() AT TIME ZONE 'UTC')::date - 30);
-             UPDATE howdah.bulk_change SET changed = changed - interval '30 days' WHERE job_id = 1",
+             UPDATE howdah.bulk_change SET changed = changed - interval '30 days' WHERE job_id = (SELECT min(job_id) FROM howdah.bulk_change)",
         )
         .await;
     let drop = "SELECT howdah.drop_bulk_change_partitions((now() AT TIME ZONE 'UTC')::date - 8)::bigint";

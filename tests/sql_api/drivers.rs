@@ -24,7 +24,8 @@ async fn psql_enqueues_in_a_transaction() {
     let output =
         psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'ann@example.com', delay => '5 min'); COMMIT");
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(text(&output).trim(), "1");
+    let id = database.count("SELECT id FROM howdah.scheduled").await;
+    assert_eq!(text(&output).trim(), id.to_string());
     let output = psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'bob@example.com'); ROLLBACK");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(jobs(&database).await, 1);

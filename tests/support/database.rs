@@ -113,6 +113,14 @@ impl TestDatabase {
         self.connect().await.batch_execute(sql).await.expect(sql);
     }
 
+    /// The next job gets the id after these of its store.
+    pub async fn skip_ids(&self, ids: i64) {
+        let set = format!(
+            "SELECT setval('howdah.job_id', seqmin + {ids} - 1) FROM pg_sequence WHERE seqrelid = 'howdah.job_id'::regclass"
+        );
+        self.sql(&set).await;
+    }
+
     /// Asks until it answers yes.
     pub async fn until(&self, what: &str, sql: &str) {
         until(self, what, sql).await;

@@ -9,7 +9,7 @@ use crate::{access::fixture::Guarded, support::*};
 async fn a_foreign_job_or_type_is_byte_for_byte_like_one_that_does_not_exist() {
     let guarded = Guarded::start().await;
     // So that its id is nothing else on a page.
-    guarded.broker.sql("SELECT setval('howdah.job_id', 7000000)").await;
+    guarded.broker.database.skip_ids(7_000_000).await;
     let id = guarded.admin.enqueue("secret").await;
     let token = guarded.token("ann", &["read:mail.*", "operate:mail.*", "payload:mail.*"]).await;
     let mut browser = Browser::logged_in(&guarded.broker, &token).await;
