@@ -152,7 +152,7 @@ const FILL: &str = r#"
     INSERT INTO howdah.fair_share SELECT 1 + i % 100, 0, 'f' || i, i, 1 FROM generate_series(1, 30000) i;
     INSERT INTO howdah.payload SELECT i, now(), '\x00' FROM generate_series(1, 30000) i;
     INSERT INTO howdah.request SELECT 'r' || i, '', '{}' FROM generate_series(1, 30000) i;
-    SELECT setval('howdah.job_id', 1000000)"#;
+    SELECT setval('howdah.job_id', seqmin + 999999) FROM pg_sequence WHERE seqrelid = 'howdah.job_id'::regclass"#;
 
 /// A connection that tells the plan of everything that it runs.
 struct Explaining {
