@@ -168,9 +168,8 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>, headers: HeaderMap) -> Response {
     let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let access = &web.fleet.main().access;
-    let permitted = async {
-        access.caller(credential, place.peer()).await?.check_rule(Rule::Everything(Operation::Read))
-    };
+    let permitted =
+        async { access.caller(credential, place.peer()).await?.check_rule(Rule::Everything(Operation::Read)) };
     if let Err(error) = permitted.await {
         access.refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);

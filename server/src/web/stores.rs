@@ -22,8 +22,7 @@ pub(super) async fn readyz(fleet: &Fleet, query: Option<&str>) -> Response {
         },
     };
     let states = join_all(members.iter().map(|member| readiness(member))).await;
-    let status =
-        if states.iter().any(Result::is_ok) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if states.iter().any(Result::is_ok) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut text = String::new();
     for (member, state) in members.iter().zip(&states) {
         let state = state.as_ref().err().map_or("ready", |reason| reason);

@@ -173,10 +173,8 @@ impl FleetService {
             return Ok((if task_type.is_empty() { members.iter().collect() } else { vec![&members[0]] }, Vec::new()));
         };
         let (having, away) = self.fleet.having(&name).await;
-        let mut concerned: Vec<&Member> = members
-            .iter()
-            .filter(|member| having.iter().any(|engine| engine.name == member.name()))
-            .collect();
+        let mut concerned: Vec<&Member> =
+            members.iter().filter(|member| having.iter().any(|engine| engine.name == member.name())).collect();
         if concerned.is_empty() {
             concerned.extend(members.iter().find(|member| !away.contains(&member.name())));
         }

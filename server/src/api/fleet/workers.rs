@@ -54,7 +54,7 @@ impl WorkerService for FleetService {
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        self.main().workers().pull_jobs(request).await
+        self.asked_or_main(request.metadata())?.workers().pull_jobs(request).await
     }
 
     async fn settle_jobs(

@@ -91,8 +91,7 @@ impl Local {
     pub(crate) async fn storage_health(&self, by: &By, store: &str) -> Result<Option<v1::StorageHealth>, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
-        let broker =
-            if store.is_empty() { &self.broker } else { self.fleet.named(store)?.engine()?.reachable()? };
+        let broker = if store.is_empty() { &self.broker } else { self.fleet.named(store)?.engine()?.reachable()? };
         Ok(broker.operator.storage_health().await.map(render::storage_health))
     }
 
