@@ -23,8 +23,13 @@ pub struct SessionId {
 
 impl SessionId {
     /// The id of a new session, before its first Welcome.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { random: hex::encode(rand::random::<[u8; RANDOM_BYTES]>()), turn: 0 }
+    }
+
+    /// Which turn it is of.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn
     }
 
     /// Reads what `Display` wrote; `None` for anything else.

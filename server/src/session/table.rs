@@ -47,11 +47,12 @@ impl Sessions {
     }
 
     /// The caller's session of that id, or a new one, on a new stream with this number. If another broker gave it the id, the
-    /// mark by which that one knows it.
+    /// mark by which that one knows it. It is at this turn at least.
     pub(super) fn get_or_new(
         &self,
         caller: &Caller,
         id: Option<SessionId>,
+        next_turn: u32,
     ) -> (Arc<Session>, u64, Option<SessionMark>) {
         let is_new = id.is_none();
         let id = id.unwrap_or_else(SessionId::new);
@@ -68,9 +69,13 @@ impl Sessions {
             .clone();
         *session.caller.lock() = caller.clone();
         let given_here = table.by_mark.remove(&session.mark()).is_some() && session.turn() == id.turn;
-        let stream = session.next_stream(&id, principal);
+        let stream = session.next_stream(&id, principal, next_turn);
         table.by_mark.insert(session.mark(), session.clone());
         (session, stream, (!is_new && !given_here).then(|| id.mark(principal)))
+    }
+
+    pub(super) fn find(&self, caller: &Caller, id: &SessionId) -> Option<Arc<Session>> {
+        self.table.lock().by_name.get(&(caller.principal().clone(), id.random.clone())).cloned()
     }
 
     /// Removes a session whose last stream was this one, unless it got another one since.

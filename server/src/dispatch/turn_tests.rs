@@ -1,0 +1,1 @@
+//! Windows that several engines deal to.
