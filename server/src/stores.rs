@@ -3,6 +3,7 @@
 //! (`docs/internals/stores.md`).
 
 mod numbers;
+pub mod stream; // one worker's stream, served by several engines
 
 use crate::{
     config::{Config, StoreConfig},

@@ -23,7 +23,7 @@ use super::{Dispatch, Load, SessionKey, state::Deliveries};
 use crate::job::{TaskTypeName, TypeId};
 
 /// The longest time that an engine lets the others wait while the window has room.
-pub(crate) const MOST_KEPT: Duration = Duration::from_millis(100);
+const MOST_KEPT: Duration = Duration::from_millis(100);
 
 /// The turns of one worker's stream, by task type.
 pub(crate) struct Turns {
@@ -38,6 +38,7 @@ struct Common {
     /// Leases that the worker says it holds, by engine, while that engine has not said what they are: they count in every
     /// window.
     unknown: Vec<AtomicU32>,
+    most_kept: Duration,
 }
 
 /// The turn of one type.
@@ -102,10 +103,14 @@ pub(super) fn handle(events: Vec<Event>) {
 }
 
 impl Turns {
-    /// Those of a stream of so many engines. Nobody has a turn until `open`.
+    /// Those of a stream, with the leases of each engine that are not known yet. Nobody has a turn until `open`.
     pub(crate) fn new(unknown: Vec<u32>) -> Arc<Self> {
+        Self::keeping(unknown, MOST_KEPT)
+    }
+
+    pub(super) fn keeping(unknown: Vec<u32>, most_kept: Duration) -> Arc<Self> {
         let unknown = unknown.into_iter().map(AtomicU32::new).collect();
-        let common = Arc::new(Common { open: AtomicBool::new(false), unknown });
+        let common = Arc::new(Common { open: AtomicBool::new(false), unknown, most_kept });
         Arc::new(Self { by_type: Mutex::default(), common })
     }
 
@@ -238,14 +243,14 @@ impl Turn {
         }
         let now = Instant::now();
         let since = *state.kept_since.get_or_insert(now);
-        if now >= since + MOST_KEPT {
+        if now >= since + self.common.most_kept {
             return true;
         }
         if !state.is_timed
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             state.is_timed = true;
-            runtime.spawn(self.clone().watch(since + MOST_KEPT));
+            runtime.spawn(self.clone().watch(since + self.common.most_kept));
         }
         false
     }
@@ -257,7 +262,7 @@ impl Turn {
             let now = Instant::now();
             let due = {
                 let mut state = self.state.lock();
-                let due = state.kept_since.map(|since| since + MOST_KEPT);
+                let due = state.kept_since.map(|since| since + self.common.most_kept);
                 state.is_timed = due.is_some_and(|due| due > now);
                 due
             };

@@ -55,7 +55,11 @@ pub(super) async fn attach(
     let types = context.registry.resolve(&names, caller.principal()).await?;
     // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
     let next_turn = part.map_or(0, |part| part.next_turn);
-    let (session, stream, elsewhere) = context.sessions.get_or_new(caller, subscribe.session_id.clone(), next_turn);
+    let Some((session, stream, elsewhere)) =
+        context.sessions.get_or_new(caller, subscribe.session_id.clone(), next_turn)
+    else {
+        return Err(Error::SessionResumed);
+    };
     let attachment =
         Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
     context.dispatch.leave(session.key());
@@ -198,7 +202,7 @@ impl Session {
     pub(super) fn next_stream(&self, id: &SessionId, principal: &str, next_turn: u32) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
-        state.turn = id.turn.max(state.turn).saturating_add(1).max(next_turn);
+        state.turn = if next_turn > 0 { next_turn } else { id.turn.max(state.turn).saturating_add(1) };
         state.mark = self.id(state.turn).mark(principal);
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);

@@ -37,9 +37,4 @@ impl Sessions {
     pub(crate) fn turn_of(&self, caller: &Caller, id: &SessionId) -> u32 {
         self.find(caller, id).map_or(0, |session| session.turn())
     }
-
-    /// The leases of the caller's session of this id here.
-    pub(crate) fn held_by(&self, caller: &Caller, id: &SessionId) -> Vec<crate::job::Lease> {
-        self.find(caller, id).map(|session| session.held()).unwrap_or_default()
-    }
 }
