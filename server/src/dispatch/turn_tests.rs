@@ -21,7 +21,8 @@ use crate::{
 };
 
 const TYPE: TypeId = 7;
-const BYTES: u64 = 10;
+/// What a job weighs: what dispatch takes for granted of a type that it does not know yet.
+const BYTES: u64 = 256;
 /// How long an engine may keep a turn here.
 const KEPT: Duration = Duration::from_millis(1);
 
