@@ -7,6 +7,7 @@ mod home; // where a task type lives
 mod late; // stores that were away at the start
 mod numbers;
 mod open; // what a broker needs of its database before it starts
+pub mod stream; // one worker's stream, served by several engines
 
 use crate::{
     config::{Config, StoreConfig},

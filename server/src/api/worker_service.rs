@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _, stream::BoxStream};
 use howdah_proto::{
     Rpc,
     v1::{self, worker_service_server},
 };
-use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+use tonic::{Request, Response, Status, Streaming, async_trait, codegen};
 
 use super::{
     answer,
@@ -81,49 +81,67 @@ impl WorkerService {
     }
 }
 
+/// The messages of a worker, checked.
+pub(super) type Incoming = BoxStream<'static, Result<session::ClientMessage, Error>>;
+
+/// Serves a worker's stream, whoever deals jobs to it. Its messages are checked by the settings and limits of `broker`.
+pub(super) fn work_by<A>(
+    broker: &SharedBroker,
+    request: Request<Streaming<v1::WorkRequest>>,
+    serve: impl FnOnce(Caller, session::ClientInfo, Incoming) -> A,
+    rendered: impl Fn(session::ServerMessage) -> Result<v1::WorkResponse, Error> + Send + 'static,
+) -> Result<Response<codegen::BoxStream<v1::WorkResponse>>, Status>
+where
+    A: Stream<Item = Result<session::ServerMessage, Error>> + Send + 'static,
+{
+    // Nothing is read from the stream yet: clients wait for the headers before they send.
+    let checking = broker.workers.clone();
+    let caller = caller(&request)?;
+    let open = caller.open_stream()?;
+    let (broker, principal) = (broker.clone(), caller.principal().clone());
+    let peer = answer::peer(&request).socket;
+    let user_agent = request.metadata().get("user-agent").and_then(|value| value.to_str().ok());
+    let client = session::ClientInfo {
+        peer: peer.map(|address| address.to_string()).unwrap_or_default(),
+        user_agent: user_agent.unwrap_or_default().to_owned(),
+    };
+    let note = move |error: &Error| {
+        broker.access.refusals.note(&Refusal {
+            code: error.code().0,
+            problem: &error.to_string(),
+            principal: Some(&principal),
+            peer,
+            method: Rpc::Work.name(),
+        });
+    };
+    let mut is_first = true;
+    let mut batch = 0;
+    let messages = request.into_inner().map(move |message| match message {
+        Ok(message) => {
+            let is_first = std::mem::take(&mut is_first);
+            let mut cluster = checking.registry.cluster();
+            // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
+            batch = cluster.batch.max(batch);
+            if cluster.batch < batch {
+                Arc::make_mut(&mut cluster).batch = batch;
+            }
+            check::work_request(message, is_first, &cluster, &checking.config.limits)
+        }
+        Err(status) => Err(Error::Broken(status)),
+    });
+    let answers = serve(caller, client, messages.boxed());
+    let answers = answers.map(move |answer| Ok(rendered(answer.inspect_err(&note)?)?));
+    Ok(Response::new(counted(answers, open)))
+}
+
 #[async_trait]
 impl worker_service_server::WorkerService for WorkerService {
-    type WorkStream = BoxStream<v1::WorkResponse>;
+    type WorkStream = codegen::BoxStream<v1::WorkResponse>;
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
-        // Nothing is read from the stream yet: clients wait for the headers before they send.
-        let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
-        let caller = caller(&request)?;
-        let open = caller.open_stream()?;
-        let (broker, principal) = (self.broker.clone(), caller.principal().clone());
-        let peer = answer::peer(&request).socket;
-        let user_agent = request.metadata().get("user-agent").and_then(|value| value.to_str().ok());
-        let client = session::ClientInfo {
-            peer: peer.map(|address| address.to_string()).unwrap_or_default(),
-            user_agent: user_agent.unwrap_or_default().to_owned(),
-        };
-        let note = move |error: &Error| {
-            broker.access.refusals.note(&Refusal {
-                code: error.code().0,
-                problem: &error.to_string(),
-                principal: Some(&principal),
-                peer,
-                method: Rpc::Work.name(),
-            });
-        };
-        let mut is_first = true;
-        let mut batch = 0;
-        let messages = request.into_inner().map(move |message| match message {
-            Ok(message) => {
-                let is_first = std::mem::take(&mut is_first);
-                let mut cluster = checking.registry.cluster();
-                // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
-                batch = cluster.batch.max(batch);
-                if cluster.batch < batch {
-                    Arc::make_mut(&mut cluster).batch = batch;
-                }
-                check::work_request(message, is_first, &cluster, &checking.config.limits)
-            }
-            Err(status) => Err(Error::Broken(status)),
-        });
-        let answers = session::serve(self.broker.workers.clone(), caller, client, messages)
-            .map(move |answer| Ok(render::work_response(answer.inspect_err(&note)?, &rendering)?));
-        Ok(Response::new(counted(answers, open)))
+        let (workers, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
+        let serve = |caller, client, messages| session::serve(workers, caller, client, messages);
+        work_by(&self.broker, request, serve, move |answer| render::work_response(answer, &rendering))
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {

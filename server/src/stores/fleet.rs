@@ -6,9 +6,17 @@ use std::{
 };
 
 use futures::future::join_all;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{ReadyStore, StoresError, give_numbers, has_numbers, home::Homes, late, open::open, update};
+use super::{
+    ReadyStore, StoresError, give_numbers, has_numbers,
+    home::Homes,
+    late,
+    open::open,
+    stream::{EngineOfStream, Serving},
+    update,
+};
 use crate::{
     access::Access,
     broker::{Broker, Shared, SharedBroker},
@@ -45,6 +53,8 @@ pub(crate) struct Member {
     pub(crate) metrics: Arc<Metrics>,
     /// Set when its database was reached.
     pub(super) engine: OnceLock<Engine>,
+    /// The same, for the streams of workers.
+    serving: watch::Sender<Option<Serving>>,
 }
 
 impl Member {
@@ -181,6 +191,16 @@ impl Fleet {
         self.members.iter().filter_map(|member| member.engine.get())
     }
 
+    /// All stores, for the stream of a worker.
+    pub(crate) fn engines_of_stream(&self) -> Vec<EngineOfStream> {
+        let of = |member: &Member| EngineOfStream {
+            name: member.name().to_owned(),
+            configured: member.configured.number,
+            serving: member.serving.subscribe(),
+        };
+        self.members.iter().map(of).collect()
+    }
+
     /// The store of this name.
     pub(crate) fn named(&self, name: &str) -> Result<&Member, Error> {
         self.members.iter().find(|member| member.name() == name).ok_or_else(|| {
@@ -251,7 +271,13 @@ pub(super) const START: &str = "the start of a broker";
 impl Member {
     fn new(config: &Config, one: &StoreConfig) -> Self {
         let metrics = Arc::new(Metrics::with_exemplars(config.otlp.is_on()));
-        Self { configured: one.clone(), config: config.clone(), metrics, engine: OnceLock::new() }
+        Self {
+            configured: one.clone(),
+            config: config.clone(),
+            metrics,
+            engine: OnceLock::new(),
+            serving: watch::Sender::new(None),
+        }
     }
 
     fn set(&self, store: ReadyStore, broker: SharedBroker) {
@@ -260,6 +286,8 @@ impl Member {
             identity: broker.database_id.clone(),
             has_ids: true,
         });
-        let _ = self.engine.set(Engine { name: store.name, number: facts.number, broker, facts });
+        let (number, context) = (facts.number, broker.workers.clone());
+        let _ = self.engine.set(Engine { name: store.name, number, broker, facts });
+        self.serving.send_replace(Some(Serving { number, context }));
     }
 }

@@ -1,9 +1,16 @@
 //! `WorkerService` of several stores.
 
+use std::sync::Arc;
+
 use howdah_proto::v1::{self, SettleStatus, worker_service_server::WorkerService};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{FleetService, Services, note_unanswered, split::Joined};
+use crate::{
+    api::{render, worker_service::work_by},
+    session::ServerMessage,
+    stores::stream,
+};
 
 macro_rules! joined {
     ($($answer:ident),*) => {
@@ -50,7 +57,19 @@ impl WorkerService for FleetService {
     type WorkStream = BoxStream<v1::WorkResponse>;
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
-        self.main().workers().work(request).await
+        let (fleet, engines) = (self.fleet.clone(), self.fleet.engines_of_stream());
+        let home = fleet.clone();
+        let home: stream::Home = Arc::new(move |name| home.home_of_new(name));
+        let serve = |caller, client, messages| stream::serve(engines, caller, client, home, messages);
+        // Jobs of a message are of one store, which knows the names of its types.
+        let rendered = move |answer: ServerMessage| {
+            let of_jobs = match &answer {
+                ServerMessage::Jobs(jobs) => jobs.first().and_then(|job| fleet.of_id(job.lease.id).ok().flatten()),
+                _ => None,
+            };
+            render::work_response(answer, &of_jobs.map_or(fleet.main(), |engine| &engine.broker).workers)
+        };
+        work_by(self.fleet.main(), request, serve, rendered)
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
