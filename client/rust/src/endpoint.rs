@@ -48,7 +48,7 @@ impl Default for Settings {
             credential: Credential::default(),
             insecure_token: false,
             middleware: Layers::default(),
-            telemetry: Telemetry::default(),
+            telemetry: Telemetry::global(),
             #[cfg(feature = "testing")]
             recorder: None,
         }

@@ -80,12 +80,6 @@ impl ClientBuilder {
     }
 }
 
-impl Default for Telemetry {
-    fn default() -> Self {
-        Self::global()
-    }
-}
-
 fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("howdah-client").with_version(env!("CARGO_PKG_VERSION")).build()
 }
