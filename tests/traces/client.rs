@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use howdah_client::{Client, Job, JobError, NewJob, Outcome, Telemetry, new_request_key};
+use howdah_client::{Client, Job, JobError, NewJob, Outcome, Telemetry, WorkerHandle, new_request_key};
 use howdah_proto::v1::JobState;
 use opentelemetry::{
     Value,
@@ -268,27 +268,63 @@ async fn what_goes_through_a_pipeline_has_the_spans_of_its_own_answer() {
     assert_eq!(sent.iter().map(|(count, _)| count).sum::<u64>(), 2);
 }
 
+/// A handler that runs until it is told to end.
+struct Held {
+    watched: Watched,
+    worker: WorkerHandle,
+    end: Arc<Notify>,
+    id: i64,
+}
+
+impl Held {
+    async fn new(broker: &TestBroker) -> Self {
+        let watched = Watched::new(broker).await;
+        let [began, end] = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+        let (begins, ends) = (began.clone(), end.clone());
+        let worker = watched.worker(move |_| {
+            let (begins, ends) = (begins.clone(), ends.clone());
+            async move {
+                begins.notify_one();
+                ends.notified().await;
+            }
+        });
+        let id = watched.client.enqueue(NewJob::new("mail")).await.expect("enqueue").id;
+        soon("a handler", began.notified()).await;
+        Self { watched, worker, end, id }
+    }
+
+    async fn until(&self, span: &str) {
+        let is_over = async || self.watched.spans().iter().any(|found| found.name == span);
+        eventually(span, is_over).await;
+    }
+}
+
 #[tokio::test]
 async fn an_outcome_without_an_answer_is_an_error() {
     let broker = TestBroker::start().await;
-    let watched = Watched::new(&broker).await;
-    let [began, end] = [Arc::new(Notify::new()), Arc::new(Notify::new())];
-    let (begins, ends) = (began.clone(), end.clone());
-    let worker = watched.worker(move |_| {
-        let (begins, ends) = (begins.clone(), ends.clone());
-        async move {
-            begins.notify_one();
-            ends.notified().await;
-        }
-    });
-    watched.client.enqueue(NewJob::new("mail")).await.expect("enqueue");
-    soon("a handler", began.notified()).await;
+    let held = Held::new(&broker).await;
     drop(broker);
-    end.notify_one();
-    let is_over = async || watched.spans().iter().any(|span| span.name == "process mail");
-    eventually("the end of the handler", is_over).await;
-    worker.abort();
-    let _ = worker.joined().await;
-    let ack = watched.span("ack mail");
+    held.end.notify_one();
+    held.until("process mail").await;
+    held.worker.abort();
+    let _ = held.worker.joined().await;
+    let ack = held.watched.span("ack mail");
     assert!(has(&ack, ("error.type", "UNCONFIRMED")), "{ack:?}");
+}
+
+#[tokio::test]
+async fn an_outcome_that_came_too_late_is_an_error() {
+    let broker = TestBroker::start().await;
+    let held = Held::new(&broker).await;
+    let (address, database) = (broker.address().parse().expect("an address"), broker.database.clone());
+    broker.stop().await;
+    database.sql(&format!("SELECT howdah.cancel({})", held.id)).await;
+    held.end.notify_one();
+    held.until("process mail").await;
+    let _again = TestBroker::on_with(&database, |config| config.listen = address).await;
+    held.until("ack mail").await;
+    let ack = held.watched.span("ack mail");
+    assert!(has(&ack, ("error.type", "LEASE_LOST")), "{ack:?}");
+    assert_eq!(ack.status, error("the lease was lost before the outcome arrived"));
+    held.worker.stop().await.expect("a good end");
 }

@@ -16,7 +16,15 @@ use super::meters::Meters;
 /// Where the spans and metrics of a client go: to the program's global providers of OpenTelemetry, as they are when this is
 /// made, unless others are given.
 ///
-/// A client has one by itself. [`ClientBuilder::telemetry`] sets another one.
+/// A client has one by itself. [`ClientBuilder::telemetry`] sets another one:
+///
+/// ```no_run
+/// # async fn connect() -> howdah_client::Result<()> {
+/// use howdah_client::{Client, Telemetry};
+///
+/// let client = Client::builder().telemetry(Telemetry::global().linked()).connect().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Telemetry {
     /// `None`: nobody wants spans.
