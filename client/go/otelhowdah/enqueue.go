@@ -74,32 +74,38 @@ func (s *sending) operation() operation {
 // traced has the jobs with their contexts. Those of the caller stay as they are.
 func (s *sending) traced(jobs []*howdahv1.NewJob, fixed bool) []*howdahv1.NewJob {
 	traced := make([]*howdahv1.NewJob, len(jobs))
+	own := carried(s.ctx)
 	for i, job := range jobs {
 		traced[i] = job
 		switch {
 		case job.Traceparent != "":
-			if own := contextOf(job.Traceparent, job.Tracestate); s.span.IsRecording() && own.IsValid() {
-				s.span.AddLink(trace.Link{SpanContext: own})
+			if s.span.IsRecording() {
+				s.link(contextOf(job.Traceparent, job.Tracestate))
 			}
 		case fixed:
 		case s.single || !s.span.IsRecording():
-			traced[i] = given(s.ctx, job)
+			traced[i] = given(own, job)
 		default:
-			traced[i] = given(s.create(i, len(jobs), job.TaskType), job)
+			traced[i] = given(carried(s.create(i, len(jobs), job.TaskType)), job)
 		}
 	}
 	return traced
 }
 
-// given is a job that carries a context.
-func given(ctx context.Context, job *howdahv1.NewJob) *howdahv1.NewJob {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return job
-	}
+// carried is the current context as a job carries it. Empty: there is none.
+func carried(ctx context.Context) propagation.MapCarrier {
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
+	return carrier
+}
+
+// given is a job that carries a context.
+func given(context propagation.MapCarrier, job *howdahv1.NewJob) *howdahv1.NewJob {
+	if len(context) == 0 {
+		return job
+	}
 	job = proto.CloneOf(job)
-	job.Traceparent, job.Tracestate = carrier["traceparent"], carrier["tracestate"]
+	job.Traceparent, job.Tracestate = context["traceparent"], context["tracestate"]
 	return job
 }
 
@@ -110,8 +116,14 @@ func (s *sending) create(i, of int, taskType string) context.Context {
 	}
 	ctx, span := s.t.start(s.ctx, operation{"create", "create", taskType}, trace.SpanKindProducer, nil)
 	s.created[i] = span
-	s.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
+	s.link(span.SpanContext())
 	return ctx
+}
+
+func (s *sending) link(of trace.SpanContext) {
+	if of.IsValid() {
+		s.span.AddLink(trace.Link{SpanContext: of})
+	}
 }
 
 // ended is called when the answer has come, or will not. Only the first time counts.
