@@ -47,14 +47,13 @@ async fn a_synchronous_replica_that_is_promoted_has_all_that_was_accepted() {
     let mut load = Load::start_on(plan, primary, &both).await;
     load.produce();
     sleep(Duration::from_secs(20)).await;
-    load.cluster.stop(StopMode::Immediate).await;
+    load.cluster().stop(StopMode::Immediate).await;
     sleep(Duration::from_secs(2)).await;
     let accepted = load.accepted();
     load.database = TestDatabase { url: replica.url("app") };
     let began = Instant::now();
     load.database.connect().await.batch_execute("SELECT pg_promote()").await.expect("promote");
-    // Dropped, it is gone for good.
-    load.cluster = replica;
+    load.replace(replica);
     load.accept(accepted + 1).await;
     eprintln!("from the promotion to an accepted job: {:?}", began.elapsed());
 
