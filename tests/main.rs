@@ -62,6 +62,7 @@ mod audit; // who did what
 mod ui; // the page for operators
 
 // What is around it fails.
+mod failover; // another server becomes the primary
 mod faults; // kill -9, and what comes after
 mod locks; // what others have locked
 mod hostile; // junk, floods and bombs

@@ -97,7 +97,9 @@ async fn recover(load: &Load, patroni: &Patroni, former: usize, primary: usize, 
         began.elapsed()
     };
     let left = async {
-        let sql = "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'howdah' AND application_name ~ '^(broker|howdah)'";
+        // What waits for a standby there does not notice that nobody waits for the answer any more.
+        let sql = "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'howdah'
+                   AND application_name ~ '^(broker|howdah)' AND wait_event IS DISTINCT FROM 'SyncRep'";
         // One that does not answer cannot be asked.
         while patroni.node(former).ask(sql).await == Some(false) {
             sleep(Duration::from_millis(50)).await;

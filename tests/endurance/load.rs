@@ -183,11 +183,6 @@ impl Load {
         self.cluster.as_mut().expect("a Postgres of its own")
     }
 
-    /// Another Postgres is its own from now on; the one before is gone for good.
-    pub(super) fn replace(&mut self, cluster: Cluster) {
-        self.cluster = Some(cluster);
-    }
-
     pub(super) fn addresses(&self) -> Vec<String> {
         self.brokers.iter().map(|broker| broker.grpc.clone()).collect()
     }

@@ -7,6 +7,7 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::To
 
 use super::{
     error::{StoreError, ends_connection},
+    servers::Primary,
     session::Session,
     statement::Statement,
 };
@@ -23,22 +24,23 @@ pub struct Connection {
     session: Session,
     timeout: Duration,
     broken: bool,
+    primary: Primary,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, schema: String, session: Session, timeout: Duration) -> Self {
-        Self { client, schema, session, timeout, broken: false }
+    pub(super) fn new(client: Client, schema: String, session: Session, timeout: Duration, primary: Primary) -> Self {
+        Self { client, schema, session, timeout, broken: false, primary }
     }
 
     /// Whether the pool must drop it.
     pub(super) fn is_broken(&self) -> bool {
-        self.broken || self.client.is_closed()
+        self.broken || self.client.is_closed() || self.primary.is_former()
     }
 
     /// Runs a statement; returns all of its rows.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         let work = self.session.query(&self.client, &self.schema, statement, params);
-        until_ended(&mut self.broken, self.timeout, work).await
+        until_ended(&mut self.broken, self.timeout, &self.primary, work).await
     }
 
     /// Runs a statement that returns exactly one row.
@@ -92,7 +94,7 @@ impl Connection {
                 messages => messages.map(Some),
             }
         };
-        until_ended(&mut self.broken, self.timeout, work).await
+        until_ended(&mut self.broken, self.timeout, &self.primary, work).await
     }
 
     /// Ends a transaction after an error. If that fails, the connection is dropped.
@@ -117,11 +119,17 @@ impl Connection {
 async fn until_ended<T>(
     broken: &mut bool,
     timeout: Duration,
+    primary: &Primary,
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
     let was_broken = mem::replace(broken, true);
-    let no_answer = |_| StoreError::Unknown(format!("no answer within {timeout:?}").into());
-    let result = tokio::time::timeout(timeout, work).await.map_err(no_answer)?;
+    let result = tokio::select! {
+        biased;
+        result = tokio::time::timeout(timeout, work) => result,
+        // What waits for its standby there waits in vain.
+        () = primary.until_known_former() => return Err(StoreError::Unknown("another server was promoted".into())),
+    };
+    let result = result.map_err(|_| StoreError::Unknown(format!("no answer within {timeout:?}").into()))?;
     *broken = was_broken || result.as_ref().is_err_and(ends_connection);
     result.map_err(|error| StoreError::of(&error))
 }

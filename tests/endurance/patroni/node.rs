@@ -9,7 +9,7 @@ use std::{
 };
 
 use howdah_cli::postgres::Binaries;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::{
     process::{Child, Command},
     time::timeout,
@@ -17,6 +17,7 @@ use tokio::{
 use tokio_postgres::{Client, NoTls};
 
 use super::super::{brokers::send_signal, record::diary};
+use crate::support::signal_postgres;
 
 /// Where all its programs and files are.
 pub(super) struct Place {
@@ -128,19 +129,9 @@ impl Node {
         patroni.kill().await.expect("kill");
     }
 
-    /// A signal to all processes of its Postgres, the first one first: it starts no others.
+    /// A signal to all processes of its Postgres.
     pub(super) fn signal_postgres(&self, signal: Signal) {
-        let Some(first) = self.postmaster() else { return };
-        // They may have ended meanwhile.
-        let _ = kill_process(first, signal);
-        for child in children(first) {
-            let _ = kill_process(child, signal);
-        }
-    }
-
-    fn postmaster(&self) -> Option<Pid> {
-        let text = fs::read_to_string(self.data.join("postmaster.pid")).ok()?;
-        Pid::from_raw(text.lines().next()?.trim().parse().ok()?)
+        signal_postgres(&self.data, signal);
     }
 }
 
@@ -165,17 +156,4 @@ pub(super) fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
     }
     command.env("LC_ALL", "C").env("PYTHONUNBUFFERED", "1");
     command
-}
-
-/// The processes that it has started, as the kernel knows them.
-fn children(parent: Pid) -> Vec<Pid> {
-    let parent = parent.as_raw_nonzero().get().to_string();
-    let entries = fs::read_dir("/proc").expect("/proc").flatten();
-    let child = |entry: fs::DirEntry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name, in brackets, may have spaces.
-        let (pid, rest) = (stat.split(' ').next()?, stat.rsplit_once(')')?.1);
-        (rest.split_whitespace().nth(1)? == parent).then(|| pid.parse().ok().and_then(Pid::from_raw)).flatten()
-    };
-    entries.filter_map(child).collect()
 }
