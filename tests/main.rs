@@ -41,6 +41,7 @@ mod cluster_settings; // limits that hold everywhere
 mod archive; // finished jobs as files
 mod storage; // its health
 mod statistics; // what happened, by period
+mod read_replica; // lists from another server
 mod search; // by id, key, tag, header and payload
 mod explain; // why a job does not run
 mod traces; // spans of jobs, at a collector

@@ -152,7 +152,7 @@ async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys) -> Result<(
     };
     tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
     config.database_url = cluster.url(DATABASE);
-    config.listen_database_url = None;
+    (config.listen_database_url, config.read_database_url) = (None, None);
     let hints = |ready: &Ready| keys.hints(ready);
     let served = select! {
         served = serve::serve(config, listeners, &signals, hints) => served,

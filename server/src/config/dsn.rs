@@ -123,6 +123,15 @@ impl Dsn {
         Ok(Self { config, verify, root_cert, client_cert })
     }
 
+    /// The same for those who only read: a standby will do, unless the string asks for something else.
+    pub fn parse_for_reading(text: &str) -> Result<Self, String> {
+        let mut dsn = Self::parse(text)?;
+        if !text.contains("target_session_attrs") {
+            dsn.config.target_session_attrs(TargetSessionAttrs::Any);
+        }
+        Ok(dsn)
+    }
+
     /// A connection string for each of its servers, the same but for that.
     #[must_use]
     pub fn each_host(&self) -> Vec<Self> {

@@ -1,12 +1,13 @@
 //! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be
 //! used again.
 
-use std::{mem, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::ToSql};
 
 use super::{
     error::{StoreError, ends_connection},
+    replica::LastChange,
     servers::Primary,
     session::Session,
     statement::Statement,
@@ -25,11 +26,21 @@ pub struct Connection {
     timeout: Duration,
     broken: bool,
     primary: Primary,
+    last_change: Arc<LastChange>,
+    /// The open transaction changes something, and says so in the audit.
+    changes: bool,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, schema: String, session: Session, timeout: Duration, primary: Primary) -> Self {
-        Self { client, schema, session, timeout, broken: false, primary }
+    pub(super) fn new(
+        client: Client,
+        schema: String,
+        session: Session,
+        timeout: Duration,
+        primary: Primary,
+        last_change: Arc<LastChange>,
+    ) -> Self {
+        Self { client, schema, session, timeout, broken: false, primary, last_change, changes: false }
     }
 
     /// Whether the pool must drop it.
@@ -53,7 +64,16 @@ impl Connection {
 
     /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
     pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
-        self.simple(sql).await.map(drop)
+        let done = self.simple(sql).await.map(drop);
+        if sql == "COMMIT" && mem::take(&mut self.changes) {
+            self.last_change.now();
+        }
+        done
+    }
+
+    /// What the open transaction changes is in the audit: whoever looks after its end must see it.
+    pub(super) fn will_change(&mut self) {
+        self.changes = true;
     }
 
     /// Runs fixed SQL in a transaction; false if it failed with one of these codes.

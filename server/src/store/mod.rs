@@ -35,6 +35,7 @@ mod pool; // bb8 with our own manager
 mod release; // versions of brokers, compared
 #[cfg(feature = "archive")]
 mod restore; // archived jobs, enqueued again
+mod replica; // a server for those who only read
 mod rerank; // new priorities and steps
 mod schema; // the sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
@@ -88,6 +89,7 @@ pub use locks::{Lane, Patience};
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
+pub use replica::ReplicaState;
 pub use rerank::{Reprioritized, Step, WalkPosition};
 #[cfg(feature = "archive")]
 pub use restore::{RestoreOutcome, RestoredJob};
@@ -106,6 +108,7 @@ pub use upkeep::Upkeep;
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;
 use pool::Manager;
+use replica::{LastChange, Replica};
 use servers::Servers;
 use timeline::Latest;
 
@@ -115,6 +118,7 @@ pub struct Store {
     hot: bb8::Pool<Manager>,
     general: bb8::Pool<Manager>,
     aside: Arc<locks::AsidePools>,
+    replica: Option<Arc<Replica>>,
     schema: String,
     listen_servers: Arc<Servers>,
     timeout: Duration,
@@ -141,6 +145,8 @@ impl Store {
         let timeout = config.database_timeout;
         // Either is set because the URL leads to a pooler, where no session is ours.
         let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
+        let last_change = Arc::<LastChange>::default();
+        let replica = Replica::of(config, &last_change)?;
         let (outage, latest) = (Arc::<Outage>::default(), Arc::new(Latest::new()));
         let servers = Servers::new(&dsn, &latest, pooled)?;
         let listen_servers = match &config.listen_database_url {
@@ -151,7 +157,8 @@ impl Store {
             let outage = outage.clone();
             // What waits for locks is rare: its connections need not stay.
             let idle = if matches!(purpose, Purpose::Aside(..)) { 30 } else { 300 };
-            let manager = Manager::new(servers.clone(), schema.clone(), purpose, timeout, pooled, outage);
+            let (servers, last_change) = (servers.clone(), last_change.clone());
+            let manager = Manager::new(servers, schema.clone(), purpose, timeout, pooled, outage, last_change);
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
@@ -165,7 +172,7 @@ impl Store {
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
         let aside = Arc::new(locks::AsidePools::new(pool)?);
-        Ok(Self { hot, general, aside, schema, listen_servers, timeout, outage })
+        Ok(Self { hot, general, aside, replica, schema, listen_servers, timeout, outage })
     }
 
     /// The schema's name.

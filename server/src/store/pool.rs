@@ -11,6 +11,7 @@ use super::{
     error::{Cause, StoreError},
     locks::{self, Lane, Patience},
     outage::Outage,
+    replica::LastChange,
     servers::{Opened, Servers},
     session::{self, Begin, ParamTypes, Session},
 };
@@ -74,6 +75,7 @@ pub(super) struct Manager {
     /// Behind a transaction pooler: what it needs instead of a session.
     shared: Option<(Arc<Begin>, ParamTypes)>,
     outage: Arc<Outage>,
+    last_change: Arc<LastChange>,
 }
 
 impl Manager {
@@ -85,9 +87,10 @@ impl Manager {
         timeout: Duration,
         pooled: bool,
         outage: Arc<Outage>,
+        last_change: Arc<LastChange>,
     ) -> Self {
         let shared = pooled.then(|| (Begin::of(purpose).into(), session::param_types()));
-        Self { servers, schema, purpose, timeout, shared, outage }
+        Self { servers, schema, purpose, timeout, shared, outage, last_change }
     }
 }
 
@@ -110,7 +113,8 @@ impl bb8::ManageConnection for Manager {
             Some((begin, types)) => Session::Shared { begin, types, in_transaction: false },
             None => Session::own(),
         };
-        let mut connection = Connection::new(client, self.schema.clone(), session, self.timeout, primary);
+        let mut connection =
+            Connection::new(client, self.schema.clone(), session, self.timeout, primary, self.last_change.clone());
         if self.shared.is_none() {
             connection.batch(&self.purpose.session()).await?;
         }
