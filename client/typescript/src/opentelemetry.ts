@@ -139,6 +139,7 @@ class Attempt {
   readonly #startTime = Date.now();
   readonly #began = performance.now();
   readonly #isRecorded: boolean;
+  #endTime: number | undefined;
   readonly #where: Attributes;
 
   constructor(
@@ -170,7 +171,8 @@ class Attempt {
   end({ processes }: Instruments, outcome: Wire, error: unknown): void {
     const kind = outcome.case !== "nack" ? undefined : outcome.value.noRetry ? "fatal" : "retry";
     if (outcome.case === "nack" && kind !== undefined) fail(this.span, kind, outcome.value.error, error);
-    this.span.end(this.#now());
+    this.#endTime = this.#now();
+    this.span.end(this.#endTime);
     const of = { ...operation("process"), ...destination(this.job.taskType), ...this.#where };
     processes.record((performance.now() - this.#began) / 1000, { ...of, ...(kind && { "error.type": kind }) });
   }
@@ -183,7 +185,8 @@ class Attempt {
     const now = this.#now();
     const options = {
       kind: SpanKind.CLIENT,
-      startTime: now - durationMs,
+      // A handler that was not waited for has not ended.
+      startTime: this.#endTime ?? now - durationMs,
       attributes: { ...attributes, ...this.#ofTheJob() },
     };
     const parent = trace.setSpan(ROOT_CONTEXT, this.span);
