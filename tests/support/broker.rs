@@ -180,6 +180,22 @@ impl TestBroker {
         Self { service: Service::at(grpc, http, database.clone()), stop: Some(stop), run }
     }
 
+    /// One broker on several stores, by their names. `service.database` is that of the first.
+    pub async fn on_stores(stores: &[(&str, &TestDatabase)], change: impl FnOnce(&mut Config)) -> Self {
+        let (_, first) = stores[0];
+        let of = |(name, database): &(&str, &TestDatabase)| {
+            let mut store = Config::new(&database.url).each_store().remove(0);
+            (*name).clone_into(&mut store.name);
+            store
+        };
+        let configured = stores.iter().map(of).collect();
+        Self::on_with(first, move |config| {
+            config.stores = configured;
+            change(config);
+        })
+        .await
+    }
+
     /// Drains and ends.
     pub async fn stop(mut self) {
         drop(self.stop.take());

@@ -30,6 +30,11 @@ use crate::{
 /// Statements of a list of workers: with more, a page has fewer workers than it may have.
 const MOST_READS: usize = 20;
 
+/// What a worker sends, checked.
+pub(super) type Incoming = futures::stream::BoxStream<'static, Result<session::ClientMessage, Error>>;
+/// What it is sent.
+pub(super) type Outgoing = futures::stream::BoxStream<'static, Result<session::ServerMessage, Error>>;
+
 /// The service of workers.
 pub(super) struct WorkerService {
     broker: SharedBroker,
@@ -58,34 +63,13 @@ impl WorkerService {
         Ok(is_own.into_iter().map(status).collect())
     }
 
-    /// A page of workers as the caller may see them, and where the next one begins.
-    async fn visible(
+    /// Serves a worker with this. A message that `context_of` names a store for is of that one.
+    pub(super) fn work_with(
         &self,
-        caller: &Caller,
-        query: &check::worker::WorkersQuery,
-    ) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
-        let (mut after, mut seen) = (query.after, Vec::new());
-        let only = query.task_type.as_ref().map(TaskTypeName::as_str);
-        for _ in 0..MOST_READS {
-            let at_most = query.page_size - seen.len();
-            let read = self.broker.operator.list_workers(after, only, at_most).await?;
-            let last = read.last().map(|worker| worker.position).filter(|_| read.len() >= at_most);
-            seen.extend(read.into_iter().filter_map(|worker| permit::seen_worker(caller, worker)));
-            match last {
-                None => return Ok((seen, None)),
-                Some(position) if seen.len() >= query.page_size => return Ok((seen, Some(position))),
-                Some(position) => after = position,
-            }
-        }
-        Ok((seen, Some(after)))
-    }
-}
-
-#[async_trait]
-impl worker_service_server::WorkerService for WorkerService {
-    type WorkStream = BoxStream<v1::WorkResponse>;
-
-    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+        request: Request<Streaming<v1::WorkRequest>>,
+        serve: impl FnOnce(Caller, session::ClientInfo, Incoming) -> Outgoing,
+        context_of: impl Fn(&session::ServerMessage) -> Option<Arc<session::SessionContext>> + Send + 'static,
+    ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
         // Nothing is read from the stream yet: clients wait for the headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let caller = caller(&request)?;
@@ -121,9 +105,45 @@ impl worker_service_server::WorkerService for WorkerService {
             }
             Err(status) => Err(Error::Broken(status)),
         });
-        let answers = session::serve(self.broker.workers.clone(), caller, client, messages)
-            .map(move |answer| Ok(render::work_response(answer.inspect_err(&note)?, &rendering)?));
+        let answers = serve(caller, client, messages.boxed()).map(move |answer| {
+            let message = answer.inspect_err(&note)?;
+            let of_store = context_of(&message);
+            Ok(render::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
+        });
         Ok(Response::new(counted(answers, open)))
+    }
+
+    /// A page of workers as the caller may see them, and where the next one begins.
+    async fn visible(
+        &self,
+        caller: &Caller,
+        query: &check::worker::WorkersQuery,
+    ) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
+        let (mut after, mut seen) = (query.after, Vec::new());
+        let only = query.task_type.as_ref().map(TaskTypeName::as_str);
+        for _ in 0..MOST_READS {
+            let at_most = query.page_size - seen.len();
+            let read = self.broker.operator.list_workers(after, only, at_most).await?;
+            let last = read.last().map(|worker| worker.position).filter(|_| read.len() >= at_most);
+            seen.extend(read.into_iter().filter_map(|worker| permit::seen_worker(caller, worker)));
+            match last {
+                None => return Ok((seen, None)),
+                Some(position) if seen.len() >= query.page_size => return Ok((seen, Some(position))),
+                Some(position) => after = position,
+            }
+        }
+        Ok((seen, Some(after)))
+    }
+}
+
+#[async_trait]
+impl worker_service_server::WorkerService for WorkerService {
+    type WorkStream = BoxStream<v1::WorkResponse>;
+
+    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+        let context = self.broker.workers.clone();
+        let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
+        self.work_with(request, serve, |_| None)
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {

@@ -38,6 +38,7 @@ use crate::{
     api::local::Local,
     broker::SharedBroker,
     config::{AuthModes, PageMode},
+    stores::SharedFleet,
 };
 use session::Sessions;
 use trouble::Trouble;
@@ -59,6 +60,7 @@ const PATH: &str = "/ui";
 
 /// State of the routes.
 struct Page {
+    /// The main store's.
     broker: SharedBroker,
     local: Local,
     sessions: Sessions,
@@ -81,14 +83,15 @@ impl Page {
 }
 
 /// The routes; `None`: there is no page.
-pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
+pub(crate) fn routes(fleet: &SharedFleet) -> Option<Router> {
+    let broker = fleet.main();
     let config = broker.config();
     if config.page == PageMode::Off {
         return None;
     }
     let prefix = config.page_prefix.as_deref().unwrap_or_default();
     let page = Arc::new(Page {
-        local: Local::new(broker.clone()),
+        local: Local::new(fleet.clone()),
         sessions: Sessions::new(&broker.page_token_key),
         base: format!("{prefix}{PATH}"),
         hosts: config.http_host.iter().map(|name| name.to_ascii_lowercase()).collect(),

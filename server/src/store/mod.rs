@@ -183,6 +183,11 @@ impl Store {
         self.outage.over();
     }
 
+    /// Whether it has not answered for a while.
+    pub(crate) fn is_away(&self) -> bool {
+        self.outage.is_long()
+    }
+
     /// Brings the schema up to date.
     pub async fn migrate(&self) -> Result<MigrationReport, StoreError> {
         migrate::run(self).await

@@ -144,6 +144,7 @@ statements! {
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
         TaskTypesByName = "task_types_by_name",
+        TaskTypeCreated = "task_type_created",
         CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1, nullif($2, ''))",
         AllSettings = "all_settings",
         UpdateTaskType = "update_task_type",
