@@ -1,5 +1,7 @@
 //! Stores of one fleet: their numbers, and the ids that begin with them.
 
+mod streams;
+
 use howdah_proto::v1::{
     GetJobRequest, JobState, ListJobsRequest, SearchJobsRequest, SettleStatus, search_jobs_request::Query,
 };

@@ -22,9 +22,10 @@ use crate::{
     access::{Caller, Operation, Refusal},
     broker::SharedBroker,
     error::Error,
-    job::{Lease, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
-    memory::AnswerMemory,
-    session,
+    job::{Lease, LeasedJob, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
+    memory::{AnswerMemory, Held},
+    session::{self, Unsent},
+    stores::pull::PullArgs,
 };
 
 /// Statements of a list of workers: with more, a page has fewer workers than it may have.
@@ -113,6 +114,33 @@ impl WorkerService {
         Ok(Response::new(counted(answers, open)))
     }
 
+    /// Answers with what this pulls. Jobs that `context_of` names a store for are of that one.
+    pub(super) async fn pull_with(
+        &self,
+        request: Request<v1::PullJobsRequest>,
+        pull: impl AsyncFnOnce(PullArgs, AnswerMemory, Arc<str>) -> Result<(Vec<LeasedJob>, Unsent, Held), Error>,
+        context_of: impl Fn(&LeasedJob) -> Option<Arc<session::SessionContext>>,
+    ) -> Result<Response<v1::PullJobsResponse>, Status> {
+        let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
+        let caller = caller(&request)?;
+        for task_type in &args.types {
+            caller.check(Operation::Work, task_type)?;
+        }
+        let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
+        let args = PullArgs { types: args.types, max_jobs: args.max_jobs, lease: args.lease, wait: args.wait };
+        let _open = if args.wait.is_zero() { None } else { caller.open_stream()? };
+        let (jobs, unsent, room) = tokio::select! {
+            pulled = pull(args, room, caller.principal().clone()) => pulled?,
+            () = caller.ended() => return Err(caller.ended_error().into()),
+        };
+        let entries = jobs.len();
+        let of_store = jobs.first().and_then(context_of);
+        let jobs = render::leased_jobs(jobs, &of_store.as_ref().unwrap_or(&self.broker.workers).registry)?;
+        let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);
+        response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
+        Ok(response)
+    }
+
     /// A page of workers as the caller may see them, and where the next one begins.
     async fn visible(
         &self,
@@ -147,23 +175,11 @@ impl worker_service_server::WorkerService for WorkerService {
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
-        let caller = caller(&request)?;
-        for task_type in &args.types {
-            caller.check(Operation::Work, task_type)?;
-        }
-        let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
-        let (types, wait) = (args.types, args.wait);
-        let _open = if wait.is_zero() { None } else { caller.open_stream()? };
-        let (jobs, unsent, room) = tokio::select! {
-            pulled = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, (room, caller.principal())) => pulled?,
-            () = caller.ended() => return Err(caller.ended_error().into()),
+        let context = self.broker.workers.clone();
+        let pull = async move |args: PullArgs, room, by: Arc<str>| {
+            context.pull(args.types, args.max_jobs, args.lease, args.wait, (room, &by)).await
         };
-        let entries = jobs.len();
-        let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
-        let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);
-        response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
-        Ok(response)
+        self.pull_with(request, pull, |_| None).await
     }
 
     async fn settle_jobs(

@@ -132,9 +132,16 @@ impl TypeQueue {
         !self.ready
             && !self.claiming
             && self.hand.is_empty()
-            && self.room_jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs)
-            && self.room_bytes >= self.reserved.bytes + load.bytes
+            && self.is_room_for_direct(load)
             && heaviest <= self.largest_wanted()
+    }
+
+    /// Windows that another engine has asked for are left out, so that it gets them as soon as what goes there now has come.
+    fn is_room_for_direct(&self, load: Load) -> bool {
+        let wanted = self.wanted_elsewhere.iter().filter_map(|key| self.subscriptions.get(key)?.open_room());
+        let (jobs, bytes) = wanted
+            .fold((self.room_jobs, self.room_bytes), |(jobs, bytes), w| (jobs - u64::from(w.jobs), bytes - w.bytes));
+        jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs) && bytes >= self.reserved.bytes + load.bytes
     }
 
     /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next

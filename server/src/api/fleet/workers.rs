@@ -7,7 +7,11 @@ use howdah_proto::v1::{self, SettleStatus, worker_service_server::WorkerService}
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{FleetService, Services, note_unanswered, split::Joined};
-use crate::{session::ServerMessage, stores::stream};
+use crate::{
+    job::LeasedJob,
+    session::ServerMessage,
+    stores::{pull, stream},
+};
 
 macro_rules! joined {
     ($($answer:ident),*) => {
@@ -69,7 +73,12 @@ impl WorkerService for FleetService {
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        self.main().workers().pull_jobs(request).await
+        let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
+        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let engines = fleet.of_stream();
+        let pull = async move |args, room, by: Arc<str>| pull::pull(&engines, &home, args, (room, &by)).await;
+        let context_of = move |job: &LeasedJob| Some(fleet.of_id(job.lease.id).ok()??.broker.workers.clone());
+        self.main().workers().pull_with(request, pull, context_of).await
     }
 
     async fn settle_jobs(
