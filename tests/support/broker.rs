@@ -9,7 +9,7 @@ use howdah_proto::v1::{
     worker_service_client::WorkerServiceClient,
 };
 use howdah_server::{
-    config::Config,
+    config::{Config, StoreConfig},
     serve::{self, Listeners, StartError},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -184,9 +184,7 @@ impl TestBroker {
     pub async fn on_stores(stores: &[(&str, &TestDatabase)], change: impl FnOnce(&mut Config)) -> Self {
         let (_, first) = stores[0];
         let of = |(name, database): &(&str, &TestDatabase)| {
-            let mut store = Config::new(&database.url).each_store().remove(0);
-            (*name).clone_into(&mut store.name);
-            store
+            StoreConfig::of(&Config::new(&database.url), (*name).to_owned(), None)
         };
         let configured = stores.iter().map(of).collect();
         Self::on_with(first, move |config| {

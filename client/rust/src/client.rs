@@ -40,6 +40,7 @@ const SOON: Duration = Duration::from_millis(500);
 pub struct Client {
     inner: Arc<Inner>,
     reason: Option<MetadataValue<Ascii>>,
+    store: Option<MetadataValue<Ascii>>,
 }
 
 #[derive(Debug)]
@@ -144,7 +145,15 @@ impl Client {
     /// The same client, which gives this reason for what it changes. Brokers record it in their audit; at most 500 bytes.
     #[must_use]
     pub fn with_reason(&self, reason: &str) -> Self {
-        Self { inner: self.inner.clone(), reason: credential::reason(reason) }
+        Self { reason: credential::reason(reason), ..self.clone() }
+    }
+
+    /// The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
+    /// there. Workers get jobs from all stores, whatever this is.
+    pub fn in_store(&self, name: &str) -> Result<Self> {
+        let store =
+            name.parse().map_err(|_| Error::invalid("store", format!("{name:?} is not the name of a store")))?;
+        Ok(Self { store: Some(store), ..self.clone() })
     }
 
     /// The endpoints, in the order given.
@@ -201,7 +210,8 @@ impl Client {
     }
 
     fn with_credential(&self, channel: Channel) -> Connection {
-        Connection::new(channel, self.inner.settings.credential.clone().with_reason(self.reason.clone()))
+        let credential = self.inner.settings.credential.clone().with_reason(self.reason.clone());
+        Connection::new(channel, credential.with_store(self.store.clone()))
     }
 
     /// Before anything is sent to another broker than the first: whether it serves the same database.
@@ -383,6 +393,7 @@ impl ClientBuilder {
                 database: Database::default(),
             }),
             reason: None,
+            store: None,
         }
     }
 }

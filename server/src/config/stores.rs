@@ -74,7 +74,8 @@ impl Config {
 }
 
 impl StoreConfig {
-    fn of(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
+    /// The store that `database_url` is, under a name of its own.
+    pub fn of(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
         Self {
             name,
             number,

@@ -11,6 +11,9 @@ use crate::{
     stores::Member,
 };
 
+/// Entries after which a page ends whose size is not given.
+const USUAL: usize = 100;
+
 /// An answer with a part of a list.
 pub(super) trait Listed: Default {
     /// How many entries it has.
@@ -160,8 +163,8 @@ impl FleetService {
                 *answer.token() = format!("{}.{inner}", number(member));
                 break;
             }
-            // Without a size, a page is what one store has.
-            let is_full = if most > 0 { answer.len() as i32 >= most } else { answer.len() > 0 };
+            // Without a size, each store has its own.
+            let is_full = answer.len() >= if most > 0 { most as usize } else { USUAL };
             if let Some(next) = members.get(nth + 1).filter(|_| is_full) {
                 *answer.token() = format!("{}.", number(next));
                 break;

@@ -73,6 +73,9 @@ impl WorkerService for FleetService {
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
+        if let Some(services) = self.asked_services(request.metadata())? {
+            return services.workers().pull_jobs(request).await;
+        }
         let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
         let home: stream::Home = Arc::new(move |name| homes.chosen(name));
         let engines = fleet.of_stream();
