@@ -1,7 +1,7 @@
 //! Stores of one fleet: their numbers, and the ids that begin with them.
 
 mod calls; // where calls go, and what is put together
-mod work; // workers
+mod streams; // a worker's stream over several stores
 
 use howdah_proto::v1::{
     GetJobRequest, JobState, ListJobsRequest, SearchJobsRequest, SettleStatus, search_jobs_request::Query,

@@ -7,7 +7,8 @@ mod home; // where a task type lives
 mod late; // stores that were away at the start
 mod numbers;
 mod open; // what a broker needs of its database before it starts
-pub mod stream; // one worker's stream, served by several engines
+pub(crate) mod pull; // jobs without a stream, from several stores
+pub mod stream; // one worker's stream, served by the brokers of several stores
 
 use crate::{
     config::{Config, StoreConfig},

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _, stream::BoxStream};
+use futures::StreamExt as _;
 use howdah_proto::{
     Rpc,
     v1::{self, worker_service_server},
 };
-use tonic::{Request, Response, Status, Streaming, async_trait, codegen};
+use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
     answer,
@@ -22,13 +22,19 @@ use crate::{
     access::{Caller, Operation, Refusal},
     broker::SharedBroker,
     error::Error,
-    job::{Lease, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
-    memory::AnswerMemory,
-    session,
+    job::{Lease, LeasedJob, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
+    memory::{AnswerMemory, Held},
+    session::{self, Unsent},
+    stores::pull::PullArgs,
 };
 
 /// Statements of a list of workers: with more, a page has fewer workers than it may have.
 const MOST_READS: usize = 20;
+
+/// What a worker sends, checked.
+pub(super) type Incoming = futures::stream::BoxStream<'static, Result<session::ClientMessage, Error>>;
+/// What it is sent.
+pub(super) type Outgoing = futures::stream::BoxStream<'static, Result<session::ServerMessage, Error>>;
 
 /// The service of workers.
 pub(super) struct WorkerService {
@@ -58,6 +64,83 @@ impl WorkerService {
         Ok(is_own.into_iter().map(status).collect())
     }
 
+    /// Serves a worker with this. A message that `context_of` names a store for is of that one.
+    pub(super) fn work_with(
+        &self,
+        request: Request<Streaming<v1::WorkRequest>>,
+        serve: impl FnOnce(Caller, session::ClientInfo, Incoming) -> Outgoing,
+        context_of: impl Fn(&session::ServerMessage) -> Option<Arc<session::SessionContext>> + Send + 'static,
+    ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
+        // Nothing is read from the stream yet: clients wait for the headers before they send.
+        let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
+        let caller = caller(&request)?;
+        let open = caller.open_stream()?;
+        let (broker, principal) = (self.broker.clone(), caller.principal().clone());
+        let peer = answer::peer(&request).socket;
+        let user_agent = request.metadata().get("user-agent").and_then(|value| value.to_str().ok());
+        let client = session::ClientInfo {
+            peer: peer.map(|address| address.to_string()).unwrap_or_default(),
+            user_agent: user_agent.unwrap_or_default().to_owned(),
+        };
+        let note = move |error: &Error| {
+            broker.access.refusals.note(&Refusal {
+                code: error.code().0,
+                problem: &error.to_string(),
+                principal: Some(&principal),
+                peer,
+                method: Rpc::Work.name(),
+            });
+        };
+        let mut is_first = true;
+        let mut batch = 0;
+        let messages = request.into_inner().map(move |message| match message {
+            Ok(message) => {
+                let is_first = std::mem::take(&mut is_first);
+                let mut cluster = checking.registry.cluster();
+                // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
+                batch = cluster.batch.max(batch);
+                if cluster.batch < batch {
+                    Arc::make_mut(&mut cluster).batch = batch;
+                }
+                check::work_request(message, is_first, &cluster, &checking.config.limits)
+            }
+            Err(status) => Err(Error::Broken(status)),
+        });
+        let answers = serve(caller, client, messages.boxed()).map(move |answer| {
+            let message = answer.inspect_err(&note)?;
+            let of_store = context_of(&message);
+            Ok(render::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
+        });
+        Ok(Response::new(counted(answers, open)))
+    }
+
+    /// Answers with what this pulls. Jobs that `context_of` names a store for are of that one.
+    pub(super) async fn pull_with(
+        &self,
+        request: Request<v1::PullJobsRequest>,
+        pull: impl AsyncFnOnce(PullArgs, AnswerMemory, Arc<str>) -> Result<(Vec<LeasedJob>, Unsent, Held), Error>,
+        context_of: impl Fn(&LeasedJob) -> Option<Arc<session::SessionContext>>,
+    ) -> Result<Response<v1::PullJobsResponse>, Status> {
+        let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
+        let caller = caller(&request)?;
+        for task_type in &args.types {
+            caller.check(Operation::Work, task_type)?;
+        }
+        let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
+        let args = PullArgs { types: args.types, max_jobs: args.max_jobs, lease: args.lease, wait: args.wait };
+        let _open = if args.wait.is_zero() { None } else { caller.open_stream()? };
+        let (jobs, unsent, room) = tokio::select! {
+            pulled = pull(args, room, caller.principal().clone()) => pulled?,
+            () = caller.ended() => return Err(caller.ended_error().into()),
+        };
+        let entries = jobs.len();
+        let of_store = jobs.first().and_then(context_of);
+        let jobs = render::leased_jobs(jobs, &of_store.as_ref().unwrap_or(&self.broker.workers).registry)?;
+        let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);
+        response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
+        Ok(response)
+    }
+
     /// A page of workers as the caller may see them, and where the next one begins.
     async fn visible(
         &self,
@@ -81,87 +164,22 @@ impl WorkerService {
     }
 }
 
-/// The messages of a worker, checked.
-pub(super) type Incoming = BoxStream<'static, Result<session::ClientMessage, Error>>;
-
-/// Serves a worker's stream, whoever deals jobs to it. Its messages are checked by the settings and limits of `broker`.
-pub(super) fn work_by<A>(
-    broker: &SharedBroker,
-    request: Request<Streaming<v1::WorkRequest>>,
-    serve: impl FnOnce(Caller, session::ClientInfo, Incoming) -> A,
-    rendered: impl Fn(session::ServerMessage) -> Result<v1::WorkResponse, Error> + Send + 'static,
-) -> Result<Response<codegen::BoxStream<v1::WorkResponse>>, Status>
-where
-    A: Stream<Item = Result<session::ServerMessage, Error>> + Send + 'static,
-{
-    // Nothing is read from the stream yet: clients wait for the headers before they send.
-    let checking = broker.workers.clone();
-    let caller = caller(&request)?;
-    let open = caller.open_stream()?;
-    let (broker, principal) = (broker.clone(), caller.principal().clone());
-    let peer = answer::peer(&request).socket;
-    let user_agent = request.metadata().get("user-agent").and_then(|value| value.to_str().ok());
-    let client = session::ClientInfo {
-        peer: peer.map(|address| address.to_string()).unwrap_or_default(),
-        user_agent: user_agent.unwrap_or_default().to_owned(),
-    };
-    let note = move |error: &Error| {
-        broker.access.refusals.note(&Refusal {
-            code: error.code().0,
-            problem: &error.to_string(),
-            principal: Some(&principal),
-            peer,
-            method: Rpc::Work.name(),
-        });
-    };
-    let mut is_first = true;
-    let mut batch = 0;
-    let messages = request.into_inner().map(move |message| match message {
-        Ok(message) => {
-            let is_first = std::mem::take(&mut is_first);
-            let mut cluster = checking.registry.cluster();
-            // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
-            batch = cluster.batch.max(batch);
-            if cluster.batch < batch {
-                Arc::make_mut(&mut cluster).batch = batch;
-            }
-            check::work_request(message, is_first, &cluster, &checking.config.limits)
-        }
-        Err(status) => Err(Error::Broken(status)),
-    });
-    let answers = serve(caller, client, messages.boxed());
-    let answers = answers.map(move |answer| Ok(rendered(answer.inspect_err(&note)?)?));
-    Ok(Response::new(counted(answers, open)))
-}
-
 #[async_trait]
 impl worker_service_server::WorkerService for WorkerService {
-    type WorkStream = codegen::BoxStream<v1::WorkResponse>;
+    type WorkStream = BoxStream<v1::WorkResponse>;
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
-        let (workers, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
-        let serve = |caller, client, messages| session::serve(workers, caller, client, messages);
-        work_by(&self.broker, request, serve, move |answer| render::work_response(answer, &rendering))
+        let context = self.broker.workers.clone();
+        let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
+        self.work_with(request, serve, |_| None)
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
-        let caller = caller(&request)?;
-        for task_type in &args.types {
-            caller.check(Operation::Work, task_type)?;
-        }
-        let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
-        let (types, wait) = (args.types, args.wait);
-        let _open = if wait.is_zero() { None } else { caller.open_stream()? };
-        let (jobs, unsent, room) = tokio::select! {
-            pulled = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, (room, caller.principal())) => pulled?,
-            () = caller.ended() => return Err(caller.ended_error().into()),
+        let context = self.broker.workers.clone();
+        let pull = async move |args: PullArgs, room, by: Arc<str>| {
+            context.pull(args.types, args.max_jobs, args.lease, args.wait, (room, &by)).await
         };
-        let entries = jobs.len();
-        let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
-        let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);
-        response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
-        Ok(response)
+        self.pull_with(request, pull, |_| None).await
     }
 
     async fn settle_jobs(

@@ -154,8 +154,10 @@ impl DispatchState {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
         });
-        let dealt = queue.deal_hand();
-        self.changed(type_id, session);
+        let (dealt, has_turns) = (queue.deal_hand(), queue.has_turns());
+        if has_turns {
+            self.changed(type_id, session);
+        }
         self.enlist(type_id);
         dealt.into_values().collect()
     }
@@ -224,8 +226,8 @@ impl DispatchState {
 
     /// Queues a type for a claim, if a claim could bring jobs.
     pub(super) fn enlist(&mut self, type_id: TypeId) {
-        if let Some(queue) = self.types.get_mut(&type_id)
-            && queue.ready
+        let Some(queue) = self.types.get_mut(&type_id) else { return };
+        if queue.ready
             && !queue.held_back
             && !queue.locked
             && !queue.queued
@@ -235,7 +237,9 @@ impl DispatchState {
             queue.queued = true;
             self.turn.push_back(type_id);
         }
-        self.ask(type_id);
+        if !queue.idle.is_empty() {
+            self.ask(type_id);
+        }
     }
 
     /// The next claim; empty: none.

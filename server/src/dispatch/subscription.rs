@@ -75,6 +75,11 @@ impl Subscription {
         room.jobs > 0 && room.bytes > 0
     }
 
+    /// Its room, if it has some.
+    pub(super) fn open_room(&self) -> Option<Load> {
+        self.has_room().then(|| self.room())
+    }
+
     /// What it holds in all engines, as far as that is known: the least loaded gets the next job.
     pub(super) fn load(&self) -> u32 {
         self.held.jobs.saturating_add(self.seat.as_ref().map_or(0, |seat| seat.others.jobs))

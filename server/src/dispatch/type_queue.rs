@@ -25,7 +25,9 @@ pub(super) struct TypeQueue {
     room_bytes: u64,
     // Capacity of these that is reserved for jobs that are being stored.
     reserved: Load,
-    /// Sessions whose windows other engines deal to, and that this one could ask for.
+    // How many subscriptions other engines deal to as well.
+    turns: usize,
+    /// Those of them that this engine could ask for.
     pub(super) idle: BTreeSet<SessionKey>,
     /// The last that was asked for: they are asked for in turn.
     pub(super) asked_last: SessionKey,
@@ -70,6 +72,7 @@ impl Default for TypeQueue {
             room_jobs: 0,
             room_bytes: 0,
             reserved: Load::default(),
+            turns: 0,
             idle: BTreeSet::new(),
             asked_last: 0,
             wanted_elsewhere: BTreeSet::new(),
@@ -102,6 +105,11 @@ impl TypeQueue {
         self.subscriptions.get(&key)
     }
 
+    /// Whether other engines deal to some of its windows.
+    pub(super) fn has_turns(&self) -> bool {
+        self.turns > 0
+    }
+
     /// How many sessions have a window that is open.
     pub(super) fn workers(&self) -> usize {
         self.subscriptions.values().filter(|subscription| subscription.window.jobs > 0).count()
@@ -132,9 +140,16 @@ impl TypeQueue {
         !self.ready
             && !self.claiming
             && self.hand.is_empty()
-            && self.room_jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs)
-            && self.room_bytes >= self.reserved.bytes + load.bytes
+            && self.is_room_for_direct(load)
             && heaviest <= self.largest_wanted()
+    }
+
+    /// Windows that another engine has asked for are left out, so that it gets them as soon as what goes there now has come.
+    fn is_room_for_direct(&self, load: Load) -> bool {
+        let wanted = self.wanted_elsewhere.iter().filter_map(|key| self.subscriptions.get(key)?.open_room());
+        let (jobs, bytes) = wanted
+            .fold((self.room_jobs, self.room_bytes), |(jobs, bytes), w| (jobs - u64::from(w.jobs), bytes - w.bytes));
+        jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs) && bytes >= self.reserved.bytes + load.bytes
     }
 
     /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next
@@ -206,6 +221,7 @@ impl TypeQueue {
         let largest = window.bytes.min(session.max_job_bytes());
         let subscription = Subscription { session: session.clone(), window, held, stalled, largest, seat };
         *self.largest.entry(largest).or_default() += 1;
+        self.turns += usize::from(subscription.seat.is_some());
         self.count_in(key, &subscription);
         self.subscriptions.insert(key, subscription);
         if self.largest() > before {
@@ -218,6 +234,7 @@ impl TypeQueue {
     pub(super) fn remove(&mut self, key: SessionKey) -> Option<Subscription> {
         let old = self.subscriptions.remove(&key)?;
         self.count_out(key, &old);
+        self.turns -= usize::from(old.seat.is_some());
         if let Some(count) = self.largest.get_mut(&old.largest) {
             *count -= 1;
             if *count == 0 {

@@ -48,7 +48,8 @@ impl SessionContext {
         }
     }
 
-    async fn pull_once(
+    /// Leases what is ready now.
+    pub(crate) async fn pull_once(
         self: &Arc<Self>,
         types: &[TypeId],
         max: usize,

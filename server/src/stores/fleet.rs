@@ -191,16 +191,6 @@ impl Fleet {
         self.members.iter().filter_map(|member| member.engine.get())
     }
 
-    /// All stores, for the stream of a worker.
-    pub(crate) fn engines_of_stream(&self) -> Vec<EngineOfStream> {
-        let of = |member: &Member| EngineOfStream {
-            name: member.name().to_owned(),
-            configured: member.configured.number,
-            serving: member.serving.subscribe(),
-        };
-        self.members.iter().map(of).collect()
-    }
-
     /// The store of this name.
     pub(crate) fn named(&self, name: &str) -> Result<&Member, Error> {
         self.members.iter().find(|member| member.name() == name).ok_or_else(|| {
@@ -241,6 +231,16 @@ impl Fleet {
             return Ok(Some(engine));
         }
         self.unreached(id).map_or(Ok(None), |member| Err(away(member.name())))
+    }
+
+    /// The engines of a worker's stream.
+    pub(crate) fn of_stream(&self) -> Vec<EngineOfStream> {
+        let of = |member: &Member| EngineOfStream {
+            name: member.name().to_owned(),
+            configured: member.configured.number,
+            serving: member.serving.subscribe(),
+        };
+        self.members.iter().map(of).collect()
     }
 
     /// Stops taking part, in all stores at once.
@@ -286,8 +286,8 @@ impl Member {
             identity: broker.database_id.clone(),
             has_ids: true,
         });
-        let (number, context) = (facts.number, broker.workers.clone());
-        let _ = self.engine.set(Engine { name: store.name, number, broker, facts });
-        self.serving.send_replace(Some(Serving { number, context }));
+        let context = broker.workers.clone();
+        self.serving.send_replace(Some(Serving { number: facts.number, context }));
+        let _ = self.engine.set(Engine { name: store.name, number: facts.number, broker, facts });
     }
 }

@@ -79,7 +79,7 @@ impl Fleet {
                         unknown.name()
                     )));
                 }
-                self.home_of_new(name)
+                self.chosen(name)
             }
         };
         self.homes.set(name, home);
@@ -100,8 +100,8 @@ impl Fleet {
         (having, away)
     }
 
-    /// The home of a new type: the position of a store.
-    pub(crate) fn home_of_new(&self, name: &TaskTypeName) -> usize {
+    /// The home of a new type.
+    pub(crate) fn chosen(&self, name: &TaskTypeName) -> usize {
         let weight = |member: &Member| {
             let number = member.engine().map_or(0, |engine| engine.number.get());
             Sha256::new().chain_update(number.to_be_bytes()).chain_update(name.as_str()).finalize()

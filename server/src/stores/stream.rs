@@ -53,7 +53,8 @@ impl EngineOfStream {
         Self { name: name.to_owned(), configured: Some(number), serving }
     }
 
-    fn now(&self) -> Option<Serving> {
+    /// The engine, if it is there.
+    pub(super) fn now(&self) -> Option<Serving> {
         self.serving.borrow().clone()
     }
 

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use howdah_proto::v1::{self, SettleStatus, worker_service_server::WorkerService};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{FleetService, Services, note_unanswered, split::Joined};
 use crate::{
-    api::{render, worker_service::work_by},
+    job::LeasedJob,
     session::ServerMessage,
-    stores::stream,
+    stores::{pull, stream},
 };
 
 macro_rules! joined {
@@ -57,23 +58,30 @@ impl WorkerService for FleetService {
     type WorkStream = BoxStream<v1::WorkResponse>;
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
-        let (fleet, engines) = (self.fleet.clone(), self.fleet.engines_of_stream());
-        let home = fleet.clone();
-        let home: stream::Home = Arc::new(move |name| home.home_of_new(name));
-        let serve = |caller, client, messages| stream::serve(engines, caller, client, home, messages);
-        // Jobs of a message are of one store, which knows the names of its types.
-        let rendered = move |answer: ServerMessage| {
-            let of_jobs = match &answer {
-                ServerMessage::Jobs(jobs) => jobs.first().and_then(|job| fleet.of_id(job.lease.id).ok().flatten()),
-                _ => None,
-            };
-            render::work_response(answer, &of_jobs.map_or(fleet.main(), |engine| &engine.broker).workers)
+        let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
+        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let engines = fleet.of_stream();
+        let serve = |caller, client, messages| stream::serve(engines, caller, client, home, messages).boxed();
+        let context_of = move |message: &ServerMessage| match message {
+            ServerMessage::Jobs(jobs) => {
+                let engine = fleet.of_id(jobs.first()?.lease.id).ok()??;
+                Some(engine.broker.workers.clone())
+            }
+            _ => None,
         };
-        work_by(self.fleet.main(), request, serve, rendered)
+        self.main().workers().work_with(request, serve, context_of)
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        self.asked_or_main(request.metadata())?.workers().pull_jobs(request).await
+        if let Some(services) = self.asked_services(request.metadata())? {
+            return services.workers().pull_jobs(request).await;
+        }
+        let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
+        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let engines = fleet.of_stream();
+        let pull = async move |args, room, by: Arc<str>| pull::pull(&engines, &home, args, (room, &by)).await;
+        let context_of = move |job: &LeasedJob| Some(fleet.of_id(job.lease.id).ok()??.broker.workers.clone());
+        self.main().workers().pull_with(request, pull, context_of).await
     }
 
     async fn settle_jobs(

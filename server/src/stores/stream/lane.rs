@@ -40,6 +40,8 @@ pub(super) enum Event {
     Away(Error),
     /// The whole stream ends.
     Failed(Error),
+    /// It has said all that it had to say.
+    Ended,
 }
 
 /// An engine of a stream.
@@ -85,11 +87,12 @@ impl Lane {
 
     /// All that comes from it.
     pub(super) fn events(self) -> BoxStream<'static, (usize, Event)> {
+        let end = (self.engine, Event::Ended);
         let events = futures::stream::unfold(self, |mut lane| async move {
             let event = lane.next().await?;
             Some(((lane.engine, event), lane))
         });
-        events.boxed()
+        events.chain(futures::stream::iter([end])).boxed()
     }
 
     async fn next(&mut self) -> Option<Event> {

@@ -30,6 +30,7 @@ pub(super) struct Merge {
     all: u64,
     attached: u64,
     away: u64,
+    ended: u64,
     drained: u64,
     is_drained: bool,
     quiet: Pin<Box<Sleep>>,
@@ -65,8 +66,21 @@ impl Merge {
         let welcome = Welcome { until: Instant::now() + WELCOME, kept: Vec::new(), lost, open: held };
         let quiet = Box::pin(tokio::time::sleep(shared.config.ping_interval));
         let (early, lanes) = (VecDeque::new(), lanes.collect());
-        let (attached, away, drained, is_drained) = (0, 0, 0, false);
-        Self { shared, lanes, failed, welcome: Some(welcome), early, all, attached, away, drained, is_drained, quiet }
+        let (attached, away, ended, drained, is_drained) = (0, 0, 0, 0, false);
+        Self {
+            shared,
+            lanes,
+            failed,
+            welcome: Some(welcome),
+            early,
+            all,
+            attached,
+            away,
+            ended,
+            drained,
+            is_drained,
+            quiet,
+        }
     }
 
     pub(super) fn messages(self) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
@@ -94,7 +108,7 @@ impl Merge {
             if is_welcome && let Some(message) = self.early.pop_front().or_else(|| self.shared.own.next(max_bytes)) {
                 return Ok(Some(message));
             }
-            if self.lanes.is_empty() && (!is_welcome || self.shared.own.is_empty()) {
+            if self.is_over() && (!is_welcome || self.shared.own.is_empty()) {
                 return Ok(None);
             }
             let until = self.welcome.as_ref().map(|welcome| welcome.until);
@@ -116,6 +130,12 @@ impl Merge {
                 Ok(error) = &mut self.failed, if !self.failed.is_terminated() => return Err(error),
             }
         }
+    }
+
+    /// Whether no engine that serves it is left. Those that could not be reached do not come back then: the broker stops, or
+    /// the worker has closed its side.
+    fn is_over(&self) -> bool {
+        self.lanes.is_empty() || (self.attached != 0 && self.attached & !self.ended == 0)
     }
 
     /// The first message, when it is time. From then on the worker gets jobs.
@@ -157,6 +177,10 @@ impl Merge {
                 if self.attached == 0 && self.away == self.all { Err(error) } else { Ok(None) }
             }
             Event::Failed(error) => Err(error),
+            Event::Ended => {
+                self.ended |= bit;
+                Ok(None)
+            }
             Event::Message(message @ ServerMessage::Drain { .. }) => {
                 self.drained |= bit;
                 let is_last = !self.is_drained && self.drained & self.attached == self.attached;
