@@ -49,11 +49,24 @@ _sent = _meter.create_counter("messaging.client.sent.messages", "{message}", "Jo
 _consumed = _meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs that a handler got.")
 
 
+def _providers() -> Tuple[Any, Any]:
+    return trace.get_tracer_provider(), metrics.get_meter_provider()
+
+
+# The providers of the API itself do nothing.
+_idle = {
+    each for each in _providers() if type(each).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+}
+_was_on = False
+
+
 def is_on() -> bool:
-    """Whether the program has set up an SDK: the providers of the API itself do nothing."""
-    own = ("opentelemetry.trace", "opentelemetry.metrics")
-    providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
-    return any(not type(each).__module__.startswith(own) for each in providers)
+    """Whether the program has set up an SDK. There is no way back."""
+    global _was_on
+    if not _was_on:
+        tracers, meters = _providers()
+        _was_on = tracers not in _idle or meters not in _idle
+    return _was_on
 
 
 class Send(Sending):
