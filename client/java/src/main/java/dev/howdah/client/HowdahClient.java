@@ -142,7 +142,8 @@ public final class HowdahClient implements AutoCloseable {
         }
         var request = EnqueueJobsRequest.newBuilder().setRequestKey(requestKey);
         jobs.forEach(job -> request.addJobs(job.encoded(options.json)));
-        var answer = connection.call(used, channel -> JobServiceGrpc.newBlockingStub(channel).enqueueJobs(request.build()));
+        var answer = connection.call(used,
+            channel -> JobServiceGrpc.newBlockingStub(channel).enqueueJobs(request.build()));
         return Enqueued.of(request.getJobsList(), answer.getJobsList(), own);
     }
 

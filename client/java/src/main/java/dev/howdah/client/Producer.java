@@ -30,9 +30,7 @@ import java.util.regex.Pattern;
  */
 public final class Producer implements AutoCloseable {
     private static final Pattern JOB = Pattern.compile("jobs\\[(\\d+)].*");
-    /**
-     * A request that is not answered by then means a dead stream: a broker without its Postgres answers within 15 s.
-     */
+    /** A request that is not answered by then: a dead stream. A broker without its Postgres answers within 15 s. */
     private static final long ANSWER_PATIENCE = TimeUnit.SECONDS.toNanos(16);
     /** About the bytes of a job besides its text. */
     private static final int JOB_OVERHEAD = 64;
@@ -155,9 +153,8 @@ public final class Producer implements AutoCloseable {
         } catch (HowdahException error) {
             return CompletableFuture.failedFuture(error);
         }
-        var late = connection.timer.schedule(() -> answer.completeExceptionally(HowdahException.late("enqueue",
-            timeout)),
-            timeout.toNanos(), TimeUnit.NANOSECONDS);
+        var late = connection.timer.schedule(() -> answer.completeExceptionally(
+            HowdahException.late("enqueue", timeout)), timeout.toNanos(), TimeUnit.NANOSECONDS);
         answer.whenComplete((ignored, error) -> late.cancel(false));
         locked(() -> {
             if (closed) {

@@ -31,8 +31,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Spans and metrics by OpenTelemetry's conventions for messaging: of enqueues, attempts and outcomes. Jobs carry the W3C
- * trace context. Needs {@code opentelemetry-api}, which this library does not bring along.
+ * Spans and metrics by OpenTelemetry's conventions for messaging: of enqueues, attempts and outcomes. Jobs carry the
+ * W3C trace context. Needs {@code opentelemetry-api}, which this library does not bring along.
  *
  * <pre>{@code
  * HowdahClient.builder().middleware(new Telemetry(openTelemetry)).connect();

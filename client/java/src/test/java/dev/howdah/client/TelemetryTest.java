@@ -19,13 +19,6 @@ import io.opentelemetry.api.trace.SpanKind;
 import io.opentelemetry.api.trace.StatusCode;
 import io.opentelemetry.api.trace.TraceFlags;
 import io.opentelemetry.api.trace.TraceState;
-import io.opentelemetry.sdk.OpenTelemetrySdk;
-import io.opentelemetry.sdk.metrics.SdkMeterProvider;
-import io.opentelemetry.sdk.testing.exporter.InMemoryMetricReader;
-import io.opentelemetry.sdk.testing.exporter.InMemorySpanExporter;
-import io.opentelemetry.sdk.trace.SdkTracerProvider;
-import io.opentelemetry.sdk.trace.data.SpanData;
-import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -43,22 +36,11 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /** Spans and metrics: against a broker, with exporters to memory. docs/operate/tracing.md lists them. */
-class TelemetryTest {
-    private static final List<Double> BUCKETS =
-        List.of(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0);
-    private static final String OPERATION = "messaging.client.operation.duration";
-    private static final String SENT = "messaging.client.sent.messages";
-    private static final String CONSUMED = "messaging.client.consumed.messages";
-    private static final String PROCESS = "messaging.process.duration";
+class TelemetryTest extends Told {
     private static final String GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     private static final SpanContext REMOTE = SpanContext.createFromRemoteParent("1af7651916cd43dd8448eb211c80319d",
         "c7ad6b7169203332", TraceFlags.getSampled(), TraceState.getDefault());
 
-    private final InMemorySpanExporter exporter = InMemorySpanExporter.create();
-    private final InMemoryMetricReader reader = InMemoryMetricReader.create();
-    private final OpenTelemetrySdk sdk = OpenTelemetrySdk.builder()
-        .setTracerProvider(SdkTracerProvider.builder().addSpanProcessor(SimpleSpanProcessor.create(exporter)).build())
-        .setMeterProvider(SdkMeterProvider.builder().registerMetricReader(reader).build()).build();
     private final HowdahClient client = client(new Telemetry(sdk), Brokers.address());
     private final String type = Brokers.newType();
 
@@ -71,79 +53,6 @@ class TelemetryTest {
     void close() {
         client.close();
         sdk.close();
-    }
-
-    private List<SpanData> spans(String name) {
-        return exporter.getFinishedSpanItems().stream().filter(span -> span.getName().equals(name)).toList();
-    }
-
-    private SpanData span(String name) {
-        var found = spans(name);
-        assertEquals(1, found.size(), name);
-        return found.get(0);
-    }
-
-    private static String traceparent(SpanData span) {
-        return "00-" + span.getTraceId() + "-" + span.getSpanId() + "-"
-            + span.getSpanContext().getTraceFlags().asHex();
-    }
-
-    private static Set<String> links(SpanData span) {
-        return span.getLinks().stream().map(link -> link.getSpanContext().getSpanId()).collect(Collectors.toSet());
-    }
-
-    private static Map<String, Object> attributes(SpanData span) {
-        var found = new HashMap<String, Object>();
-        span.getAttributes().forEach((key, value) -> found.put(key.getKey(), value));
-        return found;
-    }
-
-    private static Map<String, Object> expected(String operation, String kind, String taskType, Map<String, ?> more) {
-        var found = new HashMap<String, Object>(more);
-        found.putAll(Map.of("messaging.system", "howdah", "messaging.operation.name", operation,
-            "messaging.operation.type", kind, "server.address", "127.0.0.1", "server.port",
-            (long) URI.create(Brokers.address()).getPort()));
-        if (taskType != null) {
-            found.put("messaging.destination.name", taskType);
-        }
-        return found;
-    }
-
-    /** How many were counted of a task type, by operation and error. */
-    private Map<String, Long> counted(String metric, String taskType) {
-        var found = new TreeMap<String, Long>();
-        for (var data : reader.collectAllMetrics()) {
-            if (!data.getName().equals(metric)) {
-                continue;
-            }
-            boolean isDuration = metric.equals(OPERATION) || metric.equals(PROCESS);
-            assertEquals(isDuration ? "s" : "{message}", data.getUnit());
-            for (var point : data.getData().getPoints()) {
-                var words = new ArrayList<String>();
-                var of = new HashMap<String, Object>();
-                point.getAttributes().forEach((key, value) -> of.put(key.getKey(), value));
-                if (!taskType.equals(of.remove("messaging.destination.name"))) {
-                    continue;
-                }
-                assertEquals("howdah", of.remove("messaging.system"));
-                assertTrue(of.remove("server.address") instanceof String && of.remove("server.port") instanceof Long);
-                for (var name : List.of("messaging.operation.name", "messaging.operation.type", "error.type")) {
-                    var word = of.remove(name);
-                    if (word != null) {
-                        words.add(word.toString());
-                    }
-                }
-                assertEquals(Map.of(), of);
-                if (point instanceof io.opentelemetry.sdk.metrics.data.HistogramPointData histogram) {
-                    assertEquals(BUCKETS, histogram.getBoundaries());
-                    found.put(String.join(" ", words), histogram.getCount());
-                } else {
-                    found.put(String.join(" ", words),
-                        ((io.opentelemetry.sdk.metrics.data.LongPointData) point).getValue());
-                }
-            }
-        }
-        return found;
     }
 
     /** The contexts of the jobs that are ready, by their ids. */
