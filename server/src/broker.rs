@@ -24,7 +24,7 @@ use crate::{
     registry::Registry,
     session::{SessionContext, Sessions, watch_unsent},
     settle::{self, Release, Settle},
-    store::{Store, StoreError},
+    store::{ReplicaState, Store, StoreError},
     traces::{Collector, Traces},
     waiters::Waiters,
     wake::Wake,
@@ -265,6 +265,11 @@ impl Broker {
     /// Whether the broker is stopping.
     pub fn is_draining(&self) -> bool {
         self.workers.is_draining()
+    }
+
+    /// What the read replica is good for, if there is one.
+    pub fn replica_state(&self) -> Option<ReplicaState> {
+        self.context.store.replica_state()
     }
 
     /// Its configuration.

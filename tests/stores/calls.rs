@@ -13,7 +13,7 @@ use super::empty;
 use crate::support::*;
 
 /// Two databases, and one broker on them.
-async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
+pub async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     (shop, mail, broker)
@@ -31,7 +31,7 @@ fn jobs(types: &[&str]) -> EnqueueJobsRequest {
     EnqueueJobsRequest { jobs, request_key: String::new() }
 }
 
-async fn enqueue_at(broker: &Service, store: &str, task_type: &str) -> i64 {
+pub async fn enqueue_at(broker: &Service, store: &str, task_type: &str) -> i64 {
     let answer = soon("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&[task_type])))).await.unwrap();
     answer.into_inner().jobs[0].id
 }
@@ -40,7 +40,7 @@ async fn jobs_in(database: &TestDatabase) -> i64 {
     database.count("SELECT count(*) FROM howdah.job").await
 }
 
-fn store_of(id: i64) -> i64 {
+pub fn store_of(id: i64) -> i64 {
     id / 1_000_000_000_000_000
 }
 

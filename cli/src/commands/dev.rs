@@ -156,7 +156,7 @@ async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys, stores: u16
     };
     tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
     config.database_url = cluster.url(DATABASE);
-    config.listen_database_url = None;
+    (config.listen_database_url, config.read_database_url) = (None, None);
     config.stores =
         if stores > 1 { (1..=stores).map(|nth| store(&config, &cluster, nth)).collect() } else { Vec::new() };
     let others: Vec<String> =

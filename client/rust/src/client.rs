@@ -26,6 +26,7 @@ use crate::{
     database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
+    telemetry::Address,
     worker::WorkerBuilder,
 };
 
@@ -55,6 +56,7 @@ struct Inner {
 #[derive(Debug)]
 struct Broker {
     endpoint: Endpoint,
+    address: Address,
     channel: Channel,
     /// Its database was compared with that of the others.
     is_checked: AtomicBool,
@@ -248,6 +250,10 @@ impl Client {
         Ok(())
     }
 
+    pub(crate) fn address(&self, broker: usize) -> &Address {
+        &self.inner.brokers[broker % self.inner.brokers.len()].address
+    }
+
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
         let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
         broker.endpoint.uri().to_string().trim_end_matches('/').to_owned()
@@ -259,7 +265,7 @@ impl Client {
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     addresses: Vec<String>,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl ClientBuilder {
@@ -382,7 +388,8 @@ impl ClientBuilder {
             .map(|(index, endpoint)| {
                 let ready = connected.take_if(|_| index == current);
                 let channel = ready.unwrap_or_else(|| endpoint.connect_lazy());
-                Broker { endpoint, channel, is_checked: AtomicBool::new(false) }
+                let address = Address::of(endpoint.uri());
+                Broker { endpoint, address, channel, is_checked: AtomicBool::new(false) }
             })
             .collect();
         Client {

@@ -11,6 +11,7 @@ mod limits;
 mod notifications;
 mod promote;
 mod renew;
+mod replica;
 pub(crate) mod rerank;
 mod rescue;
 pub(crate) mod retention;
@@ -170,6 +171,9 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(retention::always(c()));
     tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
+    if context.store.has_replica() {
+        tasks.spawn(replica::always(c()));
+    }
     tasks.spawn(statistics::always(c()));
     tasks.spawn(upkeep::always(c()));
     #[cfg(feature = "archive")]

@@ -105,6 +105,8 @@ statements! {
         NewIdentity = "new_identity",
         StoreFacts = "store_facts",
         SetStoreNumber = "set_store_number": "SELECT howdah.set_store_number($1)",
+        Timeline = "timeline",
+        WalPosition = "wal_position",
         Readiness = "readiness",
         DeleteUnusedTaskTypes = "delete_unused_task_types":
             "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",

@@ -133,7 +133,7 @@ impl Store {
         at_most: i32,
         only: Option<&str>,
     ) -> Result<Vec<TypeView>, StoreError> {
-        let rows = self.general().await?.query(Statement::ListTaskTypes, &[&after, &at_most, &only]).await?;
+        let rows = self.read(Statement::ListTaskTypes, &[&after, &at_most, &only]).await?;
         Ok(rows
             .iter()
             .map(|row| TypeView {
