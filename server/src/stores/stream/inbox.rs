@@ -107,3 +107,30 @@ where
 pub(super) fn weight(texts: impl Iterator<Item = usize>) -> usize {
     texts.map(|bytes| bytes + OVERHEAD).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt as _;
+
+    use super::*;
+    use crate::error::Error;
+
+    #[tokio::test]
+    async fn what_an_engine_does_not_read_comes_back_and_fits_again_when_it_reads() {
+        let inbox = Inbox::new();
+        let send = async |bytes| inbox.send(ClientMessage::Ping, bytes).await.is_ok();
+        assert!(!send(1).await, "it is not attached");
+        let (sender, mut read) = channel::<Error>();
+        inbox.open(sender);
+        assert!(send(usize::MAX / 2).await, "one message always fits");
+        assert!(!send(1).await);
+        assert!(inbox.is_stuck.load(Ordering::Relaxed), "nobody waits for it again");
+        assert!(!send(1).await);
+        assert!(matches!(read.next().await, Some(Ok(ClientMessage::Ping))));
+        assert!(send(1).await);
+        assert!(!inbox.is_stuck.load(Ordering::Relaxed));
+        inbox.close();
+        assert!(read.next().await.is_some() && read.next().await.is_none());
+        assert!(!send(1).await, "it reads no more");
+    }
+}
