@@ -73,7 +73,7 @@ async fn a_page_that_is_read_only_shows_every_view_and_offers_nothing() {
         ("/ui/statistics", "Statistics"),
         ("/ui/workers", "Workers"),
         ("/ui/limits?type=t", ">k1</th>"),
-        ("/ui/bulks", "of 600"),
+        ("/ui/bulks", "cancel jobs, at most 1 a second"),
         ("/ui/storage", "Partitions of history"),
         ("/ui/audit", "StartBulk"),
         ("/ui/tokens", "No token is stored"),
