@@ -34,9 +34,10 @@ pub(crate) use by::{By, Client};
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// What those may call who may change nothing.
-const READING: [Rpc; 14] = [
+const READING: [Rpc; 15] = [
     Rpc::GetJob,
     Rpc::ListJobs,
+    Rpc::SearchJobs,
     Rpc::ExplainJob,
     Rpc::ListErrorGroups,
     Rpc::ListTaskTypes,

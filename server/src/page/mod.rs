@@ -22,6 +22,9 @@ mod visit; // who looks, at what
 mod what; // actions and their words
 mod words; // numbers, times and states for people
 
+#[cfg(test)]
+mod tried; // whether each view and action has a test
+
 use std::sync::Arc;
 
 use axum::{
@@ -107,9 +110,9 @@ pub(crate) fn routes(fleet: &SharedFleet) -> Option<Router> {
     Some(router.layer(from_fn(headers::add)).with_state(page))
 }
 
-fn under(at: &str) -> Router<SharedPage> {
-    let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
-    let views: [(&str, MethodRouter<SharedPage>); 17] = [
+/// The views, by their paths.
+fn views() -> [(&'static str, MethodRouter<SharedPage>); 17] {
+    [
         ("/", seen(views::overview::view)),
         ("/types", seen(views::types::view)),
         ("/type", seen(views::task_type::view)),
@@ -127,7 +130,11 @@ fn under(at: &str) -> Router<SharedPage> {
         ("/storage", seen(views::storage::view)),
         ("/audit", seen(views::audit::view)),
         ("/tokens", seen(views::tokens::view)),
-    ];
+    ]
+}
+
+fn under(at: &str) -> Router<SharedPage> {
+    let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
     let router = Router::new()
         .route(at, get(home))
         .route(&format!("{at}/confirm"), seen(views::confirm::view))
@@ -136,7 +143,7 @@ fn under(at: &str) -> Router<SharedPage> {
         .route(&format!("{at}/logout"), post(login::log_out))
         .route(&format!("{at}/theme"), post(layout::choose_theme))
         .route(&format!("{at}/assets/{{name}}"), get(assets::asset));
-    views.into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
+    views().into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
 }
 
 /// A view, for those who may look.
