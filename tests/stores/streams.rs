@@ -254,7 +254,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
 #[tokio::test]
 async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
     let (broker, mail) = two("pull").await;
-    let waiting = tokio::spawn(broker.pull("t").wait(secs(100)).into_future());
+    let waiting = tokio::spawn(broker.pull("t").wait(secs(30)).into_future());
     let types = "SELECT count(*) FROM howdah.task_type WHERE name = 't'";
     eventually("the type", async || broker.count(types).await + mail.count(types).await == 1).await;
     // In a store that did not have the type when the call began, or in the other one.
@@ -269,7 +269,7 @@ async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
     fill(&mail, "t", 3).await;
     let mut jobs = Vec::new();
     while jobs.len() < 6 {
-        jobs.extend(broker.pull("t").wait(secs(100)).await);
+        jobs.extend(broker.pull("t").wait(secs(30)).await);
     }
     assert_eq!(by_store(&jobs), HashMap::from([(0, 3), (1, 3)]));
     assert!(broker.pull("t").await.is_empty());
