@@ -38,7 +38,10 @@ async fn a_broker_whose_turn_it_is_not_to_sample_reads_nothing_of_the_backlog_an
     };
     // A plan is made for its values five times, and for any values from then on.
     for turn in 0..7 {
-        client.batch_execute("UPDATE howdah.backlog_sample SET sampled = now() + interval '1 h'").await.expect("update");
+        client
+            .batch_execute("UPDATE howdah.backlog_sample SET sampled = now() + interval '1 h'")
+            .await
+            .expect("update");
         let plan = run(&client).await;
         let scans = looks(&plan);
         assert!(!scans.is_empty(), "{plan}");
