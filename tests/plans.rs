@@ -1,6 +1,7 @@
 //! The plan of every hot statement, on empty, stale and fresh statistics: an index where one was meant,
 //! and never a scan of a table or a sort that grows with it.
 
+mod backlog; // the sample of backlogs, when it is a broker's turn and when not
 mod functions; // the statements inside of functions
 
 use howdah_server::store::{Purpose, Statement};

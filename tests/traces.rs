@@ -3,6 +3,7 @@
 mod away; // a collector that is not there
 mod client; // the spans and metrics of the Rust client
 mod collector; // the receiver
+mod elsewhere; // attempts that go on at another broker
 mod producers; // every way in, and the clients' own spans
 mod tls; // a collector with a certificate
 mod watched; // a client, with what it tells about itself
@@ -254,21 +255,4 @@ async fn latencies_name_the_trace_of_a_sampled_job() {
         let exemplar = format!("# {{trace_id=\"{}\",", trace.id);
         assert!(metrics.lines().any(|line| line.starts_with(name) && line.contains(&exemplar)), "{name}: {metrics}");
     }
-}
-
-#[tokio::test]
-async fn an_attempt_that_its_worker_takes_to_another_broker_ends_as_moved_at_the_first() {
-    let collector = Collector::start().await;
-    let a = collector.broker().await;
-    let b = a.another().await;
-    let trace = Trace::new();
-    a.enqueue("mail").trace(&trace.sampled()).await;
-    let mut worker = a.worker("mail").window(1).await;
-    let job = worker.next().await;
-    let session_id = worker.welcome.session_id.clone();
-    worker.vanish();
-    let mut worker = b.worker("mail").window(1).resumes(&session_id, &[&job]).await;
-    let spans = collector.spans(&trace.id, 2).await;
-    assert_eq!((names(&spans), spans[1].attribute("howdah.outcome")), (vec!["wait mail", "attempt mail"], "moved"));
-    worker.ack(&job).await;
 }

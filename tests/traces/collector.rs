@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
+use howdah_server::config::Config;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -84,12 +85,20 @@ impl Collector {
 
     /// The same; of jobs without a trace, this part is sampled.
     pub async fn broker_with_ratio(&self, ratio: f64) -> TestBroker {
-        TestBroker::start_with(|config| {
+        TestBroker::start_with(self.sampling(ratio)).await
+    }
+
+    /// Two on one database.
+    pub async fn pair_with_ratio(&self, ratio: f64) -> (TestBroker, TestBroker) {
+        TestBroker::pair_with(self.sampling(ratio)).await
+    }
+
+    fn sampling(&self, ratio: f64) -> impl Fn(&mut Config) + '_ {
+        move |config| {
             config.otlp.endpoint = Some(self.endpoint.clone());
             config.otlp.sample_ratio = ratio;
             config.http_enqueue = true;
-        })
-        .await
+        }
     }
 
     /// The spans of a trace in the order of their times, once there are this many.

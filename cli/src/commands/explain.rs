@@ -84,7 +84,7 @@ fn command(explained: &ExplainJobResponse, reason: &JobReason) -> Option<String>
         ReasonKind::KeyHeld | ReasonKind::DeadKeyHeld | ReasonKind::LimitKeyFull => first(),
         ReasonKind::LimitKeyPaused => Some(format!("howdah limit resume {task_type} {}", quoted(&reason.key))),
         ReasonKind::TypePaused => Some(format!("howdah type set {task_type} --paused false")),
-        ReasonKind::NoWorker => Some(format!("howdah work {task_type} --exec COMMAND")),
+        ReasonKind::NoWorker | ReasonKind::NextPull => Some(format!("howdah work {task_type} --exec COMMAND")),
         ReasonKind::WorkersFull | ReasonKind::TooLarge => Some(format!("howdah workers {task_type}")),
         ReasonKind::TypeLimit => Some(format!("howdah type set {task_type} --max-running N")),
         ReasonKind::TypeRate => Some(format!("howdah type set {task_type} --rate N")),

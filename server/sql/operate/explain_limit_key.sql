@@ -7,13 +7,13 @@ SELECT coalesce(g.paused_until > now(), false) AS paused,
            now() + greatest(0, 1 - (g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.key_rate_per_s))
                    / t.key_rate_per_s * interval '1 second' END AS next_token,
        ARRAY(SELECT l.id FROM howdah.leased l
-             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = $2 AND l.options -> 'limit_key' IS NOT NULL LIMIT 1000) AS leased,
+             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = $2 AND l.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS leased,
        ARRAY(SELECT r.id FROM howdah.ready r
-             WHERE r.type_id = t.id AND r.options ->> 'limit_key' = $2 AND r.options -> 'limit_key' IS NOT NULL LIMIT 1000) AS ready,
+             WHERE r.type_id = t.id AND r.options ->> 'limit_key' = $2 AND r.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS ready,
        CASE WHEN t.key_strict THEN
            ARRAY(SELECT s.id FROM howdah.scheduled s
                  WHERE s.type_id = t.id AND s.options ->> 'limit_key' = $2 AND s.options -> 'limit_key' IS NOT NULL
-                       AND s.attempt > 0 LIMIT 1000) ELSE '{}' END AS scheduled,
+                       AND s.attempt > 0 LIMIT greatest(1000, t.key_max_running)) ELSE '{}' END AS scheduled,
        (SELECT count(*) FROM (
             SELECT FROM howdah.waiting w
             WHERE w.type_id = t.id AND w.limit_key = $2 AND w.limit_key IS NOT NULL

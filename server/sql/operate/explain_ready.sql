@@ -1,14 +1,31 @@
 -- Where a ready job stands. It looks back from the job, so that it meets live rows first, and stops after so many of them; and
 -- at the rank up to which everything was claimed, because dead rows may lie below.
--- $1 type $2 rank $3 id $4 the lowest rank $5 at most
+-- Whether jobs of other fairness keys are among them is asked only of a job that has one. What was settled is that of five minutes
+-- and the one that runs, until statistics were last summed up; of a type that began in them, since its first minute.
+-- $1 type $2 rank $3 id $4 the lowest rank $5 at most $6 fairness key (null: none)
 SELECT (SELECT count(*) FROM (
             SELECT FROM howdah.ready r
             WHERE r.type_id = $1::integer AND r.rank >= $4::bigint AND (r.rank, r.id) < ($2::bigint, $3::bigint)
             ORDER BY r.rank DESC, r.id DESC LIMIT $5::bigint) n) AS before,
+       coalesce($6::text IS NOT NULL AND EXISTS (
+            SELECT FROM (
+                SELECT r.options ->> 'fair_key' AS fair_key FROM howdah.ready r
+                WHERE r.type_id = $1 AND r.rank >= $4 AND (r.rank, r.id) < ($2, $3)
+                ORDER BY r.rank DESC, r.id DESC LIMIT $5) n
+            WHERE n.fair_key <> $6), false) AS takes_turns,
        (SELECT count(*) FROM (
             SELECT FROM howdah.leased l WHERE l.type_id = t.id AND l.limited LIMIT t.max_running) n) AS running,
        CASE WHEN t.rate_per_s IS NOT NULL THEN (
             SELECT now() + greatest(0, 1 - (g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.rate_per_s))
                            / t.rate_per_s * interval '1 second'
-            FROM howdah.limit_state g WHERE g.type_id = t.id AND g.limit_key = '') END AS next_token
-FROM howdah.task_type t WHERE t.id = $1
+            FROM howdah.limit_state g WHERE g.type_id = t.id AND g.limit_key = '') END AS next_token,
+       (SELECT p.last FROM howdah.pull p WHERE p.type_id = t.id) AS pulled,
+       coalesce(s.settled, 0) AS settled, coalesce(s.seconds, 0)::double precision AS settled_s
+FROM howdah.task_type t
+LEFT JOIN LATERAL (
+    SELECT sum(s.succeeded + s.failed)::bigint AS settled, extract(epoch FROM u.summed - min(s.starts)) AS seconds
+    FROM (SELECT nullif(summed, '-infinity') AS summed FROM howdah.statistics_sum) u
+    JOIN howdah.statistics s ON s.starts >= date_trunc('minute', u.summed, 'UTC') - interval '5 minutes' AND s.starts <= u.summed
+    WHERE s.type_id = t.id AND s.minutes = 1 AND s.succeeded + s.failed > 0
+    GROUP BY u.summed) s ON true
+WHERE t.id = $1

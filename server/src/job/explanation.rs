@@ -21,8 +21,8 @@ pub struct Explanation {
     pub before: Option<Before>,
     /// When it starts, as far as that can be said.
     pub expected_in: Option<Duration>,
-    /// How many jobs of its type were settled in the last minute.
-    pub settled_per_minute: u32,
+    /// How many attempts of its type were settled a minute, in the last minutes.
+    pub settled_per_minute: f64,
 }
 
 /// How many jobs go before another one.

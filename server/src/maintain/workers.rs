@@ -6,11 +6,12 @@ use std::{collections::HashSet, sync::Arc};
 use super::Context;
 use crate::{
     dispatch::Recipient as _,
+    job::TypeId,
     session::{Changed, Session},
     store::StoreError,
 };
 
-/// Sessions in a statement.
+/// Sessions in a statement, or types.
 const BATCH: usize = 500;
 /// Bytes of summaries in a statement, without those of its last one.
 const BATCH_BYTES: usize = 1 << 20;
@@ -33,6 +34,9 @@ pub(super) async fn always(context: Arc<Context>) {
         tokio::time::sleep(context.config.renew_interval).await;
         if let Err(error) = run_once(&context, &mut reported).await {
             context.store.failed("reporting workers", &error);
+        }
+        if let Err(error) = note_pulls(&context).await {
+            context.store.failed("noting which types are pulled", &error);
         }
     }
 }
@@ -68,6 +72,17 @@ async fn run_once(context: &Context, reported: &mut Reported) -> Result<(), Stor
             reported.sessions.remove(&(key as u64));
         }
         reported.sessions.extend(batch.iter().map(|session| session.key()));
+    }
+    Ok(())
+}
+
+/// Writes which types programs without a session have called for.
+async fn note_pulls(context: &Context) -> Result<(), StoreError> {
+    for batch in context.sessions.pulls.unnoted().chunks(BATCH) {
+        let (types, ago_ms): (Vec<TypeId>, Vec<i64>) =
+            batch.iter().map(|(type_id, last)| (*type_id, last.elapsed().as_millis() as i64)).unzip();
+        context.store.report_pulls(&types, &ago_ms).await?;
+        context.sessions.pulls.noted(batch);
     }
     Ok(())
 }

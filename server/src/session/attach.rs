@@ -144,6 +144,11 @@ async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -
             rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
         let adoption = store.adopt(&now, context.dispatch.broker_id(), None).await?;
         adopted.extend(adoption.adopted);
+        let own = context.dispatch.broker_ids();
+        let others = adoption.others.iter().filter(|(broker_id, _)| !own.contains(broker_id));
+        let from_others: HashSet<i64> = others.flat_map(|(_, ids)| ids.iter().copied()).collect();
+        let come = adoption.attempts.into_iter().filter(|attempt| from_others.contains(&attempt.lease.id));
+        context.dispatch.traces().adopted(come);
         for (broker_id, ids) in adoption.others {
             context.wake.lost_elsewhere(broker_id, ids, Loss::Moved);
         }

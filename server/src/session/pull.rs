@@ -30,6 +30,8 @@ impl SessionContext {
     ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
         let ids = self.registry.resolve(&types, by).await?;
         let until = Instant::now() + wait;
+        // Until the call ends, however it does.
+        let _pulling = self.sessions.pulls.begin(&ids);
         // Registered before the first look, so that no job that comes in between is missed.
         let waiter = self.dispatch.wait_for(&ids);
         loop {

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CancelReason, Session, SessionId, outbox::UnsentWatch};
+use super::{CancelReason, Pulls, Session, SessionId, outbox::UnsentWatch};
 use crate::{
     access::Caller,
     dispatch::{Dispatch, Recipient as _},
@@ -32,6 +32,8 @@ pub(crate) struct Sessions {
     next_key: AtomicU64,
     unsent_watch: Arc<UnsentWatch>,
     gone: Notify,
+    /// Calls of programs that have no session.
+    pub(crate) pulls: Pulls,
 }
 
 #[derive(Default)]
@@ -132,7 +134,7 @@ impl Sessions {
 
     /// Workers went on at another broker, with these leases that they had here before: their streams here end. Returns what they did not take along.
     pub(crate) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
-        dispatch.traces().ended(leases.iter().map(|lease| (*lease, "moved")), Ending::of);
+        dispatch.traces().moved(leases.iter().copied(), before.into_std());
         self.all().iter().flat_map(|session| session.moved(leases, before, dispatch)).collect()
     }
 

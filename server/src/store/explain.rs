@@ -61,8 +61,12 @@ pub struct JobFacts {
     pub rate_per_s: Option<f64>,
     /// Jobs of its limit key that may run.
     pub key_max_running: Option<i32>,
-    /// Starts of its limit key per second.
+    /// Starts of its limit key per second,
     pub key_rate_per_s: Option<f64>,
+    /// and at once.
+    pub key_rate_burst: Option<i32>,
+    /// The least time between two starts of its limit key, ms.
+    pub key_min_gap_ms: Option<i64>,
     /// Whether jobs of a limit key keep their order.
     pub key_strict: bool,
 }
@@ -72,10 +76,18 @@ pub struct JobFacts {
 pub struct ReadyFacts {
     /// Jobs that go first, counted up to a bound.
     pub before: i64,
+    /// Some of these have another fairness key.
+    pub takes_turns: bool,
     /// Running jobs of its type, counted up to its limit.
     pub running: i64,
     /// When the rate limit of its type allows a start.
     pub next_token: Option<SystemTime>,
+    /// When a program last called for jobs of its type without a stream, by the notes of all brokers.
+    pub pulled: Option<SystemTime>,
+    /// Attempts of its type that have succeeded or failed in the last minutes,
+    pub settled: i64,
+    /// in so many seconds.
+    pub settled_s: f64,
 }
 
 /// The state of a limit key.
@@ -128,6 +140,8 @@ impl Store {
             rate_per_s: row.get("rate_per_s"),
             key_max_running: row.get("key_max_running"),
             key_rate_per_s: row.get("key_rate_per_s"),
+            key_rate_burst: row.get("key_rate_burst"),
+            key_min_gap_ms: row.get("key_min_gap_ms"),
             key_strict: row.get("key_strict"),
         }))
     }
@@ -135,9 +149,17 @@ impl Store {
     /// Where a ready job stands: at most so many jobs before it are counted. All jobs of a rank below `floor` are claimed.
     pub async fn explain_ready(&self, job: &JobFacts, floor: i64, at_most: i64) -> Result<ReadyFacts, StoreError> {
         let mut connection = self.general().await?;
-        let args = [&job.type_id as super::connection::Param<'_>, &job.rank, &job.id, &floor, &at_most];
+        let args = [&job.type_id as super::connection::Param<'_>, &job.rank, &job.id, &floor, &at_most, &job.fair_key];
         let row = connection.query_one(Statement::ExplainReady, &args).await?;
-        Ok(ReadyFacts { before: row.get("before"), running: row.get("running"), next_token: row.get("next_token") })
+        Ok(ReadyFacts {
+            before: row.get("before"),
+            takes_turns: row.get("takes_turns"),
+            running: row.get("running"),
+            next_token: row.get("next_token"),
+            pulled: row.get("pulled"),
+            settled: row.get("settled"),
+            settled_s: row.get("settled_s"),
+        })
     }
 
     /// The limit key at which a job waits.

@@ -23,11 +23,30 @@ pub struct Adopted {
     pub locked: bool,
 }
 
+/// The attempt of an adopted lease, for its span.
+#[derive(Clone, Debug)]
+pub struct AdoptedAttempt {
+    /// The lease.
+    pub lease: Lease,
+    /// Its type.
+    pub type_id: TypeId,
+    /// The number of the attempt.
+    pub number: i16,
+    /// The trace context of the job's producer.
+    pub traceparent: Option<String>,
+    /// What goes with that.
+    pub tracestate: Option<String>,
+    /// When it was adopted, by the clock of the database: µs after 1970.
+    pub at_us: i64,
+}
+
 /// What an adoption did.
 #[derive(Debug, Default)]
 pub struct Adoption {
     /// The leases that are this broker's now, or will be when a lock goes.
     pub adopted: Vec<Adopted>,
+    /// The attempts of those that are this broker's now.
+    pub attempts: Vec<AdoptedAttempt>,
     /// The brokers that had some of them before, with the ids of those.
     pub others: Vec<(i32, Vec<i64>)>,
 }
@@ -115,7 +134,10 @@ impl Store {
         for row in &rows {
             match row.get("other_id") {
                 Some(other) => adoption.others.push((other, row.get("other_ids"))),
-                None => adoption.adopted.push(adopted(row, false)),
+                None => {
+                    adoption.adopted.push(adopted(row, false));
+                    adoption.attempts.push(attempt(row));
+                }
             }
         }
         Ok(adoption)
@@ -173,6 +195,17 @@ impl Store {
             .collect();
         facts.sort_unstable_by_key(|f| f.id);
         Ok(facts)
+    }
+}
+
+fn attempt(row: &Row) -> AdoptedAttempt {
+    AdoptedAttempt {
+        lease: Lease { id: row.get("id"), token: row.get("token") },
+        type_id: row.get("type_id"),
+        number: row.get("attempt"),
+        traceparent: row.get("traceparent"),
+        tracestate: row.get("tracestate"),
+        at_us: row.get("now_us"),
     }
 }
 

@@ -82,7 +82,7 @@ pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 #[cfg(feature = "archive")]
 pub(crate) use jobs::failures_of;
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
-pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
+pub use leases::{Adopted, AdoptedAttempt, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use locks::{Lane, Patience};

@@ -101,6 +101,7 @@ statements! {
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
         ReportWorkers = "report_workers",
+        ReportPulls = "report_pulls",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
         NewIdentity = "new_identity",
         StoreFacts = "store_facts",

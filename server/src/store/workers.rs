@@ -1,9 +1,9 @@
-//! The sessions of all brokers.
+//! The sessions of all brokers, and when programs without one have called.
 
 use std::time::Duration;
 
 use super::{Statement, Store, StoreError};
-use crate::job::{ListedWorker, WorkerPosition};
+use crate::job::{ListedWorker, TypeId, WorkerPosition};
 
 impl Store {
     /// Writes these sessions of a broker, and deletes those that have ended.
@@ -16,6 +16,11 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut connection = self.general().await?;
         connection.query(Statement::ReportWorkers, &[&broker_id, &numbers, &summaries, &ended]).await.map(drop)
+    }
+
+    /// Notes how long ago, in ms, programs have last called for jobs of these types without a stream.
+    pub async fn report_pulls(&self, types: &[TypeId], ago_ms: &[i64]) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::ReportPulls, &[&types, &ago_ms]).await.map(drop)
     }
 
     /// Sessions of brokers other than these, after a position, and only of one task type if it is given.

@@ -85,6 +85,22 @@ impl OpenAttempts {
         taken
     }
 
+    /// The same, of those that were begun before this time.
+    pub(super) fn take_older(&self, leases: impl Iterator<Item = Lease>, before: Instant) -> Vec<Attempt> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        for lease in leases {
+            if let Entry::Occupied(entry) = state.by_job.entry(lease.id)
+                && entry.get().token == lease.token
+                && entry.get().since < before
+            {
+                taken.push(entry.remove());
+            }
+        }
+        self.count.fetch_sub(taken.len(), Ordering::Release);
+        taken
+    }
+
     /// Moves the end of attempts that have one.
     pub(super) fn extend(&self, leases: impl Iterator<Item = (Lease, Instant)>) {
         let mut state = self.state.lock();

@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 use opentelemetry::trace::{SpanId, TraceFlags, TraceId, TraceState};
 use sha2::{Digest as _, Sha256};
 
-use crate::job::LeasedJob;
+use crate::job::{JobOptions, LeasedJob};
 
 /// The context in which a job was created: the parent of its spans.
 #[derive(Clone, Debug)]
@@ -75,11 +75,23 @@ impl Sampler {
 
     /// The context of a sampled job, and whether it was made here.
     pub(super) fn creation_of(&self, job: &LeasedJob) -> Option<(Creation, bool)> {
-        match job.options.as_ref().and_then(|options| Some((options.traceparent.as_deref()?, options))) {
-            Some((traceparent, options)) => {
-                Creation::parse(traceparent, options.tracestate.as_deref()).map(|creation| (creation, false))
-            }
-            None => self.samples(job.lease.id).then(|| (self.creation(job.lease.id), true)),
+        let options = job.options.as_ref();
+        let text = |of: fn(&JobOptions) -> Option<&str>| options.and_then(|options| of(options));
+        let (traceparent, tracestate) =
+            (text(|options| options.traceparent.as_deref()), text(|options| options.tracestate.as_deref()));
+        self.creation_by(job.lease.id, traceparent, tracestate)
+    }
+
+    /// The same, of a job that was looked up.
+    pub(super) fn creation_by(
+        &self,
+        id: i64,
+        traceparent: Option<&str>,
+        tracestate: Option<&str>,
+    ) -> Option<(Creation, bool)> {
+        match traceparent {
+            Some(traceparent) => Creation::parse(traceparent, tracestate).map(|creation| (creation, false)),
+            None => self.samples(id).then(|| (self.creation(id), true)),
         }
     }
 

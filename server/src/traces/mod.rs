@@ -1,6 +1,7 @@
 //! Spans of sampled jobs, for a collector of OpenTelemetry. For each attempt there are two: `wait`, from the time at which
 //! the job was due until a worker got it, and `attempt`, from then until it was settled. Both are children of the context
-//! in which the job was created, so a worker that knows nothing of OpenTelemetry shows up in the trace of its job.
+//! in which the job was created, so a worker that knows nothing of OpenTelemetry shows up in the trace of its job. An attempt
+//! that its worker takes to another broker has a span at each of them.
 //!
 //! Without an endpoint all of this is one comparison for each batch of jobs. A job that is not sampled costs no allocation.
 
@@ -24,6 +25,7 @@ use crate::{
     job::{Lease, LeasedJob},
     metrics::{TraceMetrics, Traced},
     registry::Registry,
+    store::AdoptedAttempt,
 };
 pub(crate) use attempts::MOST_OPEN;
 use attempts::{Attempt, OpenAttempts, TooMany};
@@ -91,6 +93,22 @@ impl Traces {
         trace
     }
 
+    /// These attempts go on at another broker, unless they have come back here since this time.
+    pub(crate) fn moved(&self, leases: impl Iterator<Item = Lease>, before: Instant) {
+        if let Some(tracer) = self.0.as_ref().filter(|tracer| !tracer.open.is_empty()) {
+            for attempt in tracer.open.take_older(leases, before) {
+                tracer.queue.push(attempt.span(Ending::of("moved")));
+            }
+        }
+    }
+
+    /// These attempts, which were another broker's, go on here: the rest of each is a span of its own.
+    pub(crate) fn adopted(&self, attempts: impl Iterator<Item = AdoptedAttempt>) {
+        if let Some(tracer) = &self.0 {
+            attempts.for_each(|attempt| tracer.adopted(&attempt));
+        }
+    }
+
     /// The deadlines of these leases were moved.
     pub(crate) fn extended(&self, leases: &[(Lease, Duration)]) {
         if let Some(tracer) = self.0.as_ref().filter(|tracer| !tracer.open.is_empty()) {
@@ -148,6 +166,33 @@ impl Tracer {
             self.queue.push(late.span(Ending::of("unknown")));
         }
         sampled
+    }
+}
+
+impl Tracer {
+    fn adopted(&self, adopted: &AdoptedAttempt) {
+        let (lease, traceparent) = (adopted.lease, adopted.traceparent.as_deref());
+        let creation = self.sampler.creation_by(lease.id, traceparent, adopted.tracestate.as_deref());
+        let Some((creation, _)) = creation else { return };
+        let attempt = Attempt {
+            token: lease.token,
+            job: lease.id,
+            task_type: self.registry.name(adopted.type_id).map(|name| name.to_string()).unwrap_or_default(),
+            number: adopted.number,
+            creation,
+            span_id: new_span_id(),
+            started: time_of(adopted.at_us),
+            since: Instant::now(),
+            // Its session ends it.
+            until: None,
+        };
+        match self.open.insert(attempt) {
+            Ok(None) => {}
+            // It was here before, and has come back before this broker knew that it had gone.
+            Ok(Some(earlier)) if earlier.token == lease.token => self.queue.push(earlier.span(Ending::of("moved"))),
+            Ok(Some(lost)) => self.queue.push(lost.span(Ending::of("lost"))),
+            Err(TooMany) => self.queue.dropped("attempts"),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn explanation(explanation: Explanation) -> v1::ExplainJobResponse {
         reasons: reasons.into_iter().map(reason).collect(),
         position: before.map(|before| v1::QueuePosition { jobs_before: before.jobs, has_more: before.has_more }),
         expected_in: expected_in.map(duration),
-        settled_per_minute: i32::try_from(settled_per_minute).unwrap_or(i32::MAX),
+        settled_per_minute: settled_per_minute.round() as i32,
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn archived(job: JobView) -> Explanation {
         reasons: vec![reason],
         before: None,
         expected_in: None,
-        settled_per_minute: 0,
+        settled_per_minute: 0.0,
     }
 }
 

@@ -6,7 +6,7 @@ mod scheduled;
 mod text;
 mod waiting;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::Operator;
 use crate::{
@@ -27,7 +27,7 @@ const MOST_RELATED: usize = 10;
 struct Outlook {
     before: Option<Before>,
     expected_in: Option<Duration>,
-    settled_per_minute: u32,
+    settled_per_minute: f64,
 }
 
 impl Operator {
@@ -71,8 +71,9 @@ impl Operator {
                 let floor = self.context.dispatch.claimed_up_to(job.type_id).min(job.rank);
                 let facts = self.context.store.explain_ready(&job, floor, MOST_BEFORE + 1).await?;
                 let workers = self.workers_of(&job.task_type).await?;
-                let about = ready::About::of(&job, facts, &workers);
-                (outlook.before, outlook.settled_per_minute) = (Some(before(facts.before)), about.settled);
+                let pulled = self.pulled(&job, facts.pulled);
+                let about = ready::About::of(&job, facts, pulled, &workers);
+                (outlook.before, outlook.settled_per_minute) = (Some(before(facts.before)), about.settled_per_minute());
                 outlook.expected_in = about.expected_in();
                 about.reasons()
             }
@@ -109,6 +110,16 @@ impl Operator {
             job.known.take_if(|(task_type, _)| !may_read(task_type));
         }
         Ok(jobs)
+    }
+
+    /// When a program last called for jobs of its type; `noted`: by the notes of all brokers.
+    fn pulled(&self, job: &JobFacts, noted: Option<SystemTime>) -> ready::Pulled {
+        let pulls = &self.context.sessions.pulls;
+        if pulls.is_waiting(job.type_id) {
+            return ready::Pulled::Now;
+        }
+        let own = pulls.last(job.type_id).map(|last| job.now - last.elapsed());
+        own.max(noted).map_or(ready::Pulled::Never, ready::Pulled::At)
     }
 
     /// The workers of a type.

@@ -1,6 +1,6 @@
 //! Jobs that could run.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use howdah_proto::v1::ReasonKind;
 
@@ -11,10 +11,27 @@ use crate::{
     store::{JobFacts, ReadyFacts},
 };
 
+/// Programs that have called for jobs of a type in this time call again.
+const RECENT: Duration = Duration::from_secs(3_600);
+/// A rate is that of a minute at least, so that the first job that is settled does not promise a thousand.
+const LEAST_S: f64 = 60.0;
+
+/// Programs without a stream, which call for jobs (`PullJobs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// None has called.
+    Never,
+    /// One has called, at this time.
+    At(SystemTime),
+    /// One waits for jobs now.
+    Now,
+}
+
 /// A ready job, and the workers of its type.
 pub(super) struct About<'a> {
     job: &'a JobFacts,
     facts: ReadyFacts,
+    pulled: Pulled,
     /// Workers that take jobs of the type.
     workers: usize,
     /// Of these, those that take one as large.
@@ -27,18 +44,15 @@ pub(super) struct About<'a> {
     window: u64,
     /// Jobs that can be given to those that take one as large.
     room: u64,
-    /// Jobs that were settled in the last minute.
-    pub(super) settled: u32,
 }
 
 impl<'a> About<'a> {
-    pub(super) fn of(job: &'a JobFacts, facts: ReadyFacts, workers: &[ListedWorker]) -> Self {
+    pub(super) fn of(job: &'a JobFacts, facts: ReadyFacts, pulled: Pulled, workers: &[ListedWorker]) -> Self {
         let weight = u64::try_from(job.weight.unwrap_or_default()).unwrap_or_default();
-        let mut about = Self { job, facts, workers: 0, takers: 0, largest: 0, held: 0, window: 0, room: 0, settled: 0 };
+        let mut about = Self { job, facts, pulled, workers: 0, takers: 0, largest: 0, held: 0, window: 0, room: 0 };
         for worker in workers {
             let windows = worker.view.windows.iter().filter(|window| window.task_type == job.task_type);
             for window in windows {
-                about.settled += window.settled;
                 if !worker.view.is_connected || worker.view.is_draining || window.jobs == 0 {
                     continue;
                 }
@@ -56,18 +70,36 @@ impl<'a> About<'a> {
         about
     }
 
-    /// The time until it starts, by what was settled in the last minute.
+    /// Attempts that were settled a minute, in the last minutes.
+    pub(super) fn settled_per_minute(&self) -> f64 {
+        self.facts.settled as f64 * 60.0 / self.facts.settled_s.max(LEAST_S)
+    }
+
+    /// The time until it starts, by what was settled in the last minutes.
     pub(super) fn expected_in(&self) -> Option<Duration> {
-        if self.job.paused || self.takers == 0 || self.facts.before > MOST_BEFORE {
+        let is_taken = self.takers > 0 || self.is_pulled();
+        if self.job.paused || !is_taken || self.facts.before > MOST_BEFORE {
             return None;
         }
         let first = u64::try_from(self.facts.before).unwrap_or_default();
+        // A call that waits takes one job at least.
+        let room = self.room.max(u64::from(self.pulled == Pulled::Now));
         let is_limited = self.is_at_limit() || self.job.rate_per_s.is_some();
-        if first < self.room && !is_limited {
+        if first < room && !is_limited {
             return Some(Duration::ZERO);
         }
-        let missing = first + 1 - self.room.min(first);
-        (self.settled > 0).then(|| Duration::from_secs_f64(missing as f64 * 60.0 / f64::from(self.settled)))
+        let missing = first + 1 - room.min(first);
+        let rate = self.settled_per_minute();
+        (rate > 0.0).then(|| Duration::try_from_secs_f64(missing as f64 * 60.0 / rate).ok()).flatten()
+    }
+
+    /// Whether programs call for jobs of its type.
+    fn is_pulled(&self) -> bool {
+        match self.pulled {
+            Pulled::Never => false,
+            Pulled::At(last) => self.job.now.duration_since(last).unwrap_or_default() <= RECENT,
+            Pulled::Now => true,
+        }
     }
 
     fn is_at_limit(&self) -> bool {
@@ -75,7 +107,7 @@ impl<'a> About<'a> {
     }
 
     pub(super) fn reasons(&self) -> Vec<Reason> {
-        let reasons = [if_paused(self.job), self.no_worker(), self.type_limit(), self.type_rate(), self.full()];
+        let reasons = [if_paused(self.job), self.not_taken(), self.type_limit(), self.type_rate(), self.full()];
         let mut reasons: Vec<Reason> = reasons.into_iter().flatten().collect();
         reasons.extend(self.others_first());
         if reasons.is_empty() {
@@ -88,18 +120,49 @@ impl<'a> About<'a> {
         reasons
     }
 
-    /// No worker takes it.
-    fn no_worker(&self) -> Option<Reason> {
-        let task_type = &self.job.task_type;
-        if self.workers == 0 {
-            return Some(Reason {
-                kind: ReasonKind::NoWorker,
-                text: format!("No worker takes jobs of the type {task_type}, at any broker."),
-                remedy: "Start a worker for exactly this type.".into(),
-                ..Reason::default()
-            });
+    /// No worker takes it, and no program calls for it now.
+    fn not_taken(&self) -> Option<Reason> {
+        if self.takers > 0 || self.pulled == Pulled::Now {
+            return None;
         }
-        (self.takers == 0).then(|| Reason {
+        let task_type = &self.job.task_type;
+        match self.pulled {
+            Pulled::At(last) if self.is_pulled() => Some(Reason {
+                kind: ReasonKind::NextPull,
+                text: format!(
+                    "It waits for the next pull: jobs of the type {task_type} were last pulled (PullJobs) at {}.",
+                    text::since(last, self.job.now)
+                ),
+                remedy: "The program that pulls them must call again; a worker with a stream would get it at once."
+                    .into(),
+                since: Some(last),
+                ..Reason::default()
+            }),
+            _ if self.workers == 0 => Some(self.no_worker()),
+            _ => Some(self.too_large()),
+        }
+    }
+
+    fn no_worker(&self) -> Reason {
+        let since = match self.pulled {
+            Pulled::At(last) => Some(last),
+            Pulled::Never | Pulled::Now => None,
+        };
+        let pulled = since.map_or_else(String::new, |last| {
+            format!(", and the last pull (PullJobs) was at {}", text::since(last, self.job.now))
+        });
+        Reason {
+            kind: ReasonKind::NoWorker,
+            text: format!("No worker takes jobs of the type {}, at any broker{pulled}.", self.job.task_type),
+            remedy: "Start a worker for exactly this type.".into(),
+            since,
+            ..Reason::default()
+        }
+    }
+
+    fn too_large(&self) -> Reason {
+        let task_type = &self.job.task_type;
+        Reason {
             kind: ReasonKind::TooLarge,
             text: format!(
                 "It has {} bytes; the {} of {task_type} take at most {}.",
@@ -111,12 +174,13 @@ impl<'a> About<'a> {
             limit: self.largest as f64,
             used: self.job.weight.unwrap_or_default(),
             ..Reason::default()
-        })
+        }
     }
 
     /// They hold as many jobs as they want.
     fn full(&self) -> Option<Reason> {
-        (self.takers > 0 && self.room == 0).then(|| Reason {
+        let is_full = self.takers > 0 && self.room == 0 && self.pulled != Pulled::Now;
+        is_full.then(|| Reason {
             kind: ReasonKind::WorkersFull,
             text: format!(
                 "The {} of {} hold {} of at most {} jobs.",
@@ -125,7 +189,10 @@ impl<'a> About<'a> {
                 self.held,
                 self.window
             ),
-            remedy: "One of their jobs must end; more workers or larger windows make it start earlier.".into(),
+            remedy: format!(
+                "One of their jobs must end{}; more workers or larger windows make it start earlier.",
+                if self.is_pulled() { ", or a program must pull it (PullJobs)" } else { "" }
+            ),
             limit: self.window as f64,
             used: self.held as i64,
             ..Reason::default()
@@ -172,9 +239,9 @@ impl<'a> About<'a> {
             used: first.jobs,
             ..Reason::default()
         });
-        let fair = self.job.fair_key.as_ref().filter(|_| first.jobs > 0).map(|key| Reason {
+        let fair = self.job.fair_key.as_ref().filter(|_| self.facts.takes_turns).map(|key| Reason {
             kind: ReasonKind::FairShare,
-            text: format!("Jobs of other fairness keys take turns with those of {key:?}."),
+            text: format!("Some of those have other fairness keys: they take turns with those of {key:?}."),
             key: key.clone(),
             ..Reason::default()
         });

@@ -47,6 +47,31 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
     reasons.into_iter().chain(if_paused(job)).collect()
 }
 
+/// A gap or a rate counts what is ready as if it started now: no more become ready than may start.
+fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reason> {
+    let ready = limit.slots.iter().filter(|(_, state)| *state == JobState::Ready);
+    let ready: Vec<RelatedJob> =
+        ready.map(|&(id, state)| RelatedJob { id, known: Some((job.task_type.clone(), state)) }).collect();
+    let used = ready.len() as i64;
+    let is_first = |most: i64| used >= most && used > 0;
+    let (kind, most, why) = match (job.key_min_gap_ms, job.key_rate_burst.map(i64::from)) {
+        (Some(_), _) if is_first(1) => (ReasonKind::LimitKeyGap, 1, "a gap after each start"),
+        (_, Some(burst)) if is_first(burst) => (ReasonKind::LimitKeyRate, burst, "a rate limit"),
+        _ => return None,
+    };
+    let jobs: Vec<RelatedJob> = ready.into_iter().take(MOST_RELATED).collect();
+    Some(Reason {
+        kind,
+        text: format!("Its limit key {key:?} has {why}, and {} must start first.", text::jobs(&jobs)),
+        remedy: "A worker must take what is ready.".into(),
+        jobs,
+        key: key.to_owned(),
+        limit: most as f64,
+        used,
+        ..Reason::default()
+    })
+}
+
 /// It waits at its limit key.
 pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec<Reason> {
     let base = || Reason { key: key.to_owned(), ..Reason::default() };
@@ -82,6 +107,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
             ..base()
         });
     }
+    reasons.extend(ready_first(job, key, limit));
     reasons.extend(limit.gap_over.filter(|&over| over > job.now).map(|over| Reason {
         kind: ReasonKind::LimitKeyGap,
         text: format!(
