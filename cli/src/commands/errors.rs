@@ -129,6 +129,7 @@ mod tests {
             last_failure_time: at(95),
             example_job_id: 17,
             example_error: "no such host 7".into(),
+            store: String::new(),
         };
         let shown = table(std::slice::from_ref(&group), Timestamp::from_second(100).unwrap()).to_string();
         let line = shown.lines().nth(1).unwrap();
