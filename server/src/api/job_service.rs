@@ -85,7 +85,15 @@ pub(crate) async fn enqueue(
     place(broker, caller, jobs, request_key, deadline).await.await
 }
 
+fn refused(error: Error) -> Storing {
+    Box::pin(ready(Err(error)))
+}
+
 /// Answers a pipeline. Its bounds and its memory are those of `broker`; where the jobs of each request go, `choose` says.
+#[allow(
+    clippy::async_yields_async,
+    reason = "a request is queued by one future, and stored by the one that this gives"
+)]
 pub(super) fn pipeline_into<F>(
     broker: &SharedBroker,
     stopping: &CancellationToken,
@@ -107,11 +115,11 @@ where
             if let Some((exceeded, stopping)) = slowed
                 && let Err(error) = pace::wait(&caller, &request.jobs, exceeded, &stopping).await
             {
-                return Box::pin(async { Err(error) }) as Storing;
+                return refused(error);
             }
             match chosen.await {
                 Ok(broker) => place(broker, caller, request.jobs, request.request_key, None).await,
-                Err(error) => Box::pin(async { Err(error) }),
+                Err(error) => refused(error),
             }
         }
     };

@@ -91,7 +91,7 @@ impl Local {
         let all = || Box::new(FleetService::new(fleet.clone(), CancellationToken::new()));
         let (jobs, types, workers) = (all(), all(), all());
         let (schedules, bulks, access) = (all(), all(), all());
-        Self { jobs, types, workers, schedules, bulks, access, broker, fleet }
+        Self { broker, fleet, jobs, types, workers, schedules, bulks, access }
     }
 
     /// Makes a call, if the caller may. The answer holds memory until it is dropped, as it would until it is sent.

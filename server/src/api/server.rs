@@ -227,8 +227,8 @@ fn builder(
 /// on the same network, and gzip would cost more than it saves.
 fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
     let bytes = fleet.main().config().limits.message_bytes;
-    let routes = match fleet.only() {
-        Some(broker) => of_services(
+    let routes = if let Some(broker) = fleet.only() {
+        of_services(
             JobService::new(broker.clone(), stopping.clone()),
             WorkerService::new(broker.clone()),
             TaskTypeService::new(broker.clone()),
@@ -237,11 +237,10 @@ fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) ->
             AccessService::new(broker.clone()),
             BulkService::new(broker.clone()),
             bytes,
-        ),
-        None => {
-            let all = || FleetService::new(fleet.clone(), stopping.clone());
-            of_services(all(), all(), all(), all(), all(), all(), all(), bytes)
-        }
+        )
+    } else {
+        let all = || FleetService::new(fleet.clone(), stopping.clone());
+        of_services(all(), all(), all(), all(), all(), all(), all(), bytes)
     };
     with_tools(routes, health)
 }

@@ -22,7 +22,7 @@ pub(super) struct Standing {
 impl DispatchState {
     /// Asks for windows, if those that it may deal to have too little room for its ready jobs.
     pub(super) fn ask(&mut self, type_id: TypeId) {
-        if !self.types.get(&type_id).is_some_and(|queue| !queue.idle.is_empty()) || !self.has_jobs(type_id) {
+        if self.types.get(&type_id).is_none_or(|queue| queue.idle.is_empty()) || !self.has_jobs(type_id) {
             return;
         }
         let Some(queue) = self.types.get_mut(&type_id) else { return };

@@ -42,19 +42,19 @@ async fn readiness(member: &Member) -> Result<(), &'static str> {
 /// The metrics of all stores. With several, those of each have its name as a label.
 pub(super) fn metrics(fleet: &Fleet) -> Result<String, fmt::Error> {
     if fleet.only().is_some() {
-        return encoded(fleet.main().metrics().registry());
+        return encoded(&fleet.main().metrics().registry());
     }
     let texts: Vec<String> = fleet
         .members()
         .iter()
-        .map(|member| encoded(member.metrics.registry_of_store(member.name())))
+        .map(|member| encoded(&member.metrics.registry_of_store(member.name())))
         .collect::<Result<_, _>>()?;
     Ok(merged(&texts))
 }
 
-fn encoded(registry: prometheus_client::registry::Registry) -> Result<String, fmt::Error> {
+fn encoded(registry: &prometheus_client::registry::Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    prometheus_client::encoding::text::encode(&mut text, registry)?;
     Ok(text)
 }
 

@@ -61,13 +61,14 @@ impl Inbox {
         let room = match self.room.clone().try_acquire_many_owned(bytes) {
             Ok(room) => room,
             Err(_) if self.is_stuck.load(Ordering::Relaxed) => return Err(message),
-            Err(_) => match tokio::time::timeout(PATIENCE, self.room.clone().acquire_many_owned(bytes)).await {
-                Ok(Ok(room)) => room,
-                Ok(Err(_)) | Err(_) => {
+            Err(_) => {
+                let room = tokio::time::timeout(PATIENCE, self.room.clone().acquire_many_owned(bytes)).await;
+                let Ok(Ok(room)) = room else {
                     self.is_stuck.store(true, Ordering::Relaxed);
                     return Err(message);
-                }
-            },
+                };
+                room
+            }
         };
         self.is_stuck.store(false, Ordering::Relaxed);
         self.put(message, Some(room))
