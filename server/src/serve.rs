@@ -107,7 +107,8 @@ pub async fn run(
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| StartError::Serve(e.to_string()));
     let ready = Ready { grpc: address(&listeners.grpc)?, http: address(&listeners.http)? };
     let drain_deadline = config.drain_deadline;
-    let fleet = Fleet::start(&config, api::job_of_template).await.map_err(|error| StartError::of(error, &config))?;
+    let fleet =
+        Box::pin(Fleet::start(&config, api::job_of_template)).await.map_err(|error| StartError::of(error, &config))?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
     // Streams end first; then there must be time for the last writes.

@@ -122,7 +122,7 @@ async fn ids_of_both_stores_are_cancelled_settled_and_waited_for_in_one_call() {
             ..PullJobsRequest::default()
         };
         let pulled = soon("a job", broker.workers().pull_jobs(at(store, pull))).await.unwrap().into_inner();
-        outcomes.extend(pulled.jobs.iter().map(|job| ack(job)));
+        outcomes.extend(pulled.jobs.iter().map(ack));
     }
     let mut unknown = outcomes[0].clone();
     unknown.id = 3_000_000_000_000_001;

@@ -57,7 +57,7 @@ impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
         };
         let widths: [usize; COLUMNS] = std::array::from_fn(width);
         let has_stores = self.stores.iter().any(|store| !store.is_empty());
-        let store_width = self.stores.iter().map(|store| store.len()).chain([STORE.len()]).max().unwrap_or_default();
+        let store_width = self.stores.iter().map(String::len).chain([STORE.len()]).max().unwrap_or_default();
         let mut stores = self.heading.then_some(STORE).into_iter().chain(self.stores.iter().map(String::as_str));
         for (number, row) in self.heading.then_some(&heading).into_iter().chain(&self.rows).enumerate() {
             let cells: [String; COLUMNS] = std::array::from_fn(|column| {
