@@ -1,6 +1,9 @@
 //! Why a job does not run: every reason, made by what it names.
 
 mod position; // what is said of the order, against what runs
+mod pulls; // types whose jobs programs pull
+mod rate; // when a job is expected to start
+mod soon; // jobs that nothing holds back; and whether every reason has a test
 
 use howdah_proto::v1::{
     DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason, JobState, Rate,
@@ -161,6 +164,22 @@ async fn a_gap_and_a_rate_of_a_limit_key_say_when_the_next_may_start() {
 }
 
 #[tokio::test]
+async fn when_the_time_of_a_gap_or_a_rate_has_come_the_jobs_that_are_ready_must_start_first() {
+    let broker = TestBroker::start().await;
+    let rate = Some(Rate { per_second: 0.001, burst: 1 });
+    broker.set("gap", TaskTypeSettings { key_min_gap: Some(wire(HOUR)), ..Default::default() }).await;
+    broker.set("rate", TaskTypeSettings { key_rate: rate, ..Default::default() }).await;
+    for (task_type, kind) in [("gap", ReasonKind::LimitKeyGap), ("rate", ReasonKind::LimitKeyRate)] {
+        let jobs = [new_job(task_type, "").limit_key("k"), new_job(task_type, "").limit_key("k")];
+        let [first, second] = broker.enqueue_all(jobs).await[..] else { panic!("two") };
+        broker.until_state(first, JobState::Ready).await;
+        broker.sql("UPDATE howdah.limit_state SET last_start = now() - interval '1 day', tokens = 1").await;
+        let behind = reason(&broker, second, kind).await;
+        assert_eq!((behind.jobs[0].id, behind.jobs.len(), behind.until), (first, 1, None), "{behind:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_ready_job_says_everything_that_holds_it_back() {
     let broker = TestBroker::start().await;
     let [first, second] = broker.enqueue_all([new_job("t", vec![0; 3_000]), new_job("t", "")]).await[..] else {
@@ -194,21 +213,6 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
 }
 
 #[tokio::test]
-async fn the_rate_of_the_last_minute_says_when_a_job_starts() {
-    let broker = TestBroker::start().await;
-    let mut worker = broker.worker("e").window(1).await;
-    let ids = broker.enqueue_all(["e"; 10]).await;
-    for _ in 0..3 {
-        let job = worker.next().await;
-        worker.ack(&job).await;
-    }
-    worker.next().await;
-    let last = explain(&broker, ids[9]).await;
-    assert_eq!((last.settled_per_minute, last.position.expect("a place").jobs_before), (3, 5));
-    assert_eq!(last.expected_in, Some(wire(secs(6 * 60 / 3))));
-}
-
-#[tokio::test]
 async fn a_rate_limit_and_fair_shares_are_named() {
     let broker = TestBroker::start().await;
     let rate = Some(Rate { per_second: 0.001, burst: 1 });
@@ -222,6 +226,10 @@ async fn a_rate_limit_and_fair_shares_are_named() {
     let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, [ReasonKind::TypeRate, ReasonKind::OthersFirst, ReasonKind::FairShare]);
     assert!(last.reasons[0].until.is_some());
+    // Those of its own key do not take turns with it, nor do those without one.
+    let own = new_job("own", "").fair_key("f");
+    let ids = broker.enqueue_all([own.clone(), new_job("own", ""), own]).await;
+    assert_eq!(self::kinds(&broker, ids[2]).await, [ReasonKind::NoWorker, ReasonKind::OthersFirst]);
 }
 
 #[tokio::test]

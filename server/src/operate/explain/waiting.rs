@@ -107,7 +107,6 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
             ..base()
         });
     }
-    reasons.extend(ready_first(job, key, limit));
     reasons.extend(limit.gap_over.filter(|&over| over > job.now).map(|over| Reason {
         kind: ReasonKind::LimitKeyGap,
         text: format!(
@@ -129,6 +128,9 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         limit: job.key_rate_per_s.unwrap_or_default(),
         ..base()
     }));
+    if !reasons.iter().any(|reason| matches!(reason.kind, ReasonKind::LimitKeyGap | ReasonKind::LimitKeyRate)) {
+        reasons.extend(ready_first(job, key, limit));
+    }
     if limit.before > 0 {
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyOrder,

@@ -1,0 +1,62 @@
+//! When a ready job is expected to start: by the rate of the last minutes.
+
+use std::time::Duration;
+
+use howdah_proto::v1::ExplainJobResponse;
+
+use super::explain;
+use crate::support::*;
+
+/// Ten jobs, of which a worker holds the first: what is said of the last.
+async fn ten(broker: &TestBroker) -> (Worker, i64) {
+    let mut worker = broker.worker("e").window(1).await;
+    let ids = broker.enqueue_all(["e"; 10]).await;
+    worker.next().await;
+    (worker, ids[9])
+}
+
+fn expected(explained: &ExplainJobResponse) -> Duration {
+    Duration::try_from(explained.expected_in.expect("a time")).expect("not negative")
+}
+
+#[tokio::test]
+async fn the_rate_of_the_last_minutes_says_when_a_job_starts() {
+    let broker = TestBroker::start().await;
+    let (_worker, last) = ten(&broker).await;
+    assert_eq!((explain(&broker, last).await.settled_per_minute, explain(&broker, last).await.expected_in), (0, None));
+    // 300 attempts since four minutes ago; what is older does not count, nor does another type.
+    broker
+        .sql(
+            "INSERT INTO howdah.task_type (name) VALUES ('other');
+             INSERT INTO howdah.statistics SELECT t.id, 1, date_trunc('minute', now()) - p.ago * interval '1 minute', 0, p.succeeded, p.failed,
+                    0, 0, 0, 0, 0, '{}', '{}', '{}', '{}'
+             FROM howdah.task_type t CROSS JOIN (VALUES (20, 1000000, 0), (4, 150, 50), (2, 100, 0)) p (ago, succeeded, failed)
+             WHERE t.name = 'e' OR p.ago < 10;
+             UPDATE howdah.statistics_sum SET summed = now()",
+        )
+        .await;
+    let explained = explain(&broker, last).await;
+    // Four minutes and a part of one, or a little more if a minute has just ended.
+    assert!((50..=75).contains(&explained.settled_per_minute), "{explained:?}");
+    // Eight go first, and it.
+    let rate = f64::from(explained.settled_per_minute);
+    let (least, most) = (9.0 * 60.0 / (rate + 0.5), 9.0 * 60.0 / (rate - 0.5));
+    let expected = expected(&explained).as_secs_f64();
+    assert!((least - 0.01..=most + 0.01).contains(&expected), "{expected} s at {rate} a minute");
+}
+
+#[tokio::test]
+async fn the_rate_counts_what_is_settled_on_streams_by_calls_and_in_sql_and_is_that_of_a_minute_at_least() {
+    let broker = TestBroker::start().await;
+    broker.enqueue_all(["e"; 3]).await;
+    let jobs = broker.pull("e").up_to(3).await;
+    broker.settle(vec![ack(&jobs[0]), nack(&jobs[1], "no").no_retry()]).await;
+    broker.sql(&format!("SELECT howdah.complete({}, {})", jobs[2].id, jobs[2].token)).await;
+    let (_worker, last) = ten(&broker).await;
+    let done =
+        "SELECT NOT EXISTS (SELECT FROM howdah.statistics_change) AND howdah.sum_statistics(100000, '0 s') IS NOT NULL";
+    broker.until("statistics", done).await;
+    let settled = explain(&broker, last).await.settled_per_minute;
+    // A minute that ended in between makes it a little more than a minute.
+    assert!((2..=3).contains(&settled), "{settled}");
+}
