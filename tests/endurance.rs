@@ -6,10 +6,12 @@
 mod brokers; // processes at addresses that stay
 mod check; // what must hold at the end
 mod disk; // full
+mod ha; // a real Patroni: switchovers, failovers
 mod load; // all that runs
 mod locks; // what others hold in open transactions
 mod mix; // kinds of jobs
 mod network; // packets lost, many streams
+mod patroni; // three nodes on this machine
 mod postgres; // killed, its connections ended
 mod processes; // brokers and workers killed, stopped
 mod producer; // repeats until it is OK

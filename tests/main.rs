@@ -41,6 +41,7 @@ mod cluster_settings; // limits that hold everywhere
 mod archive; // finished jobs as files
 mod storage; // its health
 mod statistics; // what happened, by period
+mod read_replica; // lists from another server
 mod search; // by id, key, tag, header and payload
 mod explain; // why a job does not run
 mod traces; // spans of jobs, at a collector
@@ -62,6 +63,7 @@ mod audit; // who did what
 mod ui; // the page for operators
 
 // What is around it fails.
+mod failover; // another server becomes the primary
 mod faults; // kill -9, and what comes after
 mod locks; // what others have locked
 mod hostile; // junk, floods and bombs

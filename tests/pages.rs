@@ -105,6 +105,7 @@ pages! {
     benchmark: "docs/operate/benchmark.md",
     deploy: "docs/operate/deploy.md",
     endurance: "docs/operate/endurance.md",
+    high_availability: "docs/operate/high-availability.md",
     pg_task: "docs/operate/pg_task.md",
     archive: "docs/operate/archive.md",
     audit: "docs/operate/audit.md",

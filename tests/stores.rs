@@ -1,5 +1,8 @@
 //! Stores of one fleet: their numbers, and the ids that begin with them.
 
+mod calls; // where calls go, and what is put together
+mod streams; // a worker's stream over several stores
+
 use howdah_proto::v1::{
     GetJobRequest, JobState, ListJobsRequest, SearchJobsRequest, SettleStatus, search_jobs_request::Query,
 };
@@ -211,7 +214,7 @@ async fn a_broker_checks_the_number_of_its_store_when_it_starts() {
 #[tokio::test]
 async fn commands_for_one_store_say_so_when_there_are_several() {
     let pairs = ["a=host=h dbname=a", "b=host=h dbname=b"];
-    for command in [&["serve"][..], &["migrate", "--store-number", "1"], &["migrate", "--new-identity"]] {
+    for command in [["migrate", "--store-number", "1"].as_slice(), &["migrate", "--new-identity"]] {
         let args = [command, &["--store", pairs[0], "--store", pairs[1]]].concat();
         let (code, said) = refused(&args).await;
         assert_eq!(code, Some(2), "{said}");

@@ -1,10 +1,12 @@
 //! Spans of sampled jobs: what the broker sends to a collector, and how a trace goes from the producer to the worker.
 
 mod away; // a collector that is not there
+mod client; // the spans and metrics of the Rust client
 mod collector; // the receiver
 mod elsewhere; // attempts that go on at another broker
 mod producers; // every way in, and the clients' own spans
 mod tls; // a collector with a certificate
+mod watched; // a client, with what it tells about itself
 
 use howdah_proto::v1::{JobState, LeasedJob};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;

@@ -52,6 +52,11 @@ impl Error {
         Self::Damaged { path: path.into(), problem: problem.to_string() }
     }
 
+    /// Whether the directory or the bucket does not answer as it should, whatever is in it.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Url { .. } | Self::Store { .. } | Self::Late { .. }) && !self.is_missing()
+    }
+
     /// Whether the file is simply not there.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Store { source: object_store::Error::NotFound { .. }, .. })

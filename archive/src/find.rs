@@ -29,8 +29,17 @@ pub struct Found {
     pub row: Option<Row>,
     /// Files that could not be looked at, and why. They are of the same or of later days than the job.
     pub unread: Vec<(String, Error)>,
-    /// How many files there was no time for.
+    /// How many files were looked at.
+    pub looked_at: usize,
+    /// How many files there was no time for, or which were not tried because nothing answered.
     pub left: usize,
+}
+
+impl Found {
+    /// Nothing answers: no file could be looked at, and not because of what is in it.
+    pub fn is_away(&self) -> bool {
+        self.looked_at == 0 && self.unread.iter().any(|(_, error)| error.is_away())
+    }
 }
 
 /// Looks for a job. The files of the latest day come first: a job that came back after its end is in those of several days, and
@@ -50,13 +59,18 @@ pub async fn find(id: i64, files: Vec<Candidate>, until: Instant) -> Found {
         found.left -= 1;
         match row {
             Ok(Some(row)) => {
+                found.looked_at += 1;
                 day = Some(file.day);
                 if found.row.as_ref().is_none_or(|known| known.finished < row.finished) {
                     found.row = Some(row);
                 }
             }
-            Ok(None) => {}
+            Ok(None) => found.looked_at += 1,
             Err(error) => found.unread.push((file.path, error)),
+        }
+        // The others would fail one after the other.
+        if found.unread.len() >= TOGETHER && found.is_away() {
+            break;
         }
     }
     if found.row.is_some() {
@@ -68,7 +82,10 @@ pub async fn find(id: i64, files: Vec<Candidate>, until: Instant) -> Found {
 
 /// Looks for a job in one file. Row groups are sorted by id, so that few can have it.
 async fn look(id: i64, file: &Candidate) -> Result<Option<Row>, Error> {
-    let file = OpenFile::open(file.place.clone(), &file.path, file.bytes).await?;
+    let within = file.place.patience().first_answer();
+    let opened = tokio::time::timeout(within, OpenFile::open(file.place.clone(), &file.path, file.bytes)).await;
+    let late = |_| Error::Late { doing: "reading", path: file.path.clone(), seconds: within.as_secs() };
+    let file = opened.map_err(late)??;
     let mut latest: Option<Row> = None;
     for group in file.groups() {
         let (lowest, highest) = file.range(group, ID);

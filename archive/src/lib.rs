@@ -31,7 +31,7 @@ pub use job::Job;
 pub use layout::{Layout, is_day};
 pub use manifest::{Manifest, PartFile, Sums};
 pub use open::OpenFile;
-pub use place::Place;
+pub use place::{Patience, Place};
 pub use publish::{clear_staging, delete_day, discard, finish, manifest_of, manifests, publish, write_manifest};
 pub use row::Row;
 pub use select::Wanted;

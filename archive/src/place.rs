@@ -22,8 +22,6 @@ use crate::{Error, layout::below};
 
 /// How long a call may take, with all of its attempts.
 const LONGEST: Duration = Duration::from_secs(180);
-/// For how long a request that failed is repeated.
-const RETRY: Duration = Duration::from_secs(60);
 /// How often something is tried that fails soon.
 const TRIES: usize = 3;
 /// The same: requests that were repeated have taken longer.
@@ -31,12 +29,34 @@ const SOON: Duration = Duration::from_secs(5);
 /// How long one request may take, unless a variable of the environment says otherwise.
 const REQUEST: &str = "60 seconds";
 
+/// How long an archive that does not answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Minutes: whoever writes or reads much of it goes on when it is back.
+    Long,
+    /// Some seconds: somebody waits for one job.
+    Short,
+}
+
+impl Patience {
+    /// For how long a request that failed is repeated.
+    fn retry(self) -> Duration {
+        Duration::from_secs(if self == Self::Long { 60 } else { 1 })
+    }
+
+    /// How long the first answer of a place, or of one of its files, is waited for.
+    pub fn first_answer(self) -> Duration {
+        if self == Self::Long { LONGEST } else { Duration::from_secs(4) }
+    }
+}
+
 /// Where an archive is. Clones share connections.
 #[derive(Clone, Debug)]
 pub struct Place {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     url: String,
+    patience: Patience,
 }
 
 impl Place {
@@ -48,10 +68,14 @@ impl Place {
     /// Opens a URL. Credentials, regions and endpoints come from the environment, by the names of `object_store`
     /// (`AWS_…`, `GOOGLE_…`, `AZURE_…`). A directory is created if it is missing.
     pub fn open(url: &str) -> Result<Self, Error> {
+        Self::open_with(url, Patience::Long)
+    }
+
+    fn open_with(url: &str, patience: Patience) -> Result<Self, Error> {
         let wrong = |problem: String| Error::Url { url: url.to_owned(), problem };
         let (scheme, bucket, path) = split(url).map_err(wrong)?;
         let bucket_url = format!("{scheme}://{bucket}");
-        let retry = RetryConfig { retry_timeout: RETRY, ..RetryConfig::default() };
+        let retry = RetryConfig { retry_timeout: patience.retry(), ..RetryConfig::default() };
         macro_rules! bucket {
             ($builder:ty, $key:ident) => {{
                 let timeout = $key::Client(ClientConfigKey::Timeout);
@@ -71,17 +95,27 @@ impl Place {
         };
         let store = store.map_err(|error| wrong(error.to_string()))?;
         let prefix = if scheme == "file" { Path::default() } else { Path::from(path) };
-        Ok(Self { store, prefix, url: url.to_owned() })
+        Ok(Self { store, prefix, url: url.to_owned(), patience })
     }
 
     /// The same for somebody who only reads: a directory that is missing is an error.
     pub fn open_to_read(url: &str) -> Result<Self, Error> {
+        Self::open_to_read_with(url, Patience::Long)
+    }
+
+    /// The same for somebody who waits as long as that.
+    pub fn open_to_read_with(url: &str, patience: Patience) -> Result<Self, Error> {
         match url.strip_prefix("file://") {
             Some(path) if !std::path::Path::new(path).is_dir() => {
                 Err(Error::Url { url: url.to_owned(), problem: "there is no such directory".into() })
             }
-            _ => Self::open(url),
+            _ => Self::open_with(url, patience),
         }
+    }
+
+    /// How long it is waited for.
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// Its URL.

@@ -58,6 +58,9 @@ pub struct Args {
     /// HOWDAH_BENCH_CONCURRENCY, acks each job of the type, and stops cleanly on SIGTERM
     #[arg(long, value_name = "raw|rust|CMD", default_value = "raw", value_parser = WorkerChoice::parse)]
     pub(crate) client: WorkerChoice,
+    /// Measure brokers of this other howdah program too, such as that of an older version, for the workload operate
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) beside: Option<PathBuf>,
     /// Measure the yardstick for this many seconds each time [default: 5, or --seconds if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     yardstick_seconds: Option<u64>,
@@ -120,7 +123,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 17] = [
+        const ALL: [Name; 18] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
@@ -136,6 +139,7 @@ impl ValueEnum for Name {
             Name::One(W::Brokers),
             Name::One(W::Security),
             Name::One(W::Flood),
+            Name::One(W::Operate),
             Name::One(W::Client),
             Name::All,
         ];

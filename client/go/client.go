@@ -186,6 +186,7 @@ func (c *Client) try(
 		ctx, cancel = context.WithTimeout(ctx, longestTry)
 		defer cancel()
 	}
+	enqueueingOf(ctx).at(b)
 	if err := c.check(ctx, b, b.conn); err != nil {
 		return err
 	}

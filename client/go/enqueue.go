@@ -118,7 +118,7 @@ func one(ctx context.Context, to Enqueuer, taskType string, payload any, options
 
 // EnqueueAll stores up to 10,000 jobs in one transaction: all of them or none.
 func (c *Client) EnqueueAll(ctx context.Context, jobs ...*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
-	return c.enqueue(ctx, jobs)
+	return c.enqueue(c.watched(ctx), jobs)
 }
 
 // EnqueueWithKey does so with a request key of the caller. It is safe to repeat for 24 hours, from anywhere: the same
@@ -126,7 +126,7 @@ func (c *Client) EnqueueAll(ctx context.Context, jobs ...*howdahv1.NewJob) ([]*h
 func (c *Client) EnqueueWithKey(
 	ctx context.Context, key string, jobs ...*howdahv1.NewJob,
 ) ([]*howdahv1.EnqueuedJob, error) {
-	return c.enqueue(context.WithValue(ctx, requestKey{}, key), jobs)
+	return c.enqueue(c.watched(context.WithValue(ctx, requestKey{}, key)), jobs)
 }
 
 type requestKey struct{}
@@ -137,14 +137,15 @@ func RequestKey(ctx context.Context) (key string, ok bool) {
 	return key, ok
 }
 
-func (c *Client) enqueueOnce(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
+func (c *Client) enqueueOnce(ctx context.Context, jobs []*howdahv1.NewJob) (answers []*howdahv1.EnqueuedJob, err error) {
+	defer func() { enqueueingOf(ctx).ended(answers, err) }()
 	if len(jobs) == 0 {
 		return nil, nil
 	}
 	if key, ok := RequestKey(ctx); ok {
 		return c.send(ctx, jobs, key)
 	}
-	answers, err := c.send(ctx, jobs, newRequestKey())
+	answers, err = c.send(ctx, jobs, newRequestKey())
 	return storedByUs(answers, jobs), err
 }
 

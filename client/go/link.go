@@ -51,10 +51,11 @@ func poke(wake chan<- struct{}) {
 
 // link is for one stream, on a connection of its own: the death of an old one may be noticed late.
 type link struct {
-	ctx   context.Context
-	end   context.CancelCauseFunc
-	conn  *grpc.ClientConn
-	alarm *time.Timer // It ends the stream: the broker is silent.
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	broker *broker
+	conn   *grpc.ClientConn
+	alarm  *time.Timer // It ends the stream: the broker is silent.
 }
 
 // link serves one stream of a broker.
@@ -69,7 +70,7 @@ func (c *Client) link(ctx context.Context, b *broker, serve func(*link) error) e
 	alarm := time.AfterFunc(longestTry, func() { cancel(errSilent) })
 	defer alarm.Stop()
 	if err = c.check(ctx, b, conn); err == nil {
-		err = serve(&link{ctx, cancel, conn, alarm})
+		err = serve(&link{ctx, cancel, b, conn, alarm})
 	}
 	if context.Cause(ctx) == errSilent {
 		err = errSilent

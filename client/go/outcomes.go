@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"howdah.dev/go/howdahv1"
@@ -66,6 +67,7 @@ func (s *session) gather() (outcomes []*howdahv1.Outcome) {
 
 // received handles a message of the broker.
 func (s *session) received(message *howdahv1.WorkResponse) {
+	defer s.tellSettled()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch m := message.Message.(type) {
@@ -105,8 +107,11 @@ var causes = map[howdahv1.CancelReason]error{
 
 // take starts a job.
 func (s *session) take(leased *howdahv1.LeasedJob) {
-	a := &attempt{job: JobOf(leased, streamCalls{s: s}), kind: s.kinds[leased.TaskType]}
+	a := &attempt{job: JobOf(leased, streamCalls{s: s}), kind: s.kinds[leased.TaskType], broker: s.broker}
 	a.ctx, a.cancel = context.WithCancelCause(s.jobs)
+	if len(s.cfg.Middleware) > 0 {
+		a.ctx = context.WithValue(a.ctx, handlerKey{}, handling{s, a})
+	}
 	if s.held[a.lease()] != nil {
 		return
 	}
@@ -183,8 +188,13 @@ func (s *session) settled(result *howdahv1.SettleResult) {
 		return
 	case result.Status == howdahv1.SettleStatus_SETTLE_STATUS_OK:
 		s.flow.useful = true
+		s.noteSettled(a, nil)
+	case result.Status == howdahv1.SettleStatus_SETTLE_STATUS_INVALID:
+		s.log.Warn("howdah: the broker refused the outcome for good", "job", result.Id, "message", result.Message)
+		s.noteSettled(a, &Error{Code: codes.InvalidArgument, Reason: "INVALID", Message: result.Message})
 	default:
 		s.log.Warn("howdah: the lease was lost before the outcome arrived", "job", result.Id)
+		s.noteSettled(a, ErrLeaseLost)
 	}
 	s.again = pauses{}
 	delete(s.held, a.lease())

@@ -56,6 +56,7 @@ func (p *Producer) serve(l *link) error {
 		if request == nil {
 			return nil, finished
 		}
+		request.at(l.broker)
 		return request.message, false
 	}, p.received)
 }
@@ -82,6 +83,13 @@ func (p *Producer) next() (*request, bool) {
 		p.alarm.Reset(longestTry)
 	}
 	return next, false
+}
+
+// at notes the broker that the request is sent to.
+func (r *request) at(b *broker) {
+	for _, receipt := range r.receipts {
+		receipt.watched.at(b)
+	}
 }
 
 // gather makes a request of what fits into one, and of one receipt at least.
@@ -125,6 +133,7 @@ func (p *Producer) received(answer *howdahv1.StreamEnqueueResponse) {
 // with others are tried alone.
 func (p *Producer) call(r *request, err error) {
 	ctx := context.Background()
+	r.at(p.c.brokers[p.c.current.Load()])
 	var answers []*howdahv1.EnqueuedJob
 	if isPassing(err) {
 		answers, err = p.c.send(ctx, r.message.Jobs, r.message.RequestKey)
@@ -165,6 +174,7 @@ func (p *Producer) resolve(r *request, answers []*howdahv1.EnqueuedJob, err erro
 
 func (p *Producer) finish(r *Receipt, answers []*howdahv1.EnqueuedJob, err error) {
 	r.answers, r.err = answers, err
+	r.watched.ended(answers, err)
 	p.room.Release(r.cost)
 	close(r.done)
 }

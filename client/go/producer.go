@@ -56,6 +56,7 @@ type Receipt struct {
 	done    chan struct{}
 	answers []*howdahv1.EnqueuedJob
 	err     error
+	watched *enqueueing
 }
 
 // Wait returns when the jobs are committed, with an answer for each.
@@ -97,24 +98,25 @@ func (p *Producer) EnqueueAll(ctx context.Context, jobs ...*howdahv1.NewJob) ([]
 		}
 		return receipt.Wait(ctx)
 	}
-	return wrapped(p.c.cfg.EnqueueMiddleware, enqueue)(ctx, jobs)
+	return wrapped(p.c.cfg.EnqueueMiddleware, enqueue)(p.c.watched(ctx), jobs)
 }
 
 // Submit returns when the jobs are gathered, and waits while too much is. Only the receipt tells whether they are
-// stored. Middleware of the client sees no answers.
+// stored. Middleware of the client sees no answers, but for [OnEnqueued].
 func (p *Producer) Submit(ctx context.Context, jobs ...*howdahv1.NewJob) (receipt *Receipt, err error) {
 	var enqueue EnqueueFunc = func(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 		receipt, err = p.submit(ctx, jobs)
 		return nil, err
 	}
-	_, err = wrapped(p.c.cfg.EnqueueMiddleware, enqueue)(ctx, jobs)
+	_, err = wrapped(p.c.cfg.EnqueueMiddleware, enqueue)(p.c.watched(ctx), jobs)
 	return receipt, err
 }
 
 func (p *Producer) submit(ctx context.Context, jobs []*howdahv1.NewJob) (*Receipt, error) {
-	r := &Receipt{jobs: jobs, since: time.Now(), done: make(chan struct{})}
+	r := &Receipt{jobs: jobs, since: time.Now(), done: make(chan struct{}), watched: enqueueingOf(ctx)}
 	if len(jobs) == 0 {
 		close(r.done)
+		r.watched.ended(nil, nil)
 		return r, nil
 	}
 	for _, job := range jobs {
@@ -122,12 +124,15 @@ func (p *Producer) submit(ctx context.Context, jobs []*howdahv1.NewJob) (*Receip
 	}
 	r.cost = min(r.cost, p.cfg.MaxGatheredBytes)
 	if err := p.room.Acquire(ctx, r.cost); err != nil {
-		return nil, AsError(err)
+		err = AsError(err)
+		r.watched.ended(nil, err)
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		p.room.Release(r.cost)
+		r.watched.ended(nil, ErrClosed)
 		return nil, ErrClosed
 	}
 	p.queue = append(p.queue, r)

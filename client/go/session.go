@@ -36,6 +36,9 @@ type attempt struct {
 	queued  bool              // The outcome is to be sent.
 	batch   *int              // How many outcomes of its Settle message are not answered.
 	refused bool              // The broker has refused an earlier outcome.
+	broker  *broker           // The job came from it.
+	// Of middleware; see OnSettled.
+	onSettled []onSettled
 }
 
 // kind is a task type.
@@ -76,10 +79,13 @@ type session struct {
 	grace    time.Duration
 	flow     *flow
 	welcomes int
-	isOpen   bool // There is a stream.
+	broker   *broker // of the last stream
+	isOpen   bool    // There is a stream.
 	stopping bool
 	again    pauses
 	patience *time.Timer // When a stop waits no longer for confirmations.
+	// Functions of middleware that are to be called.
+	settledNow []func()
 }
 
 // after runs f with the lock, unless the worker has ended.
@@ -132,9 +138,10 @@ func (s *session) subscribe() *howdahv1.Subscribe {
 	return first
 }
 
-func (s *session) welcome(w *howdahv1.Welcome) {
+func (s *session) welcome(b *broker, w *howdahv1.Welcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.broker = b
 	s.log.Info("howdah: connected", "broker", w.Broker, "kept", len(w.Kept), "lost", len(w.Lost))
 	s.id, s.grace, s.isOpen, s.welcomes = w.SessionId, w.SessionGrace.AsDuration(), true, s.welcomes+1
 	s.flow.maxOutcomes = cmp.Or(int(w.Limits.GetMaxSettleOutcomes()), 10_000)

@@ -127,7 +127,7 @@ func (s *session) serve(l *link) error {
 	if welcome == nil {
 		return &Error{Code: codes.Unavailable, Message: "the broker's first message was not a welcome"}
 	}
-	s.welcome(welcome)
+	s.welcome(l.broker, welcome)
 	defer s.leave()
 	// Three pings without one are silence.
 	silence := 3 * cmp.Or(welcome.PingInterval.AsDuration(), 10*time.Second)
@@ -180,8 +180,14 @@ func (s *session) giveUp() {
 }
 
 func (s *session) close() {
+	defer s.tellSettled()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, a := range s.held {
+		if a.outcome != nil {
+			s.noteSettled(a, errUnconfirmed)
+		}
+	}
 	s.end()
 	s.endJobs(ErrStopping)
 }

@@ -69,7 +69,14 @@ pub fn remote_trace(traceparent: &str) -> Context {
 
 fn span(of: &SpanData) -> Value {
     let word = |debug: String| debug.split(' ').next().unwrap_or_default().to_lowercase();
-    let attributes = of.attributes.iter().map(|one| (one.key.to_string(), json!(one.value.to_string())));
+    let attributes = of.attributes.iter().map(|one| match &one.value {
+        opentelemetry::Value::I64(number) => (one.key.to_string(), json!(number)),
+        other => (one.key.to_string(), json!(other.to_string())),
+    });
+    let links = of.links.iter().map(|link| {
+        let of = &link.span_context;
+        json!({"trace_id": of.trace_id().to_string(), "span_id": of.span_id().to_string()})
+    });
     json!({
         "name": of.name,
         "kind": word(format!("{:?}", of.span_kind)),
@@ -78,6 +85,6 @@ fn span(of: &SpanData) -> Value {
         "span_id": of.span_context.span_id().to_string(),
         "parent_id": of.parent_span_id.to_string(),
         "attributes": attributes.collect::<Map<_, _>>(),
-        "links": [],
+        "links": links.collect::<Vec<_>>(),
     })
 }

@@ -3,7 +3,7 @@
 //! An object matches if each of its fields does (`{}` is any object); a list, if each element does, in order. A value of zero also matches what
 //! is missing, as in the JSON of protocol buffers. An object with one field that begins with `$` is a rule:
 //! `{$ge: 2}`, `{$le: 2}`, `{$contains: part of a text}`, `{$has: element of a list}`, `{$in: list of patterns}`, `{$len: 3}`, `{$any: true}` (there is
-//! something), `{$absent: true}`, `{$not: pattern}`, `{$starts: text}`.
+//! something), `{$absent: true}`, `{$not: pattern}`, `{$and: list of patterns}`, `{$starts: text}`.
 
 use serde_json::Value;
 
@@ -56,6 +56,7 @@ fn check_rule(rule: &str, argument: &Value, value: &Value) -> bool {
         "$le" => both().is_some_and(|(value, bound)| value <= bound),
         "$len" => Some(length(value)) == number(argument),
         "$has" => value.as_array().is_some_and(|list| list.iter().any(|element| matches(argument, element))),
+        "$and" => argument.as_array().is_some_and(|list| list.iter().all(|pattern| matches(pattern, value))),
         "$in" => argument.as_array().is_some_and(|list| list.iter().any(|pattern| matches(pattern, value))),
         "$contains" => text().is_some_and(|(value, part)| value.contains(part)),
         "$starts" => text().is_some_and(|(value, part)| value.starts_with(part)),
@@ -130,6 +131,8 @@ mod tests {
         assert!(matches(&json!({"$ge": 2}), &json!(2)));
         assert!(!matches(&json!({"$le": 2}), &json!(3)));
         assert!(matches(&json!({"$has": {"a": 1}}), &json!([{"a": 2}, {"a": 1}])));
+        assert!(matches(&json!({"$and": [{"$has": 1}, {"$has": 2}]}), &json!([2, 1])));
+        assert!(!matches(&json!({"$and": [{"$has": 1}, {"$has": 3}]}), &json!([2, 1])));
         assert!(matches(&json!({"$not": {"$contains": "secret"}}), &json!("public")));
         assert!(matches(&json!({"x": {"$absent": true}}), &json!({})));
         assert!(matches(&json!({"$len": 2}), &json!(["a", "b"])));

@@ -104,7 +104,7 @@ impl Variables {
 
 /// `$ge` and the like stand alone, as names of fields.
 fn is_rule(text: &str, name: &str) -> bool {
-    const RULES: &[&str] = &["ge", "le", "len", "has", "in", "not", "any", "absent", "contains", "starts"];
+    const RULES: &[&str] = &["ge", "le", "len", "has", "in", "and", "not", "any", "absent", "contains", "starts"];
     text.len() == name.len() + 1 && RULES.contains(&name)
 }
 

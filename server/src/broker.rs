@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use crate::{
     critical::CriticalTasks,
     dispatch::Dispatch,
     intake::Intake,
-    job::{ClusterSettings, schedule::CheckTemplate},
+    job::{ClusterSettings, TaskTypeName, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
     memory::Memory,
     metrics::Metrics,
@@ -24,7 +24,7 @@ use crate::{
     registry::Registry,
     session::{SessionContext, Sessions, watch_unsent},
     settle::{self, Release, Settle},
-    store::{Store, StoreError},
+    store::{ReplicaState, Store, StoreError},
     traces::{Collector, Traces},
     waiters::Waiters,
     wake::Wake,
@@ -58,6 +58,25 @@ pub struct Broker {
 /// Shared by every service.
 pub type SharedBroker = Arc<Broker>;
 
+/// What the brokers of one process share: each serves a store.
+#[derive(Clone)]
+pub struct Shared {
+    /// Authenticates callers.
+    pub(crate) access: Arc<Access>,
+    /// Memory for answers that clients have not read yet.
+    pub(crate) answers: Arc<Memory>,
+    /// Cancelled when a critical task has panicked.
+    pub(crate) panicked: CancellationToken,
+}
+
+impl Shared {
+    /// For brokers of this configuration.
+    pub fn new(config: &Config, access: Access, metrics: &Metrics) -> Self {
+        let access = Arc::new(access.counting(metrics.refused_calls.clone()));
+        Self { access, answers: Memory::new(config.limits.answer_bytes), panicked: CancellationToken::new() }
+    }
+}
+
 /// How long a start waits for locks of others: another broker may make or drop partitions at this moment.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -76,18 +95,18 @@ where
 }
 
 impl Broker {
-    /// Registers the broker in the database, and starts every task. The schema must be up to date. Spans go to the
-    /// collector.
+    /// Registers the broker in the database, and starts every task. The schema must be up to date. `keeps_tokens`: the
+    /// credentials that callers show are in this store. Spans go to the collector.
     pub async fn start(
         config: Config,
         store: Store,
-        access: Access,
+        (shared, keeps_tokens): (Shared, bool),
         metrics: Arc<Metrics>,
         collector: Option<Collector>,
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
-        let access = Arc::new(access.counting(metrics.refused_calls.clone()));
+        let Shared { access, answers, panicked } = shared;
         let page_token_key = store.page_token_key().await?;
         let database_id = store.database_id().await?;
         // Before the first day may be dropped.
@@ -101,12 +120,13 @@ impl Broker {
         let traces = Traces::start(collector, config.otlp.sample_ratio, &database_id, &registry, &metrics.traces);
         let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, traces.clone(), metrics.clone()));
         let settings_version = unless_locked(|| store.sweep(None)).await?.settings_version;
-        access.refresh(settings_version).await?;
+        if keeps_tokens {
+            access.refresh(settings_version).await?;
+        }
         registry.refresh(settings_version).await?;
         dispatch.set_limited(registry.limited_types());
         dispatch.pause(registry.paused());
 
-        let panicked = CancellationToken::new();
         let mut critical = CriticalTasks::new(panicked.clone());
         let writer = settle::Writer::new(&config, &store, &registry, &dispatch, &wake, &metrics);
         let settle = Settle::start(&mut critical, &config, &writer);
@@ -139,6 +159,7 @@ impl Broker {
             sessions,
             registry,
             access: access.clone(),
+            keeps_tokens,
             metrics,
             release,
             check_template,
@@ -160,7 +181,6 @@ impl Broker {
         let operator = Operator::new(context.clone());
         background.spawn(operate::bulk::always(operator.clone()));
         let background = Mutex::new(Some(background));
-        let answers = Memory::new(context.config.limits.answer_bytes);
         let critical = Mutex::new(Some(critical));
         Ok(Arc::new(Self {
             intake,
@@ -232,9 +252,24 @@ impl Broker {
         self.panicked.is_cancelled()
     }
 
+    /// Since when its store has had a type of this name; `None`: it has none.
+    pub(crate) async fn type_created(&self, name: &TaskTypeName) -> Result<Option<SystemTime>, StoreError> {
+        self.context.store.task_type_created(name.as_str()).await
+    }
+
+    /// Whether its store has not answered for a while: calls are refused at once, so that they wait for nothing.
+    pub(crate) fn is_away(&self) -> bool {
+        self.context.store.is_away()
+    }
+
     /// Whether the broker is stopping.
     pub fn is_draining(&self) -> bool {
         self.workers.is_draining()
+    }
+
+    /// What the read replica is good for, if there is one.
+    pub fn replica_state(&self) -> Option<ReplicaState> {
+        self.context.store.replica_state()
     }
 
     /// Its configuration.

@@ -6,6 +6,9 @@ use howdah_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+/// When to ask again for a job while the archive cannot be read. Clients do not ask again by themselves then.
+const ARCHIVE_AGAIN: Duration = Duration::from_secs(10);
+
 /// An error of a call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -71,6 +74,9 @@ pub enum Error {
     /// The caller's stream broke, as the transport reports.
     #[error("the stream broke: {}", .0.message())]
     Broken(Status),
+    /// The archive cannot be read, which may have the job. To ask again at once would not help.
+    #[error("{0}")]
+    NoArchive(String),
     /// A bug in the broker, or a failure that the caller cannot act on; the details are in the log, not in the answer.
     #[error("{0}")]
     Internal(String),
@@ -109,6 +115,7 @@ impl Error {
             Self::Locked(_) => (Code::Aborted, "LOCKED"),
             Self::Exhausted { reason, .. } => (Code::ResourceExhausted, reason),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
+            Self::NoArchive(_) => (Code::Unavailable, "ARCHIVE_UNAVAILABLE"),
             Self::Broken(status) => (status.code(), "STREAM_BROKEN"),
             Self::Internal(_) => (Code::Internal, "INTERNAL"),
         }
@@ -118,6 +125,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Exhausted { retry_after, .. } => Some(*retry_after),
+            Self::NoArchive(_) => Some(ARCHIVE_AGAIN),
             _ => None,
         }
     }

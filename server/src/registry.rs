@@ -20,6 +20,10 @@ use crate::{
     store::{ShortHistories, Store, StoreError},
 };
 
+mod awaited;
+
+pub(crate) use awaited::Awaited;
+
 /// The task types that this broker knows, and the settings of the cluster.
 pub struct Registry {
     store: Store,
@@ -42,6 +46,7 @@ pub struct Registry {
     locked: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
     /// Calls that may wait for them.
     waiting: Semaphore,
+    awaited: Arc<awaited::AwaitedTypes>,
     /// Held by the call that creates types: each may exceed the limit of types by what it creates.
     creating: tokio::sync::Mutex<()>,
 }
@@ -88,6 +93,7 @@ impl Registry {
             newest: Mutex::default(),
             locked: Mutex::default(),
             waiting: Semaphore::new(MOST_WAITING),
+            awaited: Arc::default(),
             creating: tokio::sync::Mutex::default(),
         }
     }
@@ -168,6 +174,19 @@ impl Registry {
             return Ok(ids.first().copied());
         }
         Ok(self.load(names).await?.get(name).copied())
+    }
+
+    /// The ids of those of these types that exist.
+    pub(crate) async fn find_all(&self, names: &[TaskTypeName]) -> Result<HashMap<TaskTypeName, TypeId>, StoreError> {
+        match self.cached(names) {
+            Some(ids) => Ok(names.iter().cloned().zip(ids).collect()),
+            None => self.load(names).await,
+        }
+    }
+
+    /// Says when one of these types has come into being, whoever has made it.
+    pub(crate) fn await_types(&self, names: Vec<TaskTypeName>) -> Awaited {
+        self.awaited.add(names)
     }
 
     /// The name of a type that was resolved here.
@@ -253,6 +272,10 @@ impl Registry {
 
     /// Reads the settings again if they changed; returns whether they did.
     pub async fn refresh(&self, version: i64) -> Result<bool, StoreError> {
+        let awaited = self.awaited.names();
+        if !awaited.is_empty() {
+            self.load(&awaited).await?;
+        }
         if self.version.load(Ordering::Acquire) == version {
             return Ok(false);
         }
@@ -306,6 +329,8 @@ impl Registry {
             known.by_id.insert(*id, name.clone());
             known.ids.insert(name.clone(), *id);
         }
+        drop(known);
+        self.awaited.exist(ids.keys());
         Ok(ids)
     }
 }

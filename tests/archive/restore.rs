@@ -95,6 +95,8 @@ async fn jobs_are_chosen_counted_and_restored_once_however_often_the_command_is_
     setting.database.sql("DELETE FROM howdah.request").await;
     let (good, _, err) = setting.restore(&["--key", "key-8", "--yes"]).await;
     assert!(!good && err.contains("holds its key"), "{err}");
+    let (good, _, err) = setting.restore(&["--key", "key-8", "--yes"]).await;
+    assert!(!good && err.contains("holds its key"), "each time: nothing was restored for it: {err}");
     // A limit, and then all of them: those that are there already stay as they are.
     let (good, out, err) = setting.restore(&["--type", "rare", "--limit", "7", "--yes"]).await;
     assert!(good && out.lines().count() == 7 && err.contains("there may be more"), "{out} {err}");

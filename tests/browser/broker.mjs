@@ -1,29 +1,52 @@
 // A broker of its own, with some jobs of every kind.
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 
 const program = process.env.HOWDAH_BIN;
 
-/** Starts a broker; returns where it serves HTTP, a function that runs a command, and one that stops it. */
-export async function start() {
-  const options = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--name", "broker-1"];
-  const broker = spawn(program, options, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, HOWDAH_LOG: "warn" } });
+/** Starts a program; returns it, its ready line, and a function that stops it. */
+async function ready(args, env = {}) {
+  const broker = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, HOWDAH_LOG: "error", ...env } });
   const ended = once(broker, "exit");
-  let ready;
+  let found;
   for await (const line of createInterface({ input: broker.stdout })) {
-    ready = line.match(/^ready grpc=(\S+) http=(\S+)/);
-    if (ready) break;
+    found = line.match(/^ready grpc=(\S+) http=(\S+)(?: postgres=(\S+))?/);
+    if (found) break;
   }
-  if (!ready) throw new Error("the broker did not start");
-  const server = `http://${ready[1]}`;
-  const run = async (...args) => (await promisify(execFile)(program, ["--server", server, ...args])).stdout;
+  if (!found) throw new Error("the broker did not start");
+  const [, grpc, http, postgres] = found;
   const stop = async () => {
     broker.kill("SIGTERM");
     await ended;
   };
-  return { http: `http://${ready[2]}`, run, stop };
+  return { grpc: `http://${grpc}`, http: `http://${http}`, postgres, stop };
+}
+
+const ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+/**
+ * Starts a broker; returns where it serves HTTP, a function that runs a command, one that starts another broker on the same
+ * database, with these options, and one that stops it.
+ */
+export async function start() {
+  const broker = await ready(["dev", "--ephemeral", ...ports, "--name", "broker-1"]);
+  const run = async (...args) => (await promisify(execFile)(program, ["--server", broker.grpc, ...args])).stdout;
+  const another = (...options) => ready(["serve", ...ports, ...options], { HOWDAH_DATABASE_URL: broker.postgres });
+  return { http: broker.http, run, another, stop: broker.stop };
+}
+
+/** A file with a token of Ann, who may read everything; and the token. */
+export async function token() {
+  const secret = (await promisify(execFile)(program, ["token", "generate"])).stdout.trim();
+  const folder = await mkdtemp(join(tmpdir(), "howdah-page-"));
+  const file = join(folder, "tokens");
+  await writeFile(file, `${secret} ann read:*\n`);
+  return { secret, file, remove: () => rm(folder, { recursive: true }) };
 }
 
 /** Enqueues, works, fails, schedules. */

@@ -19,6 +19,7 @@ pub(super) const QUICK: [&str; 6] =
 /// Where one is, and its process.
 pub(super) struct Broker {
     pub(super) grpc: String,
+    pub(super) http: String,
     pub(super) child: Child,
     arguments: Vec<String>,
     diary: (PathBuf, String),
@@ -34,7 +35,7 @@ impl Broker {
         arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         let diary = (records.to_owned(), name.to_owned());
         let child = spawn(&arguments, &diary);
-        let mut broker = Self { grpc, child, arguments, diary };
+        let mut broker = Self { grpc, http, child, arguments, diary };
         broker.ready().await;
         broker
     }

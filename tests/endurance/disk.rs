@@ -68,15 +68,15 @@ async fn a_full_disk_under_postgres_is_an_error_and_never_a_false_ok() {
             }
         });
         if back.await.is_err() {
-            load.cluster.restart().await.expect("restart");
+            load.cluster().restart().await.expect("restart");
             restarted += 1;
         }
         load.progress(1_000).await;
     }
     eprintln!("Postgres ended and was started again: {restarted} times");
     // What was only in memory is gone now.
-    load.cluster.stop(StopMode::Immediate).await;
-    load.cluster.restart().await.expect("restart");
+    load.cluster().stop(StopMode::Immediate).await;
+    load.cluster().restart().await.expect("restart");
     load.check("disk full under Postgres", 3).await;
 }
 

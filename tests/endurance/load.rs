@@ -74,6 +74,10 @@ pub(super) fn jobs() -> usize {
 pub(super) struct Records(Option<tempfile::TempDir>);
 
 impl Records {
+    pub(super) fn new(directory: tempfile::TempDir) -> Self {
+        Self(Some(directory))
+    }
+
     pub(super) fn path(&self) -> PathBuf {
         self.0.as_ref().expect("a directory").path().to_owned()
     }
@@ -94,7 +98,8 @@ pub(super) struct Load {
     pub(super) workers: Vec<Option<Child>>,
     pub(super) brokers: Vec<Broker>,
     pub(super) database: TestDatabase,
-    pub(super) cluster: Cluster,
+    /// The Postgres, if it is ours alone.
+    cluster: Option<Cluster>,
     pub(super) production: Production,
     pub(super) producers: Vec<JoinHandle<()>>,
     pub(super) records: Records,
@@ -124,7 +129,13 @@ impl Load {
 
     /// The same, with a Postgres that is there; the brokers reach it by this URL.
     pub(super) async fn start_on(plan: Plan, cluster: Cluster, url: &str) -> Self {
-        let records = Records(Some(open_directory()));
+        let database = TestDatabase { url: cluster.url("app") };
+        Self { cluster: Some(cluster), ..Self::start_at(plan, database, url).await }
+    }
+
+    /// The same, with a Postgres that somebody else runs.
+    pub(super) async fn start_at(plan: Plan, database: TestDatabase, url: &str) -> Self {
+        let records = Records::new(open_directory());
         let mut brokers = Vec::new();
         for n in 0..plan.brokers {
             let name = format!("broker-{n}");
@@ -132,7 +143,7 @@ impl Load {
             brokers.push(Broker::start(&url, &plan.settings, &records.path(), &name).await);
         }
         if plan.replayed {
-            TestDatabase { url: cluster.url("app") }.record().await;
+            database.record().await;
         }
         plan.mix.prepare(&brokers[0].grpc).await;
         let pause = plan.duration.mul_f64((BATCH * PRODUCERS) as f64 / jobs() as f64);
@@ -144,17 +155,32 @@ impl Load {
             pause,
             patience: plan.patience,
         };
-        let database = TestDatabase { url: cluster.url("app") };
         let began = Instant::now();
         let watch = Some(Watch::start(database.url.clone()));
         let (workers, producers) = (Vec::new(), Vec::new());
-        let mut load =
-            Self { workers, brokers, database, cluster, production, producers, records, plan, began, watch, lives: 0 };
+        let mut load = Self {
+            workers,
+            brokers,
+            database,
+            cluster: None,
+            production,
+            producers,
+            records,
+            plan,
+            began,
+            watch,
+            lives: 0,
+        };
         for n in 0..load.plan.workers {
             let worker = load.worker(n);
             load.workers.push(Some(worker));
         }
         load
+    }
+
+    /// Its own Postgres.
+    pub(super) fn cluster(&mut self) -> &mut Cluster {
+        self.cluster.as_mut().expect("a Postgres of its own")
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {

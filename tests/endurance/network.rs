@@ -9,8 +9,8 @@ use super::{
     load::{Load, Plan, durable},
     mix::Mix,
     proxy::{Proxy, Target},
-    replica::socket_dir,
 };
+use crate::support::socket_dir;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]

@@ -21,8 +21,8 @@ async fn postgres_stopped_hard_thirty_times_loses_nothing() {
     let mut longest = Duration::ZERO;
     for _ in 0..30 {
         load.pause(Duration::from_millis(1_500)).await;
-        load.cluster.stop(StopMode::Immediate).await;
-        load.cluster.restart().await.expect("restart");
+        load.cluster().stop(StopMode::Immediate).await;
+        load.cluster().restart().await.expect("restart");
         let ready = Instant::now();
         load.progress(1).await;
         longest = longest.max(ready.elapsed());
@@ -38,9 +38,9 @@ async fn postgres_away_for_longer_is_found_again_soon_and_nothing_is_lost() {
     load.produce();
     for seconds in [8, 11, 14, 17, 20, 23] {
         load.progress(500).await;
-        load.cluster.stop(StopMode::Immediate).await;
+        load.cluster().stop(StopMode::Immediate).await;
         sleep(Duration::from_secs(seconds)).await;
-        load.cluster.restart().await.expect("restart");
+        load.cluster().restart().await.expect("restart");
         let ready = Instant::now();
         let again = load.brokers.iter().enumerate().map(|(n, broker)| {
             let record = Record::open(&load.records.path(), &format!("again-{n}"));

@@ -134,9 +134,9 @@ async fn all_kinds_of_faults_at_once_lose_nothing() {
                 drop(load.database.connect().await.query_one(sql, &[]).await);
             }
             _ => {
-                load.cluster.stop(StopMode::Immediate).await;
+                load.cluster().stop(StopMode::Immediate).await;
                 load.pause(Duration::from_secs(1)).await;
-                load.cluster.restart().await.expect("restart");
+                load.cluster().restart().await.expect("restart");
             }
         }
         faults += 1;

@@ -62,7 +62,7 @@ pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record,
         let stored =
             enqueue(&mut clients, number + turn, &request, jobs, &record, production.patience, &production.refused)
                 .await;
-        production.jobs.fetch_add(stored, Ordering::Relaxed);
+        production.jobs.fetch_add(stored.len(), Ordering::Relaxed);
         sleep(production.pause).await;
     }
 }
@@ -127,7 +127,7 @@ pub(super) async fn run(orders: &str) {
     }
 }
 
-/// One request, until it is OK. How many jobs it has.
+/// One request, until it is OK. The ids of its jobs.
 pub(super) async fn enqueue(
     clients: &mut [JobServiceClient<Channel>],
     first: usize,
@@ -136,7 +136,7 @@ pub(super) async fn enqueue(
     record: &Record,
     patience: Duration,
     refused: &AtomicUsize,
-) -> usize {
+) -> Vec<i64> {
     record.write(&Line::Asked { at: now(), request: request.into() });
     let message = EnqueueJobsRequest { jobs, request_key: request.into() };
     for attempt in first.. {
@@ -145,10 +145,9 @@ pub(super) async fn enqueue(
         let code = match timeout(patience, client.enqueue_jobs(message.clone())).await {
             Ok(Ok(answer)) => {
                 let ids: Vec<i64> = answer.into_inner().jobs.iter().map(|job| job.id).collect();
-                let count = ids.len();
                 let after = began.elapsed().as_millis() as u64;
-                record.write(&Line::Accepted { at: now(), request: request.into(), after, ids });
-                return count;
+                record.write(&Line::Accepted { at: now(), request: request.into(), after, ids: ids.clone() });
+                return ids;
             }
             Ok(Err(status)) => whose(&status),
             Err(_) => "hung".into(),

@@ -9,7 +9,7 @@ use howdah_proto::v1::{
     worker_service_client::WorkerServiceClient,
 };
 use howdah_server::{
-    config::Config,
+    config::{Config, StoreConfig},
     serve::{self, Listeners, StartError},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -178,6 +178,20 @@ impl TestBroker {
         let Ok(ready) = ready else { panic!("the broker did not start: {:?}", run.await) };
         let (grpc, http) = (format!("http://{}", ready.grpc), format!("http://{}", ready.http));
         Self { service: Service::at(grpc, http, database.clone()), stop: Some(stop), run }
+    }
+
+    /// One broker on several stores, by their names. `service.database` is that of the first.
+    pub async fn on_stores(stores: &[(&str, &TestDatabase)], change: impl FnOnce(&mut Config)) -> Self {
+        let (_, first) = stores[0];
+        let of = |(name, database): &(&str, &TestDatabase)| {
+            StoreConfig::of(&Config::new(&database.url), (*name).to_owned(), None)
+        };
+        let configured = stores.iter().map(of).collect();
+        Self::on_with(first, move |config| {
+            config.stores = configured;
+            change(config);
+        })
+        .await
     }
 
     /// Drains and ends.

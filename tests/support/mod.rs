@@ -24,6 +24,7 @@ mod program; // the real program
 mod pull; // jobs without a stream
 pub mod python; // Python with packages
 mod refusal; // an error as callers see it
+mod replica; // a primary, and a replica that follows it
 mod signals; // waiting for what must come
 mod subscribe; // every option of a subscription, once
 mod time; // durations and timestamps as the protocol has them
@@ -37,6 +38,7 @@ pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
 pub use program::{Program, ServingProgram, has_language, howdah, open_directory, run};
 pub use refusal::Refusal;
+pub use replica::{Replicated, signal_postgres, socket_dir};
 pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};
 pub use time::{HOUR, MINUTE, at, millis, secs, wire};
 pub use worker::{Worker, lease};

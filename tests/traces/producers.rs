@@ -27,7 +27,7 @@ fn spans_of_clients(trace: &str) -> Vec<SpanData> {
 }
 
 /// A context within a trace, as a program has one.
-fn context(trace: &Trace) -> Context {
+pub fn context(trace: &Trace) -> Context {
     let (id, span) = (TraceId::from_hex(&trace.id).expect("an id"), SpanId::from_hex(&trace.span).expect("an id"));
     Context::new().with_remote_span_context(SpanContext::new(
         id,

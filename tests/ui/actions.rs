@@ -2,28 +2,26 @@
 
 use howdah_proto::v1::{JobState, ListAuditRequest, TaskTypeSettings};
 
-use super::client::{Browser, Page, encoded};
+use super::client::{Browser, question};
 use crate::support::*;
 
-/// Dead jobs of a type.
-async fn dead(broker: &TestBroker, task_type: &str, count: usize) -> Vec<i64> {
+/// Dead jobs of a type, with these errors.
+pub async fn dead_with(service: &Service, task_type: &str, errors: &[&str]) -> Vec<i64> {
+    let mut worker = service.worker(task_type).window(1).await;
     let mut ids = Vec::new();
-    for _ in 0..count {
-        ids.push(broker.enqueue(task_type).max_attempts(1).await);
-    }
-    let mut worker = broker.worker(task_type).window(100).await;
-    for _ in 0..count {
+    for error in errors {
+        ids.push(service.enqueue(task_type).max_attempts(1).await);
         let job = worker.next().await;
-        worker.nack(&job, "no route to host 7").await;
+        worker.nack(&job, error).await;
     }
     for id in &ids {
-        broker.until_state(*id, JobState::Dead).await;
+        service.until_state(*id, JobState::Dead).await;
     }
     ids
 }
 
-async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
-    browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
+async fn dead(broker: &TestBroker, task_type: &str, count: usize) -> Vec<i64> {
+    dead_with(broker, task_type, &vec!["no route to host 7"; count]).await
 }
 
 /// What the audit says was done last: the call, its number, its reason.
@@ -112,27 +110,4 @@ async fn a_type_is_paused_and_resumed_and_keeps_its_other_settings() {
         "<dd>7</dd>",
     ]);
     assert_eq!(settings().await, 0);
-}
-
-#[tokio::test]
-async fn a_page_that_is_read_only_refuses_every_change_itself() {
-    let database = database().await;
-    let broker = TestBroker::on(&database).await;
-    let id = dead(&broker, "t", 1).await[0];
-    let reading = broker.another_with(|config| config.page = howdah_server::config::PageMode::ReadOnly).await;
-    let mut browser = Browser::at(&reading);
-    let page = browser.get(&format!("/ui/job?id={id}")).await.has(&["no route to host", "This page changes nothing"]);
-    page.has_no(&["Retry…", "Discard…"]);
-    for pairs in [
-        &[("do", "retry"), ("id", &*id.to_string())][..],
-        &[("do", "discard"), ("type", "t")],
-        &[("do", "cancel"), ("type", "t")],
-        &[("do", "pause-type"), ("type", "t")],
-        &[("do", "reprioritize"), ("type", "t"), ("priority", "1")],
-    ] {
-        let form: Vec<_> = pairs.iter().copied().chain([("sure", "yes")]).collect();
-        assert_eq!(browser.post("/ui/act", &form).await.status, 403, "{pairs:?}");
-    }
-    assert_eq!(broker.state(id).await, JobState::Dead);
-    assert_eq!(broker.retry(&[id]).await, [id], "calls by gRPC go on");
 }

@@ -2,15 +2,14 @@
 
 use howdah_proto::v1::{self, BulkOperation, BulkSpec, JobState};
 
-use super::client::{Browser, Page, encoded};
+use super::{
+    actions::dead_with,
+    client::{Browser, question},
+};
 use crate::{access::fixture::Guarded, support::*};
 
-async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
-    browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
-}
-
 /// One that changes a job a second, so that it does not end by itself.
-async fn slow(service: &Service, task_type: &str) -> i64 {
+pub async fn slow(service: &Service, task_type: &str) -> i64 {
     let (operation, task_type) = (BulkOperation::Cancel as i32, task_type.into());
     let spec = Some(BulkSpec { operation, task_type, max_jobs_per_second: 1, ..Default::default() });
     let request = v1::StartBulkRequest { spec, ..Default::default() };
@@ -25,17 +24,7 @@ async fn until_state(broker: &TestBroker, state: &str) {
 #[tokio::test]
 async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview() {
     let broker = TestBroker::start().await;
-    let mut worker = broker.worker("t").window(10).await;
-    let mut ids = Vec::new();
-    for error in ["no host 1", "no host 2", "no host 3", "no host 4", "too large"] {
-        ids.push(broker.enqueue("t").max_attempts(1).await);
-        let job = worker.next().await;
-        worker.nack(&job, error).await;
-    }
-    for id in &ids {
-        broker.until_state(*id, JobState::Dead).await;
-    }
-    worker.vanish();
+    let ids = dead_with(&broker, "t", &["no host 1", "no host 2", "no host 3", "no host 4", "too large"]).await;
     let mut browser = Browser::at(&broker);
     browser.get("/ui/failures").await.has(&["In the background…", "/ui/bulks?type=t&amp;state=dead&amp;group="]);
     browser.get("/ui/bulks?state=dead&group=no+%3Chost").await.has(&["<option selected>dead</option>", "no &#60;host"]);
@@ -144,6 +133,33 @@ async fn jobs_are_moved_and_get_fields_after_a_preview() {
 }
 
 #[tokio::test]
+async fn dead_jobs_are_discarded_and_ready_ones_get_another_priority_in_the_background() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    let dead = dead_with(&broker, "t", &["no host", "no host"]).await;
+    let ready = broker.enqueue_all(vec!["t"; 3]).await;
+    for (pairs, title, said) in [
+        (&[("do", "bulk-discard"), ("type", "t")][..], "Bulk discard 2 jobs of t?", "discard jobs"),
+        (
+            &[("do", "bulk-reprioritize"), ("type", "t"), ("priority", "-7")],
+            "Bulk set priority of 3 jobs of t?",
+            "reprioritize jobs, priority -7",
+        ),
+    ] {
+        let asked = question(&browser, pairs).await.has(&[title, "StartBulk"]);
+        browser.confirm(&asked, "").await.leads_to();
+        broker.until("the end", "SELECT bool_and(state = 'completed') FROM howdah.bulk").await;
+        browser.get("/ui/bulks").await.has(&[said]);
+    }
+    for id in dead {
+        assert_eq!(broker.state(id).await, JobState::Discarded);
+    }
+    for id in ready {
+        assert_eq!(broker.job(id).await.priority, -7);
+    }
+}
+
+#[tokio::test]
 async fn a_bulk_operation_that_the_call_refuses_is_refused_by_the_preview() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
@@ -188,24 +204,4 @@ async fn bulk_operations_of_others_are_not_there_and_nothing_is_offered_without_
         let form = [("do", "bulk-cancel"), ("type", task_type), ("sure", "yes")];
         assert_eq!(browser.post("/ui/act", &form).await.status, 403);
     }
-}
-
-#[tokio::test]
-async fn a_page_that_is_read_only_shows_bulk_operations_and_changes_none() {
-    let database = database().await;
-    let broker = TestBroker::on(&database).await;
-    broker.enqueue_all(vec!["t"; 600]).await;
-    let id = slow(&broker, "t").await.to_string();
-    let reading = broker.another_with(|config| config.page = howdah_server::config::PageMode::ReadOnly).await;
-    let mut browser = Browser::at(&reading);
-    let page = browser.get("/ui/bulks").await.has(&["of 600"]);
-    page.has_no(&["Pause…", "Cancel…", "Start a bulk operation"]);
-    for form in [
-        &[("do", "cancel-bulk"), ("bulk", &*id), ("sure", "yes")][..],
-        &[("do", "pause-bulk"), ("bulk", &*id), ("sure", "yes")],
-        &[("do", "bulk-cancel"), ("type", "t"), ("sure", "yes")],
-    ] {
-        assert_eq!(browser.post("/ui/act", form).await.status, 403, "{form:?}");
-    }
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk WHERE state = 'running'").await, 1);
 }

@@ -64,6 +64,12 @@ impl Page {
         self.header("location")
     }
 
+    /// Where the next page of its list is.
+    pub fn next_page(&self) -> Option<String> {
+        let link = self.body.split("rel=\"next\" href=\"").nth(1)?.split('"').next()?;
+        Some(link.replace("&#38;", "&").replace("&amp;", "&"))
+    }
+
     /// The names and values of the hidden fields of its forms.
     pub fn hidden(&self) -> Vec<(String, String)> {
         let part = |text: &str, name: &str| {
@@ -148,6 +154,11 @@ impl Browser {
         let form: Vec<_> = form.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         self.post("/ui/act", &form).await
     }
+}
+
+/// The question before something is done.
+pub async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
+    browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
 }
 
 /// A form or a query of these names and values.

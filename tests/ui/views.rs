@@ -24,7 +24,7 @@ async fn the_overview_and_the_list_of_types_show_how_many_jobs_there_are_of_each
     assert!(by_name.body.find("mail.send") < by_name.body.find("other"));
     let by_number = browser.get("/ui/types?sort=scheduled").await;
     assert!(by_number.body.find("name=other") < by_number.body.find("name=mail.send"));
-    browser.get("/ui/types?q=ma").await.has(&["mail.send", "1 types"]).has_no(&["name=other"]);
+    browser.get("/ui/types?q=ma").await.has(&["mail.send", "1 type<"]).has_no(&["name=other"]);
 }
 
 #[tokio::test]
@@ -41,8 +41,8 @@ async fn a_type_is_shown_with_its_settings_and_its_jobs_page_by_page() {
         let page = browser.get(&path).await.has(&["Jobs of"]);
         let links = page.body.split("<th scope=\"row\"><a href=\"/ui/job?id=").skip(1);
         seen.extend(links.map(|rest| rest.split('"').next().unwrap().parse::<i64>().unwrap()));
-        let Some(next) = page.body.split("rel=\"next\" href=\"").nth(1) else { break };
-        path = next.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&");
+        let Some(next) = page.next_page() else { break };
+        path = next;
     }
     assert_eq!(seen, ids, "each once, in the order in which they run");
     browser.get("/ui/jobs?type=t&state=dead").await.has(&["There is no such job"]);

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -21,14 +22,15 @@ const START: Duration = Duration::from_secs(600);
 /// How long it may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Makes the command that runs this program with other arguments. It must end when we are killed.
+/// Makes the command that runs a `howdah` program, this one if none is given, with other arguments. It must end when we are
+/// killed.
 pub struct Launcher(Box<MakeCommand>);
 
-type MakeCommand = dyn Fn(&[String]) -> Command + Send + Sync;
+type MakeCommand = dyn Fn(Option<&Path>, &[String]) -> Command + Send + Sync;
 
 impl Launcher {
     /// From the function that makes the command.
-    pub fn new(command: impl Fn(&[String]) -> Command + Send + Sync + 'static) -> Self {
+    pub fn new(command: impl Fn(Option<&Path>, &[String]) -> Command + Send + Sync + 'static) -> Self {
         Self(Box::new(command))
     }
 
@@ -37,7 +39,7 @@ impl Launcher {
         let name = args.join(" ");
         let failed = |why: String| Error::Process(format!("howdah {name}: {why}"));
         let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let output = (self.0)(&args).output().map_err(|error| failed(error.to_string()))?;
+        let output = (self.0)(None, &args).output().map_err(|error| failed(error.to_string()))?;
         if !output.status.success() {
             return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
@@ -61,9 +63,14 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts it and waits for its ready line.
-    pub(super) async fn start(launcher: &Launcher, args: &[String], env: &[(&str, &str)]) -> Result<Self> {
-        let mut command = tokio::process::Command::from((launcher.0)(args));
+    /// Starts this program, or another one, and waits for its ready line.
+    pub(super) async fn start(
+        launcher: &Launcher,
+        program: Option<&Path>,
+        args: &[String],
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut command = tokio::process::Command::from((launcher.0)(program, args));
         // Variables for a broker elsewhere must not change what is measured here.
         for (name, _) in std::env::vars_os() {
             let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));

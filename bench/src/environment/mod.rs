@@ -12,7 +12,7 @@ pub(crate) use self::{
     database::Database,
     gauge::Mark,
     guard::Guard,
-    setting::{Setting, SettingOptions},
+    setting::{Setting, SettingOptions, Special},
     worker_program::WorkerProgram,
 };
 
@@ -64,6 +64,12 @@ impl Environment {
     /// Process ids of the brokers that we started.
     pub(crate) fn broker_pids(&self) -> impl Iterator<Item = u32> {
         self.children.iter().filter_map(Child::pid)
+    }
+
+    /// Where the n-th broker that we started serves HTTP, in turn.
+    pub(crate) fn http(&self, number: usize) -> Result<&str> {
+        let none = || Error::Process("no broker was started".into());
+        self.children.get(number % self.children.len().max(1)).ok_or_else(none)?.field("http")
     }
 
     /// Whether whole tables may be emptied.

@@ -1,6 +1,8 @@
 //! The setting of a whole run: a private Postgres with a fresh database for each workload, or a Postgres and brokers
 //! that run already.
 
+use std::path::PathBuf;
+
 use howdah_client::ClientBuilder;
 
 use super::{Child, Database, Environment, Guard, Launcher, guard::Files};
@@ -19,6 +21,29 @@ pub(crate) struct SettingOptions {
     pub(crate) set: Vec<String>,
     /// How to start them.
     pub(crate) launcher: Launcher,
+}
+
+/// What the brokers of an environment have that others do not.
+#[derive(Debug, Default)]
+pub(crate) struct Special {
+    /// Tokens and TLS.
+    guard: Option<Files>,
+    /// Settings, besides those of all brokers.
+    set: Vec<String>,
+    /// Another program than this one.
+    program: Option<PathBuf>,
+}
+
+impl Special {
+    /// More settings.
+    pub(crate) fn set(set: Vec<String>) -> Self {
+        Self { set, ..Self::default() }
+    }
+
+    /// Another program than this one.
+    pub(crate) fn program(program: PathBuf) -> Self {
+        Self { program: Some(program), ..Self::default() }
+    }
 }
 
 /// A private Postgres, or one that runs already.
@@ -41,7 +66,7 @@ impl Setting {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
             let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
-            let child = Child::start(&options.launcher, &args.map(str::to_owned), &[]).await?;
+            let child = Child::start(&options.launcher, None, &args.map(str::to_owned), &[]).await?;
             url = Some(child.field("postgres")?.to_owned());
             dev = Some(child);
         }
@@ -61,16 +86,17 @@ impl Setting {
     /// Brokers for a workload. If Postgres is ours, they get a database of their own, so that no workload meets the
     /// data of another one.
     pub(crate) async fn environment(&mut self, brokers: usize) -> Result<Environment> {
-        self.open(brokers, None).await
+        self.special(brokers, Special::default()).await
     }
 
     /// The same, with brokers that ask for something.
     pub(crate) async fn guarded(&mut self, brokers: usize, guard: Guard) -> Result<Environment> {
-        let files = Files::make(guard, &self.options.launcher)?;
-        self.open(brokers, Some(files)).await
+        let guard = Some(Files::make(guard, &self.options.launcher)?);
+        self.special(brokers, Special { guard, ..Special::default() }).await
     }
 
-    async fn open(&mut self, brokers: usize, files: Option<Files>) -> Result<Environment> {
+    /// The same, with brokers that have something special.
+    pub(crate) async fn special(&mut self, brokers: usize, special: Special) -> Result<Environment> {
         let is_private = self.dev.is_some();
         let url = match &self.url {
             Some(url) if is_private => {
@@ -86,7 +112,7 @@ impl Setting {
         let mut environment = Environment {
             database: None,
             brokers: given,
-            client: files.as_ref().map_or_else(|| self.options.client.clone(), Files::client),
+            client: special.guard.as_ref().map_or_else(|| self.options.client.clone(), Files::client),
             children: Vec::new(),
             guard: None,
             is_private,
@@ -95,16 +121,16 @@ impl Setting {
         if let Some(url) = &url {
             if self.options.servers.is_empty() {
                 for _ in 0..brokers {
-                    let child = self.broker(url, files.as_ref()).await?;
+                    let child = self.broker(url, &special).await?;
                     let grpc = child.field("grpc")?;
-                    let address = files.as_ref().map_or_else(|| grpc.to_owned(), |files| files.address(grpc));
+                    let address = special.guard.as_ref().map_or_else(|| grpc.to_owned(), |files| files.address(grpc));
                     environment.brokers.push(address);
                     environment.children.push(child);
                 }
             }
             environment.database = Some(Database::connect(url).await?);
         }
-        environment.guard = files;
+        environment.guard = special.guard;
         environment.settle_down().await;
         Ok(environment)
     }
@@ -128,15 +154,16 @@ impl Setting {
         }
     }
 
-    async fn broker(&self, url: &str, files: Option<&Files>) -> Result<Child> {
+    async fn broker(&self, url: &str, special: &Special) -> Result<Child> {
         let mut args: Vec<String> =
             ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"].map(str::to_owned).into();
-        for set in &self.options.set {
+        for set in self.options.set.iter().chain(&special.set) {
             args.extend(["--set".to_owned(), set.clone()]);
         }
-        args.extend(files.map(Files::args).unwrap_or_default());
+        args.extend(special.guard.as_ref().map(Files::args).unwrap_or_default());
         // Not as a flag: other users see those, and there may be a password in it.
-        Child::start(&self.options.launcher, &args, &[("HOWDAH_DATABASE_URL", url)]).await
+        let program = special.program.as_deref();
+        Child::start(&self.options.launcher, program, &args, &[("HOWDAH_DATABASE_URL", url)]).await
     }
 }
 

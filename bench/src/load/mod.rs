@@ -6,7 +6,9 @@ mod closed; // as fast as answers come
 mod flood; // a principal that asks for more than it may have
 mod ledger; // lost, duplicated, unexpected
 mod open; // at fixed times, without waiting for answers
+mod pages; // people who look
 mod plan; // the plan of a trial
+mod receiver; // of spans
 mod rust_worker; // the Rust client's worker, for comparison
 mod schedule; // the fixed times
 mod single; // one job per call
@@ -19,7 +21,9 @@ mod worker; // one task per stream
 pub(crate) use self::{
     flood::{ALLOWED, CONNECTIONS, Flood, Flooder},
     ledger::Faults,
+    pages::{Pages, Seen},
     plan::{Demand, Plan, WorkerKind},
+    receiver::Receiver,
     stamp::STAMP_BYTES,
     tally::Micros,
     trial::{Sample, Span, Trial},

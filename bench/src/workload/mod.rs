@@ -9,6 +9,7 @@ mod drain;
 mod flood;
 mod idle;
 mod latency;
+mod operate;
 mod payload;
 mod pinned;
 mod rates;
@@ -17,6 +18,7 @@ mod single;
 mod slots;
 mod steady; // the base of most workloads
 mod streams;
+mod turns; // the base of those that compare
 mod types;
 
 use std::{
@@ -67,6 +69,8 @@ pub(crate) enum Workload {
     Security,
     /// A steady load alone, and beside a principal that floods: three rounds
     Flood,
+    /// Cycle plain, without sums of statistics, with spans, and with 20 open pages, in turn: seven rounds
+    Operate,
     /// A worker in any language drains 200,000 jobs: name its program with --client
     Client,
 }
@@ -83,7 +87,7 @@ impl Workload {
         if servers.is_empty() {
             return Ok(());
         }
-        if matches!(self, Self::Security | Self::Flood) {
+        if matches!(self, Self::Security | Self::Flood | Self::Operate) {
             return Err(Error::Usage(format!("{name} starts its own brokers: leave out --server")));
         }
         if needs_database && database_url.is_none() {
@@ -113,6 +117,7 @@ impl Workload {
             Self::Brokers => brokers::run(bench).await,
             Self::Security => security::run(bench).await,
             Self::Flood => flood::run(bench).await,
+            Self::Operate => operate::run(bench).await,
             Self::Client => client::run(bench).await,
         }
     }

@@ -77,16 +77,19 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         ];
         let mut table = Table::new(columns);
         for entry in &entries {
-            table.row([
-                text::timestamp(entry.time.as_ref()).map(text::time).unwrap_or_default(),
-                escaped(&entry.principal).to_string(),
-                escaped(&entry.peer).to_string(),
-                escaped(&entry.method).to_string(),
-                escaped(&entry.task_types.join(" ")).to_string(),
-                entry.count.to_string(),
-                escaped(&entry.ids.join(" ")).to_string(),
-                escaped(&entry.reason).to_string(),
-            ]);
+            table.row_of_store(
+                [
+                    text::timestamp(entry.time.as_ref()).map(text::time).unwrap_or_default(),
+                    escaped(&entry.principal).to_string(),
+                    escaped(&entry.peer).to_string(),
+                    escaped(&entry.method).to_string(),
+                    escaped(&entry.task_types.join(" ")).to_string(),
+                    entry.count.to_string(),
+                    escaped(&entry.ids.join(" ")).to_string(),
+                    escaped(&entry.reason).to_string(),
+                ],
+                &entry.store,
+            );
         }
         output.line(table)?;
         output.flush()

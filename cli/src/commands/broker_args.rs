@@ -28,8 +28,8 @@ pub(super) struct ConfigArgs {
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub(super) struct StoreArgs {
-    /// A store: its name, and where its Postgres is, instead of --database-url; repeatable, but a broker serves one store so
-    /// far. In a file: [[stores]] [env: HOWDAH_STORES]
+    /// A store: its name, and where its Postgres is, instead of --database-url; repeatable: one broker
+    /// serves them all. In a file: [[stores]] [env: HOWDAH_STORES]
     ///
     /// Other users of this machine see flags: prefer the variable, with a store a line, or one that ends in _FILE and names
     /// a file.

@@ -61,6 +61,9 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) token_file: Option<PathBuf>,
+    /// Work on this store alone, of a broker that serves several; without it, the broker chooses, or all stores answer
+    #[arg(long, global = true, value_name = "NAME", env = "HOWDAH_IN_STORE", help_heading = "Global options")]
+    pub(super) in_store: Option<String>,
     /// Send the token over http:// to other machines too, where everybody on the way can read it
     #[arg(
         id = "insecure",
@@ -135,6 +138,10 @@ impl Global {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
         let client = settings(self.builder()?).endpoint(server).connect().await.map_err(failure)?;
+        let client = match self.in_store.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => client.in_store(name).map_err(failure)?,
+            None => client,
+        };
         Ok(self.reason.as_deref().map_or_else(|| client.clone(), |reason| client.with_reason(reason)))
     }
 

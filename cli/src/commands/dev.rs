@@ -20,7 +20,7 @@ use super::{
 };
 use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home, make_dir};
 use howdah_server::{
-    config::Config,
+    config::{Config, StoreConfig},
     serve::{Listeners, Ready},
 };
 
@@ -47,6 +47,7 @@ Examples:
   howdah dev                                      # keep the jobs for the next start
   howdah dev --ephemeral                          # delete them at the end
   howdah dev --tls                                # with TLS, and certificates of its own
+  howdah dev --stores 2                           # two databases, one broker
   howdah dev --tls --auth token                   # and a token of its own, which may do everything
   howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for a test: free ports
 
@@ -67,6 +68,9 @@ pub(super) struct Args {
     /// is still used
     #[arg(long, env = "HOWDAH_NO_FETCH", hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_fetch: bool,
+    /// Serve so many stores: databases of the private Postgres, as if each were of another service (store1, store2, …)
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    stores: u16,
     /// Serve with TLS, by an authority and a certificate for localhost that are made now and kept in the data
     /// directory's neighbour DIR-tls; print how clients connect
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
@@ -89,7 +93,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let keys = Keys::prepare(args.tls, &mut settings.broker, data_dir.as_deref())?;
     let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
     let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), fetch, ..ClusterConfig::default() };
-    block_on(dev(settings.broker, cluster, keys))
+    block_on(dev(settings.broker, cluster, keys, args.stores))
 }
 
 /// What is made for the broker and its clients, if it is not given.
@@ -142,18 +146,22 @@ impl Keys {
     }
 }
 
-async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys) -> Result<(), Failure> {
+async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys, stores: u16) -> Result<(), Failure> {
     let signals = Signals::<1>::catch()?;
     // First, because it fails soonest.
     let listeners = Listeners::bind(&config).await?;
     let mut cluster = select! {
-        cluster = start(cluster) => cluster?,
+        cluster = start(cluster, stores) => cluster?,
         () = signals.stages[0].cancelled() => return Err(Failure::interrupted(signals.exit_code(), None)),
     };
     tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
     config.database_url = cluster.url(DATABASE);
-    config.listen_database_url = None;
-    let hints = |ready: &Ready| keys.hints(ready);
+    (config.listen_database_url, config.read_database_url) = (None, None);
+    config.stores =
+        if stores > 1 { (1..=stores).map(|nth| store(&config, &cluster, nth)).collect() } else { Vec::new() };
+    let others: Vec<String> =
+        config.stores.iter().skip(1).map(|store| format!("psql '{}'   # {}", store.database_url, store.name)).collect();
+    let hints = |ready: &Ready| keys.hints(ready).into_iter().chain(others.clone()).collect();
     let served = select! {
         served = serve::serve(config, listeners, &signals, hints) => served,
         failure = keep_running(&mut cluster) => Err(failure),
@@ -178,12 +186,25 @@ async fn keep_running(cluster: &mut Cluster) -> Failure {
     }
 }
 
-async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {
+/// The store of this number among those of the private Postgres, from 1.
+fn store(config: &Config, cluster: &Cluster, nth: u16) -> StoreConfig {
+    let mut config = config.clone();
+    config.database_url = cluster.url(&database(nth));
+    StoreConfig::of(&config, format!("store{nth}"), None)
+}
+
+fn database(nth: u16) -> String {
+    if nth == 1 { DATABASE.to_owned() } else { format!("{DATABASE}{nth}") }
+}
+
+async fn start(config: ClusterConfig, stores: u16) -> Result<Cluster, Failure> {
     if let Some(parent) = config.data_dir.as_deref().and_then(|dir| dir.parent()) {
         make_dir(parent).map_err(|error| Failure::failed(format!("cannot create {}: {error}", parent.display())))?;
     }
     let cluster = Cluster::start(config).await?;
-    cluster.create_database(DATABASE).await?;
+    for nth in 1..=stores {
+        cluster.create_database(&database(nth)).await?;
+    }
     Ok(cluster)
 }
 

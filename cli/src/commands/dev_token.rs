@@ -11,7 +11,7 @@ use super::{dev_files::DevFiles, failure::Failure};
 
 /// Whom the token names.
 const PRINCIPAL: &str = "dev";
-const SCOPES: &str = "admin:* operate:* read:* enqueue:* work:*";
+const SCOPES: &str = "admin:* operate:* read:* payload:* enqueue:* work:*";
 
 /// Where the token is: in a file for clients, and with its scopes in one for the broker.
 pub(super) struct DevToken {
@@ -64,6 +64,10 @@ mod tests {
         let first = token();
         for file in [own.for_broker(), own.for_clients()] {
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let known = access::read_token_file(&own.for_broker()).unwrap();
+        for (_, word) in access::Operation::ALL {
+            assert!(known[0].scopes.contains(&format!("{word}:*")), "it may do everything: {:?}", known[0].scopes);
         }
         drop(DevToken::prepare(Some(&data)).unwrap());
         assert_eq!(token(), first, "clients go on after a new start");

@@ -96,16 +96,19 @@ fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
     for group in groups {
         let ago =
             |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
-        table.row([
-            escaped(&group.task_type).into_owned(),
-            group.dead_count.to_string(),
-            group.backing_off_count.to_string(),
-            ago(&group.first_failure_time),
-            ago(&group.last_failure_time),
-            group.example_job_id.to_string(),
-            // Not shortened, because it is used as --error.
-            escaped(&group.error_group).into_owned(),
-        ]);
+        table.row_of_store(
+            [
+                escaped(&group.task_type).into_owned(),
+                group.dead_count.to_string(),
+                group.backing_off_count.to_string(),
+                ago(&group.first_failure_time),
+                ago(&group.last_failure_time),
+                group.example_job_id.to_string(),
+                // Not shortened, because it is used as --error.
+                escaped(&group.error_group).into_owned(),
+            ],
+            &group.store,
+        );
     }
     table
 }
@@ -126,6 +129,7 @@ mod tests {
             last_failure_time: at(95),
             example_job_id: 17,
             example_error: "no such host 7".into(),
+            store: String::new(),
         };
         let shown = table(std::slice::from_ref(&group), Timestamp::from_second(100).unwrap()).to_string();
         let line = shown.lines().nth(1).unwrap();

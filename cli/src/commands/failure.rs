@@ -97,7 +97,7 @@ impl From<StartError> for Failure {
             StartError::Bind { .. } => Self::usage(format!("{error}; choose other addresses with --listen and --http")),
             StartError::Config(_) | StartError::NoNotifications => Self::usage(error.to_string()),
             StartError::Store(error) => error.into(),
-            StartError::Serve(_) => Self::failed(error.to_string()),
+            StartError::Stores(_) | StartError::Serve(_) => Self::failed(error.to_string()),
         }
     }
 }

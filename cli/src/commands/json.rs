@@ -330,6 +330,7 @@ mod tests {
             oldest_ready_age: Some(prost_types::Duration { seconds: 2, nanos: 500_000_000 }),
             next_due_in: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
             settings: Some(proto::TaskTypeSettings { max_attempts: 3, ..Default::default() }),
+            store: String::new(),
         };
         let line = serde_json::to_string(&TypeJson::of(&task_type)).unwrap();
         let expected = concat!(

@@ -107,6 +107,7 @@ fn failure(error: stores::StoresError) -> Failure {
     match error {
         stores::StoresError::Config(problem) => Failure::usage(problem),
         stores::StoresError::Store { name, error } if name == DEFAULT_STORE => error.into(),
+        error @ stores::StoresError::NoNotifications(_) => Failure::usage(error.to_string()),
         stores::StoresError::Store { name, error } => Failure::from(error).within(&format!("store {name}")),
     }
 }

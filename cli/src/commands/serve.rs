@@ -9,29 +9,31 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs, flag, with_database},
+    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs, flag, with_databases},
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::Output,
     signals::Signals,
 };
 use howdah_server::{
-    config::{Config, redacted},
+    config::{Config, StoreConfig, redacted},
     serve::{self, Listeners},
     tls::Tls,
 };
 
-/// Run a broker on a Postgres database
+/// Run a broker on a Postgres database, or on several
 ///
 /// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database. When the broker is
-/// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or SIGINT drains it (see
-/// --drain-deadline); a second signal ends it at once. With --tls-cert, SIGHUP reads the files of TLS again.
+/// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`; with several stores, `store.NAME=URL` for
+/// each. SIGTERM or SIGINT drains it (see --drain-deadline); a second signal ends it at once. With --tls-cert, SIGHUP
+/// reads the files of TLS again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah serve --database-url postgres://howdah@db.internal/app
   HOWDAH_DATABASE_URL_FILE=/run/secrets/howdah howdah serve
   howdah serve --listen 0.0.0.0:7432 --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
+  howdah serve --store shop=postgres://db1.internal/shop --store mail=postgres://db2.internal/mail
   howdah config > howdah.toml; howdah serve --config howdah.toml
 
 Flags override HOWDAH_* variables, which override the file; `howdah config` prints the result.")]
@@ -55,7 +57,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     flags.extend(args.broker.flags());
     let off = args.no_migrate.then(|| "false".to_owned());
     flags.extend(flag("migrate", off.as_ref()));
-    let settings = with_database(args.config.load(global, flags)?)?;
+    let settings = with_databases(args.config.load(global, flags)?)?;
     start_logging(&settings.log, "info")?;
     block_on(async {
         let signals = Signals::<1>::catch()?;
@@ -86,12 +88,17 @@ pub(super) async fn serve(
     signals: &Signals<1>,
     more: impl FnOnce(&serve::Ready) -> Vec<String>,
 ) -> Result<(), Failure> {
-    let postgres = redacted(&config.database_url);
+    let stores = config.each_store();
+    let of = |store: &StoreConfig| match &stores[..] {
+        [_] => format!(" postgres={}", redacted(&store.database_url)),
+        _ => format!(" store.{}={}", store.name, redacted(&store.database_url)),
+    };
+    let databases: String = stores.iter().map(of).collect();
     let began = CancellationToken::new();
     let say_ready = |ready: &serve::Ready| {
         began.cancel();
         let mut output = Output::new();
-        let line = format!("ready grpc={} http={} postgres={postgres}", ready.grpc, ready.http);
+        let line = format!("ready grpc={} http={}{databases}", ready.grpc, ready.http);
         // It does not matter if a supervisor has closed our stdout.
         let mut lines = std::iter::once(line).chain(more(ready));
         let _ = lines.try_for_each(|line| output.line(line)).and_then(|()| output.flush());

@@ -11,22 +11,33 @@ pub(super) enum Align {
     Right,
 }
 
+/// The heading of the column of stores.
+const STORE: &str = "STORE";
+
 /// Rows under a heading.
 #[derive(Debug)]
 pub(super) struct Table<const COLUMNS: usize> {
     columns: [(&'static str, Align); COLUMNS],
     rows: Vec<[String; COLUMNS]>,
+    /// Of each row; all are empty where a broker serves one store, and then there is no such column.
+    stores: Vec<String>,
     heading: bool,
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
     pub(super) fn new(columns: [(&'static str, Align); COLUMNS]) -> Self {
-        Self { columns, rows: Vec::new(), heading: true }
+        Self { columns, rows: Vec::new(), stores: Vec::new(), heading: true }
     }
 
     /// Adds a row. Its cells must be escaped already.
     pub(super) fn row(&mut self, cells: [String; COLUMNS]) {
+        self.row_of_store(cells, "");
+    }
+
+    /// The same for a row of one of several stores, which the first column names.
+    pub(super) fn row_of_store(&mut self, cells: [String; COLUMNS], store: &str) {
         self.rows.push(cells);
+        self.stores.push(store.to_owned());
     }
 
     /// Leaves out the heading, for a further page.
@@ -45,6 +56,9 @@ impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
             cells.chain([&heading[column]]).map(|cell| cell.chars().count()).max().unwrap_or_default()
         };
         let widths: [usize; COLUMNS] = std::array::from_fn(width);
+        let has_stores = self.stores.iter().any(|store| !store.is_empty());
+        let store_width = self.stores.iter().map(String::len).chain([STORE.len()]).max().unwrap_or_default();
+        let mut stores = self.heading.then_some(STORE).into_iter().chain(self.stores.iter().map(String::as_str));
         for (number, row) in self.heading.then_some(&heading).into_iter().chain(&self.rows).enumerate() {
             let cells: [String; COLUMNS] = std::array::from_fn(|column| {
                 let (cell, width) = (&row[column], widths[column]);
@@ -54,7 +68,9 @@ impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
                 }
             });
             let end = if number == 0 { "" } else { "\n" };
-            write!(f, "{end}{}", cells.join("  ").trim_end())?;
+            let store = stores.next().filter(|_| has_stores);
+            let store = store.map(|store| format!("{store:<store_width$}  ")).unwrap_or_default();
+            write!(f, "{end}{}", format!("{store}{}", cells.join("  ")).trim_end())?;
         }
         Ok(())
     }
@@ -70,6 +86,14 @@ mod tests {
         table.row(["7".into(), "é".into(), String::new()]);
         table.row(["1234".into(), "longer".into(), "x".into()]);
         assert_eq!(table.to_string(), "  ID  NAME    NOTE\n   7  é\n1234  longer  x");
+    }
+
+    #[test]
+    fn rows_of_several_stores_begin_with_their_names() {
+        let mut table = Table::new([("ID", Align::Right)]);
+        table.row_of_store(["7".into()], "mail");
+        table.row_of_store(["12".into()], "archive");
+        assert_eq!(table.to_string(), "STORE    ID\nmail      7\narchive  12");
     }
 
     #[test]

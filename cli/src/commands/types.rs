@@ -99,16 +99,19 @@ fn table(types: &[TaskType]) -> Table<8> {
     for task_type in types {
         let counts = task_type.counts.unwrap_or_default();
         let age = text::duration(task_type.oldest_ready_age.as_ref()).map(text::short);
-        table.row([
-            howdah_server::logging::escaped(&task_type.name).into_owned(),
-            counts.ready.to_string(),
-            counts.leased.to_string(),
-            counts.scheduled.to_string(),
-            counts.waiting.to_string(),
-            counts.dead.to_string(),
-            age.unwrap_or_else(|| "-".into()),
-            super::type_set::settings_words(task_type.settings.as_ref()),
-        ]);
+        table.row_of_store(
+            [
+                howdah_server::logging::escaped(&task_type.name).into_owned(),
+                counts.ready.to_string(),
+                counts.leased.to_string(),
+                counts.scheduled.to_string(),
+                counts.waiting.to_string(),
+                counts.dead.to_string(),
+                age.unwrap_or_else(|| "-".into()),
+                super::type_set::settings_words(task_type.settings.as_ref()),
+            ],
+            &task_type.store,
+        );
     }
     table
 }

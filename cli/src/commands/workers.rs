@@ -76,17 +76,20 @@ fn table(workers: &[Worker]) -> Table<9> {
             .iter()
             .map(|window| format!("{} {}/{}", escaped(&window.task_type), window.held_count, window.window_jobs));
         let time = |time: &Option<_>| text::duration(time.as_ref()).map_or_else(|| "-".into(), text::short);
-        table.row([
-            escaped(&worker.worker_id).into_owned(),
-            state_name(worker),
-            jobs.collect::<Vec<_>>().join(", "),
-            worker.settled_count.to_string(),
-            time(&worker.quiet_for),
-            time(&worker.connected_for),
-            escaped(&worker.broker).into_owned(),
-            escaped(&worker.peer).into_owned(),
-            client(worker),
-        ]);
+        table.row_of_store(
+            [
+                escaped(&worker.worker_id).into_owned(),
+                state_name(worker),
+                jobs.collect::<Vec<_>>().join(", "),
+                worker.settled_count.to_string(),
+                time(&worker.quiet_for),
+                time(&worker.connected_for),
+                escaped(&worker.broker).into_owned(),
+                escaped(&worker.peer).into_owned(),
+                client(worker),
+            ],
+            &worker.store,
+        );
     }
     table
 }

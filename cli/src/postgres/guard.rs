@@ -81,12 +81,12 @@ pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, a
     command
 }
 
-/// The command that runs this program with other arguments, tied to our life: it is told to stop when we end. Start it
+/// The command that runs a program, or this one with other arguments, tied to our life: it is told to stop when we end. Start it
 /// on a thread that lives as long as we do, because Linux watches the thread.
-pub(crate) fn tied(args: &[String]) -> Command {
+pub(crate) fn tied(program: Option<&Path>, args: &[String]) -> Command {
     let ourselves = env::current_exe().unwrap_or_else(|_| "howdah".into());
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-    command(&ourselves, StopMode::Fast, &ourselves, &args)
+    command(&ourselves, StopMode::Fast, program.unwrap_or(&ourselves), &args)
 }
 
 fn bad_arguments() -> io::Error {

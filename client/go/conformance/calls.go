@@ -219,15 +219,19 @@ func work(client connected, c command) (object, error) {
 
 func takeSpans() (found []object) {
 	for _, span := range spans.GetSpans() {
-		attributes, parent := object{}, ""
+		attributes, links, parent := object{}, []object{}, ""
 		for _, attribute := range span.Attributes {
 			attributes[string(attribute.Key)] = attribute.Value.AsInterface()
+		}
+		for _, link := range span.Links {
+			of := link.SpanContext
+			links = append(links, object{"trace_id": of.TraceID().String(), "span_id": of.SpanID().String()})
 		}
 		if span.Parent.IsValid() {
 			parent = span.Parent.SpanID().String()
 		}
 		found = append(found, object{
-			"name": span.Name, "kind": span.SpanKind.String(), "parent_id": parent, "links": []object{},
+			"name": span.Name, "kind": span.SpanKind.String(), "parent_id": parent, "links": links,
 			"trace_id": span.SpanContext.TraceID().String(), "span_id": span.SpanContext.SpanID().String(),
 			"status": strings.ToLower(span.Status.Code.String()), "attributes": attributes,
 		})

@@ -677,7 +677,9 @@ type AuditEntry struct {
 	// The first 10 of them: ids of jobs and tokens, names of schedules, limit keys.
 	Ids []string `protobuf:"bytes,8,rep,name=ids,proto3" json:"ids,omitempty"`
 	// The reason that the caller gave; empty: none.
-	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The store that has the entry. Empty: the broker serves one store.
+	Store         string `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -775,6 +777,13 @@ func (x *AuditEntry) GetReason() string {
 	return ""
 }
 
+func (x *AuditEntry) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
 var File_howdah_v1_access_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_access_service_proto_rawDesc = "" +
@@ -825,7 +834,7 @@ const file_howdah_v1_access_service_proto_rawDesc = "" +
 	"page_token\x18\a \x01(\tR\tpageToken\"l\n" +
 	"\x11ListAuditResponse\x12/\n" +
 	"\aentries\x18\x01 \x03(\v2\x15.howdah.v1.AuditEntryR\aentries\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfd\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x93\x02\n" +
 	"\n" +
 	"AuditEntry\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
@@ -837,7 +846,9 @@ const file_howdah_v1_access_service_proto_rawDesc = "" +
 	"task_types\x18\x06 \x03(\tR\ttaskTypes\x12\x14\n" +
 	"\x05count\x18\a \x01(\x03R\x05count\x12\x10\n" +
 	"\x03ids\x18\b \x03(\tR\x03ids\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason2\xc1\x02\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x14\n" +
+	"\x05store\x18\n" +
+	" \x01(\tR\x05store2\xc1\x02\n" +
 	"\rAccessService\x12L\n" +
 	"\vCreateToken\x12\x1d.howdah.v1.CreateTokenRequest\x1a\x1e.howdah.v1.CreateTokenResponse\x12I\n" +
 	"\n" +

@@ -452,7 +452,10 @@ type Bulk struct {
 	// When its progress or its state changed last.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// When it ended; unset: it has not.
-	EndTime       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// The store of its jobs. Two stores may have bulk operations of one id: then calls name the store. Empty: the broker serves
+	// one store.
+	Store         string `protobuf:"bytes,16,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -590,6 +593,13 @@ func (x *Bulk) GetEndTime() *timestamppb.Timestamp {
 		return x.EndTime
 	}
 	return nil
+}
+
+func (x *Bulk) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
 }
 
 // The operation to look at.
@@ -1348,7 +1358,7 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\fto_task_type\x18\b \x01(\tR\n" +
 	"toTaskType\x12-\n" +
 	"\x06fields\x18\t \x01(\v2\x15.howdah.v1.BulkFieldsR\x06fieldsB\v\n" +
-	"\t_priority\"\xad\x04\n" +
+	"\t_priority\"\xc3\x04\n" +
 	"\x04Bulk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.howdah.v1.BulkSpecR\x04spec\x12*\n" +
@@ -1368,7 +1378,8 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x125\n" +
-	"\bend_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"=\n" +
+	"\bend_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x14\n" +
+	"\x05store\x18\x10 \x01(\tR\x05store\"=\n" +
 	"\x12PreviewBulkRequest\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.howdah.v1.BulkSpecR\x04spec\"\x84\x02\n" +
 	"\x13PreviewBulkResponse\x12%\n" +

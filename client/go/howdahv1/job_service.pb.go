@@ -1440,7 +1440,9 @@ type ErrorGroup struct {
 	// The id of one of the jobs.
 	ExampleJobId int64 `protobuf:"varint,7,opt,name=example_job_id,json=exampleJobId,proto3" json:"example_job_id,omitempty"`
 	// The last error of that job, at most 2,000 characters.
-	ExampleError  string `protobuf:"bytes,8,opt,name=example_error,json=exampleError,proto3" json:"example_error,omitempty"`
+	ExampleError string `protobuf:"bytes,8,opt,name=example_error,json=exampleError,proto3" json:"example_error,omitempty"`
+	// The store that has the jobs. Empty: the broker serves one store.
+	Store         string `protobuf:"bytes,9,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1527,6 +1529,13 @@ func (x *ErrorGroup) GetExampleJobId() int64 {
 func (x *ErrorGroup) GetExampleError() string {
 	if x != nil {
 		return x.ExampleError
+	}
+	return ""
+}
+
+func (x *ErrorGroup) GetStore() string {
+	if x != nil {
+		return x.Store
 	}
 	return ""
 }
@@ -1867,7 +1876,7 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\"b\n" +
 	"\x17ListErrorGroupsResponse\x12-\n" +
 	"\x06groups\x18\x01 \x03(\v2\x15.howdah.v1.ErrorGroupR\x06groups\x12\x18\n" +
-	"\apartial\x18\x02 \x01(\bR\apartial\"\xf2\x02\n" +
+	"\apartial\x18\x02 \x01(\bR\apartial\"\x88\x03\n" +
 	"\n" +
 	"ErrorGroup\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x1f\n" +
@@ -1879,7 +1888,8 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\x12first_failure_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x10firstFailureTime\x12F\n" +
 	"\x11last_failure_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0flastFailureTime\x12$\n" +
 	"\x0eexample_job_id\x18\a \x01(\x03R\fexampleJobId\x12#\n" +
-	"\rexample_error\x18\b \x01(\tR\fexampleError\"X\n" +
+	"\rexample_error\x18\b \x01(\tR\fexampleError\x12\x14\n" +
+	"\x05store\x18\t \x01(\tR\x05store\"X\n" +
 	"\x0fWaitJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x03R\x03ids\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"4\n" +

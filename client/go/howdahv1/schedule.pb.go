@@ -255,7 +255,9 @@ type Schedule struct {
 	// When it was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it was last updated.
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// The store that it enqueues in. Set in answers only. Empty: the broker serves one store.
+	Store         string `protobuf:"bytes,23,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +457,13 @@ func (x *Schedule) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Schedule) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
 type isSchedule_Plan interface {
 	isSchedule_Plan()
 }
@@ -540,7 +549,7 @@ var File_howdah_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x18howdah/v1/schedule.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\x8b\b\n" +
+	"\x18howdah/v1/schedule.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\xa1\b\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
 	"\btemplate\x18\x02 \x01(\v2\x11.howdah.v1.NewJobR\btemplate\x123\n" +
@@ -569,7 +578,8 @@ const file_howdah_v1_schedule_proto_rawDesc = "" +
 	"\vcreate_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTimeB\x06\n" +
+	"updateTime\x12\x14\n" +
+	"\x05store\x18\x17 \x01(\tR\x05storeB\x06\n" +
 	"\x04plan\"C\n" +
 	"\x04Cron\x12\x1e\n" +
 	"\n" +

@@ -403,7 +403,9 @@ type TaskType struct {
 	// Its settings.
 	Settings *TaskTypeSettings `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
 	// The time until the first of its scheduled jobs is due; 0 s: it is. Unset: no job is scheduled.
-	NextDueIn     *durationpb.Duration `protobuf:"bytes,5,opt,name=next_due_in,json=nextDueIn,proto3" json:"next_due_in,omitempty"`
+	NextDueIn *durationpb.Duration `protobuf:"bytes,5,opt,name=next_due_in,json=nextDueIn,proto3" json:"next_due_in,omitempty"`
+	// The store that has it. Empty: the broker serves one store.
+	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,6 +473,13 @@ func (x *TaskType) GetNextDueIn() *durationpb.Duration {
 		return x.NextDueIn
 	}
 	return nil
+}
+
+func (x *TaskType) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
 }
 
 // The number of jobs of a type in each unfinished state.
@@ -1286,7 +1295,9 @@ type Stats struct {
 	// The backlog: the largest number of jobs in each state, of the samples that brokers took in the period. They take one a minute,
 	// of what they have counted last; with millions of jobs they count less often, and a minute may have none. Of the first 1,000
 	// types by name. Unset: no sample has jobs of the type, or this is a total.
-	Backlog       *TaskTypeCounts `protobuf:"bytes,11,opt,name=backlog,proto3" json:"backlog,omitempty"`
+	Backlog *TaskTypeCounts `protobuf:"bytes,11,opt,name=backlog,proto3" json:"backlog,omitempty"`
+	// The store that counted it. Empty: the broker serves one store.
+	Store         string `protobuf:"bytes,12,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1398,6 +1409,13 @@ func (x *Stats) GetBacklog() *TaskTypeCounts {
 	return nil
 }
 
+func (x *Stats) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
 // How long attempts took. Percentiles are at most 9.1 % off; the rest is exact.
 type DurationStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1501,7 +1519,9 @@ type LimitKey struct {
 	// When its pause ends. Unset: it is not paused or, with `paused`, it is paused until it is resumed.
 	PausedUntil *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=paused_until,json=pausedUntil,proto3" json:"paused_until,omitempty"`
 	// Whether it is paused.
-	Paused        bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
+	Paused bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
+	// The store that has it. Empty: the broker serves one store.
+	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1571,6 +1591,13 @@ func (x *LimitKey) GetPaused() bool {
 	return false
 }
 
+func (x *LimitKey) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
 var File_howdah_v1_task_type_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_task_type_service_proto_rawDesc = "" +
@@ -1599,13 +1626,14 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x04Rate\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x01 \x01(\x01R\tperSecond\x12\x14\n" +
-	"\x05burst\x18\x02 \x01(\rR\x05burst\"\x8a\x02\n" +
+	"\x05burst\x18\x02 \x01(\rR\x05burst\"\xa0\x02\n" +
 	"\bTaskType\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x06counts\x18\x02 \x01(\v2\x19.howdah.v1.TaskTypeCountsR\x06counts\x12C\n" +
 	"\x10oldest_ready_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0eoldestReadyAge\x127\n" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.howdah.v1.TaskTypeSettingsR\bsettings\x129\n" +
-	"\vnext_due_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tnextDueIn\"\x8a\x01\n" +
+	"\vnext_due_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tnextDueIn\x12\x14\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store\"\x8a\x01\n" +
 	"\x0eTaskTypeCounts\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x16\n" +
 	"\x06leased\x18\x02 \x01(\x03R\x06leased\x12\x1c\n" +
@@ -1656,7 +1684,7 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\"{\n" +
 	"\x10GetStatsResponse\x12&\n" +
 	"\x05stats\x18\x01 \x03(\v2\x10.howdah.v1.StatsR\x05stats\x12?\n" +
-	"\rcomplete_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fcompleteTime\"\xce\x03\n" +
+	"\rcomplete_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fcompleteTime\"\xe4\x03\n" +
 	"\x05Stats\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x129\n" +
 	"\n" +
@@ -1671,7 +1699,8 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x04wait\x18\t \x01(\v2\x18.howdah.v1.DurationStatsR\x04wait\x12*\n" +
 	"\x03run\x18\n" +
 	" \x01(\v2\x18.howdah.v1.DurationStatsR\x03run\x123\n" +
-	"\abacklog\x18\v \x01(\v2\x19.howdah.v1.TaskTypeCountsR\abacklog\"\xfc\x01\n" +
+	"\abacklog\x18\v \x01(\v2\x19.howdah.v1.TaskTypeCountsR\abacklog\x12\x14\n" +
+	"\x05store\x18\f \x01(\tR\x05store\"\xfc\x01\n" +
 	"\rDurationStats\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12\x1f\n" +
 	"\vsum_seconds\x18\x02 \x01(\x01R\n" +
@@ -1679,13 +1708,14 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x04mean\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04mean\x12+\n" +
 	"\x03p50\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p90\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12+\n" +
-	"\x03p99\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\xc8\x01\n" +
+	"\x03p99\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\xde\x01\n" +
 	"\bLimitKey\x12\x1b\n" +
 	"\tlimit_key\x18\x01 \x01(\tR\blimitKey\x12#\n" +
 	"\rwaiting_count\x18\x02 \x01(\x03R\fwaitingCount\x12#\n" +
 	"\rrunning_count\x18\x03 \x01(\x03R\frunningCount\x12=\n" +
 	"\fpaused_until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vpausedUntil\x12\x16\n" +
-	"\x06paused\x18\x05 \x01(\bR\x06paused*\x94\x01\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\x12\x14\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store*\x94\x01\n" +
 	"\vHistoryMode\x12\x1c\n" +
 	"\x18HISTORY_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11HISTORY_MODE_FULL\x10\x01\x12\x19\n" +

@@ -123,7 +123,10 @@ type Worker struct {
 	// The age of these figures. The broker that answers knows its own workers at the time of the call. Those of other
 	// brokers are as old as their last report, usually less than 5 s, and grow older only if nothing changes, or if more
 	// than 500 workers of one broker change at once.
-	Age           *durationpb.Duration `protobuf:"bytes,14,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,14,opt,name=age,proto3" json:"age,omitempty"`
+	// The store whose jobs these figures are of: a worker on several stores is listed for each of them. Empty: the broker
+	// serves one store.
+	Store         string `protobuf:"bytes,15,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,6 +257,13 @@ func (x *Worker) GetAge() *durationpb.Duration {
 		return x.Age
 	}
 	return nil
+}
+
+func (x *Worker) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
 }
 
 // The window of a worker for one task type, and the jobs in it.
@@ -479,7 +489,7 @@ var File_howdah_v1_worker_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x16howdah/v1/worker.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\"\xf6\x04\n" +
+	"\x16howdah/v1/worker.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\"\x8c\x05\n" +
 	"\x06Worker\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x16\n" +
 	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x1c\n" +
@@ -497,7 +507,8 @@ const file_howdah_v1_worker_proto_rawDesc = "" +
 	"\rconnected_for\x18\v \x01(\v2\x19.google.protobuf.DurationR\fconnectedFor\x126\n" +
 	"\tquiet_for\x18\f \x01(\v2\x19.google.protobuf.DurationR\bquietFor\x12*\n" +
 	"\x11max_message_bytes\x18\r \x01(\x03R\x0fmaxMessageBytes\x12+\n" +
-	"\x03age\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x03age\x1a9\n" +
+	"\x03age\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x14\n" +
+	"\x05store\x18\x0f \x01(\tR\x05store\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +

@@ -134,7 +134,7 @@ class Adapter {
         if (command.path("middleware").asBoolean(false)) {
             builder.middleware(new Around());
         }
-        return builder.middleware(new Middleware.Tracing(TELEMETRY)).connect();
+        return builder.middleware(new Telemetry(TELEMETRY)).connect();
     }
 
     static class Around implements Middleware {

@@ -5,8 +5,8 @@ A program with threads uses `Client`, `Producer` and `Worker`; one with asyncio 
 
 The modules, in the order of a job's way: `client` and `sync` (enqueue), `producer` and `batch` (many jobs on one
 stream), `connection` and `broker` (calls, addresses, credentials), `worker`, `session`, `stream`, `ledger` and `runner`
-(run jobs on one stream), `handler`, `threads`, `outcome` and `tracing` (one job), `messages` (values of Python as messages) and
-`errors`.
+(run jobs on one stream), `handler`, `threads` and `outcome` (one job), `telemetry` and `otel` (spans and metrics), `messages` (values of Python
+as messages) and `errors`.
 """
 
 from . import v1

@@ -108,6 +108,7 @@ class Broker:
         if token and url.scheme == "http" and not options.get("insecure_token") and not _is_loopback(host):
             hint = "use https://, or set insecure_token where the network itself encrypts"
             raise invalid("address", f"{address!r}: everybody on the way could read the token: {hint}")
+        self.host, self.port = host, port
         self.target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.credentials = self._credentials(options) if url.scheme == "https" else None
         limit = options.get("max_message_bytes", 16 << 20)

@@ -16,6 +16,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Sequence,
+    Tuple,
     TypedDict,
     TypeVar,
     cast,
@@ -28,7 +29,7 @@ from .broker import Addresses, ClientOptions
 from .connection import Connection
 from .errors import HowdahError
 from .messages import Seconds, duration, encode, fill
-from .tracing import TRACING, send_span
+from .telemetry import Sending, is_on, sending
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -110,17 +111,26 @@ def enqueued(answers: Sequence[v1.EnqueuedJob], jobs: Sequence[v1.NewJob], own_k
 
 
 @contextmanager
-def around(jobs: Iterable[v1.NewJob], options: ClientOptions, request_key: str = "") -> Iterator[List[v1.NewJob]]:
-    """The caller's middleware and a span around an enqueue. The jobs that are sent are copies, if these change them."""
+def around(
+    jobs: Iterable[v1.NewJob], connection: Connection, request_key: str = ""
+) -> Iterator[Tuple[List[v1.NewJob], Sending]]:
+    """The caller's middleware around an enqueue, and what OpenTelemetry is told of it.
+
+    The jobs that are sent are copies, if these change them.
+    """
     with ExitStack() as stack:
-        own, around_each = list(jobs), options.get("middleware", ())
-        if around_each or TRACING:
+        own, around_each = list(jobs), connection.options.get("middleware", ())
+        if around_each or is_on():
             own = [v1.NewJob.FromString(job.SerializeToString()) for job in own]
         for job in own:
             for middleware in around_each:
                 stack.enter_context(middleware(job))
-        stack.enter_context(send_span(own, request_key))
-        yield own
+        send = sending(own, connection, request_key)
+        try:
+            yield own, send
+        except BaseException as error:
+            send.end(error=error)
+            raise
 
 
 class AsyncClient:
@@ -151,14 +161,17 @@ class AsyncClient:
 
         With a request key of your own, the call may be repeated for 24 hours from anywhere: it returns the same ids.
         """
-        with around(jobs, self.connection.options, request_key) as own:
-            return await self._send(own, request_key)
+        with around(jobs, self.connection, request_key) as (own, send), send.current():
+            return await self._send(own, request_key, send)
 
-    async def _send(self, jobs: Sequence[v1.NewJob], request_key: str) -> List[Enqueued]:
+    async def _send(self, jobs: Sequence[v1.NewJob], request_key: str, send: Sending) -> List[Enqueued]:
         if not jobs:
             return []
-        answer = await self.jobs.EnqueueJobs(v1.EnqueueJobsRequest(jobs=jobs, request_key=request_key))
-        return enqueued(answer.jobs, jobs, not request_key)
+        request = v1.EnqueueJobsRequest(jobs=jobs, request_key=request_key)
+        answer = await cast(Any, self.jobs.EnqueueJobs)(request, used=send.used)
+        found = enqueued(answer.jobs, jobs, not request_key)
+        send.end(found)
+        return found
 
     async def wait(self, ids: Iterable[int], timeout: Seconds = 60) -> AsyncIterator[v1.Job]:
         """Each of the jobs, once, when it has ended: with its state and result. DEADLINE_EXCEEDED after the timeout."""

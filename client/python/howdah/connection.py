@@ -60,13 +60,15 @@ class Connection:
         return (("authorization", f"Bearer {token}"),) if token else ()
 
     def unary_unary(self, path: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
-        async def call(request: Any, timeout: Optional[float] = None, **_: Any) -> Any:
+        async def call(request: Any, timeout: Optional[float] = None, used: Any = None, **_: Any) -> Any:
             has_key = "request_key" in request.DESCRIPTOR.fields_by_name
             if has_key and not request.request_key:
                 request = type(request).FromString(request.SerializeToString())
                 request.request_key = new_request_key()
 
             def send(broker: Broker, seconds: float) -> Awaitable[Any]:
+                if used is not None:
+                    used(broker)
                 method = broker.channel.unary_unary(path, request_serializer, response_deserializer)
                 return method(request, timeout=seconds, metadata=self.metadata())
 
@@ -132,9 +134,12 @@ class Connection:
         if self.brokers[self.current] is broker:
             self.current = (self.current + 1) % len(self.brokers)
 
+    def at(self, index: int) -> Broker:
+        return self.brokers[index % len(self.brokers)]
+
     async def dial(self, index: int) -> Tuple[Broker, grpc.aio.Channel]:
         """A new connection to one of the brokers, for a stream. It connects with the first call."""
-        broker = self.brokers[index % len(self.brokers)]
+        broker = self.at(index)
         try:
             await self._check(broker)
         except grpc.aio.AioRpcError as error:

@@ -8,15 +8,16 @@ import functools
 import inspect
 import sys
 import threading
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
-from typing import Any, Awaitable, Callable, Optional, Sequence, Tuple, Union
+from typing import Any, Awaitable, Callable, Iterator, Optional, Sequence, Tuple, Union
 
 from . import v1
 from .connection import log
 from .messages import Seconds, decoder, duration, encode
 from .outcome import Done, Fatal, Outcome, OutcomeMessage, Retry
+from .telemetry import NO_PROCESSING, Processing
 from .threads import Threads
-from .tracing import around_handler
 
 Ask = Callable[[Union[v1.Extension, v1.ProgressReport]], Awaitable[None]]
 
@@ -46,6 +47,7 @@ class JobBase:
         #: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` if the worker stops and has waited long enough.
         self.cancel_reason = ""
         self._ask, self._loop = ask, loop
+        self._processing: Processing = NO_PROCESSING
 
     def _extension(self, seconds: Seconds) -> v1.Extension:
         return v1.Extension(id=self.id, token=self.token, duration=duration(seconds))
@@ -115,32 +117,51 @@ class Handler:
     async def run(self, job: JobBase, threads: Threads, middleware: Sequence[Callable[[Any], Any]]) -> OutcomeMessage:
         """Runs it on a job, to an outcome."""
 
-        def blocking() -> Outcome:
-            try:
-                with around_handler(job, middleware):
-                    return Done(raised(self.function(*self.arguments(job))))
-            except BaseException as error:
-                # None of them is for the event loop, which SystemExit and KeyboardInterrupt would end.
-                return failed(job, error)
+        def blocking() -> OutcomeMessage:
+            error: Optional[BaseException] = None
+            with job._processing as processing:
+                try:
+                    with _around(job, middleware):
+                        outcome: Outcome = Done(raised(self.function(*self.arguments(job))))
+                except BaseException as thrown:
+                    # None of them is for the event loop, which SystemExit and KeyboardInterrupt would end.
+                    outcome, error = failed(job, thrown), thrown
+                return _concluded(processing, outcome, error)
 
         if not self.is_async:
-            outcome = await threads.run(functools.partial(contextvars.copy_context().run, blocking))
-        else:
-            try:
-                with around_handler(job, middleware):
-                    outcome = Done(raised(await self.function(*self.arguments(job))))
-            except BaseException as error:
-                is_ctrl_c = (
-                    isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
-                )
-                if is_ctrl_c or isinstance(error, GeneratorExit) or _was_cancelled(job, error):
-                    raise
-                outcome = failed(job, error)
-        try:
-            message: OutcomeMessage = outcome._message()
+            message: OutcomeMessage = await threads.run(functools.partial(contextvars.copy_context().run, blocking))
             return message
-        except Exception as error:
-            return Fatal(f"the outcome cannot be sent: {error}")._message()
+        error: Optional[BaseException] = None
+        with job._processing as processing:
+            try:
+                with _around(job, middleware):
+                    outcome: Outcome = Done(raised(await self.function(*self.arguments(job))))
+            except BaseException as thrown:
+                is_ctrl_c = (
+                    isinstance(thrown, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+                )
+                if is_ctrl_c or isinstance(thrown, GeneratorExit) or _was_cancelled(job, thrown):
+                    raise
+                outcome, error = failed(job, thrown), thrown
+            return _concluded(processing, outcome, error)
+
+
+@contextmanager
+def _around(job: JobBase, middleware: Sequence[Callable[[Any], Any]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in middleware:
+            stack.enter_context(each(job))
+        yield
+
+
+def _concluded(processing: Processing, outcome: Outcome, error: Optional[BaseException]) -> OutcomeMessage:
+    """The message that tells the broker how the attempt ended."""
+    try:
+        message: OutcomeMessage = outcome._message()
+    except Exception as unsendable:
+        message, error = Fatal(f"the outcome cannot be sent: {unsendable}")._message(), unsendable
+    processing.note(message, error)
+    return message
 
 
 def _was_cancelled(job: JobBase, error: BaseException) -> bool:

@@ -8,8 +8,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Deque, Dict, Iterable, List, Optional, Set, Tuple
 
+import grpc
+
 from . import v1
+from .broker import Broker
 from .connection import log
+from .errors import HowdahError, LeaseLost
 from .handler import JobBase
 from .outcome import OutcomeMessage
 
@@ -63,12 +67,16 @@ class Ledger:
         self.unsent: Deque[Held] = deque()
         self.later: List[Held] = []
         self.report = WorkerReport()
+        #: Where the stream is, or was the last time.
+        self.broker: Optional[Broker] = None
         # Of messages with outcomes on this stream: how many are not answered, and when they were sent.
         self.batches: Dict[int, List[float]] = {}
         self.number = 0
 
     def end(self, held: Held, outcome: OutcomeMessage) -> None:
         held.outcome, held.task = outcome, None
+        if held.job is not None:
+            held.job._processing.decided()
         self.unsent.append(held)
 
     def only_unconfirmed(self) -> bool:
@@ -117,15 +125,33 @@ class Ledger:
                 self.end(held, v1.Nack(error=f"the outcome was refused: {result.message}"))
             else:
                 del self.held[held.key]
-                self._count(held, result.status == v1.SETTLE_STATUS_OK)
+                self._count(held, result)
         return not self.later
 
-    def _count(self, held: Held, stored: bool) -> None:
+    def _count(self, held: Held, result: v1.SettleResult) -> None:
+        stored = result.status == v1.SETTLE_STATUS_OK
         names = {v1.Ack: "acked", v1.Nack: "failed", v1.Snooze: "snoozed", v1.Release: "released"}
         if not stored:
             log.warning("job %d: the lease was lost before the outcome arrived", held.key[0])
         name = names[type(held.outcome)] if stored else "lost"
         setattr(self.report, name, getattr(self.report, name) + 1)
+        if result.status == v1.SETTLE_STATUS_INVALID:
+            self._tell(held, HowdahError(result.message, grpc.StatusCode.INVALID_ARGUMENT, reason="INVALID"))
+        else:
+            self._tell(held, None if stored else LeaseLost(held.key[0]))
+
+    def _tell(self, held: Held, error: Optional[HowdahError]) -> None:
+        if held.job is not None and held.outcome is not None and self.broker is not None:
+            held.job._processing.settled(held.outcome, self.broker, error)
+
+    def unconfirmed(self) -> List[Held]:
+        return [held for held in self.held.values() if held.outcome is not None]
+
+    def give_up(self) -> None:
+        """The worker ends: no more answers will come."""
+        for held in self.unconfirmed():
+            text = f"the worker ended before the broker confirmed the outcome of job {held.key[0]}"
+            self._tell(held, HowdahError(text, grpc.StatusCode.CANCELLED, reason="UNCONFIRMED"))
 
     def send_again(self) -> None:
         self.unsent.extend(self.later)

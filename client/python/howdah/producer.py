@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Sequence, Tuple, cast
 
 import grpc.aio
 
 from . import v1
 from .batch import AnyFuture, Batch, ProducerOptions, cost, gather
+from .broker import Broker
 from .client import Enqueued, JobOptions, around, enqueued, new_job
 from .connection import LONGEST_TRY, Backoff, log
 from .errors import HowdahError, Stopped, broken, deadline
+from .telemetry import Sending
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -38,6 +41,7 @@ class AsyncProducer:
         self._sequence, self._closed, self._again_at, self._backoff = 0, False, 0.0, Backoff()
         self._wake, self._freed = asyncio.Event(), asyncio.Event()
         self._task: Optional[asyncio.Future[None]] = None
+        self._broker = self._connection.at(self._connection.current)
 
     async def submit(
         self, task_type: str, payload: object = None, **options: Unpack[JobOptions]
@@ -47,13 +51,13 @@ class AsyncProducer:
 
     async def submit_job(self, job: v1.NewJob) -> asyncio.Future[Enqueued]:
         """The same for a job of `new_job`."""
-        with around([job], self._connection.options) as [own]:
+        with around([job], self._connection) as ([own], send):
             size = min(cost(own), self.capacity)
             await self._until_free(size)
             self._free -= size
             future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda _: self._give_back(size))
-            self._push(own, future)
+            self._push(own, future, send)
             return future
 
     async def flush(self) -> None:
@@ -82,7 +86,8 @@ class AsyncProducer:
         self._free += size
         self._freed.set()
 
-    def _push(self, job: v1.NewJob, future: AnyFuture) -> None:
+    def _push(self, job: v1.NewJob, future: AnyFuture, send: Sending) -> None:
+        future.add_done_callback(functools.partial(self._tell, send))
         if self._closed:
             future.set_exception(Stopped("producer"))
             return
@@ -93,6 +98,14 @@ class AsyncProducer:
         timer = asyncio.get_running_loop().call_later(self._connection.request_timeout, self._expire, future)
         future.add_done_callback(lambda _: timer.cancel())
         self._wake.set()
+
+    def _tell(self, send: Sending, future: AnyFuture) -> None:
+        send.used(self._broker)
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        send.end([future.result()] if error is None else (), error)
+
+    def _use(self, broker: Broker) -> None:
+        self._broker = broker
 
     def _ended(self, task: asyncio.Future[None]) -> None:
         """All is done, or there is a bug: then nobody should wait for it."""
@@ -108,6 +121,7 @@ class AsyncProducer:
     async def _run(self) -> None:
         index = self._connection.current
         while await self._work_to_do():
+            self._use(self._connection.at(index))
             try:
                 broker, channel = await self._connection.dial(index)
                 try:
@@ -209,7 +223,8 @@ class AsyncProducer:
         while batch is not None:
             try:
                 request = v1.EnqueueJobsRequest(jobs=batch.jobs, request_key=batch.key)
-                self._conclude(batch, None, (await self._client.jobs.EnqueueJobs(request)).jobs)
+                answer = await cast(Any, self._client.jobs.EnqueueJobs)(request, used=self._use)
+                self._conclude(batch, None, answer.jobs)
             except HowdahError as error:
                 self._conclude(batch, error)
             batch = self._next() if self._again else None

@@ -13,6 +13,7 @@ from .connection import log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
 from .handler import AsyncJob, Handler, Job
 from .ledger import Held, Key, Ledger
+from .telemetry import processing
 from .threads import Threads
 
 A = TypeVar("A", v1.Extension, v1.ProgressReport)
@@ -86,9 +87,15 @@ class Runner:
     """The handlers of a worker."""
 
     def __init__(
-        self, slots: Dict[str, Slot], ledger: Ledger, middleware: Sequence[Callable[[Any], Any]], patience: float
+        self,
+        slots: Dict[str, Slot],
+        ledger: Ledger,
+        middleware: Sequence[Callable[[Any], Any]],
+        patience: float,
+        linked: bool,
     ) -> None:
         self.slots, self.ledger, self.middleware, self.patience = slots, ledger, middleware, patience
+        self.linked = linked
         self.extensions, self.reports = Asks[v1.Extension](), Asks[v1.ProgressReport]()
         self.loop, self.threads = asyncio.get_running_loop(), Threads()
         self.stopping = False
@@ -160,6 +167,7 @@ class Runner:
             slot.running += 1
             kind = AsyncJob if slot.handler.is_async else Job
             held.job = job = kind(held.message, self._ask, self.loop)
+            job._processing = processing(job, self.ledger.broker, self.linked)
             held.task = self.loop.create_task(slot.handler.run(job, self.threads, self.middleware))
             held.task.add_done_callback(lambda task, held=held: self._ended(held, task))  # type: ignore[misc]
 

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from . import v1
+from .broker import Broker
 from .connection import Backoff, Connection, log
 from .errors import HowdahError
 from .ledger import Ledger, WorkerReport
@@ -35,6 +36,7 @@ class SessionOptions:
     stop_timeout: float = 30.0
     labels: Mapping[str, str] = field(default_factory=dict)
     middleware: Sequence[Callable[[Any], Any]] = ()
+    linked: bool = False
 
 
 class Session:
@@ -42,7 +44,7 @@ class Session:
 
     def __init__(self, connection: Connection, slots: Dict[str, Slot], options: SessionOptions) -> None:
         self.connection, self.options, self.ledger = connection, options, Ledger()
-        self.runner = Runner(slots, self.ledger, options.middleware, connection.request_timeout)
+        self.runner = Runner(slots, self.ledger, options.middleware, connection.request_timeout, options.linked)
         self.runner.changed = self._changed
         self.loop, self.wake = asyncio.get_running_loop(), asyncio.Event()
         self.stream: Optional[Stream] = None
@@ -78,6 +80,7 @@ class Session:
         finally:
             for timer in self.timers.values():
                 timer.cancel()
+            self.ledger.give_up()
             self.runner.abort()
             self.runner.close()
 
@@ -101,15 +104,16 @@ class Session:
     def window(self, name: str) -> v1.Window:
         return v1.Window(task_type=name, jobs=self.runner.slots[name].window, bytes=self.options.window_bytes)
 
-    async def _serve(self, channel: grpc.aio.Channel, call: Any, welcome: v1.Welcome, address: str) -> float:
+    async def _serve(self, channel: grpc.aio.Channel, call: Any, welcome: v1.Welcome, broker: Broker) -> float:
         # Without the session's id: who knows it may take over the session.
         log.info("connected to %s: %d leases kept, %d lost", welcome.broker, len(welcome.kept), len(welcome.lost))
+        self.ledger.broker = broker
         self.session_id, self.grace = welcome.session_id, welcome.session_grace.ToTimedelta().total_seconds()
         self._set_timer("lost", None, self._grace_is_over)
         self._set_timer("again", None, self._send_again)
         self.ledger.resume(welcome.kept)
         self.runner.send_again(everything=True)
-        self.stream = Stream(self, call, welcome, address)
+        self.stream = Stream(self, call, welcome, broker.name)
         try:
             return await self.stream.serve()
         finally:
@@ -202,7 +206,7 @@ class Session:
         await self.runner.wait(HANDLER_PATIENCE)
 
     def _final_report(self) -> WorkerReport:
-        left = [held for held in self.ledger.held.values() if held.outcome is not None]
+        left = self.ledger.unconfirmed()
         self.ledger.report.unconfirmed = len(left)
         if left:
             ids = ", ".join(str(held.key[0]) for held in left[:20])

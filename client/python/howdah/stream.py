@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Tuple, cast
 import grpc.aio
 
 from . import v1
-from .broker import VERSION
+from .broker import VERSION, Broker
 from .connection import log
 from .errors import HowdahError, broken, deadline
 from .ledger import FULL
@@ -26,7 +26,7 @@ CLOSE_PATIENCE, DRAIN_PATIENCE = 2.0, 5.0
 _REASONS = {v1.CANCEL_REASON_CANCELLED: "cancelled", v1.CANCEL_REASON_TIMEOUT: "timeout"}
 
 
-async def open_stream(session: Session, index: int) -> Tuple[grpc.aio.Channel, Any, v1.Welcome, str]:
+async def open_stream(session: Session, index: int) -> Tuple[grpc.aio.Channel, Any, v1.Welcome, Broker]:
     """Opens a stream on a new connection, and waits for the welcome."""
     broker, channel = await session.connection.dial(index)
     try:
@@ -34,7 +34,7 @@ async def open_stream(session: Session, index: int) -> Tuple[grpc.aio.Channel, A
         first = await asyncio.wait_for(_greet(session, call), WELCOME_TIMEOUT)
         if first is grpc.aio.EOF or not first.HasField("welcome"):
             raise broken(f"{broker.name}: the broker did not begin with a welcome")
-        return channel, call, first.welcome, broker.name
+        return channel, call, first.welcome, broker
     except BaseException as error:
         await channel.close()
         if isinstance(error, asyncio.TimeoutError):

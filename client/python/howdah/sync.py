@@ -130,8 +130,8 @@ class Client:
     def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
         """As `AsyncClient.enqueue_many`."""
         # Middleware and spans belong to the caller's thread.
-        with around(jobs, self._inner.connection.options, request_key) as own:
-            return run(self._inner._send(own, request_key))
+        with around(jobs, self._inner.connection, request_key) as (own, send), send.current():
+            return run(self._inner._send(own, request_key, send))
 
     def wait(self, ids: Iterable[int], timeout: Seconds = 60) -> Iterator[v1.Job]:
         """As `AsyncClient.wait`."""
@@ -159,7 +159,7 @@ class Producer:
     """As `AsyncProducer`, for any number of threads."""
 
     def __init__(self, client: Client, **options: Unpack[ProducerOptions]) -> None:
-        self._options = client._inner.connection.options
+        self._connection = client._inner.connection
         self._pipeline = run(self._made(client._inner, options))
         self._room, self._capacity = threading.Condition(), self._pipeline.capacity
         self._free, self._loop = self._capacity, background_loop()
@@ -171,16 +171,16 @@ class Producer:
 
     def submit(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Future[Enqueued]:
         """Submits a job; blocks only while too much is gathered. The future has the result once it is committed."""
-        with around([new_job(task_type, payload, **options)], self._options) as jobs:
+        with around([new_job(task_type, payload, **options)], self._connection) as ([job], send):
             future: Future[Enqueued] = Future()
             # It cannot be cancelled: the job may be stored already.
             future.set_running_or_notify_cancel()
-            size = min(cost(jobs[0]), self._capacity)
+            size = min(cost(job), self._capacity)
             with self._room:
                 self._room.wait_for(lambda: self._free >= size)
                 self._free -= size
             future.add_done_callback(lambda _: self._freed(size))
-            self._loop.call_soon_threadsafe(self._pipeline._push, jobs[0], future)
+            self._loop.call_soon_threadsafe(self._pipeline._push, job, future, send)
             return future
 
     def _freed(self, size: int) -> None:

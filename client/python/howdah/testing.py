@@ -12,6 +12,7 @@ from .client import AsyncClient, Enqueued, JobOptions, around
 from .handler import AsyncJob, Handler, Job, raised
 from .messages import decode, encode, fill
 from .sync import Client
+from .telemetry import Sending
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -52,7 +53,7 @@ class _Recorder:
         self.enqueued: List[v1.NewJob] = []
         self._keys: Dict[Tuple[str, str], int] = {}
 
-    def record(self, jobs: Sequence[v1.NewJob]) -> List[Enqueued]:
+    def record(self, jobs: Sequence[v1.NewJob], send: Sending) -> List[Enqueued]:
         """As the default for keys: while a job has one, another with the same is not stored."""
         answers = []
         for job in jobs:
@@ -64,6 +65,7 @@ class _Recorder:
             if job.key:
                 self._keys[job.task_type, job.key] = len(self.enqueued)
             answers.append(Enqueued(len(self.enqueued), True, "new"))
+        send.end(answers)
         return answers
 
 
@@ -75,8 +77,8 @@ class RecordingClient(_Recorder, Client):
         Client.__init__(self, **options)
 
     def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        with around(jobs, self._inner.connection.options) as own:
-            return self.record(own)
+        with around(jobs, self._inner.connection, request_key) as (own, send):
+            return self.record(own, send)
 
 
 class RecordingAsyncClient(_Recorder, AsyncClient):
@@ -87,8 +89,8 @@ class RecordingAsyncClient(_Recorder, AsyncClient):
         AsyncClient.__init__(self, **options)
 
     async def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        with around(jobs, self.connection.options) as own:
-            return self.record(own)
+        with around(jobs, self.connection, request_key) as (own, send):
+            return self.record(own, send)
 
 
 _ANY = object()

@@ -30,7 +30,7 @@ class Worker:
 
     A stop waits ``stop_timeout`` seconds for handlers. Then they are told to end, and a second later their jobs are
     released. Middleware are functions that take the job and return a context manager, which is entered around its
-    handler.
+    handler. ``linked``: its span begins a trace of its own, with a link to the producer's.
     """
 
     def __init__(
@@ -43,13 +43,14 @@ class Worker:
         stop_timeout: float = 30.0,
         labels: Optional[Mapping[str, str]] = None,
         middleware: Sequence[Callable[[Any], Any]] = (),
+        linked: bool = False,
         max_message_bytes: Optional[int] = None,
     ) -> None:
         self._client = client if client is not None else Client()
         self._concurrency, self._window = concurrency, window
         connection = self._connection()
         limit = max_message_bytes or connection.options.get("max_message_bytes", 16 << 20)
-        self._options = SessionOptions(window_bytes, limit, stop_timeout, labels or {}, middleware)
+        self._options = SessionOptions(window_bytes, limit, stop_timeout, labels or {}, middleware, linked)
         self._handlers: Dict[str, Handler] = {}
         self._session: Optional[Session] = None
         self._stops, self._ended = 0, threading.Event()

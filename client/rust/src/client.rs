@@ -26,6 +26,7 @@ use crate::{
     database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
+    telemetry::Address,
     worker::WorkerBuilder,
 };
 
@@ -40,6 +41,7 @@ const SOON: Duration = Duration::from_millis(500);
 pub struct Client {
     inner: Arc<Inner>,
     reason: Option<MetadataValue<Ascii>>,
+    store: Option<MetadataValue<Ascii>>,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,7 @@ struct Inner {
 #[derive(Debug)]
 struct Broker {
     endpoint: Endpoint,
+    address: Address,
     channel: Channel,
     /// Its database was compared with that of the others.
     is_checked: AtomicBool,
@@ -144,7 +147,15 @@ impl Client {
     /// The same client, which gives this reason for what it changes. Brokers record it in their audit; at most 500 bytes.
     #[must_use]
     pub fn with_reason(&self, reason: &str) -> Self {
-        Self { inner: self.inner.clone(), reason: credential::reason(reason) }
+        Self { reason: credential::reason(reason), ..self.clone() }
+    }
+
+    /// The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
+    /// there. Workers get jobs from all stores, whatever this is.
+    pub fn in_store(&self, name: &str) -> Result<Self> {
+        let store =
+            name.parse().map_err(|_| Error::invalid("store", format!("{name:?} is not the name of a store")))?;
+        Ok(Self { store: Some(store), ..self.clone() })
     }
 
     /// The endpoints, in the order given.
@@ -201,7 +212,8 @@ impl Client {
     }
 
     fn with_credential(&self, channel: Channel) -> Connection {
-        Connection::new(channel, self.inner.settings.credential.clone().with_reason(self.reason.clone()))
+        let credential = self.inner.settings.credential.clone().with_reason(self.reason.clone());
+        Connection::new(channel, credential.with_store(self.store.clone()))
     }
 
     /// Before anything is sent to another broker than the first: whether it serves the same database.
@@ -238,6 +250,10 @@ impl Client {
         Ok(())
     }
 
+    pub(crate) fn address(&self, broker: usize) -> &Address {
+        &self.inner.brokers[broker % self.inner.brokers.len()].address
+    }
+
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
         let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
         broker.endpoint.uri().to_string().trim_end_matches('/').to_owned()
@@ -249,7 +265,7 @@ impl Client {
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     addresses: Vec<String>,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl ClientBuilder {
@@ -372,7 +388,8 @@ impl ClientBuilder {
             .map(|(index, endpoint)| {
                 let ready = connected.take_if(|_| index == current);
                 let channel = ready.unwrap_or_else(|| endpoint.connect_lazy());
-                Broker { endpoint, channel, is_checked: AtomicBool::new(false) }
+                let address = Address::of(endpoint.uri());
+                Broker { endpoint, address, channel, is_checked: AtomicBool::new(false) }
             })
             .collect();
         Client {
@@ -383,6 +400,7 @@ impl ClientBuilder {
                 database: Database::default(),
             }),
             reason: None,
+            store: None,
         }
     }
 }

@@ -26,12 +26,15 @@ const FILE_BYTES: u64 = 64 << 10;
 
 /// The metadata with the reason of a change.
 const REASON: &str = "howdah-reason";
+/// The metadata with the store of a call.
+const STORE: &str = "howdah-store";
 
-/// What goes with each call of a client: its token, if it has one, and the reason of what it changes.
+/// What goes with each call of a client: its token, if it has one, the reason of what it changes, and the store that it is for.
 #[derive(Clone, Default)]
 pub struct Credential {
     source: Option<Source>,
     reason: Option<MetadataValue<Ascii>>,
+    store: Option<MetadataValue<Ascii>>,
 }
 
 /// Its text is a secret.
@@ -56,17 +59,21 @@ struct TokenFile {
 impl Credential {
     pub(crate) fn token(token: &str) -> Result<Self> {
         let value = header(token).map_err(|problem| Error::invalid("token", problem))?;
-        Ok(Self { source: Some(Source::Fixed(value)), reason: None })
+        Ok(Self { source: Some(Source::Fixed(value)), ..Self::default() })
     }
 
     pub(crate) fn token_file(path: PathBuf) -> Result<Self> {
         let value = read(&path).map_err(|problem| Error::invalid("token_file", problem))?;
         let file = TokenFile { path, read: Mutex::new((Instant::now(), value)) };
-        Ok(Self { source: Some(Source::File(Arc::new(file))), reason: None })
+        Ok(Self { source: Some(Source::File(Arc::new(file))), ..Self::default() })
     }
 
     pub(crate) fn with_reason(self, reason: Option<MetadataValue<Ascii>>) -> Self {
         Self { reason, ..self }
+    }
+
+    pub(crate) fn with_store(self, store: Option<MetadataValue<Ascii>>) -> Self {
+        Self { store, ..self }
     }
 
     /// Whether there is one.
@@ -99,6 +106,9 @@ impl Interceptor for Credential {
         }
         if let Some(reason) = &self.reason {
             request.metadata_mut().insert(REASON, reason.clone());
+        }
+        if let Some(store) = &self.store {
+            request.metadata_mut().insert(STORE, store.clone());
         }
         Ok(request)
     }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Error, Result, credential::Credential, middleware::Layers};
+use crate::{Error, Result, credential::Credential, middleware::Layers, telemetry::Telemetry};
 
 /// Interval of HTTP/2 pings: short enough for proxies, long enough for servers that refuse frequent pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) credential: Credential,
     pub(crate) insecure_token: bool,
     pub(crate) middleware: Layers,
+    pub(crate) telemetry: Telemetry,
     #[cfg(feature = "testing")]
     pub(crate) recorder: Option<crate::testing::Recorder>,
 }
@@ -47,6 +48,7 @@ impl Default for Settings {
             credential: Credential::default(),
             insecure_token: false,
             middleware: Layers::default(),
+            telemetry: Telemetry::global(),
             #[cfg(feature = "testing")]
             recorder: None,
         }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Error, NewJob, Result, call::Tries, trace};
+use crate::{Client, Error, NewJob, Result, call::Tries, telemetry::Sending};
 
 /// The result of enqueuing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,14 +91,19 @@ impl Client {
     pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
         let mut jobs = self.prepared(jobs)?;
         let keyed: Vec<bool> = jobs.iter().map(|job| !job.key.is_empty()).collect();
-        let ended = trace::enqueue(&mut jobs);
+        let mut sending = self.settings().telemetry.send(&mut jobs, false);
         let mut answer = self.enqueue_request(jobs, new_request_key()).await;
         for (job, keyed) in answer.iter_mut().flatten().zip(keyed) {
             job.was_stored_by_this_call(!keyed);
         }
-        ended(&answer);
-        self.settings().middleware.enqueued(&answer);
+        self.sent(&mut sending, &answer);
         answer
+    }
+
+    fn sent(&self, sending: &mut Sending, answer: &Result<Vec<Enqueued>>) {
+        sending.at(self.address(self.current()));
+        sending.ended(answer);
+        self.settings().middleware.enqueued(answer);
     }
 
     /// The jobs, after all middleware.
@@ -116,9 +121,10 @@ impl Client {
         request_key: impl Into<String>,
     ) -> Result<Vec<Enqueued>> {
         // No trace context is added: the same request must stay the same.
-        let jobs = self.prepared(jobs)?;
+        let mut jobs = self.prepared(jobs)?;
+        let mut sending = self.settings().telemetry.send(&mut jobs, true);
         let answer = self.enqueue_request(jobs, request_key.into()).await;
-        self.settings().middleware.enqueued(&answer);
+        self.sent(&mut sending, &answer);
         answer
     }
 

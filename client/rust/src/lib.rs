@@ -31,7 +31,7 @@
 //! - `producer`: enqueue many jobs over one stream, in batches
 //! - `worker`: handlers, over one stream
 //! - `middleware`: around each enqueue and each handler
-//! - `trace`: spans of OpenTelemetry, with the feature `opentelemetry`
+//! - `telemetry`: spans and metrics of OpenTelemetry, with the feature `opentelemetry`
 //! - `signal`: SIGTERM
 //! - `testing`: tests without a broker, or with one of their own; the feature `testing`
 //! - `failed`: failed jobs in groups; retry, discard
@@ -63,12 +63,12 @@ mod query;
 mod schedule;
 mod settings;
 mod signal;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
-mod trace;
 mod wait;
 mod worker;
 mod workers;
@@ -92,6 +92,8 @@ pub use self::{
     },
 };
 
+#[cfg(feature = "opentelemetry")]
+pub use self::telemetry::Telemetry;
 #[cfg(feature = "tls")]
 pub use self::tls::Tls;
 

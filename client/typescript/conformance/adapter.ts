@@ -7,7 +7,7 @@ import { createClient } from "@connectrpc/connect";
 import { context, propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
 import * as howdah from "howdah";
-import { tracing } from "howdah/opentelemetry";
+import { telemetry } from "howdah/opentelemetry";
 
 type Command = any; // its fields are what ADAPTER.md says
 
@@ -88,7 +88,7 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
       tls: tls && { ca: file(tls.ca), cert: file(tls.cert), key: file(tls.key) },
       requestTimeoutMs: request_timeout_ms,
     });
-    clients.set(name, client.use(tracing()));
+    clients.set(name, client.use(telemetry()));
     if (!middleware) return;
     client.use({
       enqueue(jobs, next) {

@@ -1,7 +1,7 @@
 /** Errors of calls, and the transport that repeats calls where that is safe. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { Code, ConnectError, createContextKey, createContextValues, type Transport } from "@connectrpc/connect";
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "./gen/index.js";
 import type { Network } from "./network.js";
 
@@ -116,6 +116,12 @@ export class Backoff {
   };
 }
 
+/** @internal What a call with it notes: the broker that it uses. */
+export const USED = createContextKey<{ url: URL } | undefined>(undefined, { description: "howdah.used" });
+
+/** @internal */
+export const noting = (used: { url: URL }) => createContextValues().set(USED, used);
+
 /** A broker that cannot reach Postgres answers within 15 s; one that is silent for longer is left for the next one. */
 const LONGEST_TRY_MS = 16_000;
 
@@ -139,6 +145,8 @@ export function repeating(network: Network): Transport {
         const broker = network.current;
         const patience = Math.max(1, Math.min(deadline - performance.now(), LONGEST_TRY_MS));
         let sent = false;
+        const used = values?.get(USED);
+        if (used) used.url = network.url(broker);
         try {
           const transport = await network.shared(broker);
           sent = true;

@@ -8,9 +8,9 @@ import {
   type Transport,
 } from "@connectrpc/connect";
 import { newRequestKey } from "./batch.js";
-import { Backoff, HowdahError, repeating } from "./calls.js";
+import { Backoff, HowdahError, noting, repeating } from "./calls.js";
 import * as pb from "./gen/index.js";
-import type { Middleware } from "./handler.js";
+import type { Broker, Middleware } from "./handler.js";
 import { duration, type JobOptions, type Name, newJob, type Task } from "./job.js";
 import { Network } from "./network.js";
 import { Producer, type ProducerOptions } from "./producer.js";
@@ -101,16 +101,25 @@ export class Client {
   async enqueueAll(jobs: pb.NewJob[], { requestKey, ...call }: EnqueueOptions = {}): Promise<Enqueued[]> {
     if (jobs.length === 0) return [];
     const key = requestKey ?? newRequestKey();
-    const send = async () => (await this.jobs.enqueueJobs({ jobs, requestKey: key }, call)).jobs;
-    const answers = await this.around(jobs, send, requestKey);
+    const used = { url: this.#network.url(this.#network.current) };
+    const options = { ...call, contextValues: noting(used) };
+    const send = async (jobs: pb.NewJob[]) => (await this.jobs.enqueueJobs({ jobs, requestKey: key }, options)).jobs;
+    const answers = await this.around(jobs, send, used, requestKey);
     return answers.map((answer, index) => enqueued(answer, requestKey === undefined && jobs[index]?.key === ""));
   }
 
   /** @internal Runs the middleware of enqueues. */
-  around(jobs: pb.NewJob[], send: () => Promise<pb.EnqueuedJob[]>, requestKey?: string): Promise<pb.EnqueuedJob[]> {
-    const add = (next: typeof send, { enqueue }: Middleware) =>
-      enqueue ? async () => enqueue(jobs, next, requestKey) : next;
-    return this.#middleware.reduceRight(add, send)();
+  around(
+    jobs: pb.NewJob[],
+    send: (jobs: pb.NewJob[]) => Promise<pb.EnqueuedJob[]>,
+    broker: Broker,
+    requestKey?: string,
+  ): Promise<pb.EnqueuedJob[]> {
+    if (!this.#middleware.some(({ enqueue }) => enqueue)) return send(jobs);
+    const own = jobs.map((job) => ({ ...job, headers: { ...job.headers } }));
+    const add = (next: () => Promise<pb.EnqueuedJob[]>, { enqueue }: Middleware) =>
+      enqueue ? async () => enqueue(own, next, requestKey, broker) : next;
+    return this.#middleware.reduceRight(add, () => send(own))();
   }
 
   /** Enqueues many jobs over one stream. Keep it: each call of this method opens another stream. */

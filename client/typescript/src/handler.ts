@@ -1,8 +1,9 @@
 /** Handlers, and the jobs that they get. */
 import { timestampDate } from "@bufbuild/protobuf/wkt";
+import type { HowdahError } from "./calls.js";
 import type * as pb from "./gen/index.js";
 import { fromJsonBytes, toBytes } from "./job.js";
-import { FatalError } from "./outcome.js";
+import { FatalError, type Wire } from "./outcome.js";
 import type { Progress } from "./session.js";
 
 type Shown =
@@ -41,11 +42,35 @@ export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
 /** Runs a job. What it returns, or promises, is the result: bytes as they are, other values as JSON; or an {@link Outcome}. */
 export type Handler<P = unknown> = (payload: P, job: Job) => unknown;
 
+/** The broker that an enqueue or a worker uses. */
+export interface Broker {
+  /** Where it is: after a retry, that of the last one. */
+  readonly url: URL;
+}
+
+/** What became of an outcome. */
+export interface Settled {
+  readonly outcome: "ack" | "nack" | "snooze" | "release";
+  /** From the end of the handler until now. */
+  readonly durationMs: number;
+  /** Why it had no effect, with the reason `LEASE_LOST`, `INVALID` or `UNCONFIRMED`. */
+  readonly error?: HowdahError | undefined;
+}
+
 /** Code around each enqueue and each handler; what it throws is the error of the enqueue or of the attempt. */
 export interface Middleware {
-  /** May change the jobs. With a request key of the caller, they must stay the same each time. */
-  enqueue?: (jobs: pb.NewJob[], next: () => Promise<pb.EnqueuedJob[]>, key?: string) => Promise<pb.EnqueuedJob[]>;
-  handle?: (job: Job, next: () => Promise<unknown>) => Promise<unknown>;
+  /** May change the jobs, which are copies. With a request key of the caller, they must stay the same each time. */
+  enqueue?: (
+    jobs: pb.NewJob[],
+    next: () => Promise<pb.EnqueuedJob[]>,
+    key: string | undefined,
+    broker: Broker,
+  ) => Promise<pb.EnqueuedJob[]>;
+  handle?: (job: Job, next: () => Promise<unknown>, broker: Broker) => Promise<unknown>;
+  /** The broker has answered the outcome of a job that was given to `handle`, or the worker has ended before that. */
+  settled?: (job: Job, settled: Settled, broker: Broker) => void;
+  /** @internal What the handler has returned or thrown is an outcome. */
+  decided?: (job: Job, outcome: Wire, error: unknown) => void;
 }
 
 /** @internal What a job asks of its broker. */

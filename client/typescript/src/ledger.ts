@@ -1,6 +1,9 @@
 /** The leases that a worker holds, and the outcomes that the broker has not confirmed. There is no I/O here. */
 import { create } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+import { HowdahError, LeaseLostError } from "./calls.js";
 import * as pb from "./gen/index.js";
+import type { Settled } from "./handler.js";
 import { CancelledError, type CancelReason, nack, RELEASE, type Wire } from "./outcome.js";
 
 /** @internal A Settle message that is not fully answered. */
@@ -18,6 +21,10 @@ export interface Entry {
   outcome: Wire;
   batch?: Batch | undefined;
   refused?: boolean;
+  /** When its handler has ended, of those that had one. */
+  endedAt?: number;
+  /** Whoever wants to know what became of the outcome. */
+  tell?: (settled: Settled) => void;
 }
 
 const STORED = { ack: "acked", nack: "failed", snooze: "snoozed", release: "released" } as const;
@@ -49,6 +56,7 @@ export class Ledger {
   }
 
   end(entry: Entry, outcome: Wire): void {
+    entry.endedAt ??= performance.now();
     Object.assign(entry, { state: "ended", outcome });
     this.#unsent.add(entry);
   }
@@ -139,7 +147,16 @@ export class Ledger {
     }
     this.#entries.delete(token);
     this.#unsent.delete(entry);
+    const invalid = status === pb.SettleStatus.INVALID;
+    if (status === pb.SettleStatus.OK) tell(entry);
+    else tell(entry, invalid ? failed(message, "INVALID", Code.InvalidArgument) : new LeaseLostError(entry.job.id));
     return status === pb.SettleStatus.OK ? STORED[entry.outcome.case] : "lost";
+  }
+
+  /** The worker has ended: no more answers will come. */
+  giveUp(): void {
+    const text = "the worker ended before the broker confirmed the outcome";
+    for (const entry of this.#in("ended")) tell(entry, failed(text, "UNCONFIRMED", Code.Canceled));
   }
 
   /** Outcomes that could not be stored may be sent again. */
@@ -147,6 +164,12 @@ export class Ledger {
     for (const entry of this.#later) this.#unsent.add(entry);
     this.#later.clear();
   }
+}
+
+const failed = (message: string, reason: string, code: Code) => new HowdahError(message, code, { reason });
+
+function tell({ tell, outcome, endedAt = performance.now() }: Entry, error?: HowdahError): void {
+  tell?.({ outcome: outcome.case, durationMs: performance.now() - endedAt, error });
 }
 
 function size({ case: kind, value }: Wire): number {

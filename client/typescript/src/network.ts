@@ -68,9 +68,9 @@ export class Network {
     return this.settings.addresses.length;
   }
 
-  name = (broker: number) => this.#url(broker).host;
+  name = (broker: number) => this.url(broker).host;
 
-  #url(broker: number): URL {
+  url(broker: number): URL {
     return this.settings.addresses[broker % this.size] as URL;
   }
 
@@ -97,7 +97,7 @@ export class Network {
   /** The connection that all calls to a broker share. */
   async shared(broker: number): Promise<Transport> {
     const index = broker % this.size;
-    const link = this.#links.get(index) ?? new Link(this.settings, this.#url(index));
+    const link = this.#links.get(index) ?? new Link(this.settings, this.url(index));
     this.#links.set(index, link);
     await link.ready();
     await this.#check(index, link);
@@ -106,7 +106,7 @@ export class Network {
 
   /** A new connection for a stream: the death of an old one may only be noticed by its PING. */
   async dial(broker: number, signal?: AbortSignal): Promise<Link> {
-    const link = new Link(this.settings, this.#url(broker));
+    const link = new Link(this.settings, this.url(broker));
     try {
       await link.ready(signal);
       await this.#check(broker % this.size, link);

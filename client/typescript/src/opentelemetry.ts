@@ -1,67 +1,200 @@
 /**
- * Traces with OpenTelemetry: `client.use(tracing())`. Needs the package `@opentelemetry/api`.
+ * Spans and metrics with OpenTelemetry: `client.use(telemetry())`. Needs the package `@opentelemetry/api`.
  *
  * @packageDocumentation
  */
-import { context, propagation, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, trace } from "@opentelemetry/api";
-import type { Middleware } from "./index.js";
+import {
+  type Attributes,
+  context,
+  type Link,
+  ROOT_CONTEXT,
+  type Span,
+  type SpanContext,
+  SpanKind,
+  trace,
+  type Tracer,
+} from "@opentelemetry/api";
+import type { Broker, Job, Middleware, proto, Settled } from "./index.js";
+import type { Wire } from "./outcome.js";
+import {
+  contextOf,
+  destination,
+  fail,
+  giveContext,
+  type Instruments,
+  instruments,
+  kindOf,
+  messageId,
+  operation,
+  server,
+} from "./semconv.js";
+import { VERSION } from "./settings.js";
+
+/** Settings of {@link telemetry}. */
+export interface TelemetryOptions {
+  /** A handler's span begins a trace of its own, with a link to the producer's. Default: it is in the producer's trace. */
+  linked?: boolean;
+}
 
 /**
- * A span for each enqueue, and one for each attempt, in the trace of the job's enqueue, by the semantic conventions for
- * messaging. The context travels in the job's `traceparent` and `tracestate`, unless the job has its own.
+ * Spans of enqueues, attempts and outcomes, and metrics of them, by the semantic conventions for messaging. The context
+ * travels in the job's `traceparent` and `tracestate`, unless the job has its own. It does nothing until the program
+ * has set up OpenTelemetry's SDK.
  */
-export function tracing(): Middleware {
-  const tracer = trace.getTracer("howdah");
+export function telemetry({ linked = false }: TelemetryOptions = {}): Middleware {
+  const tracer = trace.getTracer("howdah", VERSION);
+  const measured = instruments();
+  const attempts = new WeakMap<Job, Attempt>();
   return {
-    enqueue(jobs, next, requestKey) {
-      const types = [...new Set(jobs.map((job) => job.taskType))];
-      const name = types.length === 1 ? `send ${types[0]}` : "send";
-      const attributes = {
-        "messaging.system": "howdah",
-        "messaging.operation.type": "send",
-        "messaging.operation.name": "send",
-        ...(types.length === 1 && { "messaging.destination.name": types[0] }),
-        ...(jobs.length > 1 && { "messaging.batch.message_count": jobs.length }),
-      };
-      return tracer.startActiveSpan(name, { kind: SpanKind.PRODUCER, attributes }, (span) => {
-        const carrier: { traceparent?: string; tracestate?: string } = {};
-        propagation.inject(context.active(), carrier);
-        // A repeated request must have the same jobs, and a new context would make others of them.
-        if (requestKey === undefined) for (const job of jobs) if (job.traceparent === "") Object.assign(job, carrier);
-        return ended(span, next, (answers) => {
-          if (answers.length === 1) span.setAttribute("messaging.message.id", String(answers[0]?.id));
-        });
-      });
+    async enqueue(jobs, next, requestKey, broker) {
+      if (jobs.length === 0) return next();
+      const send = new Send(tracer, jobs, requestKey !== undefined, broker);
+      try {
+        const answers = await context.with(trace.setSpan(context.active(), send.span), next);
+        send.end(measured(), answers);
+        return answers;
+      } catch (error) {
+        send.end(measured(), [], error, true);
+        throw error;
+      }
     },
-    handle(job, next) {
-      const attributes = {
-        "messaging.system": "howdah",
-        "messaging.operation.type": "process",
-        "messaging.operation.name": "process",
-        "messaging.destination.name": job.taskType,
-        "messaging.message.id": String(job.id),
-        "howdah.job.attempt": job.attempt,
-      };
-      const { traceparent, tracestate } = job;
-      const parent = propagation.extract(ROOT_CONTEXT, { traceparent, tracestate });
-      const options = { kind: SpanKind.CONSUMER, attributes };
-      return tracer.startActiveSpan(`process ${job.taskType}`, options, parent, (span) => ended(span, next));
+    handle(job, next, broker) {
+      const attempt = new Attempt(tracer, job, broker, linked);
+      attempts.set(job, attempt);
+      measured().consumed.add(1, { ...operation("process"), ...destination(job.taskType), ...server(broker) });
+      return context.with(trace.setSpan(context.active(), attempt.span), next);
     },
+    decided: (job, outcome, error) => attempts.get(job)?.end(measured(), outcome, error),
+    settled: (job, settled, broker) => attempts.get(job)?.settled(measured(), settled, broker),
   };
 }
 
-async function ended<T>(span: Span, run: () => Promise<T>, note: (result: T) => void = () => {}): Promise<T> {
-  try {
-    const result = await run();
-    note(result);
-    return result;
-  } catch (error) {
-    const known = error instanceof Error ? error : new Error(String(error));
-    span.recordException(known);
-    span.setAttribute("error.type", known.name);
-    span.setStatus({ code: SpanStatusCode.ERROR, message: known.message });
-    throw error;
-  } finally {
-    span.end();
+/** An enqueue of one job or several. */
+class Send {
+  readonly span: Span;
+  readonly #creates = new Map<number, Span>();
+  readonly #types = new Map<string, number>();
+  readonly #oneType: Attributes;
+  readonly #isOne: boolean;
+  readonly #began = performance.now();
+
+  constructor(
+    private readonly tracer: Tracer,
+    jobs: proto.NewJob[],
+    hasKey: boolean,
+    private readonly broker: Broker,
+  ) {
+    for (const { taskType } of jobs) this.#types.set(taskType, (this.#types.get(taskType) ?? 0) + 1);
+    const [type = ""] = this.#types.keys();
+    this.#oneType = this.#types.size === 1 ? destination(type) : {};
+    this.#isOne = jobs.length === 1;
+    // A request with the caller's key, repeated, must have the same jobs.
+    const without = new Set(hasKey ? [] : [...jobs.keys()].filter((index) => jobs[index]?.traceparent === ""));
+    this.span = tracer.startSpan(this.#types.size === 1 ? `send ${type}` : "send", {
+      kind: this.#isOne && without.size > 0 ? SpanKind.PRODUCER : SpanKind.CLIENT,
+      links: jobs.map(contextOf).filter(isThere).map(linkTo),
+      attributes: {
+        ...operation("send", "send"),
+        ...this.#oneType,
+        ...server(broker),
+        ...(!this.#isOne && { "messaging.batch.message_count": jobs.length }),
+      },
+    });
+    for (const [index, job] of jobs.entries()) {
+      if (!without.has(index)) continue;
+      const create = !this.#isOne && this.span.isRecording() ? this.#create(index, job.taskType) : this.span;
+      giveContext(job, create);
+    }
+  }
+
+  #create(index: number, taskType: string): Span {
+    const attributes = { ...operation("create", "create"), ...destination(taskType), ...server(this.broker) };
+    const options = { kind: SpanKind.PRODUCER, attributes };
+    const span = this.tracer.startSpan(`create ${taskType}`, options, trace.setSpan(context.active(), this.span));
+    this.span.addLink(linkTo(span.spanContext()));
+    this.#creates.set(index, span);
+    return span;
+  }
+
+  end({ operations, sent }: Instruments, answers: proto.EnqueuedJob[], error?: unknown, hasFailed = false): void {
+    const where = server(this.broker);
+    for (const [index, create] of this.#creates) {
+      create.setAttributes({ ...where, ...messageId(answers[index]?.id) }).end();
+    }
+    this.span.setAttributes({ ...where, ...(this.#isOne && messageId(answers[0]?.id)) });
+    const kind = hasFailed ? kindOf(error) : undefined;
+    if (kind !== undefined) fail(this.span, kind, error instanceof Error ? error.message : String(error), error);
+    this.span.end();
+    const failed = kind === undefined ? {} : { "error.type": kind };
+    const seconds = (performance.now() - this.#began) / 1000;
+    operations.record(seconds, { ...operation("send", "send"), ...this.#oneType, ...where, ...failed });
+    for (const [type, count] of this.#types)
+      sent.add(count, { ...operation("send"), ...destination(type), ...where, ...failed });
   }
 }
+
+/** An attempt, and the settling of its outcome. */
+class Attempt {
+  readonly span: Span;
+  readonly #startTime = Date.now();
+  readonly #began = performance.now();
+  readonly #isRecorded: boolean;
+  #endTime: number | undefined;
+  readonly #where: Attributes;
+
+  constructor(
+    private readonly tracer: Tracer,
+    private readonly job: Job,
+    broker: Broker,
+    linked: boolean,
+  ) {
+    const origin = contextOf(job);
+    this.#where = server(broker);
+    const attributes = { ...operation("process", "process"), ...this.#ofTheJob(), ...this.#where };
+    const links = origin ? [linkTo(origin)] : [];
+    const options = { kind: SpanKind.CONSUMER, attributes, links, startTime: this.#startTime };
+    // Nothing that was active where the worker was started is the parent.
+    const parent = origin && !linked ? trace.setSpanContext(ROOT_CONTEXT, origin) : ROOT_CONTEXT;
+    this.span = tracer.startSpan(`process ${job.taskType}`, options, parent);
+    this.#isRecorded = this.span.isRecording();
+  }
+
+  #ofTheJob = (): Attributes => ({
+    ...destination(this.job.taskType),
+    ...messageId(this.job.id),
+    "howdah.attempt": this.job.attempt,
+  });
+
+  /** The time of day by the clock of the attempt, so that its spans follow one another. */
+  #now = () => this.#startTime + performance.now() - this.#began;
+
+  end({ processes }: Instruments, outcome: Wire, error: unknown): void {
+    const kind = outcome.case !== "nack" ? undefined : outcome.value.noRetry ? "fatal" : "retry";
+    if (outcome.case === "nack" && kind !== undefined) fail(this.span, kind, outcome.value.error, error);
+    this.#endTime = this.#now();
+    this.span.end(this.#endTime);
+    const of = { ...operation("process"), ...destination(this.job.taskType), ...this.#where };
+    processes.record((performance.now() - this.#began) / 1000, { ...of, ...(kind && { "error.type": kind }) });
+  }
+
+  settled({ operations }: Instruments, { outcome, durationMs, error }: Settled, broker: Broker): void {
+    const kind = error && kindOf(error);
+    const attributes = { ...operation(outcome, "settle"), ...destination(this.job.taskType), ...server(broker) };
+    operations.record(durationMs / 1000, { ...attributes, ...(kind && { "error.type": kind }) });
+    if (!this.#isRecorded) return;
+    const now = this.#now();
+    const options = {
+      kind: SpanKind.CLIENT,
+      // A handler that was not waited for has not ended.
+      startTime: this.#endTime ?? now - durationMs,
+      attributes: { ...attributes, ...this.#ofTheJob() },
+    };
+    const parent = trace.setSpan(ROOT_CONTEXT, this.span);
+    const span = this.tracer.startSpan(`${outcome} ${this.job.taskType}`, options, parent);
+    if (error && kind) fail(span, kind, error.message, error);
+    span.end(now);
+  }
+}
+
+const linkTo = (to: SpanContext): Link => ({ context: to });
+const isThere = <T>(value: T | undefined): value is T => value !== undefined;

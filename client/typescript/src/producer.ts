@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { Code, createClient } from "@connectrpc/connect";
 import { type Batch, cost, jobsOf, newBatch, ofRequest, type Part, split } from "./batch.js";
-import { Backoff, HowdahError } from "./calls.js";
+import { Backoff, HowdahError, noting } from "./calls.js";
 import { type Client, type Enqueued, enqueued } from "./client.js";
 import * as pb from "./gen/index.js";
 import { type JobOptions, newJob, type Task } from "./job.js";
@@ -29,6 +29,7 @@ const DEFAULTS = { maxInFlight: 4, maxBatchJobs: 1_000, maxBatchBytes: 4 << 20, 
 /** A pipeline of enqueues; made by {@link Client.producer}. Await {@link ready} before each of them to bound its memory. */
 export class Producer {
   readonly #limits: Required<ProducerOptions>;
+  readonly #broker: { url: URL };
   readonly #gathered: Part[] = [];
   readonly #again: Batch[] = [];
   readonly #sent = new Map<bigint, Batch>();
@@ -50,6 +51,7 @@ export class Producer {
     private readonly network: Network,
     options: ProducerOptions,
   ) {
+    this.#broker = { url: network.url(network.current) };
     this.#limits = { ...DEFAULTS, ...defined(options) };
   }
 
@@ -69,7 +71,7 @@ export class Producer {
   /** Enqueues several jobs: all of them or none. */
   enqueueAll(jobs: pb.NewJob[]): Promise<Enqueued[]> {
     const answer = this.client
-      .around(jobs, () => this.#submit(jobs))
+      .around(jobs, (own) => this.#submit(own), this.#broker)
       .then((answers) => answers.map((answer, index) => enqueued(answer, jobs[index]?.key === "")));
     answer.catch(() => {});
     return answer;
@@ -133,6 +135,7 @@ export class Producer {
   async #run(): Promise<void> {
     for (let broker = this.network.current; this.#open > 0; broker++) {
       let link: Link | undefined;
+      this.#broker.url = this.network.url(broker);
       try {
         link = await this.network.dial(broker);
         await this.#serve(link);
@@ -213,7 +216,7 @@ export class Producer {
   async #callEach(): Promise<void> {
     for (let batch = this.#next(); batch; batch = this.#next()) {
       const request = { jobs: jobsOf(batch), requestKey: batch.requestKey };
-      const result = await this.client.jobs.enqueueJobs(request).then(
+      const result = await this.client.jobs.enqueueJobs(request, { contextValues: noting(this.#broker) }).then(
         ({ jobs }) => jobs,
         (error) => error as HowdahError,
       );

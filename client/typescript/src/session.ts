@@ -39,6 +39,8 @@ export class Session {
   readonly ledger = new Ledger();
   readonly extensions = new Asks<pb.Extension>();
   readonly reports = new Asks<pb.ProgressReport>();
+  /** Where the stream is, or was the last time. */
+  readonly broker: { url: URL };
   isStopping = false;
   readonly #quit = new AbortController();
   readonly #backoff = new Backoff();
@@ -53,10 +55,20 @@ export class Session {
   constructor(
     readonly network: Network,
     private readonly config: SessionConfig,
-  ) {}
+  ) {
+    this.broker = { url: network.url(network.current) };
+  }
 
   /** Runs until it has stopped. Fails if the broker refuses this worker. */
   async run(): Promise<WorkerReport> {
+    try {
+      return await this.#serveAll();
+    } finally {
+      this.ledger.giveUp();
+    }
+  }
+
+  async #serveAll(): Promise<WorkerReport> {
     const { logger } = this.network.settings;
     for (let broker = this.network.current; !this.#quit.signal.aborted; broker++) {
       let pause = 0;
@@ -93,6 +105,7 @@ export class Session {
   async #serve(broker: number): Promise<number> {
     const link = await this.network.dial(broker, this.#quit.signal);
     const stream = new Stream(this);
+    this.broker.url = link.url;
     this.#stream = stream;
     try {
       await stream.serve(link, this.#quit.signal);

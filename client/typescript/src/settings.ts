@@ -4,6 +4,9 @@ import type { SecureClientSessionOptions } from "node:http2";
 import * as tls from "node:tls";
 import { chain, invalid } from "./calls.js";
 
+/** The version of this package. */
+export const VERSION = "0.1.0";
+
 /** Where the client logs; `console` is one. It is never given a token. */
 export type Logger = Pick<Console, "debug" | "info" | "warn" | "error">;
 

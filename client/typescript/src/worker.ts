@@ -1,5 +1,4 @@
 /** Runs handlers for jobs. */
-import type * as pb from "./gen/index.js";
 import { decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
 import { asTask, type Task } from "./job.js";
 import type { Entry } from "./ledger.js";
@@ -63,8 +62,7 @@ export class Worker {
   handle<P = unknown>(task: string | Task<P>, handler: Handler<P>, options: { concurrency?: number } = {}): this {
     const { name, decode } = asTask(task);
     const limit = options.concurrency ?? this.options.concurrency ?? 16;
-    const run = ({ job: message, abort }: Entry) =>
-      this.#run(message, abort.signal, (job) => handler(decoded(decode, job), job));
+    const run = (entry: Entry) => this.#run(entry, (job) => handler(decoded(decode, job), job));
     this.#slots.set(name, new Slot(name, limit, run, (entry, outcome) => this.#session.finished(entry, outcome)));
     return this;
   }
@@ -113,30 +111,45 @@ export class Worker {
     return { ...this.#session.report };
   }
 
-  async #run(message: pb.LeasedJob, signal: AbortSignal, handler: (job: Job) => unknown): Promise<Wire> {
+  async #run(entry: Entry, handler: (job: Job) => unknown): Promise<Wire> {
+    const { job: message, abort } = entry;
+    const { broker } = this.#session;
     const pending: Promise<void>[] = [];
     // A handler need not wait for these answers, but the outcome does.
     const noted = (answer: Promise<void>) => {
       pending.push(answer.catch(() => {}));
       return answer;
     };
-    const job = makeJob(message, signal, {
+    const job = makeJob(message, abort.signal, {
       extend: (ms) => noted(this.#session.extend(message, ms)),
       report: (report) => noted(this.#session.reportProgress(message, report)),
     });
     const call = this.#middleware.reduceRight<() => Promise<unknown>>(
-      (next, { handle }) => (handle ? async () => handle(job, next) : next),
+      (next, { handle }) => (handle ? async () => handle(job, next, broker) : next),
       async () => handler(job),
     );
+    entry.tell = (settled) => this.#tell((each) => each.settled?.(job, settled, broker));
     let outcome: Wire;
+    let failure: unknown;
     try {
       outcome = returned(await call());
     } catch (error) {
-      outcome = thrown(error, signal);
+      outcome = thrown(error, abort.signal);
+      failure = error;
       if (outcome.case === "nack")
         this.network.settings.logger.warn(`howdah: job ${job.id} (${job.taskType}) has failed`, { error });
     }
+    entry.endedAt ??= performance.now();
+    this.#tell((each) => each.decided?.(job, outcome, failure));
     await Promise.all(pending);
     return outcome;
+  }
+
+  #tell(how: (middleware: Middleware) => void): void {
+    try {
+      this.#middleware.forEach(how);
+    } catch (error) {
+      this.network.settings.logger.warn("howdah: middleware has failed", { error });
+    }
   }
 }

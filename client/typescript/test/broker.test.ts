@@ -1,10 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
-import { context, propagation, ROOT_CONTEXT, SpanKind, trace } from "@opentelemetry/api";
-import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
 import { CancelledError, Client, Code, fromJsonBytes, HowdahError, type Job, newJob, proto } from "howdah";
-import { tracing } from "howdah/opentelemetry";
 import { startBroker, type TestBroker } from "howdah/testing";
 
 let broker: TestBroker;
@@ -211,32 +208,4 @@ test("middleware surrounds each enqueue and each handler", async () => {
   assert.deepEqual(seen, ["before t1", "after done"]);
   await worker.stop();
   await own.close();
-});
-
-test("a trace goes from the producer to the handler", async () => {
-  const type = newType();
-  const spans = new InMemorySpanExporter();
-  const provider = new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] });
-  provider.register();
-  const own = new Client(broker.server).use(tracing());
-  let inHandler: string | undefined;
-  const worker = own.worker().handle(type, () => {
-    inHandler = trace.getActiveSpan()?.spanContext().traceId;
-  });
-  void worker.run();
-  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-  const remote = propagation.extract(ROOT_CONTEXT, { traceparent });
-  const { id } = await context.with(remote, () => own.enqueue(type));
-  await ended(id);
-  await worker.stop();
-  assert.equal(inHandler, "0af7651916cd43dd8448eb211c80319c");
-  // The job may have run before its producer was told.
-  const named = (name: string) => spans.getFinishedSpans().find((span) => span.name === `${name} ${type}`);
-  const [send, process] = [named("send"), named("process")];
-  assert.deepEqual([send?.name, send?.kind], [`send ${type}`, SpanKind.PRODUCER]);
-  assert.deepEqual([process?.name, process?.kind], [`process ${type}`, SpanKind.CONSUMER]);
-  assert.equal(process?.parentSpanContext?.spanId, send?.spanContext().spanId);
-  assert.equal(process?.attributes["messaging.message.id"], String(id));
-  await own.close();
-  await provider.shutdown();
 });

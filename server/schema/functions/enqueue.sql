@@ -55,7 +55,8 @@ DECLARE
     limit_types integer[];
     limit_keys text[];
     have_tags boolean;
-    r record;
+    repeated integer[];
+    i integer;
     taken record;
 BEGIN
     SELECT array_agg(DISTINCT e.value::integer) INTO awaited
@@ -76,19 +77,23 @@ BEGIN
                  delay_ms, ordinal)
     ) i LEFT JOIN unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) ON a.ordinal = i.ordinal;
 
-    FOR r IN SELECT q.no, q.key, q.hash FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) ORDER BY q.key
-    LOOP
-        INSERT INTO howdah.request (key, body_hash, ids)
-        SELECT r.key, r.hash, array_agg(n.id ORDER BY n.ordinal) FROM unnest(new) n WHERE n.request_no = r.no
-        ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            FOR i IN 1..cardinality(new) LOOP
-                IF new[i].request_no = r.no THEN
-                    new[i].outcome := 'repeated';
-                END IF;
-            END LOOP;
-        END IF;
-    END LOOP;
+    IF request_key_nos IS NOT NULL THEN
+        -- In the order of keys, so that two calls with the same ones do not block each other.
+        WITH own AS (
+            SELECT n.request_no, array_agg(n.id ORDER BY n.ordinal) AS ids FROM unnest(new) n GROUP BY n.request_no
+        ), stored AS (
+            INSERT INTO howdah.request (key, body_hash, ids)
+            SELECT q.key, q.hash, o.ids
+            FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) JOIN own o ON o.request_no = q.no
+            ORDER BY q.key
+            ON CONFLICT DO NOTHING RETURNING ids
+        )
+        SELECT array_agg(n.ordinal) INTO repeated
+        FROM unnest(new) n WHERE n.request_no = ANY (request_key_nos) AND n.id NOT IN (SELECT unnest(s.ids) FROM stored s);
+        FOREACH i IN ARRAY coalesce(repeated, '{}') LOOP
+            new[i].outcome := 'repeated';
+        END LOOP;
+    END IF;
 
     IF EXISTS (SELECT FROM unnest(new) n WHERE n.key IS NOT NULL) THEN
         SELECT * INTO taken FROM howdah.take_keys(new);

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::{Request, Response, Status, body::Body};
+use tonic::{Extensions, Request, Response, Status, body::Body};
 
 use super::{peer::PeerInfo, receive::Kept};
 use crate::{
@@ -75,7 +75,7 @@ impl Answers {
 
 /// Memory for an answer, until it has been read. It goes with the answer as an extension.
 #[derive(Clone, Debug)]
-pub(super) struct AnswerRoom(#[expect(dead_code, reason = "held, not looked at")] Arc<Held>);
+pub(super) struct AnswerRoom(Vec<Arc<Held>>);
 
 /// The connection of a call.
 pub(super) fn peer<T>(request: &Request<T>) -> PeerInfo {
@@ -92,8 +92,14 @@ pub(super) async fn room<T>(memory: &Arc<Memory>, request: &Request<T>, bytes: u
 pub(super) fn with_room<T: Message>(answer: T, entries: usize, mut room: Held) -> Response<T> {
     room.shrink(2 * answer.encoded_len() + entries * JOB_BYTES);
     let mut response = Response::new(answer);
-    response.extensions_mut().insert(AnswerRoom(Arc::new(room)));
+    response.extensions_mut().insert(AnswerRoom(vec![Arc::new(room)]));
     response
+}
+
+/// An answer that is put together from several holds the memory of them all.
+pub(super) fn hold_all(answer: &mut Extensions, parts: Vec<Extensions>) {
+    let rooms = parts.into_iter().filter_map(|mut part| part.remove::<AnswerRoom>());
+    answer.insert(AnswerRoom(rooms.flat_map(|room| room.0).collect()));
 }
 
 /// What an answer holds.

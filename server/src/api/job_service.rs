@@ -1,6 +1,6 @@
 //! `JobService`: enqueue, get, list, search, wait for, cancel, retry and discard jobs.
 
-use std::time::Instant;
+use std::{future::ready, time::Instant};
 
 use howdah_proto::{
     Rpc,
@@ -85,6 +85,48 @@ pub(crate) async fn enqueue(
     place(broker, caller, jobs, request_key, deadline).await.await
 }
 
+fn refused(error: Error) -> Storing {
+    Box::pin(ready(Err(error)))
+}
+
+/// Answers a pipeline. Its bounds and its memory are those of `broker`; where the jobs of each request go, `choose` says.
+#[allow(
+    clippy::async_yields_async,
+    reason = "a request is queued by one future, and stored by the one that this gives"
+)]
+pub(super) fn pipeline_into<F>(
+    broker: &SharedBroker,
+    stopping: &CancellationToken,
+    request: Request<Streaming<v1::StreamEnqueueRequest>>,
+    choose: impl Fn(&[v1::NewJob]) -> F + Send + 'static,
+) -> Result<Response<BoxStream<v1::StreamEnqueueResponse>>, Status>
+where
+    F: Future<Output = Result<SharedBroker, Error>> + Send + 'static,
+{
+    let caller = caller(&request)?;
+    let bounds = Bounds::of(&broker.config().limits);
+    let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
+    let (open, ended) = (caller.open_stream()?, End::of(&caller, stopping));
+    let stopping = stopping.clone();
+    let one = move |request: v1::StreamEnqueueRequest| {
+        let (chosen, caller) = (choose(&request.jobs), caller.clone());
+        let slowed = pace::take(&caller, &request.jobs).err().map(|exceeded| (exceeded, stopping.clone()));
+        async move {
+            if let Some((exceeded, stopping)) = slowed
+                && let Err(error) = pace::wait(&caller, &request.jobs, exceeded, &stopping).await
+            {
+                return refused(error);
+            }
+            match chosen.await {
+                Ok(broker) => place(broker, caller, request.jobs, request.request_key, None).await,
+                Err(error) => refused(error),
+            }
+        }
+    };
+    let answers = pipeline(request.into_inner(), (bounds, in_flight), ended, one);
+    Ok(Response::new(counted(answers, open)))
+}
+
 #[async_trait]
 impl job_service_server::JobService for JobService {
     async fn enqueue_jobs(
@@ -104,25 +146,8 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
-        let (broker, caller) = (self.broker.clone(), caller(&request)?);
-        let bounds = Bounds::of(&broker.config().limits);
-        let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
-        let (open, ended) = (caller.open_stream()?, End::of(&caller, &self.stopping));
-        let stopping = self.stopping.clone();
-        let one = move |request: v1::StreamEnqueueRequest| {
-            let (broker, caller) = (broker.clone(), caller.clone());
-            let slowed = pace::take(&caller, &request.jobs).err().map(|exceeded| (exceeded, stopping.clone()));
-            async move {
-                if let Some((exceeded, stopping)) = slowed
-                    && let Err(error) = pace::wait(&caller, &request.jobs, exceeded, &stopping).await
-                {
-                    return Box::pin(async { Err(error) }) as Storing;
-                }
-                place(broker, caller, request.jobs, request.request_key, None).await
-            }
-        };
-        let answers = pipeline(request.into_inner(), (bounds, in_flight), ended, one);
-        Ok(Response::new(counted(answers, open)))
+        let broker = self.broker.clone();
+        pipeline_into(&self.broker, &self.stopping, request, move |_| ready(Ok(broker.clone())))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {

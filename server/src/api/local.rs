@@ -9,22 +9,24 @@ use std::time::Duration;
 use howdah_proto::{
     Rpc,
     v1::{
-        self, access_service_server::AccessService as _, bulk_service_server::BulkService as _,
-        job_service_server::JobService as _, schedule_service_server::ScheduleService as _,
-        task_type_service_server::TaskTypeService as _, worker_service_server::WorkerService as _,
+        self, access_service_server::AccessService as AccessServices, bulk_service_server::BulkService as BulkServices,
+        job_service_server::JobService as JobServices, schedule_service_server::ScheduleService as ScheduleServices,
+        task_type_service_server::TaskTypeService as TaskTypeServices,
+        worker_service_server::WorkerService as WorkerServices,
     },
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::{
-    access_service::AccessService, bulk_service::BulkService, job_service::JobService,
+    access_service::AccessService, bulk_service::BulkService, fleet::FleetService, job_service::JobService,
     schedule_service::ScheduleService, task_type_service::TaskTypeService, worker_service::WorkerService,
 };
 use crate::{
     access::{Refusal, rule},
     broker::SharedBroker,
     error::Error,
+    stores::SharedFleet,
 };
 pub(crate) use by::{By, Client};
 
@@ -32,9 +34,10 @@ pub(crate) use by::{By, Client};
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// What those may call who may change nothing.
-const READING: [Rpc; 14] = [
+const READING: [Rpc; 15] = [
     Rpc::GetJob,
     Rpc::ListJobs,
+    Rpc::SearchJobs,
     Rpc::ExplainJob,
     Rpc::ListErrorGroups,
     Rpc::ListTaskTypes,
@@ -51,27 +54,44 @@ const READING: [Rpc; 14] = [
 
 /// The services.
 pub(crate) struct Local {
+    /// The main store's.
     broker: SharedBroker,
-    jobs: JobService,
-    types: TaskTypeService,
-    workers: WorkerService,
-    schedules: ScheduleService,
-    bulks: BulkService,
-    access: AccessService,
+    fleet: SharedFleet,
+    jobs: Box<Jobs>,
+    types: Box<dyn TaskTypeServices>,
+    workers: Box<Workers>,
+    schedules: Box<dyn ScheduleServices>,
+    bulks: Box<dyn BulkServices>,
+    access: Box<dyn AccessServices>,
 }
 
+/// Of one store, or of several.
+type Jobs = dyn JobServices<
+        StreamEnqueueStream = BoxStream<v1::StreamEnqueueResponse>,
+        WaitJobsStream = BoxStream<v1::WaitJobsResponse>,
+    >;
+type Workers = dyn WorkerServices<WorkStream = BoxStream<v1::WorkResponse>>;
+
 impl Local {
-    /// Those of this broker.
-    pub(crate) fn new(broker: SharedBroker) -> Self {
-        Self {
-            jobs: JobService::new(broker.clone(), CancellationToken::new()),
-            types: TaskTypeService::new(broker.clone()),
-            workers: WorkerService::new(broker.clone()),
-            schedules: ScheduleService::new(broker.clone()),
-            bulks: BulkService::new(broker.clone()),
-            access: AccessService::new(broker.clone()),
-            broker,
+    /// Those of this process.
+    pub(crate) fn new(fleet: SharedFleet) -> Self {
+        let broker = fleet.main().clone();
+        if fleet.only().is_some() {
+            return Self {
+                jobs: Box::new(JobService::new(broker.clone(), CancellationToken::new())),
+                types: Box::new(TaskTypeService::new(broker.clone())),
+                workers: Box::new(WorkerService::new(broker.clone())),
+                schedules: Box::new(ScheduleService::new(broker.clone())),
+                bulks: Box::new(BulkService::new(broker.clone())),
+                access: Box::new(AccessService::new(broker.clone())),
+                broker,
+                fleet,
+            };
         }
+        let all = || Box::new(FleetService::new(fleet.clone(), CancellationToken::new()));
+        let (jobs, types, workers) = (all(), all(), all());
+        let (schedules, bulks, access) = (all(), all(), all());
+        Self { broker, fleet, jobs, types, workers, schedules, bulks, access }
     }
 
     /// Makes a call, if the caller may. The answer holds memory until it is dropped, as it would until it is sent.

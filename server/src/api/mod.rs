@@ -11,6 +11,7 @@ mod bulk_service;
 mod calls; // a panic or a hang ends only its call
 pub(crate) mod check; // wire → strict types, each field checked once
 mod deadline; // how long the caller waits
+pub(crate) mod fleet; // several stores: where a call goes
 mod end; // why a stream ends before its time
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz; // what fuzzers call

@@ -5,10 +5,13 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use howdah_proto::{
     FILE_DESCRIPTOR_SET,
     v1::{
-        access_service_server::AccessServiceServer, bulk_service_server::BulkServiceServer,
-        job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
-        settings_service_server::SettingsServiceServer, task_type_service_server::TaskTypeServiceServer,
-        worker_service_server::WorkerServiceServer,
+        access_service_server::{AccessService as AccessServices, AccessServiceServer},
+        bulk_service_server::{BulkService as BulkServices, BulkServiceServer},
+        job_service_server::{JobService as JobServices, JobServiceServer},
+        schedule_service_server::{ScheduleService as ScheduleServices, ScheduleServiceServer},
+        settings_service_server::{SettingsService as SettingsServices, SettingsServiceServer},
+        task_type_service_server::{TaskTypeService as TaskTypeServices, TaskTypeServiceServer},
+        worker_service_server::{WorkerService as WorkerServices, WorkerServiceServer},
     },
 };
 use tokio::{
@@ -26,6 +29,7 @@ use super::{
     authenticate::Authenticate,
     bulk_service::BulkService,
     calls::GuardCalls,
+    fleet::FleetService,
     health::Health,
     incoming::{Terms, incoming},
     job_service::JobService,
@@ -35,7 +39,7 @@ use super::{
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
-use crate::{access::Access, broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts, tls::TlsPort};
+use crate::{access::Access, error::Error, job::Limits, metrics::ConnectionCounts, stores::SharedFleet, tls::TlsPort};
 
 /// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
 /// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
@@ -78,17 +82,17 @@ const REFLECTION_BYTES: usize = 16 << 10;
 /// How long closing takes at most for connections that were cut.
 const CUT: Duration = Duration::from_secs(1);
 
-/// A gRPC server for a broker.
+/// A gRPC server for the brokers of a process.
 pub struct Server {
-    broker: SharedBroker,
+    fleet: SharedFleet,
     health: Health,
     tls: Option<Arc<TlsPort>>,
 }
 
 impl Server {
     /// A server that does not serve yet. `health` says so until it serves, and again when it stops.
-    pub fn new(broker: SharedBroker, health: Health) -> Self {
-        Self { broker, health, tls: None }
+    pub fn new(fleet: SharedFleet, health: Health) -> Self {
+        Self { fleet, health, tls: None }
     }
 
     /// With TLS, if there is any.
@@ -108,14 +112,15 @@ impl Server {
         deadline: Duration,
     ) -> Result<(), Error> {
         let stopping = CancellationToken::new();
-        let routes = routes(&self.broker, &self.health, &stopping)?;
-        let limits = &self.broker.config().limits;
+        let broker = self.fleet.main();
+        let routes = routes(&self.fleet, &self.health, &stopping)?;
+        let limits = &broker.config().limits;
         let edge = Edge {
             health: self.health,
-            access: Some(self.broker.access.clone()),
+            access: Some(broker.access.clone()),
             stopping,
-            counts: self.broker.metrics().connections.clone(),
-            database: HeaderValue::from_str(&self.broker.database_id).ok(),
+            counts: broker.metrics().connections.clone(),
+            database: HeaderValue::from_str(&broker.database_id).ok(),
             tls: self.tls,
             preface: PREFACE,
             call: CALL,
@@ -220,39 +225,53 @@ fn builder(
 /// Our services, health, and reflection in both versions. Any other path is UNIMPLEMENTED. Requests may be gzipped:
 /// tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`. Answers are not gzipped: workers are
 /// on the same network, and gzip would cost more than it saves.
-fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
-    let bytes = broker.config().limits.message_bytes;
-    let jobs = JobServiceServer::new(JobService::new(broker.clone(), stopping.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let workers = WorkerServiceServer::new(WorkerService::new(broker.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let types = TaskTypeServiceServer::new(TaskTypeService::new(broker.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let schedules = ScheduleServiceServer::new(ScheduleService::new(broker.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let settings = SettingsServiceServer::new(SettingsService::new(broker.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let access = AccessServiceServer::new(AccessService::new(broker.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let bulks = BulkServiceServer::new(BulkService::new(broker.clone()))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes);
-    let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules);
-    let routes = routes.add_service(settings).add_service(access).add_service(bulks);
+fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
+    let bytes = fleet.main().config().limits.message_bytes;
+    let routes = if let Some(broker) = fleet.only() {
+        of_services(
+            JobService::new(broker.clone(), stopping.clone()),
+            WorkerService::new(broker.clone()),
+            TaskTypeService::new(broker.clone()),
+            ScheduleService::new(broker.clone()),
+            SettingsService::new(broker.clone()),
+            AccessService::new(broker.clone()),
+            BulkService::new(broker.clone()),
+            bytes,
+        )
+    } else {
+        let all = || FleetService::new(fleet.clone(), stopping.clone());
+        of_services(all(), all(), all(), all(), all(), all(), all(), bytes)
+    };
     with_tools(routes, health)
+}
+
+/// Routes to these services, with the bounds of messages.
+#[allow(clippy::too_many_arguments, reason = "one for each service")]
+fn of_services(
+    jobs: impl JobServices,
+    workers: impl WorkerServices,
+    types: impl TaskTypeServices,
+    schedules: impl ScheduleServices,
+    settings: impl SettingsServices,
+    access: impl AccessServices,
+    bulks: impl BulkServices,
+    bytes: usize,
+) -> Routes {
+    macro_rules! bounded {
+        ($server:ident, $service:ident) => {
+            $server::new($service)
+                .accept_compressed(CompressionEncoding::Gzip)
+                .max_decoding_message_size(bytes)
+                .max_encoding_message_size(bytes)
+        };
+    }
+    Routes::new(bounded!(JobServiceServer, jobs))
+        .add_service(bounded!(WorkerServiceServer, workers))
+        .add_service(bounded!(TaskTypeServiceServer, types))
+        .add_service(bounded!(ScheduleServiceServer, schedules))
+        .add_service(bounded!(SettingsServiceServer, settings))
+        .add_service(bounded!(AccessServiceServer, access))
+        .add_service(bounded!(BulkServiceServer, bulks))
 }
 
 /// Health and reflection.

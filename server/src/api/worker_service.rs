@@ -22,13 +22,19 @@ use crate::{
     access::{Caller, Operation, Refusal},
     broker::SharedBroker,
     error::Error,
-    job::{Lease, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
-    memory::AnswerMemory,
-    session,
+    job::{Lease, LeasedJob, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
+    memory::{AnswerMemory, Held},
+    session::{self, Unsent},
+    stores::pull::PullArgs,
 };
 
 /// Statements of a list of workers: with more, a page has fewer workers than it may have.
 const MOST_READS: usize = 20;
+
+/// What a worker sends, checked.
+pub(super) type Incoming = futures::stream::BoxStream<'static, Result<session::ClientMessage, Error>>;
+/// What it is sent.
+pub(super) type Outgoing = futures::stream::BoxStream<'static, Result<session::ServerMessage, Error>>;
 
 /// The service of workers.
 pub(super) struct WorkerService {
@@ -58,34 +64,13 @@ impl WorkerService {
         Ok(is_own.into_iter().map(status).collect())
     }
 
-    /// A page of workers as the caller may see them, and where the next one begins.
-    async fn visible(
+    /// Serves a worker with this. A message that `context_of` names a store for is of that one.
+    pub(super) fn work_with(
         &self,
-        caller: &Caller,
-        query: &check::worker::WorkersQuery,
-    ) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
-        let (mut after, mut seen) = (query.after, Vec::new());
-        let only = query.task_type.as_ref().map(TaskTypeName::as_str);
-        for _ in 0..MOST_READS {
-            let at_most = query.page_size - seen.len();
-            let read = self.broker.operator.list_workers(after, only, at_most).await?;
-            let last = read.last().map(|worker| worker.position).filter(|_| read.len() >= at_most);
-            seen.extend(read.into_iter().filter_map(|worker| permit::seen_worker(caller, worker)));
-            match last {
-                None => return Ok((seen, None)),
-                Some(position) if seen.len() >= query.page_size => return Ok((seen, Some(position))),
-                Some(position) => after = position,
-            }
-        }
-        Ok((seen, Some(after)))
-    }
-}
-
-#[async_trait]
-impl worker_service_server::WorkerService for WorkerService {
-    type WorkStream = BoxStream<v1::WorkResponse>;
-
-    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+        request: Request<Streaming<v1::WorkRequest>>,
+        serve: impl FnOnce(Caller, session::ClientInfo, Incoming) -> Outgoing,
+        context_of: impl Fn(&session::ServerMessage) -> Option<Arc<session::SessionContext>> + Send + 'static,
+    ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
         // Nothing is read from the stream yet: clients wait for the headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let caller = caller(&request)?;
@@ -121,29 +106,80 @@ impl worker_service_server::WorkerService for WorkerService {
             }
             Err(status) => Err(Error::Broken(status)),
         });
-        let answers = session::serve(self.broker.workers.clone(), caller, client, messages)
-            .map(move |answer| Ok(render::work_response(answer.inspect_err(&note)?, &rendering)?));
+        let answers = serve(caller, client, messages.boxed()).map(move |answer| {
+            let message = answer.inspect_err(&note)?;
+            let of_store = context_of(&message);
+            Ok(render::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
+        });
         Ok(Response::new(counted(answers, open)))
     }
 
-    async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
+    /// Answers with what this pulls. Jobs that `context_of` names a store for are of that one.
+    pub(super) async fn pull_with(
+        &self,
+        request: Request<v1::PullJobsRequest>,
+        pull: impl AsyncFnOnce(PullArgs, AnswerMemory, Arc<str>) -> Result<(Vec<LeasedJob>, Unsent, Held), Error>,
+        context_of: impl Fn(&LeasedJob) -> Option<Arc<session::SessionContext>>,
+    ) -> Result<Response<v1::PullJobsResponse>, Status> {
         let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
         let caller = caller(&request)?;
         for task_type in &args.types {
             caller.check(Operation::Work, task_type)?;
         }
         let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
-        let (types, wait) = (args.types, args.wait);
-        let _open = if wait.is_zero() { None } else { caller.open_stream()? };
+        let args = PullArgs { types: args.types, max_jobs: args.max_jobs, lease: args.lease, wait: args.wait };
+        let _open = if args.wait.is_zero() { None } else { caller.open_stream()? };
         let (jobs, unsent, room) = tokio::select! {
-            pulled = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, (room, caller.principal())) => pulled?,
+            pulled = pull(args, room, caller.principal().clone()) => pulled?,
             () = caller.ended() => return Err(caller.ended_error().into()),
         };
         let entries = jobs.len();
-        let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
+        let of_store = jobs.first().and_then(context_of);
+        let jobs = render::leased_jobs(jobs, &of_store.as_ref().unwrap_or(&self.broker.workers).registry)?;
         let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);
         response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
         Ok(response)
+    }
+
+    /// A page of workers as the caller may see them, and where the next one begins.
+    async fn visible(
+        &self,
+        caller: &Caller,
+        query: &check::worker::WorkersQuery,
+    ) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
+        let (mut after, mut seen) = (query.after, Vec::new());
+        let only = query.task_type.as_ref().map(TaskTypeName::as_str);
+        for _ in 0..MOST_READS {
+            let at_most = query.page_size - seen.len();
+            let read = self.broker.operator.list_workers(after, only, at_most).await?;
+            let last = read.last().map(|worker| worker.position).filter(|_| read.len() >= at_most);
+            seen.extend(read.into_iter().filter_map(|worker| permit::seen_worker(caller, worker)));
+            match last {
+                None => return Ok((seen, None)),
+                Some(position) if seen.len() >= query.page_size => return Ok((seen, Some(position))),
+                Some(position) => after = position,
+            }
+        }
+        Ok((seen, Some(after)))
+    }
+}
+
+#[async_trait]
+impl worker_service_server::WorkerService for WorkerService {
+    type WorkStream = BoxStream<v1::WorkResponse>;
+
+    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+        let context = self.broker.workers.clone();
+        let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
+        self.work_with(request, serve, |_| None)
+    }
+
+    async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
+        let context = self.broker.workers.clone();
+        let pull = async move |args: PullArgs, room, by: Arc<str>| {
+            context.pull(args.types, args.max_jobs, args.lease, args.wait, (room, &by)).await
+        };
+        self.pull_with(request, pull, |_| None).await
     }
 
     async fn settle_jobs(

@@ -138,7 +138,7 @@ impl Reader {
         };
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let opened = files.into_iter().map(|file| async {
-            let file = self.candidate(file)?;
+            let file = self.candidate(file).await?;
             let file = OpenFile::open(file.place, &file.path, file.bytes).await?;
             Ok::<_, ArchiveError>(std::sync::Arc::new(file))
         });

@@ -8,7 +8,7 @@ use super::{ArchiveError, HistoryQuery, Reader, Take};
 use crate::store::{Actor, RestoredJob, Store, StoreError};
 
 /// The most jobs in a transaction.
-const BATCH: usize = 500;
+const BATCH: usize = 2_000;
 /// The most bytes of their payloads, or one job that has more.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -82,28 +82,23 @@ impl<'a, F: FnMut(RestoreEvent)> Restore<'a, F> {
         Ok(())
     }
 
-    /// All of the batch in one transaction. If one of its jobs is refused, each in its own.
+    /// All of the batch in one transaction. If one of its jobs is refused, each half in its own, and so on.
     async fn flush(&mut self) -> Result<(), ArchiveError> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        match self.store.restore_jobs(&batch, self.by).await {
-            Ok(done) => done.into_iter().for_each(|done| (self.told)(RestoreEvent::Done(done))),
-            Err(error) if is_refusal(&error) => {
-                for job in batch {
-                    let old_id = job.id;
-                    match self.store.restore_jobs(&[job], self.by).await {
-                        Ok(done) => done.into_iter().for_each(|done| (self.told)(RestoreEvent::Done(done))),
-                        Err(error) if is_refusal(&error) => {
-                            (self.told)(RestoreEvent::Refused { old_id, problem: error.to_string() });
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
+        let mut left = vec![&batch[..]];
+        while let Some(jobs) = left.pop() {
+            match (self.store.restore_jobs(jobs, self.by).await, jobs) {
+                (Ok(done), _) => done.into_iter().for_each(|done| (self.told)(RestoreEvent::Done(done))),
+                (Err(error), [job]) if is_refusal(&error) => {
+                    (self.told)(RestoreEvent::Refused { old_id: job.id, problem: error.to_string() });
                 }
+                (Err(error), _) if is_refusal(&error) => {
+                    let (first, second) = jobs.split_at(jobs.len() / 2);
+                    left.extend([second, first]);
+                }
+                (Err(error), _) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -122,7 +117,7 @@ impl<F: FnMut(RestoreEvent)> Take for Restore<'_, F> {
     }
 
     async fn catch_up(&mut self) -> Result<(), ArchiveError> {
-        if self.batch.len() >= BATCH || self.bytes >= BATCH_BYTES {
+        if self.batch.len() == BATCH || self.bytes >= BATCH_BYTES {
             self.flush().await?;
         }
         Ok(())

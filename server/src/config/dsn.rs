@@ -4,7 +4,7 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// How strictly to check the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,6 +122,75 @@ impl Dsn {
         let root_cert = tls.root.filter(|root| root != "system").map(PathBuf::from);
         Ok(Self { config, verify, root_cert, client_cert })
     }
+
+    /// The same for those who only read: a standby will do, unless the string asks for something else.
+    pub fn parse_for_reading(text: &str) -> Result<Self, String> {
+        let mut dsn = Self::parse(text)?;
+        if !text.contains("target_session_attrs") {
+            dsn.config.target_session_attrs(TargetSessionAttrs::Any);
+        }
+        Ok(dsn)
+    }
+
+    /// A connection string for each of its servers, the same but for that.
+    #[must_use]
+    pub fn each_host(&self) -> Vec<Self> {
+        let config = &self.config;
+        let count = config.get_hosts().len().max(config.get_hostaddrs().len());
+        if count == 1 {
+            return vec![self.clone()];
+        }
+        let one = |n: usize| {
+            let mut one = without_hosts(config);
+            match config.get_hosts().get(n) {
+                Some(Host::Tcp(host)) => drop(one.host(host)),
+                #[cfg(unix)]
+                Some(Host::Unix(path)) => drop(one.host_path(path)),
+                None => {}
+            }
+            if let Some(address) = config.get_hostaddrs().get(n) {
+                one.hostaddr(*address);
+            }
+            // A single port is that of all.
+            if let Some(port) = config.get_ports().get(n).or(config.get_ports().first()) {
+                one.port(*port);
+            }
+            Self { config: one, ..self.clone() }
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Where its first server is.
+    #[must_use]
+    pub fn server(&self) -> String {
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        match (self.config.get_hosts().first(), self.config.get_hostaddrs().first()) {
+            (Some(Host::Tcp(host)), _) => format!("{host}:{port}"),
+            #[cfg(unix)]
+            (Some(Host::Unix(path)), _) => path.display().to_string(),
+            (None, Some(address)) => format!("{address}:{port}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// The same, but for where the servers are. tokio-postgres can only add to those.
+fn without_hosts(all: &tokio_postgres::Config) -> tokio_postgres::Config {
+    let mut config = tokio_postgres::Config::new();
+    all.get_user().map(|user| config.user(user));
+    all.get_password().map(|password| config.password(password));
+    all.get_dbname().map(|dbname| config.dbname(dbname));
+    all.get_options().map(|options| config.options(options));
+    all.get_application_name().map(|name| config.application_name(name));
+    all.get_connect_timeout().map(|timeout| config.connect_timeout(*timeout));
+    all.get_tcp_user_timeout().map(|timeout| config.tcp_user_timeout(*timeout));
+    all.get_keepalives_interval().map(|interval| config.keepalives_interval(interval));
+    all.get_keepalives_retries().map(|retries| config.keepalives_retries(retries));
+    config.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+    config.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+    config.target_session_attrs(all.get_target_session_attrs()).channel_binding(all.get_channel_binding());
+    config.load_balance_hosts(all.get_load_balance_hosts());
+    config
 }
 
 /// Sets options so that a dead peer is noticed within seconds, and a former primary is not used for writes.
@@ -215,6 +284,23 @@ mod tests {
         let unix = |path: &str| Host::Unix(path.into());
         assert_eq!(dsn.config.get_hosts(), [unix("/run/a"), unix("/run/b"), Host::Tcp("c.example".into())]);
         assert_eq!(dsn.config.get_ports(), [5432, 5433, 5434]);
+    }
+
+    #[test]
+    fn each_server_of_several_has_a_connection_string_that_differs_in_nothing_else() {
+        let options = "user=u password=p dbname=d options='-c a=b' application_name=n connect_timeout=7 \
+                       channel_binding=require sslmode=verify-full";
+        let each = parsed(&format!("host=a,/run/b port=1,2 {options}")).each_host();
+        let [a, b] = &each[..] else { panic!("{}", each.len()) };
+        for (one, text) in [(a, format!("host=a port=1 {options}")), (b, format!("host=/run/b port=2 {options}"))] {
+            assert_eq!((&one.config, one.verify), (&parsed(&text).config, Verify::Full));
+        }
+        assert_eq!((a.server(), b.server()), ("a:1".into(), "/run/b".into()));
+        let of = |text: &str| parsed(text).each_host().iter().map(Dsn::server).collect::<Vec<_>>();
+        assert_eq!(of("postgres://a,b:7/d"), ["a:5432", "b:7"]);
+        assert_eq!(of("host=a,b port=9"), ["a:9", "b:9"]);
+        assert_eq!(of("hostaddr=10.0.0.1,10.0.0.2"), ["10.0.0.1:5432", "10.0.0.2:5432"]);
+        assert_eq!(of("postgres://h/d"), ["h:5432"]);
     }
 
     #[test]

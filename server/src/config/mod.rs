@@ -123,6 +123,10 @@ pub struct Config {
     pub stores: Vec<StoreConfig>,
     /// The connection string for LISTEN, if `database_url` goes through a pooler.
     pub listen_database_url: Option<String>,
+    /// The connection string of a replica for lists, searches and statistics.
+    pub read_database_url: Option<String>,
+    /// How far that may be behind; beyond it the primary is read.
+    pub read_replica_max_lag: Duration,
     /// The schema that holds the tables.
     pub schema: String,
     /// Most connections for the hot statements.
@@ -196,6 +200,8 @@ impl Config {
             database_url: database_url.into(),
             stores: Vec::new(),
             listen_database_url: None,
+            read_database_url: None,
+            read_replica_max_lag: Duration::from_secs(30),
             schema: "howdah".into(),
             pool_size: 8,
             listen: SocketAddr::from(([127, 0, 0, 1], 7432)),

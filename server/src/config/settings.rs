@@ -115,6 +115,18 @@ pub const ALL: &[Setting] = &[
         "The same for the LISTEN connection, around a pooler; unset: database_url"
     ),
     setting!(
+        "read_database_url",
+        broker.read_database_url,
+        Maybe(Database),
+        "Where a replica is that lists, searches and statistics are read from; unset: database_url"
+    ),
+    setting!(
+        "read_replica_max_lag",
+        broker.read_replica_max_lag,
+        Time(100..=DAY),
+        "A replica that is further behind than this is not read; the primary is"
+    ),
+    setting!(
         "schema",
         broker.schema,
         Text(schema_name, "1 to 63 of a-z 0-9 _"),

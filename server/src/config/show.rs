@@ -37,6 +37,8 @@ fn store_text(store: &StoreConfig) -> String {
     keys.push(format!("database_url = {}", quoted(&redacted(&store.database_url))));
     let listen = store.listen_database_url.as_deref();
     keys.extend(listen.map(|url| format!("listen_database_url = {}", quoted(&redacted(url)))));
+    let read = store.read_database_url.as_deref();
+    keys.extend(read.map(|url| format!("read_database_url = {}", quoted(&redacted(url)))));
     keys.push(format!("schema = {}", quoted(&store.schema)));
     format!("\n# [[stores]]\n# {}\n", keys.join("\n# "))
 }

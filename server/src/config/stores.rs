@@ -20,7 +20,8 @@ pub const MOST_STORES: usize = 64;
 pub const DEFAULT_STORE: &str = "default";
 
 /// The settings that a store may have for itself, by their keys.
-const OWN: [&str; 6] = ["database_url", "listen_database_url", "schema", "pool_size", "wake", "poll_interval"];
+const OWN: [&str; 7] =
+    ["database_url", "listen_database_url", "read_database_url", "schema", "pool_size", "wake", "poll_interval"];
 /// The other keys of a store.
 const NAME: &str = "name";
 const NUMBER: &str = "number";
@@ -37,6 +38,8 @@ pub struct StoreConfig {
     pub database_url: String,
     /// The connection string for LISTEN, if `database_url` goes through a pooler.
     pub listen_database_url: Option<String>,
+    /// The connection string of a replica for those who only read.
+    pub read_database_url: Option<String>,
     /// The schema that holds its tables.
     pub schema: String,
     /// Most connections for its hot statements.
@@ -63,6 +66,7 @@ impl Config {
         Self {
             database_url: store.database_url.clone(),
             listen_database_url: store.listen_database_url.clone(),
+            read_database_url: store.read_database_url.clone(),
             schema: store.schema.clone(),
             pool_size: store.pool_size,
             wake: store.wake,
@@ -74,12 +78,14 @@ impl Config {
 }
 
 impl StoreConfig {
-    fn of(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
+    /// The store that `database_url` is, under a name of its own.
+    pub fn of(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
         Self {
             name,
             number,
             database_url: config.database_url.clone(),
             listen_database_url: config.listen_database_url.clone(),
+            read_database_url: config.read_database_url.clone(),
             schema: config.schema.clone(),
             pool_size: config.pool_size,
             wake: config.wake,
@@ -152,7 +158,8 @@ impl StoreText {
         let name = name.value.clone();
         let number = self.get(NUMBER).map(number).transpose()?;
         let mut own = settings.clone();
-        (own.broker.database_url, own.broker.listen_database_url) = (String::new(), None);
+        own.broker.database_url = String::new();
+        (own.broker.listen_database_url, own.broker.read_database_url) = (None, None);
         for (key, given) in &self.0 {
             let known = OWN.iter().find(|own| *own == key).and_then(|key| Setting::of(key));
             match known {
@@ -192,10 +199,12 @@ pub(super) fn resolve(texts: Vec<StoreText>, settings: &Settings) -> Result<Vec<
         let count = texts.len();
         return Err(ConfigError::new(format!("{count} stores are given; a broker serves at most {MOST_STORES}")));
     }
-    if settings.broker.listen_database_url.is_some() {
-        return Err(ConfigError::new(
-            "listen_database_url is of one database: set it in the [[stores]] that it belongs to",
-        ));
+    let one = [
+        ("listen_database_url", settings.broker.listen_database_url.is_some()),
+        ("read_database_url", settings.broker.read_database_url.is_some()),
+    ];
+    if let Some((key, _)) = one.into_iter().find(|(_, is_set)| *is_set) {
+        return Err(ConfigError::new(format!("{key} is of one database: set it in the [[stores]] that it belongs to")));
     }
     let stores: Vec<StoreConfig> =
         texts.into_iter().enumerate().map(|(i, text)| text.resolve(i, settings)).collect::<Result<_, _>>()?;

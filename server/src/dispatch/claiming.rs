@@ -53,7 +53,7 @@ impl Dispatch {
                 Ok(()) => backoff.reset(),
                 Err(error) => {
                     store.failed("a claim", &error);
-                    self.state.lock().claim_failed(&wants);
+                    self.with(|state| state.claim_failed(&wants));
                     backoff.pause().await;
                 }
             }
@@ -84,7 +84,7 @@ impl Dispatch {
         self.measure(&mut jobs);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
-        let (dealt, nobodys) = self.state.lock().claimed(wants, jobs, cut, &held_back);
+        let (dealt, nobodys) = self.with(|state| state.claimed(wants, jobs, cut, &held_back));
         self.wait_for_limits(&held_back);
         self.release_expired(expired);
         self.deliver(dealt);
@@ -140,7 +140,7 @@ impl Dispatch {
     }
 
     fn release_stale_hand(&self) -> Option<Instant> {
-        let (stale, next) = self.state.lock().stale_hand(Instant::now());
+        let (stale, next) = self.with(|state| state.stale_hand(Instant::now()));
         self.release(stale);
         next
     }

@@ -75,11 +75,10 @@ impl Dispatch {
 
     /// The jobs are stored and leased: deals them. Jobs that no longer fit are released, as after a claim.
     pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) {
-        let (dealt, nobodys) = {
-            let mut state = self.state.lock();
+        let (dealt, nobodys) = self.with(|state| {
             state.unreserve(reserved);
             state.deal(jobs)
-        };
+        });
         self.deliver(dealt);
         self.release(nobodys);
         self.work.notify_one();
@@ -88,7 +87,7 @@ impl Dispatch {
     /// The jobs were not stored, or not leased.
     pub(crate) fn unreserve(&self, reserved: Reserved) {
         if !reserved.is_empty() {
-            self.state.lock().unreserve(reserved);
+            self.with(|state| state.unreserve(reserved));
             self.work.notify_one();
         }
     }

@@ -3,10 +3,16 @@
 
 mod claiming;
 mod direct;
+mod hand;
 mod limited;
 mod ready;
 mod recipient;
+mod seat;
 mod state;
+mod subscription;
+mod turn;
+#[cfg(test)]
+mod turn_tests;
 mod type_queue;
 
 use std::{
@@ -31,6 +37,7 @@ use crate::{
 pub(crate) use direct::{Need, Reserved};
 pub(crate) use recipient::Recipient;
 use state::{Deliveries, DispatchState};
+pub(crate) use turn::{Turn, Turns};
 
 /// A claimed job that no session could take within this time is released.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
@@ -143,7 +150,7 @@ impl Dispatch {
 
     /// From now on exactly these types are paused.
     pub(crate) fn pause(&self, paused: HashSet<TypeId>) {
-        self.state.lock().pause(paused);
+        self.with(|state| state.pause(paused));
         self.work.notify_one();
     }
 
@@ -167,10 +174,22 @@ impl Dispatch {
         self.state.lock().brought(type_id)
     }
 
-    /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that the session has already.
-    pub(crate) fn set_window(&self, session: &Arc<dyn Recipient>, type_id: TypeId, window: Window, held: Load) {
-        let dealt = self.state.lock().set_window(session, type_id, window, held);
+    /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that the session has already. With a turn, this is
+    /// the engine of that number of those that deal to the window.
+    pub(crate) fn set_window(
+        self: &Arc<Self>,
+        session: &Arc<dyn Recipient>,
+        type_id: TypeId,
+        window: Window,
+        held: Load,
+        turn: Option<(Arc<Turn>, usize)>,
+    ) {
+        let of = turn.as_ref().map(|(turn, engine)| (turn, *engine));
+        let dealt = self.with(|state| state.set_window(session, type_id, window, held, of));
         self.deliver(dealt);
+        if let Some(turn) = turn {
+            self.join(session.key(), type_id, turn);
+        }
         self.work.notify_one();
     }
 
@@ -186,30 +205,30 @@ impl Dispatch {
 
     /// The session has no windows any more.
     pub(crate) fn leave(&self, session: SessionKey) {
-        self.state.lock().leave(session);
+        self.with(|state| state.leave(session));
     }
 
     /// The session holds less.
     pub(crate) fn free(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        let dealt = self.state.lock().free(session, type_id, load);
+        let dealt = self.with(|state| state.free(session, type_id, load));
         self.deliver(dealt);
         self.work.notify_one();
     }
 
     /// The session holds more again: a settle had no effect.
     pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        self.state.lock().hold(session, type_id, load);
+        self.with(|state| state.hold(session, type_id, load));
     }
 
     /// These leases have ended: jobs that are not dealt yet are dropped.
     pub(crate) fn withdraw(&self, leases: &[Lease]) {
-        self.state.lock().withdraw(leases);
+        self.with(|state| state.withdraw(leases));
         self.work.notify_one();
     }
 
     /// A session that does not read gets no jobs until it does.
     pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
-        self.state.lock().stall(session, stalled);
+        self.with(|state| state.stall(session, stalled));
         if !stalled {
             self.work.notify_one();
         }
@@ -217,7 +236,7 @@ impl Dispatch {
 
     /// Stops claiming; jobs that are not dealt yet are released.
     pub(crate) fn close(&self) {
-        let hand = self.state.lock().close();
+        let hand = self.with(DispatchState::close);
         self.release(hand);
         self.work.notify_one();
     }

@@ -17,7 +17,7 @@ impl Dispatch {
     /// These jobs are ready, and every broker learns of them without us. Returns those for which there is no capacity
     /// here.
     pub(crate) fn ready_here(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
-        let unserved = self.state.lock().ready(ready);
+        let unserved = self.with(|state| state.ready(ready));
         self.work.notify_one();
         unserved
     }

@@ -3,13 +3,14 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
-    time::Instant,
 };
 
 use tokio::sync::Notify;
 
 use super::{
-    Load, Need, Recipient, Reserved, SessionKey, UNSENT_AFTER, Window,
+    Load, Need, Recipient, Reserved, SessionKey, Window,
+    hand::by_type,
+    turn::{Event, Turn},
     type_queue::{Dealt, TypeQueue},
 };
 use crate::{
@@ -27,15 +28,19 @@ pub(super) type Deliveries = Vec<(Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
 #[derive(Default)]
 pub(super) struct DispatchState {
-    types: HashMap<TypeId, TypeQueue>,
+    pub(super) types: HashMap<TypeId, TypeQueue>,
     // Types to claim, in turn, so that none starves another.
     turn: VecDeque<TypeId>,
     by_session: HashMap<SessionKey, Vec<TypeId>>,
     // Calls without a stream that wait for jobs of a type.
     waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
     // Paused types.
-    paused: HashSet<TypeId>,
-    closed: bool,
+    pub(super) paused: HashSet<TypeId>,
+    pub(super) closed: bool,
+    /// The last claim failed, and nothing was heard of the database since.
+    pub(super) is_away: bool,
+    /// What turns have to know, once this lock is free.
+    pub(super) events: Vec<Event>,
 }
 
 impl DispatchState {
@@ -52,6 +57,7 @@ impl DispatchState {
                 self.enlist(type_id);
             }
         }
+        self.pass_all();
     }
 
     /// The types that workers are subscribed to, or wait for in a call.
@@ -80,6 +86,7 @@ impl DispatchState {
 
     pub(super) fn ready(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let mut unserved = Vec::new();
+        self.is_away = false;
         for r in ready {
             // A type without workers here has no queue.
             let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
@@ -104,6 +111,7 @@ impl DispatchState {
         type_id: TypeId,
         window: Window,
         held: Load,
+        turn: Option<(&Arc<Turn>, usize)>,
     ) -> Deliveries {
         let key = session.key();
         let types = self.by_session.entry(key).or_default();
@@ -111,8 +119,10 @@ impl DispatchState {
             types.push(type_id);
         }
         let queue = self.types.entry(type_id).or_default();
-        queue.subscribe(key, session, window, held);
+        let other = queue.subscribe(session, window, held, turn);
         let dealt = queue.deal_hand();
+        self.events.extend(other.map(|seat| Event::Left(seat.turn, seat.engine, Load::default())));
+        self.changed(type_id, key);
         self.enlist(type_id);
         dealt.into_values().collect()
     }
@@ -129,7 +139,8 @@ impl DispatchState {
     pub(super) fn leave(&mut self, session: SessionKey) {
         for type_id in self.by_session.remove(&session).unwrap_or_default() {
             if let Some(queue) = self.types.get_mut(&type_id) {
-                queue.remove(session);
+                let seat = queue.remove(session).and_then(|old| Some((old.seat?, old.held)));
+                self.events.extend(seat.map(|(seat, held)| Event::Left(seat.turn, seat.engine, held)));
                 if queue.is_unused() {
                     self.types.remove(&type_id);
                 }
@@ -143,7 +154,10 @@ impl DispatchState {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
         });
-        let dealt = queue.deal_hand();
+        let (dealt, has_turns) = (queue.deal_hand(), queue.has_turns());
+        if has_turns {
+            self.changed(type_id, session);
+        }
         self.enlist(type_id);
         dealt.into_values().collect()
     }
@@ -154,6 +168,7 @@ impl DispatchState {
                 s.held.jobs += load.jobs;
                 s.held.bytes += load.bytes;
             });
+            self.changed(type_id, session);
         }
     }
 
@@ -162,6 +177,7 @@ impl DispatchState {
             if let Some(queue) = self.types.get_mut(&type_id) {
                 queue.change(session, |s| s.stalled = stalled);
             }
+            self.changed(type_id, session);
             self.enlist(type_id);
         }
     }
@@ -177,6 +193,7 @@ impl DispatchState {
             }
         }
         for type_id in fewer {
+            self.pass(type_id);
             self.enlist(type_id);
         }
     }
@@ -203,13 +220,14 @@ impl DispatchState {
         // Calls that wait would delay the end.
         self.waiters.values().flatten().for_each(|bell| bell.notify_one());
         self.turn.clear();
+        self.pass_all();
         self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|(_, job)| job)).collect()
     }
 
     /// Queues a type for a claim, if a claim could bring jobs.
-    fn enlist(&mut self, type_id: TypeId) {
-        if let Some(queue) = self.types.get_mut(&type_id)
-            && queue.ready
+    pub(super) fn enlist(&mut self, type_id: TypeId) {
+        let Some(queue) = self.types.get_mut(&type_id) else { return };
+        if queue.ready
             && !queue.held_back
             && !queue.locked
             && !queue.queued
@@ -218,6 +236,9 @@ impl DispatchState {
         {
             queue.queued = true;
             self.turn.push_back(type_id);
+        }
+        if !queue.idle.is_empty() {
+            self.ask(type_id);
         }
     }
 
@@ -261,6 +282,7 @@ impl DispatchState {
         cut: bool,
         held_back: &[Quota],
     ) -> (Deliveries, Vec<LeasedJob>) {
+        self.is_away = false;
         let mut by_type = by_type(jobs);
         let mut dealt = Dealt::new();
         let mut nobodys = Vec::new();
@@ -285,6 +307,7 @@ impl DispatchState {
             queue.ready |= !short;
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
             queue.deal_or_keep(jobs, &mut dealt);
+            self.pass(want.type_id);
             self.enlist(want.type_id);
         }
         (dealt.into_values().collect(), nobodys)
@@ -308,11 +331,13 @@ impl DispatchState {
 
     /// A claim failed: claim again.
     pub(super) fn claim_failed(&mut self, wants: &[Want]) {
+        self.is_away = true;
         for want in wants {
             if let Some(queue) = self.types.get_mut(&want.type_id) {
                 queue.ready = true;
                 queue.claiming = false;
             }
+            self.pass(want.type_id);
             self.enlist(want.type_id);
         }
     }
@@ -347,53 +372,8 @@ impl DispatchState {
             if let Some(queue) = self.types.get_mut(&type_id) {
                 queue.unreserve(load);
             }
+            self.pass(type_id);
             self.enlist(type_id);
         }
     }
-
-    /// Deals jobs that were not claimed. Returns jobs of types that have no workers here any more.
-    pub(super) fn deal(&mut self, jobs: Vec<LeasedJob>) -> (Deliveries, Vec<LeasedJob>) {
-        let mut dealt = Dealt::new();
-        let mut nobodys = Vec::new();
-        for (type_id, jobs) in by_type(jobs) {
-            match self.types.get_mut(&type_id) {
-                Some(queue) if !self.closed => queue.deal_or_keep(jobs, &mut dealt),
-                _ => nobodys.extend(jobs),
-            }
-        }
-        (dealt.into_values().collect(), nobodys)
-    }
-
-    /// Jobs that have not been dealt for too long, and when that will be so for the others.
-    pub(super) fn stale_hand(&mut self, now: Instant) -> (Vec<LeasedJob>, Option<Instant>) {
-        let (mut stale, mut next) = (Vec::new(), None);
-        let mut left = Vec::new();
-        for (type_id, queue) in &mut self.types {
-            while let Some((since, _)) = queue.hand.front() {
-                let at = *since + UNSENT_AFTER;
-                if at > now {
-                    next = Some(next.map_or(at, |n: Instant| n.min(at)));
-                    break;
-                }
-                if let Some((_, job)) = queue.hand.pop_front() {
-                    queue.leave_heavy(job.weight);
-                    stale.push(job);
-                    left.push(*type_id);
-                }
-            }
-        }
-        for type_id in left {
-            self.enlist(type_id);
-        }
-        (stale, next)
-    }
-}
-
-/// Each type by itself, in the order of the jobs.
-fn by_type(jobs: Vec<LeasedJob>) -> HashMap<TypeId, VecDeque<LeasedJob>> {
-    let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
-    for job in jobs {
-        by_type.entry(job.type_id).or_default().push_back(job);
-    }
-    by_type
 }

@@ -6,35 +6,12 @@ use std::{
     time::Instant,
 };
 
-use super::{Load, Recipient, SessionKey, Window};
+use super::{
+    Load, Recipient, SessionKey, Window,
+    subscription::{Seat, Stand, Subscription},
+    turn::Turn,
+};
 use crate::job::LeasedJob;
-
-/// A window of a session, and the jobs it holds.
-pub(super) struct Subscription {
-    pub(super) session: Arc<dyn Recipient>,
-    pub(super) window: Window,
-    pub(super) held: Load,
-    pub(super) stalled: bool,
-    /// The largest job that it can ever take.
-    largest: u64,
-}
-
-impl Subscription {
-    fn room(&self) -> Load {
-        if self.stalled {
-            return Load::default();
-        }
-        Load {
-            jobs: self.window.jobs.saturating_sub(self.held.jobs),
-            bytes: self.window.bytes.saturating_sub(self.held.bytes),
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        let room = self.room();
-        room.jobs > 0 && room.bytes > 0
-    }
-}
 
 /// Jobs dealt, by session.
 pub(super) type Dealt = HashMap<SessionKey, (Arc<dyn Recipient>, Vec<LeasedJob>)>;
@@ -48,6 +25,16 @@ pub(super) struct TypeQueue {
     room_bytes: u64,
     // Capacity of these that is reserved for jobs that are being stored.
     reserved: Load,
+    // How many subscriptions other engines deal to as well.
+    turns: usize,
+    /// Those of them that this engine could ask for.
+    pub(super) idle: BTreeSet<SessionKey>,
+    /// The last that was asked for: they are asked for in turn.
+    pub(super) asked_last: SessionKey,
+    /// Those that it has, and another engine has asked for.
+    pub(super) wanted_elsewhere: BTreeSet<SessionKey>,
+    // The windows that are being asked for.
+    asking_jobs: u64,
     // How many subscriptions can take jobs of at most this size.
     largest: BTreeMap<u64, u32>,
     /// There may be ready jobs.
@@ -85,6 +72,11 @@ impl Default for TypeQueue {
             room_jobs: 0,
             room_bytes: 0,
             reserved: Load::default(),
+            turns: 0,
+            idle: BTreeSet::new(),
+            asked_last: 0,
+            wanted_elsewhere: BTreeSet::new(),
+            asking_jobs: 0,
             largest: BTreeMap::new(),
             // Assumed until a claim has shown otherwise.
             ready: true,
@@ -107,6 +99,15 @@ impl Default for TypeQueue {
 impl TypeQueue {
     pub(super) fn is_unused(&self) -> bool {
         self.subscriptions.is_empty() && self.hand.is_empty()
+    }
+
+    pub(super) fn subscription(&self, key: SessionKey) -> Option<&Subscription> {
+        self.subscriptions.get(&key)
+    }
+
+    /// Whether other engines deal to some of its windows.
+    pub(super) fn has_turns(&self) -> bool {
+        self.turns > 0
     }
 
     /// How many sessions have a window that is open.
@@ -139,9 +140,16 @@ impl TypeQueue {
         !self.ready
             && !self.claiming
             && self.hand.is_empty()
-            && self.room_jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs)
-            && self.room_bytes >= self.reserved.bytes + load.bytes
+            && self.is_room_for_direct(load)
             && heaviest <= self.largest_wanted()
+    }
+
+    /// Windows that another engine has asked for are left out, so that it gets them as soon as what goes there now has come.
+    fn is_room_for_direct(&self, load: Load) -> bool {
+        let wanted = self.wanted_elsewhere.iter().filter_map(|key| self.subscriptions.get(key)?.open_room());
+        let (jobs, bytes) = wanted
+            .fold((self.room_jobs, self.room_bytes), |(jobs, bytes), w| (jobs - u64::from(w.jobs), bytes - w.bytes));
+        jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs) && bytes >= self.reserved.bytes + load.bytes
     }
 
     /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next
@@ -190,26 +198,43 @@ impl TypeQueue {
         self.average_bytes += (bytes as f64 - self.average_bytes) / 64.0;
     }
 
-    /// Adds or replaces a subscription.
-    pub(super) fn subscribe(&mut self, key: SessionKey, session: &Arc<dyn Recipient>, window: Window, held: Load) {
-        let before = self.largest();
+    /// Adds or replaces a subscription. With a turn, this engine (of that number) deals to its window only when it has the
+    /// turn. Returns the seat that it had at another turn.
+    pub(super) fn subscribe(
+        &mut self,
+        session: &Arc<dyn Recipient>,
+        window: Window,
+        held: Load,
+        turn: Option<(&Arc<Turn>, usize)>,
+    ) -> Option<Seat> {
+        let (before, key) = (self.largest(), session.key());
         let old = self.remove(key);
         let held = old.as_ref().map_or(held, |o| o.held);
-        let stalled = old.is_some_and(|o| o.stalled);
+        let stalled = old.as_ref().is_some_and(|o| o.stalled);
+        let mut seat = old.and_then(|o| o.seat);
+        let mut other = None;
+        if !seat.as_ref().map(|seat| &seat.turn).is_some_and(|own| turn.is_some_and(|(turn, _)| Arc::ptr_eq(own, turn)))
+        {
+            other = seat.take();
+            seat = turn.map(|(turn, engine)| Seat::new(turn.clone(), engine));
+        }
         let largest = window.bytes.min(session.max_job_bytes());
-        let subscription = Subscription { session: session.clone(), window, held, stalled, largest };
+        let subscription = Subscription { session: session.clone(), window, held, stalled, largest, seat };
         *self.largest.entry(largest).or_default() += 1;
+        self.turns += usize::from(subscription.seat.is_some());
         self.count_in(key, &subscription);
         self.subscriptions.insert(key, subscription);
         if self.largest() > before {
             // Jobs that were too large for all sessions are below the floor.
             self.lower_floor(i64::MIN);
         }
+        other
     }
 
     pub(super) fn remove(&mut self, key: SessionKey) -> Option<Subscription> {
         let old = self.subscriptions.remove(&key)?;
         self.count_out(key, &old);
+        self.turns -= usize::from(old.seat.is_some());
         if let Some(count) = self.largest.get_mut(&old.largest) {
             *count -= 1;
             if *count == 0 {
@@ -230,6 +255,7 @@ impl TypeQueue {
     }
 
     fn count_in(&mut self, key: SessionKey, subscription: &Subscription) {
+        self.count_seat_in(key, subscription);
         if subscription.has_room() {
             let room = subscription.room();
             if self.cap.is_some_and(|cap| room.bytes.min(subscription.largest) > cap) {
@@ -237,16 +263,17 @@ impl TypeQueue {
                 self.cap = None;
                 self.lower_floor(i64::MIN);
             }
-            self.open.insert((subscription.held.jobs, key));
+            self.open.insert((subscription.load(), key));
             self.room_jobs += u64::from(room.jobs);
             self.room_bytes += room.bytes;
         }
     }
 
     fn count_out(&mut self, key: SessionKey, subscription: &Subscription) {
+        self.count_seat_out(key, subscription);
         if subscription.has_room() {
             let room = subscription.room();
-            self.open.remove(&(subscription.held.jobs, key));
+            self.open.remove(&(subscription.load(), key));
             self.room_jobs -= u64::from(room.jobs);
             self.room_bytes -= room.bytes;
         }
@@ -286,6 +313,9 @@ impl TypeQueue {
             self.change(key, |s| {
                 s.held.jobs += taken.jobs;
                 s.held.bytes += taken.bytes;
+                if let Some(seat) = &mut s.seat {
+                    seat.used = true;
+                }
             });
             let session = &self.subscriptions[&key].session;
             dealt.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
@@ -318,5 +348,38 @@ impl TypeQueue {
             let subscription = &self.subscriptions[key];
             subscription.room().bytes >= bytes && subscription.largest >= bytes
         })
+    }
+
+    fn count_seat_in(&mut self, key: SessionKey, subscription: &Subscription) {
+        let Some(seat) = &subscription.seat else { return };
+        match seat.stand {
+            Stand::Idle if subscription.is_willing() => drop(self.idle.insert(key)),
+            Stand::Asking => self.asking_jobs += u64::from(subscription.window.jobs),
+            Stand::Has if seat.wanted => drop(self.wanted_elsewhere.insert(key)),
+            Stand::Idle | Stand::Waiting | Stand::Has => {}
+        }
+    }
+
+    fn count_seat_out(&mut self, key: SessionKey, subscription: &Subscription) {
+        let Some(seat) = &subscription.seat else { return };
+        match seat.stand {
+            Stand::Idle => drop(self.idle.remove(&key)),
+            Stand::Asking => self.asking_jobs -= u64::from(subscription.window.jobs),
+            Stand::Has => drop(self.wanted_elsewhere.remove(&key)),
+            Stand::Waiting => {}
+        }
+    }
+
+    /// Whether it may deal to a window soon: a claim is in progress, or jobs that go direct are being stored.
+    pub(super) fn is_busy(&self) -> bool {
+        self.claiming || self.reserved.jobs > 0
+    }
+
+    /// Whether the windows that it deals to, and those that it is asking for, have too little room for its ready jobs.
+    pub(super) fn needs_more(&self) -> bool {
+        let expected = self.room_jobs.saturating_sub(self.reserved.jobs.into()) + self.asking_jobs;
+        // Heavy jobs may fit another window. And after a claim that was not short, nobody knows how many are left.
+        let is_unknown = !self.hand.is_empty() || self.cap.is_some() || self.backlog == 0;
+        is_unknown || expected < self.backlog
     }
 }

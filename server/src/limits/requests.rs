@@ -139,6 +139,10 @@ fn calls(config: &Config) -> Vec<Limit> {
             "`GetJob` of a job that is in the archive: files that it looks at; how long; such calls that a broker works on at once",
             "2000; 10 s; 4".to_owned(),
         ),
+        fixed(
+            "the same when the archive does not answer: how long its first answer is waited for",
+            "4 s, then UNAVAILABLE; clients do not repeat it by themselves",
+        ),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),
         fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),

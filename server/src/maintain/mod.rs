@@ -11,6 +11,7 @@ mod limits;
 mod notifications;
 mod promote;
 mod renew;
+mod replica;
 pub(crate) mod rerank;
 mod rescue;
 pub(crate) mod retention;
@@ -55,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) access: Arc<Access>,
+    /// The credentials that callers show are in this store.
+    pub(crate) keeps_tokens: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) release: Release,
     /// Makes jobs from the templates of schedules.
@@ -121,7 +124,9 @@ impl Context {
 
     /// Reads the settings of types and of the cluster if this version is new.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
-        self.access.refresh(version).await?;
+        if self.keeps_tokens {
+            self.access.refresh(version).await?;
+        }
         if self.registry.refresh(version).await? {
             self.dispatch.pause(self.registry.paused());
             self.dispatch.set_limited(self.registry.limited_types());
@@ -166,6 +171,9 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(retention::always(c()));
     tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
+    if context.store.has_replica() {
+        tasks.spawn(replica::always(c()));
+    }
     tasks.spawn(statistics::always(c()));
     tasks.spawn(upkeep::always(c()));
     #[cfg(feature = "archive")]

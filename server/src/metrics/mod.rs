@@ -193,7 +193,16 @@ impl Metrics {
 
     /// A registry with all metrics.
     pub fn registry(&self) -> Registry {
-        let mut r = Registry::with_prefix("howdah");
+        self.registered(Registry::with_prefix("howdah"))
+    }
+
+    /// The same with a label for the store, where there are several.
+    pub fn registry_of_store(&self, name: &str) -> Registry {
+        let label = ("store".into(), name.to_owned().into());
+        self.registered(Registry::with_prefix_and_labels("howdah", std::iter::once(label)))
+    }
+
+    fn registered(&self, mut r: Registry) -> Registry {
         r.register(
             "jobs",
             "Jobs that are ready, leased, scheduled, waiting or dead; counted every 15 s, less often when counting is slow",

@@ -30,6 +30,10 @@ pub struct StorageMetrics {
     pub snapshot_hurts: Gauge,
     /// Use of the notification queue, 0 to 1.
     pub queue_usage: Gauge<f64, AtomicU64>,
+    /// How far the replica that is read is behind, in seconds.
+    pub replica_lag: Gauge<f64, AtomicU64>,
+    /// 1 while it is read.
+    pub replica_is_read: Gauge,
     /// Partitions of history.
     pub history_partitions: Gauge,
     /// Days after today whose partitions exist.
@@ -41,6 +45,17 @@ pub struct StorageMetrics {
 impl StorageMetrics {
     /// Adds them to a registry.
     pub fn register(&self, r: &mut Registry) {
+        r.register_with_unit(
+            "read_replica_lag",
+            "How far the read replica is behind the primary, at most; 0: there is none",
+            Unit::Seconds,
+            self.replica_lag.clone(),
+        );
+        r.register(
+            "read_replica_used",
+            "1 while the read replica answers and is not too far behind, so that it is read; 0: the primary is",
+            self.replica_is_read.clone(),
+        );
         r.register(
             "live_rows",
             "Rows of the tables ready, leased, scheduled and waiting, as Postgres estimates",

@@ -27,7 +27,7 @@ fn unread(id: i64, error: crate::archive::ArchiveError) -> Error {
         crate::archive::ArchiveError::Store(error) => error.into(),
         error => {
             tracing::warn!(id, %error, "the archive could not be read");
-            Error::Unavailable(format!(
+            Error::NoArchive(format!(
                 "job {id} is not in the database, and the archive could not be read, which may have it: {error}"
             ))
         }

@@ -46,7 +46,7 @@ impl Operator {
         Self {
             searches: Arc::new(Semaphore::new(search::AT_ONCE)),
             #[cfg(feature = "archive")]
-            archive: crate::archive::Reader::new(context.store.clone()),
+            archive: crate::archive::Reader::for_callers(context.store.clone()),
             context,
         }
     }

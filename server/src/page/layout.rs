@@ -9,7 +9,7 @@ use axum::{
 };
 
 use super::{Page, SharedPage, assets, params::Params, same_site, session::cookie_of, trouble::Trouble, visit::within};
-use crate::{access::Operation, api::local::By, error::Error};
+use crate::{access::Operation, api::local::By, error::Error, store::ReplicaState};
 
 const THEME: &str = "howdah-theme";
 
@@ -55,6 +55,8 @@ pub(super) struct Layout {
     pub(super) theme: Option<&'static str>,
     /// The broker that answers.
     pub(super) broker: String,
+    /// What there is to say of the read replica.
+    pub(super) replica: Option<String>,
     /// Whether there is somebody to show links to.
     pub(super) known: bool,
     /// Who that is; empty: nobody in particular.
@@ -69,6 +71,15 @@ pub(super) struct Layout {
     pub(super) done: Option<String>,
 }
 
+/// How old what is shown may be.
+fn replica_words(state: ReplicaState) -> String {
+    match state.lag {
+        Some(lag) if state.is_read => format!("Read replica {:.1} s behind", lag.as_secs_f64()),
+        Some(lag) => format!("Read replica not read: {:.0} s behind, or away", lag.as_secs_f64()),
+        None => "Read replica not read: away".into(),
+    }
+}
+
 impl Layout {
     /// For nobody yet.
     pub(super) fn new(page: &Page, here: &str, theme: Option<Theme>, current: &'static str) -> Self {
@@ -79,6 +90,7 @@ impl Layout {
             here: here.to_owned(),
             theme: theme.map(Theme::word),
             broker: page.broker.config().name.clone(),
+            replica: page.broker.replica_state().map(replica_words),
             known: false,
             principal: String::new(),
             session: false,

@@ -22,6 +22,9 @@ mod visit; // who looks, at what
 mod what; // actions and their words
 mod words; // numbers, times and states for people
 
+#[cfg(test)]
+mod tried; // whether each view and action has a test
+
 use std::sync::Arc;
 
 use axum::{
@@ -38,6 +41,7 @@ use crate::{
     api::local::Local,
     broker::SharedBroker,
     config::{AuthModes, PageMode},
+    stores::SharedFleet,
 };
 use session::Sessions;
 use trouble::Trouble;
@@ -59,6 +63,7 @@ const PATH: &str = "/ui";
 
 /// State of the routes.
 struct Page {
+    /// The main store's.
     broker: SharedBroker,
     local: Local,
     sessions: Sessions,
@@ -81,14 +86,15 @@ impl Page {
 }
 
 /// The routes; `None`: there is no page.
-pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
+pub(crate) fn routes(fleet: &SharedFleet) -> Option<Router> {
+    let broker = fleet.main();
     let config = broker.config();
     if config.page == PageMode::Off {
         return None;
     }
     let prefix = config.page_prefix.as_deref().unwrap_or_default();
     let page = Arc::new(Page {
-        local: Local::new(broker.clone()),
+        local: Local::new(fleet.clone()),
         sessions: Sessions::new(&broker.page_token_key),
         base: format!("{prefix}{PATH}"),
         hosts: config.http_host.iter().map(|name| name.to_ascii_lowercase()).collect(),
@@ -104,9 +110,9 @@ pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
     Some(router.layer(from_fn(headers::add)).with_state(page))
 }
 
-fn under(at: &str) -> Router<SharedPage> {
-    let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
-    let views: [(&str, MethodRouter<SharedPage>); 17] = [
+/// The views, by their paths.
+fn views() -> [(&'static str, MethodRouter<SharedPage>); 17] {
+    [
         ("/", seen(views::overview::view)),
         ("/types", seen(views::types::view)),
         ("/type", seen(views::task_type::view)),
@@ -124,7 +130,11 @@ fn under(at: &str) -> Router<SharedPage> {
         ("/storage", seen(views::storage::view)),
         ("/audit", seen(views::audit::view)),
         ("/tokens", seen(views::tokens::view)),
-    ];
+    ]
+}
+
+fn under(at: &str) -> Router<SharedPage> {
+    let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
     let router = Router::new()
         .route(at, get(home))
         .route(&format!("{at}/confirm"), seen(views::confirm::view))
@@ -133,7 +143,7 @@ fn under(at: &str) -> Router<SharedPage> {
         .route(&format!("{at}/logout"), post(login::log_out))
         .route(&format!("{at}/theme"), post(layout::choose_theme))
         .route(&format!("{at}/assets/{{name}}"), get(assets::asset));
-    views.into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
+    views().into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
 }
 
 /// A view, for those who may look.

@@ -86,7 +86,12 @@ pub(super) fn number(n: i64) -> String {
     if n < 0 { format!("−{text}") } else { text }
 }
 
-/// The same, for templates.
+/// So many of something, which is one or several: `1 job`, `2,000 jobs`.
+pub(super) fn counted(n: i64, one: &str) -> String {
+    format!("{} {one}{}", number(n), if n == 1 { "" } else { "s" })
+}
+
+/// A number, for templates.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
 pub(super) fn number_of(n: &i64) -> String {
     number(*n)
@@ -152,6 +157,7 @@ mod tests {
 
     #[test]
     fn numbers_and_times_are_easy_to_read() {
+        assert_eq!([0, 1, 2_000].map(|n| counted(n, "job")), ["0 jobs", "1 job", "2,000 jobs"]);
         assert_eq!([0, 999, 1_000, 1_234_567, -1_000].map(number), ["0", "999", "1,000", "1,234,567", "−1,000"]);
         let spans = [0, 5, 65, 3_600, 3_700, 90_000, 864_000 + 7_200].map(|s| span(Duration::from_secs(s)));
         assert_eq!(spans, ["0 ms", "5 s", "1 min 5 s", "1 h", "1 h 1 min", "1 d 1 h", "10 d"]);

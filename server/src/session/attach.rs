@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, SessionId, Sessions, SubscribeArgs, detach,
-    permit,
+    Changed, ClientInfo, Held, Part, ServerMessage, Session, SessionContext, SessionId, Sessions, SubscribeArgs,
+    detach, permit,
 };
 use crate::{
     access::{Caller, Operation},
@@ -42,6 +42,7 @@ pub(super) async fn attach(
     caller: &Caller,
     client: ClientInfo,
     subscribe: SubscribeArgs,
+    part: Option<&Part>,
 ) -> Result<Attachment, Error> {
     if context.is_draining() {
         return Err(Error::Unavailable("the broker is stopping; connect to another one".into()));
@@ -53,7 +54,12 @@ pub(super) async fn attach(
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
     let types = context.registry.resolve(&names, caller.principal()).await?;
     // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
-    let (session, stream, elsewhere) = context.sessions.get_or_new(caller, subscribe.session_id.clone());
+    let next_turn = part.map_or(0, |part| part.next_turn);
+    let Some((session, stream, elsewhere)) =
+        context.sessions.get_or_new(caller, subscribe.session_id.clone(), next_turn)
+    else {
+        return Err(Error::SessionResumed);
+    };
     let attachment =
         Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
     context.dispatch.leave(session.key());
@@ -105,7 +111,11 @@ pub(super) async fn attach(
             type_id,
             Window { jobs: window.jobs as u32, bytes: window.bytes },
             held,
+            part.map(|part| part.turn(&window.task_type)),
         );
+    }
+    if let Some(part) = part {
+        part.attached();
     }
     session.note(Changed::Windows);
     if context.is_draining() {
@@ -194,10 +204,10 @@ impl Session {
     }
 
     /// Starts a new stream, and returns its number; an old one ends.
-    pub(super) fn next_stream(&self, id: &SessionId, principal: &str) -> u64 {
+    pub(super) fn next_stream(&self, id: &SessionId, principal: &str, next_turn: u32) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
-        state.turn = id.turn.max(state.turn).saturating_add(1);
+        state.turn = if next_turn > 0 { next_turn } else { id.turn.max(state.turn).saturating_add(1) };
         state.mark = self.id(state.turn).mark(principal);
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);

@@ -22,9 +22,19 @@ pub struct SessionId {
 }
 
 impl SessionId {
-    /// The id of a new session, before its first Welcome.
-    pub(super) fn new() -> Self {
+    /// The id of a new session, before its first Welcome: turn 0.
+    pub(crate) fn new() -> Self {
         Self { random: hex::encode(rand::random::<[u8; RANDOM_BYTES]>()), turn: 0 }
+    }
+
+    /// Which turn it is of.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn
+    }
+
+    /// The same session at this turn.
+    pub(crate) fn at_turn(&self, turn: u32) -> Self {
+        Self { random: self.random.clone(), turn }
     }
 
     /// Reads what `Display` wrote; `None` for anything else.

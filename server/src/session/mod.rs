@@ -8,6 +8,7 @@ mod detach;
 mod id;
 mod message;
 mod outbox;
+mod part;
 mod permit;
 pub(crate) mod pull;
 mod pulls;
@@ -33,9 +34,11 @@ pub use activity::ClientInfo;
 pub use context::SessionContext;
 pub use id::SessionId;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
-pub(crate) use outbox::watch_unsent;
+pub(crate) use outbox::{Outbox, watch_unsent};
+pub(crate) use part::Part;
 pub(crate) use pulls::Pulls;
 pub use stream::serve;
+pub(crate) use stream::{first_message, serve_part};
 pub(crate) use table::Sessions;
 pub(crate) use unsent::Unsent;
 
@@ -45,7 +48,7 @@ use crate::{
     job::{Lease, LeasedJob, SettleStatus, Started, TypeId},
     wake::SessionMark,
 };
-use outbox::{Outbox, UnsentWatch};
+use outbox::UnsentWatch;
 
 /// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
 /// trace context (712), and the framing of 64 headers.

@@ -21,7 +21,7 @@ const MESSAGE_BYTES: u64 = 256 << 10;
 const ANSWER_BYTES: u64 = 128;
 
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     // Welcome comes first, Drain last.
     messages: VecDeque<ServerMessage>,
     // Pings that were asked for and not answered; one answer serves any number.
@@ -36,7 +36,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Returns whether jobs have started to wait.
-    pub(super) fn add_jobs(&mut self, jobs: Vec<LeasedJob>) -> bool {
+    pub(crate) fn add_jobs(&mut self, jobs: Vec<LeasedJob>) -> bool {
         self.jobs.extend(jobs);
         let begins = self.since.is_none() && !self.jobs.is_empty();
         if begins {
@@ -45,44 +45,44 @@ impl Outbox {
         begins
     }
 
-    pub(super) fn add_answers(&mut self, answers: Vec<Answer>) {
+    pub(crate) fn add_answers(&mut self, answers: Vec<Answer>) {
         self.answers.extend(answers);
     }
 
-    pub(super) fn add_extended(&mut self, answers: Vec<Answer>) {
+    pub(crate) fn add_extended(&mut self, answers: Vec<Answer>) {
         self.extended.extend(answers);
     }
 
-    pub(super) fn add_progressed(&mut self, answers: Vec<Answer>) {
+    pub(crate) fn add_progressed(&mut self, answers: Vec<Answer>) {
         self.progressed.extend(answers);
     }
 
-    pub(super) fn add_cancelled(&mut self, leases: Vec<Lease>, reason: CancelReason) {
+    pub(crate) fn add_cancelled(&mut self, leases: Vec<Lease>, reason: CancelReason) {
         self.cancelled.extend(leases.into_iter().map(|lease| (lease, reason)));
     }
 
-    pub(super) fn add_message(&mut self, message: ServerMessage) {
+    pub(crate) fn add_message(&mut self, message: ServerMessage) {
         // Drain is the last message about jobs: jobs that were claimed before are sent before it.
         self.messages.push_back(message);
     }
 
-    pub(super) fn add_ping(&mut self) {
+    pub(crate) fn add_ping(&mut self) {
         self.ping = true;
     }
 
-    pub(super) fn take_jobs(&mut self) -> Vec<LeasedJob> {
+    pub(crate) fn take_jobs(&mut self) -> Vec<LeasedJob> {
         self.since = None;
         self.jobs.drain(..).collect()
     }
 
     /// Takes a job back that was not sent; false if it was sent.
-    pub(super) fn withdraw(&mut self, lease: Lease) -> bool {
+    pub(crate) fn withdraw(&mut self, lease: Lease) -> bool {
         let before = self.jobs.len();
         self.jobs.retain(|job| job.lease != lease);
         self.jobs.len() < before
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
             && !self.ping
             && self.answers.is_empty()
@@ -92,16 +92,16 @@ impl Outbox {
             && self.jobs.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    pub(super) fn waiting_since(&self) -> Option<Instant> {
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
         self.since
     }
 
     /// The next message, of at most `max_bytes`, and the number of answers in it.
-    pub(super) fn next(&mut self, max_bytes: u64) -> Option<(ServerMessage, usize)> {
+    pub(crate) fn next(&mut self, max_bytes: u64) -> Option<(ServerMessage, usize)> {
         let bound = max_bytes.min(MESSAGE_BYTES);
         if let Some(message) = self.messages.pop_front() {
             return Some((message, 0));

@@ -50,7 +50,8 @@ impl SessionContext {
         }
     }
 
-    async fn pull_once(
+    /// Leases what is ready now.
+    pub(crate) async fn pull_once(
         self: &Arc<Self>,
         types: &[TypeId],
         max: usize,

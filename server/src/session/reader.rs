@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-use super::{Answer, Changed, ClientMessage, Loads, Session, SessionContext, State, WindowArgs, detach, permit};
+use super::{Answer, Changed, ClientMessage, Loads, Part, Session, SessionContext, State, WindowArgs, detach, permit};
 use crate::{
     access::Operation,
     dispatch::{Load, Recipient, Window},
@@ -25,6 +25,7 @@ pub(super) async fn read<S>(
     session: &Arc<Session>,
     incoming: &mut S,
     mut types: HashSet<TaskTypeName>,
+    part: Option<&Part>,
 ) -> Result<(), Error>
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
@@ -36,7 +37,7 @@ where
                     "subscribe was sent already; send window to change the subscription".into(),
                 ));
             }
-            ClientMessage::Window(window) => set_window(context, session, window, &mut types).await?,
+            ClientMessage::Window(window) => set_window(context, session, window, &mut types, part).await?,
             ClientMessage::Settle { accepted, mut refused } => {
                 let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
                 let own = permit::own_stages(context, session, own, &mut refused).await;
@@ -63,6 +64,7 @@ async fn set_window(
     session: &Arc<Session>,
     window: WindowArgs,
     types: &mut HashSet<TaskTypeName>,
+    part: Option<&Part>,
 ) -> Result<(), Error> {
     let limit = context.config.limits.stream_types;
     let caller = session.caller();
@@ -82,6 +84,7 @@ async fn set_window(
             type_id,
             Window { jobs: window.jobs as u32, bytes: window.bytes },
             held,
+            part.map(|part| part.turn(&window.task_type)),
         );
         session.note(Changed::Windows);
     }

@@ -1,12 +1,12 @@
 //! The stream of a session: it starts with the first message, then both directions go on independently.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 
 use super::{
-    ClientInfo, ClientMessage, ServerMessage, Session, SessionContext,
+    ClientInfo, ClientMessage, Part, ServerMessage, Session, SessionContext, SubscribeArgs,
     attach::{Attachment, attach},
     permit, reader,
     sending::outgoing,
@@ -18,13 +18,41 @@ pub fn serve<S>(
     context: Arc<SessionContext>,
     caller: Caller,
     client: ClientInfo,
+    mut incoming: S,
+) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static
+where
+    S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
+{
+    let (opened, opening) = oneshot::channel();
+    tokio::spawn(async move {
+        match first_message(&mut incoming, context.config.limits.first_message).await {
+            Ok(subscribe) => open_and_read(context, caller, client, subscribe, incoming, opened, None).await,
+            Err(error) => drop(opened.send(Err(error))),
+        }
+    });
+    answers(opening)
+}
+
+/// The same, for one engine of several that serve a worker; its first message was read.
+pub(crate) fn serve_part<S>(
+    context: Arc<SessionContext>,
+    caller: Caller,
+    client: ClientInfo,
+    subscribe: SubscribeArgs,
+    part: Part,
     incoming: S,
 ) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
     let (opened, opening) = oneshot::channel();
-    tokio::spawn(open_and_read(context, caller, client, incoming, opened));
+    tokio::spawn(open_and_read(context, caller, client, subscribe, incoming, opened, Some(part)));
+    answers(opening)
+}
+
+type Opened = Result<(Attachment, oneshot::Receiver<Error>), Error>;
+
+fn answers(opening: oneshot::Receiver<Opened>) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static {
     futures::stream::once(opening).flat_map(|opened| match opened {
         Ok(Ok((attachment, failed))) => outgoing(attachment, failed).left_stream(),
         Ok(Err(error)) => one_error(error).right_stream(),
@@ -36,37 +64,33 @@ fn one_error(error: Error) -> impl Stream<Item = Result<ServerMessage, Error>> +
     futures::stream::iter([Err(error)])
 }
 
-type Opened = Result<(Attachment, oneshot::Receiver<Error>), Error>;
+/// The first message of a stream, which has to come within this time.
+pub(crate) async fn first_message<S>(incoming: &mut S, within: Duration) -> Result<SubscribeArgs, Error>
+where
+    S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
+{
+    match tokio::time::timeout(within, incoming.next()).await {
+        Err(_) => Err(Error::Deadline(format!("no first message within {within:?}; send subscribe"))),
+        Ok(None) => Err(Error::Precondition("the stream was closed before subscribe was sent".into())),
+        Ok(Some(Err(error))) => Err(error),
+        Ok(Some(Ok(ClientMessage::Subscribe(subscribe)))) => Ok(subscribe),
+        Ok(Some(Ok(_))) => Err(Error::Precondition("the first message must be subscribe".into())),
+    }
+}
 
 async fn open_and_read<S>(
     context: Arc<SessionContext>,
     caller: Caller,
     client: ClientInfo,
+    subscribe: SubscribeArgs,
     mut incoming: S,
     opened: oneshot::Sender<Opened>,
+    part: Option<Part>,
 ) where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
-    let first = tokio::time::timeout(context.config.limits.first_message, incoming.next()).await;
-    let subscribe = match first {
-        Err(_) => Err(Error::Deadline(format!(
-            "no first message within {:?}; send subscribe",
-            context.config.limits.first_message
-        ))),
-        Ok(None) => Err(Error::Precondition("the stream was closed before subscribe was sent".into())),
-        Ok(Some(Err(error))) => Err(error),
-        Ok(Some(Ok(ClientMessage::Subscribe(subscribe)))) => Ok(subscribe),
-        Ok(Some(Ok(_))) => Err(Error::Precondition("the first message must be subscribe".into())),
-    };
-    let mut types: HashSet<TaskTypeName> = HashSet::new();
-    if let Ok(subscribe) = &subscribe {
-        types.extend(subscribe.windows.iter().map(|w| w.task_type.clone()));
-    }
-    let attachment = match subscribe {
-        Ok(subscribe) => attach(&context, &caller, client, subscribe).await,
-        Err(error) => Err(error),
-    };
-    match attachment {
+    let types: HashSet<TaskTypeName> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
+    match attach(&context, &caller, client, subscribe, part.as_ref()).await {
         Err(error) => drop(opened.send(Err(error))),
         Ok(attachment) => {
             let (session, stream, gone) = (attachment.session.clone(), attachment.stream, attachment.gone.clone());
@@ -76,7 +100,7 @@ async fn open_and_read<S>(
             tokio::select! {
                 () = gone.cancelled() => {}
                 error = permit::ended(&context, &session) => drop(failing.send(error)),
-                result = reader::read(&context, &session, &mut incoming, types) => match result {
+                result = reader::read(&context, &session, &mut incoming, types, part.as_ref()) => match result {
                     Ok(()) => session.close(stream),
                     Err(error) => drop(failing.send(error)),
                 },

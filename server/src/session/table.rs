@@ -49,13 +49,14 @@ impl Sessions {
     }
 
     /// The caller's session of that id, or a new one, on a new stream with this number. If another broker gave it the id, the
-    /// mark by which that one knows it.
+    /// mark by which that one knows it. With a next turn, it gets that one; `None`: it had a later one.
     pub(super) fn get_or_new(
         &self,
         caller: &Caller,
         id: Option<SessionId>,
-    ) -> (Arc<Session>, u64, Option<SessionMark>) {
-        let is_new = id.is_none();
+        next_turn: u32,
+    ) -> Option<(Arc<Session>, u64, Option<SessionMark>)> {
+        let is_new = id.as_ref().is_none_or(|id| id.turn == 0);
         let id = id.unwrap_or_else(SessionId::new);
         let principal = caller.principal();
         let mut guard = self.table.lock();
@@ -68,11 +69,18 @@ impl Sessions {
                 Arc::new(Session::new(key, id.random.clone(), caller.clone(), self.unsent_watch.clone()))
             })
             .clone();
+        if next_turn > 0 && session.turn() > next_turn {
+            return None;
+        }
         *session.caller.lock() = caller.clone();
         let given_here = table.by_mark.remove(&session.mark()).is_some() && session.turn() == id.turn;
-        let stream = session.next_stream(&id, principal);
+        let stream = session.next_stream(&id, principal, next_turn);
         table.by_mark.insert(session.mark(), session.clone());
-        (session, stream, (!is_new && !given_here).then(|| id.mark(principal)))
+        Some((session, stream, (!is_new && !given_here).then(|| id.mark(principal))))
+    }
+
+    pub(super) fn find(&self, caller: &Caller, id: &SessionId) -> Option<Arc<Session>> {
+        self.table.lock().by_name.get(&(caller.principal().clone(), id.random.clone())).cloned()
     }
 
     /// Removes a session whose last stream was this one, unless it got another one since.

@@ -16,7 +16,7 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    pub(super) fn new(leases: Vec<Lease>, release: Release) -> Self {
+    pub(crate) fn new(leases: Vec<Lease>, release: Release) -> Self {
         Self { leases, release, sent: AtomicBool::new(false) }
     }
 

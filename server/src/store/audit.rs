@@ -131,6 +131,7 @@ pub(super) async fn record(connection: &mut Connection, by: &Actor, change: &Cha
     if change.count == 0 {
         return Ok(());
     }
+    connection.will_change();
     let Actor { principal, broker, peer, method, reason } = by;
     let Change { type_ids, types, count, ids } = change;
     let principal = principal.as_deref();
@@ -152,9 +153,8 @@ impl Store {
     pub async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, StoreError> {
         let AuditQuery { since_us, until_us, after, principal, method, id, at_most } = query;
         let (after_time, after_id) = after.unzip();
-        let mut connection = self.general().await?;
-        let rows = connection
-            .query(Statement::ListAudit, &[since_us, until_us, &after_time, &after_id, principal, method, id, at_most])
+        let rows = self
+            .read(Statement::ListAudit, &[since_us, until_us, &after_time, &after_id, principal, method, id, at_most])
             .await?;
         Ok(rows.iter().map(entry).collect())
     }

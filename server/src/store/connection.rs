@@ -1,12 +1,14 @@
 //! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be
 //! used again.
 
-use std::{mem, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::ToSql};
 
 use super::{
     error::{StoreError, ends_connection},
+    replica::LastChange,
+    servers::Primary,
     session::Session,
     statement::Statement,
 };
@@ -23,22 +25,33 @@ pub struct Connection {
     session: Session,
     timeout: Duration,
     broken: bool,
+    primary: Primary,
+    last_change: Arc<LastChange>,
+    /// The open transaction changes something, and says so in the audit.
+    changes: bool,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, schema: String, session: Session, timeout: Duration) -> Self {
-        Self { client, schema, session, timeout, broken: false }
+    pub(super) fn new(
+        client: Client,
+        schema: String,
+        session: Session,
+        timeout: Duration,
+        primary: Primary,
+        last_change: Arc<LastChange>,
+    ) -> Self {
+        Self { client, schema, session, timeout, broken: false, primary, last_change, changes: false }
     }
 
     /// Whether the pool must drop it.
     pub(super) fn is_broken(&self) -> bool {
-        self.broken || self.client.is_closed()
+        self.broken || self.client.is_closed() || self.primary.is_former()
     }
 
     /// Runs a statement; returns all of its rows.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         let work = self.session.query(&self.client, &self.schema, statement, params);
-        until_ended(&mut self.broken, self.timeout, work).await
+        until_ended(&mut self.broken, self.timeout, &self.primary, work).await
     }
 
     /// Runs a statement that returns exactly one row.
@@ -51,7 +64,16 @@ impl Connection {
 
     /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
     pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
-        self.simple(sql).await.map(drop)
+        let done = self.simple(sql).await.map(drop);
+        if sql == "COMMIT" && mem::take(&mut self.changes) {
+            self.last_change.now();
+        }
+        done
+    }
+
+    /// What the open transaction changes is in the audit: whoever looks after its end must see it.
+    pub(super) fn will_change(&mut self) {
+        self.changes = true;
     }
 
     /// Runs fixed SQL in a transaction; false if it failed with one of these codes.
@@ -92,7 +114,7 @@ impl Connection {
                 messages => messages.map(Some),
             }
         };
-        until_ended(&mut self.broken, self.timeout, work).await
+        until_ended(&mut self.broken, self.timeout, &self.primary, work).await
     }
 
     /// Ends a transaction after an error. If that fails, the connection is dropped.
@@ -117,11 +139,17 @@ impl Connection {
 async fn until_ended<T>(
     broken: &mut bool,
     timeout: Duration,
+    primary: &Primary,
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
     let was_broken = mem::replace(broken, true);
-    let no_answer = |_| StoreError::Unknown(format!("no answer within {timeout:?}").into());
-    let result = tokio::time::timeout(timeout, work).await.map_err(no_answer)?;
+    let result = tokio::select! {
+        biased;
+        result = tokio::time::timeout(timeout, work) => result,
+        // What waits for its standby there waits in vain.
+        () = primary.until_known_former() => return Err(StoreError::Unknown("another server was promoted".into())),
+    };
+    let result = result.map_err(|_| StoreError::Unknown(format!("no answer within {timeout:?}").into()))?;
     *broken = was_broken || result.as_ref().is_err_and(ends_connection);
     result.map_err(|error| StoreError::of(&error))
 }

@@ -148,7 +148,7 @@ impl Store {
         type_id: Option<TypeId>,
         at_most: i32,
     ) -> Result<(Vec<ErrorGroup>, bool), StoreError> {
-        let rows = self.general().await?.query(Statement::ListErrorGroups, &[&type_id, &at_most]).await?;
+        let rows = self.read(Statement::ListErrorGroups, &[&type_id, &at_most]).await?;
         let partial = rows.first().is_some_and(|row| row.get("partial"));
         let group = |row: &Row| ErrorGroup {
             task_type: row.get("task_type"),

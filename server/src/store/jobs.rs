@@ -104,15 +104,13 @@ impl Store {
             _ => Statement::ListFinished,
         };
         let outcome = (!list.any_finished).then(|| from.state.name());
-        let mut connection = self.general().await?;
         let second: Param<'_> = match statement {
             Statement::ListDeadGroup => &list.error_group,
             Statement::ListFinished => &outcome,
             _ => &from.rank,
         };
-        let rows = connection
-            .query(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes])
-            .await?;
+        let rows =
+            self.read(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes]).await?;
         let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
         let jobs: Vec<_> =

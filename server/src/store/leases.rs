@@ -132,12 +132,11 @@ impl Store {
         }
         let mut adoption = Adoption::default();
         for row in &rows {
-            match row.get("other_id") {
-                Some(other) => adoption.others.push((other, row.get("other_ids"))),
-                None => {
-                    adoption.adopted.push(adopted(row, false));
-                    adoption.attempts.push(attempt(row));
-                }
+            if let Some(other) = row.get("other_id") {
+                adoption.others.push((other, row.get("other_ids")));
+            } else {
+                adoption.adopted.push(adopted(row, false));
+                adoption.attempts.push(attempt(row));
             }
         }
         Ok(adoption)

@@ -137,7 +137,7 @@ impl Store {
         after: &str,
         at_most: i32,
     ) -> Result<Vec<LimitKeyView>, StoreError> {
-        let rows = self.general().await?.query(Statement::ListLimitKeys, &[&type_id, &after, &at_most]).await?;
+        let rows = self.read(Statement::ListLimitKeys, &[&type_id, &after, &at_most]).await?;
         Ok(rows
             .iter()
             .map(|row| LimitKeyView {

@@ -4,7 +4,10 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_postgres::Notification;
 
-use super::{Cause, Purpose, Store, StoreError, pool, tls};
+use super::{
+    Purpose, Store, StoreError,
+    servers::{Opened, Primary},
+};
 
 /// A listening connection. It returns `None` when the connection has ended.
 pub struct Listener {
@@ -12,16 +15,16 @@ pub struct Listener {
     // Dropped with the listener, which closes the connection.
     _client: tokio_postgres::Client,
     driver: BoxFuture<'static, ()>,
+    primary: Primary,
 }
 
 impl Store {
     /// Listens on a channel. Notifications arrive from now on; check for earlier ones afterwards.
     pub async fn listen(&self, channel: &str) -> Result<Listener, StoreError> {
-        let connector =
-            tls::connector(&self.listen_dsn).map_err(|problem| StoreError::Refused(Cause::foreign(problem)))?;
         // Bounded: more notifications are dropped, and the sweep finds the work they announced.
         let (sender, notifications) = mpsc::channel(4096);
-        let (client, mut driver) = pool::open(&self.listen_dsn, connector, Some(sender)).await?;
+        let opened = self.listen_servers.connect(self.timeout, Some(&sender), &self.outage).await?;
+        let Opened { client, mut driver, primary } = opened;
         let begin = async {
             client.batch_execute(&Purpose::Listen.session()).await?;
             client.batch_execute(&format!("LISTEN {channel}")).await
@@ -30,7 +33,7 @@ impl Store {
         tokio::select! {
             () = &mut driver => Err(StoreError::NotSent("the connection ended".into())),
             result = listening => match result {
-                Ok(Ok(())) => Ok(Listener { notifications, _client: client, driver }),
+                Ok(Ok(())) => Ok(Listener { notifications, _client: client, driver, primary }),
                 Ok(Err(error)) => Err(StoreError::of(&error)),
                 Err(_) => Err(StoreError::NotSent(format!("no answer within {:?}", self.timeout).into())),
             }
@@ -45,6 +48,7 @@ impl Listener {
             biased;
             notification = self.notifications.recv() => notification.map(|n| n.payload().to_owned()),
             () = &mut self.driver => None,
+            () = self.primary.until_former() => None,
         }
     }
 }

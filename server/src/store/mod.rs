@@ -35,10 +35,12 @@ mod pool; // bb8 with our own manager
 mod release; // versions of brokers, compared
 #[cfg(feature = "archive")]
 mod restore; // archived jobs, enqueued again
+mod replica; // a server for those who only read
 mod rerank; // new priorities and steps
 mod schema; // the sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
 mod search; // jobs by key, header, payload
+mod servers; // several, of which one is the primary
 mod session; // a session of our own, or of a pooler
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the statements by name
@@ -46,6 +48,7 @@ mod statistics; // summed up, and read
 mod storage; // dead rows, and what holds back VACUUM
 mod store_number; // what tells stores of one fleet apart
 mod task_types; // names and settings
+mod timeline; // of a primary, and of those before it
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
@@ -86,6 +89,7 @@ pub use locks::{Lane, Patience};
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
+pub use replica::ReplicaState;
 pub use rerank::{Reprioritized, Step, WalkPosition};
 #[cfg(feature = "archive")]
 pub use restore::{RestoreOutcome, RestoredJob};
@@ -104,6 +108,9 @@ pub use upkeep::Upkeep;
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;
 use pool::Manager;
+use replica::{LastChange, Replica};
+use servers::Servers;
+use timeline::Latest;
 
 /// The database, behind two pools: one for the statements of jobs, one for operators.
 #[derive(Clone)]
@@ -111,8 +118,9 @@ pub struct Store {
     hot: bb8::Pool<Manager>,
     general: bb8::Pool<Manager>,
     aside: Arc<locks::AsidePools>,
+    replica: Option<Arc<Replica>>,
     schema: String,
-    listen_dsn: Dsn,
+    listen_servers: Arc<Servers>,
     timeout: Duration,
     outage: Arc<Outage>,
 }
@@ -133,20 +141,24 @@ impl Store {
     /// The store for a configuration. It does not connect yet.
     pub fn new(config: &Config) -> Result<Self, String> {
         let dsn = Dsn::parse(&config.database_url)?;
-        let listen_dsn = match &config.listen_database_url {
-            Some(url) => Dsn::parse(url)?,
-            None => dsn.clone(),
-        };
         let schema = config.schema.clone();
         let timeout = config.database_timeout;
         // Either is set because the URL leads to a pooler, where no session is ours.
         let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
-        let outage = Arc::<Outage>::default();
+        let last_change = Arc::<LastChange>::default();
+        let replica = Replica::of(config, &last_change)?;
+        let (outage, latest) = (Arc::<Outage>::default(), Arc::new(Latest::new()));
+        let servers = Servers::new(&dsn, &latest, pooled)?;
+        let listen_servers = match &config.listen_database_url {
+            Some(url) => Servers::new(&Dsn::parse(url)?, &latest, false)?,
+            None => servers.clone(),
+        };
         let pool = |purpose: Purpose, size| -> Result<bb8::Pool<Manager>, String> {
             let outage = outage.clone();
             // What waits for locks is rare: its connections need not stay.
             let idle = if matches!(purpose, Purpose::Aside(..)) { 30 } else { 300 };
-            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled, outage)?;
+            let (servers, last_change) = (servers.clone(), last_change.clone());
+            let manager = Manager::new(servers, schema.clone(), purpose, timeout, pooled, outage, last_change);
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
@@ -160,7 +172,7 @@ impl Store {
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
         let aside = Arc::new(locks::AsidePools::new(pool)?);
-        Ok(Self { hot, general, aside, schema, listen_dsn, timeout, outage })
+        Ok(Self { hot, general, aside, replica, schema, listen_servers, timeout, outage })
     }
 
     /// The schema's name.
@@ -181,6 +193,11 @@ impl Store {
     /// Postgres answers.
     pub(crate) fn answers(&self) {
         self.outage.over();
+    }
+
+    /// Whether it has not answered for a while.
+    pub(crate) fn is_away(&self) -> bool {
+        self.outage.is_long()
     }
 
     /// Brings the schema up to date.

@@ -10,6 +10,9 @@ use super::StoreError;
 /// How often the log says that Postgres is still away.
 const REMINDER: Duration = Duration::from_secs(60);
 
+/// From then on, calls for one of several stores are refused at once. A restart of Postgres is shorter.
+const LONG: Duration = Duration::from_secs(3);
+
 /// Since when Postgres has been away, as far as tasks have noticed.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
@@ -47,6 +50,11 @@ impl Outage {
         } else {
             tracing::debug!(%error, "{what} failed; trying again");
         }
+    }
+
+    /// Whether it has lasted for so long that nobody should wait for its end.
+    pub(crate) fn is_long(&self) -> bool {
+        self.away.lock().as_ref().is_some_and(|away| away.since.elapsed() >= LONG)
     }
 
     /// A task that runs all the time has succeeded: Postgres answers.

@@ -1,10 +1,7 @@
 //! The pools. bb8's own manager for Postgres prepares nothing, sends a query at every checkout, and considers a
 //! read-only former primary healthy. So this one is our own.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use tokio_postgres::{AsyncMessage, Client};
@@ -14,8 +11,9 @@ use super::{
     error::{Cause, StoreError},
     locks::{self, Lane, Patience},
     outage::Outage,
+    replica::LastChange,
+    servers::{Opened, Servers},
     session::{self, Begin, ParamTypes, Session},
-    tls,
 };
 use crate::{config::Dsn, error::describe};
 
@@ -70,35 +68,29 @@ impl Purpose {
 
 /// Opens and checks connections.
 pub(super) struct Manager {
-    dsn: Dsn,
-    connector: tokio_postgres_rustls::MakeRustlsConnect,
+    servers: Arc<Servers>,
     schema: String,
     purpose: Purpose,
     timeout: Duration,
     /// Behind a transaction pooler: what it needs instead of a session.
     shared: Option<(Arc<Begin>, ParamTypes)>,
     outage: Arc<Outage>,
+    last_change: Arc<LastChange>,
 }
-
-/// The first pause between two attempts to connect. Pauses double, and half of each is random, so that brokers do not
-/// come together.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// The longest pause: Postgres is found this soon after it is back. (bb8 itself waits up to half of its timeout.)
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Manager {
     /// With `pooled`, nothing is left in a session: after the transaction another client has it.
     pub(super) fn new(
-        dsn: Dsn,
+        servers: Arc<Servers>,
         schema: String,
         purpose: Purpose,
         timeout: Duration,
         pooled: bool,
         outage: Arc<Outage>,
-    ) -> Result<Self, String> {
-        let connector = tls::connector(&dsn)?;
+        last_change: Arc<LastChange>,
+    ) -> Self {
         let shared = pooled.then(|| (Begin::of(purpose).into(), session::param_types()));
-        Ok(Self { dsn, connector, schema, purpose, timeout, shared, outage })
+        Self { servers, schema, purpose, timeout, shared, outage, last_change }
     }
 }
 
@@ -108,20 +100,25 @@ impl bb8::ManageConnection for Manager {
 
     /// Tries until it succeeds, or for as long as callers wait for it.
     async fn connect(&self) -> Result<Connection, StoreError> {
-        let (begun, mut wait) = (Instant::now(), FIRST_WAIT);
-        loop {
-            let error = match self.connect_once().await {
-                Ok(connection) => return Ok(connection),
-                Err(error) => error,
-            };
-            self.outage.failed("connecting to Postgres", &error);
-            *self.outage.last_error.lock() = Some(error.to_string());
-            if begun.elapsed() > self.timeout {
-                return Err(error);
+        let Opened { client, driver, primary } = self.servers.connect(self.timeout, None, &self.outage).await?;
+        // Idle ones, too, are closed when another server is promoted.
+        let leads_to = primary.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = driver => {}
+                () = leads_to.until_former() => {}
             }
-            tokio::time::sleep(wait.mul_f64(rand::random_range(0.5..1.0))).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+        });
+        let session = match self.shared.clone() {
+            Some((begin, types)) => Session::Shared { begin, types, in_transaction: false },
+            None => Session::own(),
+        };
+        let mut connection =
+            Connection::new(client, self.schema.clone(), session, self.timeout, primary, self.last_change.clone());
+        if self.shared.is_none() {
+            connection.batch(&self.purpose.session()).await?;
         }
+        Ok(connection)
     }
 
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), StoreError> {
@@ -130,22 +127,6 @@ impl bb8::ManageConnection for Manager {
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
         connection.is_broken()
-    }
-}
-
-impl Manager {
-    async fn connect_once(&self) -> Result<Connection, StoreError> {
-        let (client, driver) = open(&self.dsn, self.connector.clone(), None).await?;
-        tokio::spawn(driver);
-        let session = match self.shared.clone() {
-            Some((begin, types)) => Session::Shared { begin, types, in_transaction: false },
-            None => Session::own(),
-        };
-        let mut connection = Connection::new(client, self.schema.clone(), session, self.timeout);
-        if self.shared.is_none() {
-            connection.batch(&self.purpose.session()).await?;
-        }
-        Ok(connection)
     }
 }
 

@@ -37,6 +37,9 @@ impl Store {
         fn column<'a, T>(jobs: &'a [Row], value: impl Fn(&'a Row) -> T) -> Vec<T> {
             jobs.iter().map(value).collect()
         }
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
         let ids = column(jobs, |job| job.id);
         let types = column(jobs, |job| job.task_type.as_str());
         let payloads = column(jobs, |job| job.payload.as_deref().unwrap_or_default());

@@ -46,7 +46,7 @@ impl Store {
 
     /// Schedules by name after `after`, at most this many, and this many bytes.
     pub async fn list_schedules(&self, after: &str, at_most: i32, bytes: i64) -> Result<SchedulePage, StoreError> {
-        let rows = self.general().await?.query(Statement::ListSchedules, &[&after, &at_most, &bytes]).await?;
+        let rows = self.read(Statement::ListSchedules, &[&after, &at_most, &bytes]).await?;
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         let more = rows.len() >= at_most as usize || (rows.len() as i64) < in_page;
         Ok(SchedulePage { schedules: rows.iter().map(schedule).collect(), more })

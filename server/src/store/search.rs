@@ -71,13 +71,13 @@ impl Store {
         before: i64,
         at_most: i32,
     ) -> Result<Vec<i64>, StoreError> {
-        let rows = self.general().await?.query(Statement::SearchKey, &[&type_id, &key, &before, &at_most]).await?;
+        let rows = self.read(Statement::SearchKey, &[&type_id, &key, &before, &at_most]).await?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 
     /// How many there are, counted up to a bound.
     pub async fn count_key(&self, type_id: TypeId, key: &str, at_most: i64) -> Result<i64, StoreError> {
-        let row = self.general().await?.query_one(Statement::CountKey, &[&type_id, &key, &at_most]).await?;
+        let row = self.read_one(Statement::CountKey, &[&type_id, &key, &at_most]).await?;
         Ok(row.get("jobs"))
     }
 
@@ -89,13 +89,13 @@ impl Store {
         before: i64,
         at_most: i32,
     ) -> Result<Vec<i64>, StoreError> {
-        let rows = self.general().await?.query(Statement::SearchTag, &[&type_id, &tag, &before, &at_most]).await?;
+        let rows = self.read(Statement::SearchTag, &[&type_id, &tag, &before, &at_most]).await?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 
     /// How many there are, counted up to a bound.
     pub async fn count_tag(&self, type_id: TypeId, tag: &str, at_most: i64) -> Result<i64, StoreError> {
-        let row = self.general().await?.query_one(Statement::CountTag, &[&type_id, &tag, &at_most]).await?;
+        let row = self.read_one(Statement::CountTag, &[&type_id, &tag, &at_most]).await?;
         Ok(row.get("jobs"))
     }
 
@@ -133,18 +133,11 @@ impl Store {
             &path,
             &step.found,
         ];
-        let mut transaction = self.begin_general().await?;
-        let limit = format!("SET LOCAL statement_timeout = {}", step.within.as_millis());
-        transaction.connection().batch(&limit).await?;
-        let rows = match transaction.query(statement, &params).await {
+        let rows = match self.read_within(step.within, statement, &params).await {
             Ok(rows) => rows,
-            Err(error) if error.is_timeout() => {
-                transaction.roll_back().await;
-                return Ok(Stepped::TimedOut);
-            }
+            Err(error) if error.is_timeout() => return Ok(Stepped::TimedOut),
             Err(error) => return Err(error),
         };
-        transaction.commit().await?;
         let mut looked_at: Vec<LookedAt> = rows
             .iter()
             .map(|row| LookedAt {
@@ -160,7 +153,7 @@ impl Store {
 
     /// Those of these jobs that exist, without payload: the first one, and as many more as fit into these bytes.
     pub async fn found_jobs(&self, ids: &[i64], bytes: i64) -> Result<FoundJobs, StoreError> {
-        let rows = self.general().await?.query(Statement::FoundJobs, &[&ids, &bytes]).await?;
+        let rows = self.read(Statement::FoundJobs, &[&ids, &bytes]).await?;
         let jobs: Vec<JobView> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
         let (found, bytes) = rows.last().map_or((0, 0), |row| (row.get::<_, i64>("found"), row.get("bytes")));
         Ok(FoundJobs { cut: jobs.len() < found as usize, jobs, bytes })
@@ -168,7 +161,7 @@ impl Store {
 
     /// About how many finished jobs there are where a search looks.
     pub async fn estimate_finished(&self, range: &SearchRange) -> Result<i64, StoreError> {
-        let row = self.general().await?.query_one(Statement::EstimateFinished, &[&range.since, &range.until]).await?;
+        let row = self.read_one(Statement::EstimateFinished, &[&range.since, &range.until]).await?;
         Ok(row.get("jobs"))
     }
 

@@ -106,6 +106,8 @@ statements! {
         NewIdentity = "new_identity",
         StoreFacts = "store_facts",
         SetStoreNumber = "set_store_number": "SELECT howdah.set_store_number($1)",
+        Timeline = "timeline",
+        WalPosition = "wal_position",
         Readiness = "readiness",
         DeleteUnusedTaskTypes = "delete_unused_task_types":
             "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
@@ -145,6 +147,7 @@ statements! {
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
         TaskTypesByName = "task_types_by_name",
+        TaskTypeCreated = "task_type_created",
         CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1, nullif($2, ''))",
         AllSettings = "all_settings",
         UpdateTaskType = "update_task_type",

@@ -59,7 +59,7 @@ impl Store {
     pub async fn statistics_of_type(&self, type_id: TypeId, range: StatsRange) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&type_id, &period.minutes(), &since, &until];
-        let rows = self.general().await?.query(Statement::StatisticsOfType, &params).await?;
+        let rows = self.read(Statement::StatisticsOfType, &params).await?;
         Ok(rows.iter().map(row).collect())
     }
 
@@ -67,7 +67,7 @@ impl Store {
     pub async fn statistics_by_type(&self, range: StatsRange, at_most: i32) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&period.minutes(), &since, &until, &at_most];
-        let rows = self.general().await?.query(Statement::StatisticsByType, &params).await?;
+        let rows = self.read(Statement::StatisticsByType, &params).await?;
         Ok(rows.iter().map(row).collect())
     }
 }

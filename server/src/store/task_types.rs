@@ -1,6 +1,6 @@
 //! Names and settings of task types.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
 use tokio_postgres::Row;
@@ -26,6 +26,12 @@ impl Store {
     pub async fn task_types(&self, names: &[&str]) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypesByName, &[&names]).await?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
+    }
+
+    /// Since when there has been a type of this name; `None`: there is none.
+    pub(crate) async fn task_type_created(&self, name: &str) -> Result<Option<SystemTime>, StoreError> {
+        let rows = self.general().await?.query(Statement::TaskTypeCreated, &[&name]).await?;
+        Ok(rows.first().map(|row| row.get("created")))
     }
 
     /// Creates the types of these names that do not exist, for this principal (empty: nobody in particular). Another
@@ -127,7 +133,7 @@ impl Store {
         at_most: i32,
         only: Option<&str>,
     ) -> Result<Vec<TypeView>, StoreError> {
-        let rows = self.general().await?.query(Statement::ListTaskTypes, &[&after, &at_most, &only]).await?;
+        let rows = self.read(Statement::ListTaskTypes, &[&after, &at_most, &only]).await?;
         Ok(rows
             .iter()
             .map(|row| TypeView {

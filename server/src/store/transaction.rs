@@ -66,7 +66,7 @@ impl Store {
         Self::begin_on(self.general().await?).await
     }
 
-    async fn begin_on(mut connection: Loan<'_>) -> Result<Transaction<'_>, StoreError> {
+    pub(super) async fn begin_on(mut connection: Loan<'_>) -> Result<Transaction<'_>, StoreError> {
         connection.batch("BEGIN").await?;
         Ok(Transaction { connection, open: true })
     }

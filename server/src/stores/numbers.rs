@@ -10,16 +10,23 @@ pub(super) struct Found<'a> {
     /// The number that the configuration says.
     wanted: Option<StoreNumber>,
     facts: &'a StoreFacts,
+    /// A broker serves it under its number.
+    is_served: bool,
 }
 
 impl<'a> Found<'a> {
     pub(super) fn new(configured: &'a StoreConfig, facts: &'a StoreFacts) -> Self {
-        Self { name: &configured.name, wanted: configured.number, facts }
+        Self { name: &configured.name, wanted: configured.number, facts, is_served: false }
+    }
+
+    /// The same, of a store that is served already.
+    pub(super) fn served(configured: &'a StoreConfig, facts: &'a StoreFacts) -> Self {
+        Self { is_served: true, ..Self::new(configured, facts) }
     }
 
     /// The number that it has to have.
     fn fixed(&self) -> Option<StoreNumber> {
-        self.wanted.or_else(|| self.facts.has_ids.then_some(self.facts.number))
+        self.wanted.or_else(|| (self.is_served || self.facts.has_ids).then_some(self.facts.number))
     }
 }
 
@@ -85,6 +92,7 @@ mod tests {
             name,
             wanted: wanted.and_then(StoreNumber::new),
             facts,
+            is_served: false,
         });
         let changes = decide(&found.collect::<Vec<_>>())?;
         Ok(changes.into_iter().map(|(nth, number)| (nth, number.get())).collect())
@@ -99,6 +107,17 @@ mod tests {
         assert_eq!(decided(&[new("x"), (None, facts("y", 0, true)), new("z")]), Ok(vec![(0, 1), (2, 2)]));
         assert_eq!(decided(&[(Some(7), facts("x", 0, false)), new("y")]), Ok(vec![(0, 7)]));
         assert_eq!(decided(&[(None, facts("x", 4, false)), (Some(4), facts("y", 4, true))]), Ok(vec![(0, 0)]));
+    }
+
+    #[test]
+    fn a_store_that_comes_late_gives_way_to_those_that_are_served() {
+        let (late, served) = (facts("x", 0, false), facts("y", 0, false));
+        let found = [
+            Found { name: "late", wanted: None, facts: &late, is_served: false },
+            Found { name: "served", wanted: None, facts: &served, is_served: true },
+        ];
+        let changes: Vec<_> = decide(&found).unwrap().into_iter().map(|(nth, number)| (nth, number.get())).collect();
+        assert_eq!(changes, [(0, 1)]);
     }
 
     #[test]

@@ -26,9 +26,9 @@ use super::{
 use crate::{
     access::rule,
     api,
-    broker::SharedBroker,
     error::{Error, http_status},
     memory::{Account, Memory},
+    stores::SharedFleet,
 };
 
 /// How long a body may take to arrive.
@@ -37,7 +37,7 @@ pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// State of the routes.
 #[derive(Clone)]
 struct Producer {
-    broker: SharedBroker,
+    fleet: SharedFleet,
     /// Memory for the bodies of all clients.
     memory: Arc<Memory>,
     /// Places for requests, shared as memory is.
@@ -45,9 +45,9 @@ struct Producer {
 }
 
 /// The routes.
-pub(super) fn routes(broker: SharedBroker) -> Router {
-    let memory = Memory::new(broker.config().limits.received_bytes);
-    let producer = Producer { broker, memory, places: Memory::new(ENQUEUES) };
+pub(super) fn routes(fleet: SharedFleet) -> Router {
+    let memory = Memory::new(fleet.main().config().limits.received_bytes);
+    let producer = Producer { fleet, memory, places: Memory::new(ENQUEUES) };
     Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(producer)
 }
 
@@ -63,7 +63,7 @@ async fn single(
     let stored = async {
         let Path(task_type) = task_type.map_err(|problem| Error::invalid("task_type", problem.body_text()))?;
         let words = JobWords::of(query.as_deref().unwrap_or_default(), &headers)?;
-        let most = producer.broker.cluster().payload_bytes;
+        let most = producer.fleet.main().cluster().payload_bytes;
         let request_key = words.request_key.clone();
         // Twice its size: once as received, once as a job.
         let stored = producer.enqueue(body, &headers, (&place, Bounds { most, growth: 2 }), async |payload| {
@@ -95,7 +95,7 @@ async fn batch(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let most = producer.broker.config().limits.message_bytes;
+    let most = producer.fleet.main().config().limits.message_bytes;
     // JSON takes less memory than the messages that it becomes.
     let parse = async |body: Bytes| {
         let request: v1::EnqueueJobsRequest = json::read("EnqueueJobsRequest", &body)
@@ -111,7 +111,7 @@ async fn batch(
 impl Producer {
     /// The answer with an error, which is noted if it refuses the caller.
     fn refused(&self, error: &Error) -> Response {
-        self.broker.access.refusals.note_http(error, "/v1/jobs");
+        self.fleet.main().access.refusals.note_http(error, "/v1/jobs");
         failed(error)
     }
 
@@ -124,7 +124,7 @@ impl Producer {
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let caller = self.broker.access.caller(credential, place.peer()).await?;
+        let caller = self.fleet.main().access.caller(credential, place.peer()).await?;
         caller.check_rule(rule(Rpc::EnqueueJobs))?;
         if headers.contains_key(header::ORIGIN) {
             // Any web page could send jobs with the rights of the person who looks at it.
@@ -149,7 +149,8 @@ impl Producer {
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (mut jobs, request_key) = jobs(body).await?;
         api::give_trace_context(headers, &mut jobs);
-        api::enqueue(self.broker.clone(), caller, jobs, request_key, None).await
+        let broker = api::fleet::store_of_http(&self.fleet, headers, &jobs).await?;
+        api::enqueue(broker, caller, jobs, request_key, None).await
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod body; // a body takes memory as it arrives
 mod host; // the names that the port answers to
 mod identity; // who calls, by certificate
 mod job_words; // options of a job as words
+mod stores; // what several stores have to say
 mod places; // connections, and always one for a probe
 pub(crate) mod write_within; // who does not read loses its connection
 
@@ -15,7 +16,7 @@ use write_within::{WRITE_WITHIN, WriteWithin};
 
 use axum::{
     Router,
-    extract::{Extension, State},
+    extract::{Extension, RawQuery, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
@@ -23,7 +24,6 @@ use axum::{
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::registry::Registry;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -33,16 +33,15 @@ use tonic::codegen::Service as _;
 
 use crate::{
     access::{Operation, Rule},
-    broker::SharedBroker,
     page,
+    stores::SharedFleet,
     tls::{TlsPort, Transport},
 };
 
 /// State of the routes.
 #[derive(Clone)]
 struct Web {
-    broker: SharedBroker,
-    registry: Arc<Registry>,
+    fleet: SharedFleet,
 }
 
 /// A connection is closed if the headers of a request take longer than this, also if it is idle.
@@ -56,21 +55,21 @@ pub(crate) const ENQUEUES: usize = 192;
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<Arc<TlsPort>>,
-    broker: SharedBroker,
+    fleet: SharedFleet,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let registry = Arc::new(broker.metrics().registry());
+    let broker = fleet.main().clone();
     let mut router = Router::new()
         .route("/", get(root))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Web { broker: broker.clone(), registry });
-    if let Some(page) = page::routes(&broker) {
+        .with_state(Web { fleet: fleet.clone() });
+    if let Some(page) = page::routes(&fleet) {
         router = router.merge(page);
     }
     if broker.config().http_enqueue {
-        router = router.merge(enqueue::routes(broker.clone()));
+        router = router.merge(enqueue::routes(fleet.clone()));
     }
     if tls.as_ref().is_some_and(|tls| tls.asks_clients()) {
         router = identity::required(router);
@@ -150,14 +149,17 @@ async fn healthz() -> &'static str {
 }
 
 /// Succeeds if the broker can store, claim and settle jobs, and is not stopping.
-async fn readyz(State(web): State<Web>) -> Response {
-    if web.broker.is_draining() {
+async fn readyz(State(web): State<Web>, RawQuery(query): RawQuery) -> Response {
+    if web.fleet.main().is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
-    match web.broker.operator.readiness().await {
-        Ok(()) => "ready\n".into_response(),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    if web.fleet.only().is_some() {
+        return match web.fleet.main().operator.readiness().await {
+            Ok(()) => "ready\n".into_response(),
+            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+        };
     }
+    stores::readyz(&web.fleet, query.as_deref()).await
 }
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -165,18 +167,17 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// Metrics for Prometheus. They name all task types, so they need `read:*`.
 async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>, headers: HeaderMap) -> Response {
     let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let permitted = async {
-        web.broker.access.caller(credential, place.peer()).await?.check_rule(Rule::Everything(Operation::Read))
-    };
+    let access = &web.fleet.main().access;
+    let permitted =
+        async { access.caller(credential, place.peer()).await?.check_rule(Rule::Everything(Operation::Read)) };
     if let Err(error) = permitted.await {
-        web.broker.access.refusals.note_http(&error, "/metrics");
+        access.refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);
     }
-    let mut text = String::new();
-    if prometheus_client::encoding::text::encode(&mut text, &web.registry).is_err() {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    match stores::metrics(&web.fleet) {
+        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-    ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
 }
 
 /// A job of its options, for fuzzers.

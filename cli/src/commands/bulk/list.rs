@@ -67,17 +67,20 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let now = Timestamp::now();
         for bulk in &bulks {
             let started = text::timestamp(bulk.create_time.as_ref()).map(|time| text::relative(time, now));
-            table.row([
-                bulk.id.to_string(),
-                shown::state(bulk),
-                bulk.done_count.to_string(),
-                format!("{}{}", if bulk.has_more { ">" } else { "" }, bulk.selected_count),
-                bulk.skipped_count.to_string(),
-                bulk.failed_count.to_string(),
-                started.unwrap_or_default(),
-                escaped(&bulk.principal).into_owned(),
-                shown::what(&bulk.spec.clone().unwrap_or_default()),
-            ]);
+            table.row_of_store(
+                [
+                    bulk.id.to_string(),
+                    shown::state(bulk),
+                    bulk.done_count.to_string(),
+                    format!("{}{}", if bulk.has_more { ">" } else { "" }, bulk.selected_count),
+                    bulk.skipped_count.to_string(),
+                    bulk.failed_count.to_string(),
+                    started.unwrap_or_default(),
+                    escaped(&bulk.principal).into_owned(),
+                    shown::what(&bulk.spec.clone().unwrap_or_default()),
+                ],
+                &bulk.store,
+            );
         }
         output.line(table)?;
         output.flush()

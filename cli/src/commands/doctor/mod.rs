@@ -26,6 +26,7 @@ use howdah_server::{config::Config, store::Store};
 #[command(after_help = "\
 Examples:
   howdah doctor --database-url postgres://howdah@db.internal/app
+  howdah doctor --database-url 'postgres://howdah@/howdah?host=%2Ftmp%2F…'   # of `howdah dev`: the URL in its ready line
   howdah doctor --config /etc/howdah/howdah.toml --json | jq -r 'select(.level == \"problem\").change'")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -57,15 +57,18 @@ fn table(schedules: &[Schedule], now: Timestamp) -> Table<7> {
             text::timestamp(time).map_or_else(|| "-".into(), |time| text::relative(time, now))
         };
         let next = if schedule.paused { "paused".into() } else { relative(schedule.next_times.first()) };
-        table.row([
-            escaped(&schedule.name).into_owned(),
-            schedule.template.as_ref().map_or_else(String::new, |job| escaped(&job.task_type).into_owned()),
-            plan_words(schedule),
-            next,
-            relative(schedule.last_fire_time.as_ref()),
-            schedule.fired.to_string(),
-            text::summary(&schedule.last_error),
-        ]);
+        table.row_of_store(
+            [
+                escaped(&schedule.name).into_owned(),
+                schedule.template.as_ref().map_or_else(String::new, |job| escaped(&job.task_type).into_owned()),
+                plan_words(schedule),
+                next,
+                relative(schedule.last_fire_time.as_ref()),
+                schedule.fired.to_string(),
+                text::summary(&schedule.last_error),
+            ],
+            &schedule.store,
+        );
     }
     table
 }

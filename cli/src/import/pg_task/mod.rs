@@ -165,7 +165,7 @@ impl Table {
                 let enqueued = broker.enqueue_all_with_key([*job], key).await;
                 enqueued.map(|jobs| Moved::Job(jobs.first().map_or(0, |job| job.id)))
             }
-            (Becomes::Schedule(schedule), Some(broker)) => self.schedule(broker, task, *schedule).await,
+            (Becomes::Schedule(schedule), Some(broker)) => Box::pin(self.schedule(broker, task, *schedule)).await,
         };
         match moved {
             Ok(moved) => Ok(moved),

@@ -11,7 +11,10 @@ use tokio::{
 
 use tonic::Code;
 
-use crate::{Enqueued, Error, NewJob, Result, enqueue};
+use crate::{
+    Enqueued, Error, Result, enqueue,
+    telemetry::{Address, Sending},
+};
 
 use super::STOPPED;
 
@@ -52,6 +55,7 @@ pub(super) struct Waiter {
     since: Instant,
     /// `None` once it was answered.
     reply: Option<Reply>,
+    sending: Sending,
 }
 
 /// Where an answer goes.
@@ -77,6 +81,7 @@ impl Reply {
 impl Waiter {
     fn answer(&mut self, answer: Result<Vec<Enqueued>>) {
         if let Some(reply) = self.reply.take() {
+            self.sending.ended(&answer);
             reply.send(answer);
         }
     }
@@ -87,14 +92,16 @@ impl Shared {
         Self { gathered: Mutex::default(), wake: Notify::new(), room }
     }
 
-    pub(super) fn push(&self, jobs: Vec<NewJob>, cost: u32, reply: Reply) -> Result<()> {
+    pub(super) fn push(&self, jobs: Vec<proto::NewJob>, cost: u32, reply: Reply, mut sending: Sending) -> Result<()> {
         let mut gathered = self.gathered.lock();
         if gathered.closed {
+            sending.ended(&Err(STOPPED));
             return Err(STOPPED);
         }
         let was_empty = gathered.waiters.is_empty();
-        gathered.waiters.push_back(Waiter { jobs: jobs.len(), cost, since: Instant::now(), reply: Some(reply) });
-        gathered.jobs.extend(jobs.into_iter().map(NewJob::into_proto));
+        let since = Instant::now();
+        gathered.waiters.push_back(Waiter { jobs: jobs.len(), cost, since, reply: Some(reply), sending });
+        gathered.jobs.extend(jobs);
         drop(gathered);
         // The caller that found it empty has woken the pipeline already.
         if was_empty {
@@ -180,6 +187,11 @@ pub(super) struct Batch {
 impl Batch {
     fn new(jobs: Vec<proto::NewJob>, waiters: Vec<Waiter>) -> Self {
         Self { key: enqueue::new_request_key(), jobs, waiters }
+    }
+
+    /// It is sent to this broker.
+    pub(super) fn at(&mut self, broker: &Address) {
+        self.waiters.iter_mut().for_each(|waiter| waiter.sending.at(broker));
     }
 
     /// The bytes to free when it is answered.

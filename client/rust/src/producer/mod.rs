@@ -15,6 +15,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use howdah_proto::v1 as proto;
 use tokio::{
     sync::{
         Semaphore, oneshot,
@@ -23,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Client, Enqueued, Error, NewJob, Result, trace};
+use crate::{Client, Enqueued, Error, NewJob, Result};
 
 use self::gather::{Reply, Shared, cost};
 
@@ -169,15 +170,19 @@ impl Producer {
             reply.send(Ok(recorder.record(jobs)));
             return Ok(());
         }
-        let ended = trace::enqueue(&mut jobs);
-        let pushed = self.push_traced(jobs.into_iter().map(NewJob).collect(), reply).await;
-        ended(&pushed);
-        pushed
+        let mut sending = client.settings().telemetry.send(&mut jobs, false);
+        match self.room_for(&jobs).await {
+            Ok(cost) => self.handle.shared.push(jobs, cost, reply, sending),
+            Err(error) => {
+                sending.ended(&Err(error.clone()));
+                Err(error)
+            }
+        }
     }
 
-    /// The span of a job in a pipeline ends when the job is gathered: its answer comes with many others.
-    async fn push_traced(&self, jobs: Vec<NewJob>, reply: Reply) -> Result<()> {
-        let bytes: usize = jobs.iter().map(|job| cost(&job.0)).sum();
+    /// Waits until there is room for the jobs. Returns the bytes to free with the answer.
+    async fn room_for(&self, jobs: &[proto::NewJob]) -> Result<u32> {
+        let bytes: usize = jobs.iter().map(cost).sum();
         let limit = self.handle.client.settings().max_message_bytes;
         if bytes > limit {
             let message = format!("{bytes} bytes do not fit into a message of {limit} bytes");
@@ -185,7 +190,7 @@ impl Producer {
         }
         let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
         self.reserve(cost).await?;
-        self.handle.shared.push(jobs, cost, reply)
+        Ok(cost)
     }
 
     /// Reserves `cost` bytes, which the pipeline frees with the answer.

@@ -147,7 +147,8 @@ impl Pipeline {
     fn next_request(&mut self, resend: bool) -> Option<StreamEnqueueRequest> {
         let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
         let again = if resend { self.again.pop_front() } else { None };
-        let batch = again.or_else(|| self.shared.take(jobs, bytes))?;
+        let mut batch = again.or_else(|| self.shared.take(jobs, bytes))?;
+        batch.at(self.client.address(self.broker));
         self.sequence += 1;
         let request =
             StreamEnqueueRequest { sequence: self.sequence, jobs: batch.jobs.clone(), request_key: batch.key.clone() };
@@ -208,7 +209,8 @@ impl Pipeline {
             let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
             self.again.extend(self.shared.take(jobs, bytes));
         }
-        while let Some(batch) = self.again.pop_front() {
+        while let Some(mut batch) = self.again.pop_front() {
+            batch.at(self.client.address(self.client.current()));
             let client = self.client.clone();
             let (jobs, key) = (batch.jobs.clone(), batch.key.clone());
             let call = async move { client.enqueue_request(jobs, key).await };

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, time};
+use crate::{Error, Result, telemetry::Settling, time};
 
 use super::{ledger::Key, mailbox::Mailbox, outcome::Outcome};
 
@@ -190,8 +190,8 @@ impl Lease {
     }
 
     /// The handler has ended.
-    pub(crate) fn done(&self, outcome: Outcome) {
-        self.mailbox.done(self.key, outcome);
+    pub(crate) fn done(&self, outcome: Outcome, settling: Settling) {
+        self.mailbox.done(self.key, outcome, settling);
     }
 
     pub(crate) fn token(&self) -> &CancellationToken {

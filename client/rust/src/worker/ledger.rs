@@ -9,14 +9,14 @@ use std::{
     sync::Arc,
 };
 
-use howdah_proto::v1::{
-    self as proto, CancelReason, Nack, Release, SettleResult, SettleStatus, outcome::Outcome as End,
-};
+use howdah_proto::v1::{self as proto, CancelReason, Release, SettleResult, SettleStatus, outcome::Outcome as End};
 use tokio::task::JoinHandle;
+
+use crate::telemetry::{Address, Settling};
 
 use super::{
     job::Lease,
-    outcome::{Outcome, in_a_word},
+    outcome::{Outcome, fit, in_a_word, nack, size},
 };
 
 /// A lease. A job may be delivered again while an older handler of it still runs.
@@ -32,9 +32,6 @@ impl Hash for Key {
         self.token.hash(state);
     }
 }
-
-/// The approximate bytes of an outcome besides its text.
-const OUTCOME_OVERHEAD: usize = 64;
 
 /// The most leases that a resume names.
 const MAX_HELD: usize = 100_000;
@@ -65,6 +62,7 @@ enum State {
     /// Its handler has ended. Kept until the broker confirms the outcome.
     Ended {
         outcome: End,
+        settling: Settling,
         /// The batch that it was sent with; `None`: not sent on this stream.
         batch: Option<u64>,
         /// The broker has refused an earlier outcome of it.
@@ -103,7 +101,7 @@ impl Ledger {
 
     /// Adds a job that will not run: it is released, and the attempt does not count.
     pub(crate) fn release(&mut self, key: Key) {
-        self.end(key, 0, End::Release(Release {}));
+        self.end(key, 0, End::Release(Release {}), Settling::none());
     }
 
     /// Whether the job still waits for a slot: it may have been cancelled meanwhile.
@@ -122,19 +120,19 @@ impl Ledger {
     }
 
     /// A handler has ended. Returns the task type whose slot it frees, if it held one.
-    pub(crate) fn finish(&mut self, key: Key, outcome: Outcome) -> Option<usize> {
+    pub(crate) fn finish(&mut self, key: Key, outcome: Outcome, settling: Settling) -> Option<usize> {
         let entry = self.entries.get_mut(&key)?;
         let task_type = entry.task_type;
         match &entry.state {
-            State::Running(..) => self.end(key, task_type, outcome.into_proto()),
+            State::Running(..) => self.end(key, task_type, outcome.into_proto(), settling),
             State::Over(_) => drop(self.entries.remove(&key)),
             State::Queued(_) | State::Ended { .. } => return None,
         }
         Some(task_type)
     }
 
-    fn end(&mut self, key: Key, task_type: usize, outcome: End) {
-        let state = State::Ended { outcome, batch: None, refused: false };
+    fn end(&mut self, key: Key, task_type: usize, outcome: End, settling: Settling) {
+        let state = State::Ended { outcome, settling, batch: None, refused: false };
         self.entries.insert(key, Entry { task_type, state });
         self.unsent.push_back(key);
     }
@@ -198,9 +196,9 @@ impl Ledger {
     }
 
     /// Handles the broker's answer to an outcome. Returns its meaning, and the batch.
-    pub(crate) fn settled(&mut self, result: &SettleResult) -> (Answer, Option<u64>) {
+    pub(crate) fn settled(&mut self, result: &SettleResult, broker: &Address) -> (Answer, Option<u64>) {
         let key = Key { id: result.id, token: result.token };
-        let Some(State::Ended { outcome, batch, refused }) = self.state_mut(key) else {
+        let Some(State::Ended { outcome, settling, batch, refused }) = self.state_mut(key) else {
             return (Answer::Unknown, None);
         };
         let sent = batch.take();
@@ -223,6 +221,7 @@ impl Ledger {
             }
             SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => Answer::Lost,
         };
+        settling.ended(outcome, Some(result), broker);
         self.entries.remove(&key);
         (answer, sent)
     }
@@ -278,6 +277,15 @@ impl Ledger {
         }
     }
 
+    /// The worker ends: there will be no answers any more.
+    pub(crate) fn give_up(&mut self, broker: &Address) {
+        for entry in self.entries.values_mut() {
+            if let State::Ended { outcome, settling, .. } = &mut entry.state {
+                settling.ended(outcome, None, broker);
+            }
+        }
+    }
+
     /// The leases to name when resuming, each job once: of two, the one whose handler runs.
     pub(crate) fn held(&self) -> Vec<proto::Lease> {
         let mut tokens: HashMap<i64, i64> = HashMap::with_capacity(self.entries.len());
@@ -324,30 +332,12 @@ impl Ledger {
     }
 }
 
-fn nack(error: String) -> End {
-    End::Nack(Nack { error, no_retry: false, retry_after: None })
-}
-
-fn size(outcome: &End) -> usize {
-    let text = match outcome {
-        End::Ack(ack) => ack.result.len(),
-        End::Nack(nack) => nack.error.len(),
-        End::Snooze(_) | End::Release(_) => 0,
-    };
-    text + OUTCOME_OVERHEAD
-}
-
-/// Replaces an outcome that is too large for a message: it would end the stream, and the next one too.
-fn fit(outcome: &mut End, max_bytes: usize) {
-    let size = size(outcome);
-    if size > max_bytes {
-        *outcome = nack(format!("the result takes {size} bytes; the broker accepts messages of {max_bytes}"));
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{super::mailbox::Mailbox, *};
+    use super::{
+        super::{mailbox::Mailbox, outcome::OUTCOME_OVERHEAD},
+        *,
+    };
 
     fn lease(id: i64, token: i64) -> Arc<Lease> {
         Lease::new(Key { id, token }, Arc::new(Mailbox::new()), std::time::Duration::from_secs(1))

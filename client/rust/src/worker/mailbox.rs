@@ -9,7 +9,7 @@ use howdah_proto::v1::{Extension, ProgressReport};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::Result;
+use crate::{Result, telemetry::Settling};
 
 use super::{ledger::Key, outcome::Outcome};
 
@@ -23,7 +23,7 @@ pub(crate) struct Mailbox {
 /// The contents of the box.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
-    pub(crate) done: Vec<(Key, Outcome)>,
+    pub(crate) done: Vec<(Key, Outcome, Settling)>,
     pub(crate) extensions: Vec<Ask<Extension>>,
     pub(crate) reports: Vec<Ask<ProgressReport>>,
 }
@@ -41,8 +41,8 @@ impl Mailbox {
     }
 
     /// A handler has ended.
-    pub(crate) fn done(&self, key: Key, outcome: Outcome) {
-        self.put(|mail| mail.done.push((key, outcome)));
+    pub(crate) fn done(&self, key: Key, outcome: Outcome, settling: Settling) {
+        self.put(|mail| mail.done.push((key, outcome, settling)));
     }
 
     /// A handler asks for an extension.

@@ -3,13 +3,16 @@
 use std::{error::Error as StdError, fmt, time::Duration};
 
 use bytes::Bytes;
-use howdah_proto::v1 as proto;
+use howdah_proto::v1::{self as proto, outcome::Outcome as End};
 use serde::Serialize;
 
 use crate::{Error, cause, time};
 
 /// The longest error that is sent. The broker truncates errors at 16 KiB, and marks them.
 const LONGEST_ERROR: usize = 32 << 10;
+
+/// The approximate bytes of an outcome besides its text.
+pub(crate) const OUTCOME_OVERHEAD: usize = 64;
 
 /// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,12 +238,35 @@ impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
 }
 
 /// A word for an outcome.
-pub(crate) fn in_a_word(outcome: &proto::outcome::Outcome) -> &'static str {
+pub(crate) fn in_a_word(outcome: &End) -> &'static str {
     match outcome {
         proto::outcome::Outcome::Ack(_) => "done",
         proto::outcome::Outcome::Nack(_) => "failed",
         proto::outcome::Outcome::Snooze(_) => "snoozed",
         proto::outcome::Outcome::Release(_) => "released",
+    }
+}
+
+/// A failure that is tried again.
+pub(crate) fn nack(error: String) -> End {
+    End::Nack(proto::Nack { error, no_retry: false, retry_after: None })
+}
+
+/// The approximate bytes of an outcome.
+pub(crate) fn size(outcome: &End) -> usize {
+    let text = match outcome {
+        End::Ack(ack) => ack.result.len(),
+        End::Nack(nack) => nack.error.len(),
+        End::Snooze(_) | End::Release(_) => 0,
+    };
+    text + OUTCOME_OVERHEAD
+}
+
+/// Replaces an outcome that is too large for a message: it would end the stream, and the next one too.
+pub(crate) fn fit(outcome: &mut End, max_bytes: usize) {
+    let size = size(outcome);
+    if size > max_bytes {
+        *outcome = nack(format!("the result takes {size} bytes; the broker accepts messages of {max_bytes}"));
     }
 }
 

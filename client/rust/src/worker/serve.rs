@@ -170,8 +170,9 @@ impl Session {
     fn settled(&mut self, settled: &Settled, flow: &mut Flow) {
         let mut again = false;
         let mut report = self.status.report.lock();
+        let broker = self.client.address(self.broker);
         for result in &settled.results {
-            let (answer, batch) = self.ledger.settled(result);
+            let (answer, batch) = self.ledger.settled(result, broker);
             if let Some(batch) = batch {
                 flow.batches.answered(batch);
             }

@@ -48,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) again_at: Option<Instant>,
     pub(crate) again: Backoff,
     id: String,
+    /// The broker of the last stream.
+    pub(crate) broker: usize,
     pub(crate) grace: Option<Duration>,
     pub(crate) has_stream: bool,
     /// When the leases will be lost, while there is no stream. `None`: they are lost.
@@ -98,6 +100,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // Also when the runtime shuts down: the handlers' results cannot be sent any more.
         self.ledger.abort_all();
+        self.ledger.give_up(self.client.address(self.broker));
         self.mailbox.close();
     }
 }
@@ -122,6 +125,7 @@ impl Session {
             again_at: None,
             again: Backoff::default(),
             id: String::new(),
+            broker: 0,
             grace: None,
             has_stream: false,
             lost_at: None,
@@ -213,6 +217,7 @@ impl Session {
         self.id.clone_from(&welcome.session_id);
         self.grace = time::from_proto(welcome.session_grace);
         self.lost_at = None;
+        self.broker = broker;
         self.has_stream = true;
         self.status.state.send_replace(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
         Flow::new(welcome, self.client.settings().max_message_bytes)

@@ -6,14 +6,20 @@ use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 use tracing::{Instrument as _, field, info_span};
 
-use crate::trace;
+use crate::telemetry::{Address, Telemetry};
 
 use super::{handler::Handler, job::Job, outcome::Outcome};
 
 /// Starts the handler; its outcome goes into the mailbox.
 ///
 /// With `abort_cancelled`, a cancelled handler is dropped at its next await point.
-pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHandle<()> {
+pub(crate) fn spawn(
+    handler: Handler,
+    job: Job,
+    abort_cancelled: bool,
+    telemetry: Telemetry,
+    broker: Address,
+) -> JoinHandle<()> {
     let lease = job.lease().clone();
     let span = info_span!(
         "howdah.job",
@@ -26,9 +32,9 @@ pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHa
         span.record("traceparent", job.traceparent.as_str());
     }
     let run = async move {
+        let attempt = telemetry.attempt(&job, &broker);
         // The call itself may panic, before there is a future.
-        let handled =
-            AssertUnwindSafe(async move { trace::attempt(&job.clone(), || handler(job)).await }).catch_unwind();
+        let handled = AssertUnwindSafe(attempt.within(async move { handler(job).await })).catch_unwind();
         let ended = if abort_cancelled {
             tokio::select! {
                 biased;
@@ -38,11 +44,13 @@ pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHa
         } else {
             handled.await
         };
-        lease.done(ended.unwrap_or_else(|panic| {
+        let outcome = ended.unwrap_or_else(|panic| {
             let text = panic_text(panic.as_ref());
             tracing::error!("the handler panicked: {text}");
             Outcome::retry(format!("the handler panicked: {text}"))
-        }));
+        });
+        let settling = attempt.ended(&outcome);
+        lease.done(outcome, settling);
     };
     tokio::spawn(run.instrument(span))
 }

@@ -64,8 +64,8 @@ impl Session {
     /// Takes outcomes, extensions and progress of the handlers.
     pub(crate) fn take_mail(&mut self) {
         let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
-        for (key, outcome) in mail.done.drain(..) {
-            if let Some(task_type) = self.ledger.finish(key, outcome) {
+        for (key, outcome, settling) in mail.done.drain(..) {
+            if let Some(task_type) = self.ledger.finish(key, outcome, settling) {
                 self.slots.leave(task_type);
                 self.fill_slots(task_type);
             }
@@ -95,7 +95,9 @@ impl Session {
     pub(crate) fn run_job(&mut self, task_type: usize, job: Job) {
         let key = job.lease().key();
         let handler = self.config.types[task_type].handler.clone();
-        let task = task::spawn(handler, job, self.config.abort_cancelled);
+        let telemetry = self.client.settings().telemetry.clone();
+        let broker = self.client.address(self.broker).clone();
+        let task = task::spawn(handler, job, self.config.abort_cancelled, telemetry, broker);
         self.ledger.begin(key, task);
     }
 

@@ -1,7 +1,7 @@
 //! What the page shows that is no call of its own: numbers of jobs as they were counted last, who holds a key, settings without
 //! counts. The rule of each is that of the call that tells the same.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use howdah_proto::{Rpc, v1};
 use tonic::Status;
@@ -10,10 +10,11 @@ use super::{By, Local};
 use crate::{
     access::{Operation, rule},
     api::{check, permit, render},
+    broker::SharedBroker,
     error::Error,
-    job::TaskTypeName,
-    maintain::job_gauges::Counted,
+    job::{TaskTypeName, TypeView},
     store::BrokerView,
+    stores::Member,
 };
 
 /// The types that a caller may read, as they were counted last.
@@ -30,44 +31,79 @@ impl Local {
     /// Types and their numbers of jobs. No table is read for it, unless counting takes no time.
     pub(crate) async fn counted_types(&self, by: &By) -> Result<CountedTypes, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
-        let counted = self.broker.operator.counted_types().await;
-        let seen = counted.types.iter().filter(|view| permit::may(&by.caller, Operation::Read, &view.name));
-        let types = seen.map(|view| render::task_type(view.clone())).collect();
-        Ok(CountedTypes { types, age: counted.age(), cut: counted.is_cut() })
+        let mut all = CountedTypes { types: Vec::new(), age: None, cut: false };
+        for (name, broker) in self.stores() {
+            let counted = broker.operator.counted_types().await;
+            let seen = counted.types.iter().filter(|view| permit::may(&by.caller, Operation::Read, &view.name));
+            let of_store = |view: &TypeView| v1::TaskType { store: name.to_owned(), ..render::task_type(view.clone()) };
+            all.types.extend(seen.map(of_store));
+            all.age = all.age.max(counted.age());
+            all.cut |= counted.is_cut();
+        }
+        all.types.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
     }
 
     /// One type: its settings as they are now, its numbers of jobs as they were counted last.
     pub(crate) async fn counted_type(&self, by: &By, name: &str) -> Result<(v1::TaskType, Option<Duration>), Status> {
         let name = self.readable(by, name)?;
-        let counted: Arc<Counted> = self.broker.operator.counted_types().await;
-        let settings = self.broker.operator.type_settings(&name).await?;
-        let settings = settings.ok_or_else(|| Error::NotFound(format!("there is no task type {name}")))?;
-        let counts = counted.types.iter().find(|view| view.name == name.as_str());
-        let mut shown = counts.map(|view| render::task_type(view.clone())).unwrap_or_default();
-        shown.name = name.to_string();
-        shown.settings = Some(render::settings(&settings));
-        Ok((shown, counted.age().filter(|_| counts.is_some())))
+        let mut found = None;
+        for (store, broker) in self.stores() {
+            let Some((shown, age)) = of_store(broker, &name).await? else { continue };
+            match &mut found {
+                None => found = Some((v1::TaskType { store: store.to_owned(), ..shown }, age)),
+                Some((all, _)) => add(all, store, &shown),
+            }
+        }
+        Ok(found.ok_or_else(|| Error::NotFound(format!("there is no task type {name}")))?)
+    }
+
+    /// The stores that have answered lately, by name; the only one has none.
+    fn stores(&self) -> Vec<(&str, &SharedBroker)> {
+        if self.fleet.only().is_some() {
+            return vec![("", &self.broker)];
+        }
+        let engines = self.fleet.engines().filter(|engine| engine.reachable().is_ok());
+        engines.map(|engine| (engine.name.as_str(), &engine.broker)).collect()
     }
 
     /// The job that holds a key.
     pub(crate) async fn key_holder(&self, by: &By, task_type: &str, key: &str) -> Result<Option<i64>, Status> {
         let name = self.readable(by, task_type)?;
         check::key(key, &self.broker.cluster())?;
-        Ok(self.broker.operator.key_holder(&name, key).await?)
+        for (_, broker) in self.stores() {
+            if let Some(id) = broker.operator.key_holder(&name, key).await? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
     }
 
-    /// The health of the storage; `None`: Postgres does not show it.
-    pub(crate) async fn storage_health(&self, by: &By) -> Result<Option<v1::StorageHealth>, Status> {
-        self.check(Rpc::ListTaskTypes, by)?;
-        permit::one_or_all(&by.caller, Operation::Read, None)?;
-        Ok(self.broker.operator.storage_health().await.map(render::storage_health))
+    /// The names of the stores; empty: there is one.
+    pub(crate) fn store_names(&self) -> Vec<&str> {
+        if self.fleet.only().is_some() {
+            return Vec::new();
+        }
+        self.fleet.members().iter().map(Member::name).collect()
     }
 
-    /// The brokers of the database.
-    pub(crate) async fn brokers(&self, by: &By) -> Result<Vec<BrokerView>, Status> {
+    /// The health of the storage, of the main store if none is named; `None`: Postgres does not show it.
+    pub(crate) async fn storage_health(&self, by: &By, store: &str) -> Result<Option<v1::StorageHealth>, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
-        Ok(self.broker.operator.list_brokers().await?)
+        let broker = if store.is_empty() { &self.broker } else { self.fleet.named(store)?.engine()?.reachable()? };
+        Ok(broker.operator.storage_health().await.map(render::storage_health))
+    }
+
+    /// The brokers of each store, which is named if there are several.
+    pub(crate) async fn brokers(&self, by: &By) -> Result<Vec<(&str, BrokerView)>, Status> {
+        self.check(Rpc::ListTaskTypes, by)?;
+        permit::one_or_all(&by.caller, Operation::Read, None)?;
+        let mut brokers = Vec::new();
+        for (store, broker) in self.stores() {
+            brokers.extend(broker.operator.list_brokers().await?.into_iter().map(|view| (store, view)));
+        }
+        Ok(brokers)
     }
 
     /// A type that the caller may read, whether it exists or not.
@@ -83,4 +119,30 @@ impl Local {
         let permitted = by.caller.check_rule(rule(rpc)).map_err(Status::from);
         permitted.inspect_err(|status| self.note(rpc.name(), by, status))
     }
+}
+
+/// A type of one store, and how long ago its jobs were counted; `None`: the store does not have it.
+async fn of_store(
+    broker: &SharedBroker,
+    name: &TaskTypeName,
+) -> Result<Option<(v1::TaskType, Option<Duration>)>, Error> {
+    let counted = broker.operator.counted_types().await;
+    let Some(settings) = broker.operator.type_settings(name).await? else { return Ok(None) };
+    let counts = counted.types.iter().find(|view| view.name == name.as_str());
+    let mut shown = counts.map(|view| render::task_type(view.clone())).unwrap_or_default();
+    shown.name = name.to_string();
+    shown.settings = Some(render::settings(&settings));
+    Ok(Some((shown, counted.age().filter(|_| counts.is_some()))))
+}
+
+/// Adds the jobs of another store that has the type. Its settings are those of the first.
+fn add(all: &mut v1::TaskType, store: &str, other: &v1::TaskType) {
+    all.store = format!("{}, {store}", all.store);
+    let more = other.counts.unwrap_or_default();
+    let counts = all.counts.get_or_insert_default();
+    counts.ready += more.ready;
+    counts.leased += more.leased;
+    counts.scheduled += more.scheduled;
+    counts.waiting += more.waiting;
+    counts.dead += more.dead;
 }

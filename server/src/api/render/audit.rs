@@ -17,5 +17,6 @@ pub(crate) fn audit_entry(entry: AuditEntry) -> v1::AuditEntry {
         count: entry.count,
         ids: entry.ids,
         reason: entry.reason,
+        store: String::new(),
     }
 }

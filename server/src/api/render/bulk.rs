@@ -37,6 +37,7 @@ pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
         create_time: Some(time(bulk.created)),
         update_time: Some(time(bulk.updated)),
         end_time: bulk.ended.map(time),
+        store: String::new(),
     }
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
         last_failure_time: group.last.map(time),
         example_job_id: group.example_id,
         example_error: group.example_error,
+        store: String::new(),
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
         last_error: state.last_error.unwrap_or_default(),
         create_time: Some(time(created)),
         update_time: Some(time(updated)),
+        store: String::new(),
     }
 }
 

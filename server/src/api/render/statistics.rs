@@ -20,6 +20,7 @@ pub(crate) fn stats(row: StatsRow) -> v1::Stats {
         wait: Some(durations(&stats.wait)),
         run: Some(durations(&stats.run)),
         backlog: stats.backlog.map(super::task_type::counts),
+        store: String::new(),
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
         oldest_ready_age: view.oldest_ready.map(duration),
         next_due_in: view.next_due.map(duration),
         settings: Some(settings(&view.settings)),
+        store: String::new(),
     }
 }
 
@@ -65,6 +66,7 @@ pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
         running_count: view.running,
         paused_until: view.paused_until.map(time),
         paused: view.paused,
+        store: String::new(),
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn worker(worker: ListedWorker, stuck_after: Duration) -> v1::Worker 
         quiet_for: quiet_for.filter(|_| held > 0).map(duration),
         max_message_bytes: view.max_message_bytes as i64,
         age: Some(duration(worker.age)),
+        store: String::new(),
     }
 }
 

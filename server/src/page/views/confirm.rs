@@ -11,7 +11,7 @@ use crate::page::{
     action::{Action, Target},
     layout::{Layout, answer, shown},
     visit::within,
-    words::{State, number, span, wire_span},
+    words::{State, counted, number, span, wire_span},
 };
 
 /// Jobs that are shown.
@@ -129,8 +129,7 @@ impl About {
                 format!("more than {selected} jobs of {name} (it has about {} in these states)", number(all))
             }
             (true, None) => format!("more than {selected} jobs of {name}"),
-            (false, _) if answer.selected_count == 1 => format!("1 job of {name}"),
-            (false, _) => format!("{selected} jobs of {name}"),
+            (false, _) => format!("{} of {name}", counted(answer.selected_count, "job")),
         };
         let takes = answer.expected_duration.filter(|time| time.seconds > 0).map(wire_span).unwrap_or_default();
         let examples = answer.examples.into_iter().map(JobRow::of).collect();
@@ -147,8 +146,7 @@ impl About {
                 Err(status) => return Err(status.into()),
             }
         }
-        let count = if ids.len() == 1 { "1 job".into() } else { format!("{} jobs", number(ids.len() as i64)) };
-        Ok(Self { count: Some(count), examples, ..Self::default() })
+        Ok(Self { count: Some(counted(ids.len() as i64, "job")), examples, ..Self::default() })
     }
 
     async fn of_type(visit: &Visit, task_type: &str, state: Option<JobState>, group: &str) -> Result<Self, Trouble> {
@@ -161,7 +159,7 @@ impl About {
         };
         let examples = visit.calls().list_jobs(&visit.by, request).await?.into_inner().jobs;
         let count = if group.is_empty() {
-            counted(visit, task_type, state).await?
+            of_state(visit, task_type, state).await?
         } else {
             in_group(visit, task_type, group).await?
         };
@@ -170,15 +168,15 @@ impl About {
 }
 
 /// The jobs of a type, as they were counted last.
-async fn counted(visit: &Visit, task_type: &str, state: Option<JobState>) -> Result<String, Trouble> {
+async fn of_state(visit: &Visit, task_type: &str, state: Option<JobState>) -> Result<String, Trouble> {
     let word = state.map(|state| State::of(state).word);
     let (view, age) = visit.calls().counted_type(&visit.by, task_type).await?;
     let counts = super::parts::counts(view.counts.unwrap_or_default());
     let count: i64 = counts.iter().filter(|(known, _)| word.is_none_or(|word| word == *known)).map(|(_, n)| n).sum();
-    let kind = word.map_or("jobs".into(), |word| format!("{word} jobs"));
+    let kind = word.map_or("job".into(), |word| format!("{word} job"));
     Ok(match age {
-        Some(age) => format!("about {} {kind} of {task_type} (counted {} ago)", number(count), span(age)),
-        None => format!("all {kind} of {task_type}"),
+        Some(age) => format!("about {} of {task_type} (counted {} ago)", counted(count, &kind), span(age)),
+        None => format!("all {kind}s of {task_type}"),
     })
 }
 
@@ -187,6 +185,6 @@ async fn in_group(visit: &Visit, task_type: &str, group: &str) -> Result<String,
     let request = v1::ListErrorGroupsRequest { task_type: task_type.to_owned(), page_size: 1_000 };
     let groups = visit.calls().list_error_groups(&visit.by, request).await?.into_inner().groups;
     let count = groups.iter().find(|known| known.error_group == group).map(|known| known.dead_count);
-    let count = count.map_or("all".into(), number);
-    Ok(format!("{count} dead jobs of {task_type} with this error"))
+    let count = count.map_or("all dead jobs".into(), |count| counted(count, "dead job"));
+    Ok(format!("{count} of {task_type} with this error"))
 }

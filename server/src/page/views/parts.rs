@@ -9,6 +9,8 @@ use crate::page::words::{State, When, first_line, wire_span};
 pub(super) struct TypeRow {
     pub(super) name: String,
     pub(super) paused: bool,
+    /// Empty: there is one store.
+    pub(super) store: String,
     /// By state, with the word of the state.
     pub(super) counts: [(&'static str, i64); 5],
     pub(super) oldest: String,
@@ -25,6 +27,7 @@ impl TypeRow {
             oldest_s: view.oldest_ready_age.map_or(-1, |age| age.seconds),
             oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
             name: view.name,
+            store: view.store,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
         Trouble, Visit,
         layout::{Layout, shown},
         params::query,
-        words::{When, number, wire_span},
+        words::{When, counted, number, wire_span},
     },
 };
 
@@ -35,6 +35,8 @@ struct OneView {
     row: Row,
     times: Vec<When>,
     facts: Vec<(&'static str, String)>,
+    /// What it has done.
+    so_far: String,
     enqueues: bool,
 }
 
@@ -72,6 +74,7 @@ pub(in crate::page) async fn one(visit: Visit) -> Result<Response, Trouble> {
     let schedule = visit.calls().get_schedule(&visit.by, request).await?.into_inner().schedule.unwrap_or_default();
     let times = schedule.next_times.iter().take(NEXT).filter_map(|time| When::of(Some(*time))).collect();
     let facts = facts(&schedule);
+    let [fired, skipped] = [counted(schedule.fired, "job"), counted(schedule.skipped, "time")];
     let row = Row::of(schedule);
     let view = OneView {
         layout: visit.layout("schedules"),
@@ -79,6 +82,7 @@ pub(in crate::page) async fn one(visit: Visit) -> Result<Response, Trouble> {
         row,
         times,
         facts,
+        so_far: format!("{fired} enqueued, {skipped} skipped."),
     };
     shown(&view)
 }

@@ -15,6 +15,10 @@ use crate::page::{
 struct View {
     layout: Layout,
     brokers: Vec<Broker>,
+    /// The names of the stores; empty: there is one.
+    stores: Vec<String>,
+    /// The store whose tables are shown; empty: the first.
+    store: String,
     /// Whether Postgres shows its figures.
     seen: bool,
     tables: Vec<Table>,
@@ -25,6 +29,8 @@ struct View {
 }
 
 struct Broker {
+    /// Empty: there is one store.
+    store: String,
     name: String,
     id: i32,
     started: Option<When>,
@@ -43,12 +49,15 @@ struct Table {
 
 /// The view.
 pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let health = visit.calls().storage_health(&visit.by).await?;
+    let store = visit.params.get("store").to_owned();
+    let health = visit.calls().storage_health(&visit.by, &store).await?;
+    let stores: Vec<String> = visit.calls().store_names().into_iter().map(str::to_owned).collect();
     let brokers = visit.calls().brokers(&visit.by).await?;
     let layout = visit.layout("storage");
     let seen = health.is_some();
     let health = health.unwrap_or_default();
-    let broker = |broker: crate::store::BrokerView| Broker {
+    let broker = |(store, broker): (&str, crate::store::BrokerView)| Broker {
+        store: store.to_owned(),
         is_this: broker.name == layout.broker,
         name: broker.name,
         id: broker.id,
@@ -57,6 +66,8 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     };
     let view = View {
         brokers: brokers.into_iter().map(broker).collect(),
+        store: if store.is_empty() { stores.first().cloned().unwrap_or_default() } else { store },
+        stores,
         layout: visit.layout("storage"),
         seen,
         tables: health.tables.into_iter().map(table).collect(),

@@ -18,6 +18,8 @@ use crate::{
 struct View {
     layout: Layout,
     name: String,
+    /// The stores that have it; empty: there is one.
+    store: String,
     paused: bool,
     operates: bool,
     counts: Vec<(State, String, bool)>,
@@ -43,6 +45,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         age: age.map(span).unwrap_or_default(),
         settings: told(&settings),
         name: view.name,
+        store: view.store,
     };
     shown(&view)
 }

@@ -10,7 +10,7 @@ use crate::page::{
     Trouble, Visit,
     layout::{Layout, shown},
     params::query,
-    words::{number, span},
+    words::{counted, span},
 };
 
 /// Types on a page.
@@ -36,11 +36,11 @@ const SORTS: [&str; 8] = ["name", "total", "ready", "leased", "scheduled", "wait
 
 /// The list.
 pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let counted = visit.calls().counted_types(&visit.by).await?;
+    let known = visit.calls().counted_types(&visit.by).await?;
     let q = visit.params.get("q").to_owned();
     let sort = SORTS.into_iter().find(|sort| *sort == visit.params.get("sort")).unwrap_or("name");
     let first: usize = visit.params.number("from")?.unwrap_or_default();
-    let rows = counted.types.into_iter().map(TypeRow::of).filter(|row| row.name.contains(&q));
+    let rows = known.types.into_iter().map(TypeRow::of).filter(|row| row.name.contains(&q));
     let mut rows: Vec<TypeRow> = rows.collect();
     match sort {
         "name" => {}
@@ -55,9 +55,9 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let view = View {
         layout: visit.layout("types"),
         rows: rows.into_iter().skip(first).take(PAGE).collect(),
-        found: number(found as i64),
-        age: counted.age.map(span).unwrap_or_default(),
-        cut: counted.cut,
+        found: counted(found as i64, "type"),
+        age: known.age.map(span).unwrap_or_default(),
+        cut: known.cut,
         q,
         sort,
         before,

@@ -40,6 +40,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
 /** The brokers of a client: channels to them, what goes with each call, and calls that go on to the next broker. */
@@ -133,7 +134,11 @@ final class Connection implements ClientInterceptor {
     }
 
     String name(int broker) {
-        return brokers.get(broker % brokers.size()).address.toString();
+        return address(broker).toString();
+    }
+
+    URI address(int broker) {
+        return brokers.get(broker % brokers.size()).address;
     }
 
     int current() {
@@ -222,11 +227,18 @@ final class Connection implements ClientInterceptor {
         current.compareAndSet(seen, (seen + 1) % brokers.size());
     }
 
-    /** Makes a call that is safe to repeat, within the request timeout. */
-    <R> R call(Function<Channel, R> send) { return call(options.requestTimeout, LONGEST_TRY, true, send); }
+    /** Makes a call that is safe to repeat, within the request timeout, and tells which broker it uses. */
+    <R> R call(Consumer<URI> used, Function<Channel, R> send) {
+        return call(options.requestTimeout, LONGEST_TRY, true, used, send);
+    }
 
     /** Makes a call, and repeats it after errors that pass: once on each broker, or until the time is over. */
     <R> R call(Duration limit, Duration longestTry, boolean untilLate, Function<Channel, R> send) {
+        return call(limit, longestTry, untilLate, broker -> { }, send);
+    }
+
+    private <R> R call(Duration limit, Duration longestTry, boolean untilLate, Consumer<URI> used,
+            Function<Channel, R> send) {
         long end = System.nanoTime() + limit.toNanos();
         var backoff = new Backoff();
         var sentOnce = new AtomicBoolean();
@@ -235,6 +247,7 @@ final class Connection implements ClientInterceptor {
             var broker = brokers.get(index);
             long patience = Math.min(end - System.nanoTime(), longestTry.toNanos());
             HowdahException error;
+            used.accept(broker.address);
             try {
                 checkDatabase(broker, broker.channel);
                 var deadline = each(Duration.ofNanos(patience), sentOnce);

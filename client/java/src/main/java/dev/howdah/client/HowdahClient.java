@@ -12,6 +12,7 @@ import io.grpc.Deadline;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractBlockingStub;
+import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -23,8 +24,10 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
 /**
@@ -104,8 +107,7 @@ public final class HowdahClient implements AutoCloseable {
      * @return one for each, in order
      */
     public List<Enqueued> enqueueAll(List<NewJob> jobs) {
-        var key = newRequestKey();
-        return join(wrapped(ready -> CompletableFuture.completedFuture(send(ready, key, true)), null).enqueue(jobs));
+        return enqueueAll(jobs, newRequestKey(), null);
     }
 
     /**
@@ -116,8 +118,14 @@ public final class HowdahClient implements AutoCloseable {
      * @return one for each, in order
      */
     public List<Enqueued> enqueueAll(List<NewJob> jobs, String requestKey) {
-        Middleware.Enqueue last = ready -> CompletableFuture.completedFuture(send(ready, requestKey, false));
-        return join(wrapped(last, requestKey).enqueue(jobs));
+        return enqueueAll(jobs, requestKey, requestKey);
+    }
+
+    private List<Enqueued> enqueueAll(List<NewJob> jobs, String key, String keyOfCaller) {
+        var broker = new AtomicReference<>(connection.address(connection.current()));
+        Middleware.Enqueue last = ready ->
+            CompletableFuture.completedFuture(send(ready, key, keyOfCaller == null, broker::set));
+        return join(wrapped(last, broker::get, keyOfCaller).enqueue(jobs));
     }
 
     private static <T> T join(CompletableFuture<T> answer) {
@@ -128,21 +136,30 @@ public final class HowdahClient implements AutoCloseable {
         }
     }
 
-    private List<Enqueued> send(List<NewJob> jobs, String requestKey, boolean own) {
+    private List<Enqueued> send(List<NewJob> jobs, String requestKey, boolean own, Consumer<URI> used) {
         if (jobs.isEmpty()) {
             return List.of();
         }
         var request = EnqueueJobsRequest.newBuilder().setRequestKey(requestKey);
         jobs.forEach(job -> request.addJobs(job.encoded(options.json)));
-        var answer = connection.call(channel -> JobServiceGrpc.newBlockingStub(channel).enqueueJobs(request.build()));
+        var answer = connection.call(used,
+            channel -> JobServiceGrpc.newBlockingStub(channel).enqueueJobs(request.build()));
         return Enqueued.of(request.getJobsList(), answer.getJobsList(), own);
     }
 
-    Middleware.Enqueue wrapped(Middleware.Enqueue last, String requestKey) {
+    /** The rest of an enqueue, which knows the broker that it uses: after a retry, the last one. */
+    record Step(Middleware.Enqueue next, Supplier<URI> broker) implements Middleware.Enqueue {
+        @Override
+        public CompletableFuture<List<Enqueued>> enqueue(List<NewJob> jobs) {
+            return next.enqueue(jobs);
+        }
+    }
+
+    Middleware.Enqueue wrapped(Middleware.Enqueue last, Supplier<URI> broker, String requestKey) {
         var next = last;
         for (int index = options.middleware.size() - 1; index >= 0; index--) {
             var outer = options.middleware.get(index);
-            var inner = next;
+            var inner = new Step(next, broker);
             next = jobs -> outer.enqueue(jobs, requestKey, inner);
         }
         return next;

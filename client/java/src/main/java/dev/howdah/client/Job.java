@@ -16,6 +16,7 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.System.Logger.Level;
 import java.lang.System.Logger;
+import java.net.URI;
 import java.nio.channels.ClosedByInterruptException;
 import java.time.Duration;
 import java.time.Instant;
@@ -24,6 +25,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.json.JsonMapper;
@@ -41,7 +43,22 @@ public final class Job {
     private final Consumer<ProgressReport> report;
     private final Consumer<Extension> extend;
     private final CompletableFuture<CancelReason> cancelled = new CompletableFuture<>();
+    /** Whoever is told how the attempt ends. */
+    private final List<Attempt> attempts = new CopyOnWriteArrayList<>();
+    /** Where the worker is connected; null without a broker. */
+    volatile URI broker;
+    /** When the handler has ended, or its outcome was decided; 0: not yet. */
+    volatile long endedAt;
     private Thread thread;
+
+    /** What is told how an attempt ends. */
+    interface Attempt {
+        /** The handler has ended; thrown is null if it has returned. */
+        void ended(dev.howdah.v1.Outcome outcome, Throwable thrown);
+
+        /** The broker has confirmed the outcome, after so many nanoseconds; or an error: it had no effect. */
+        void settled(dev.howdah.v1.Outcome outcome, long took, HowdahException error);
+    }
 
     Job(LeasedJob leased, JsonMapper json, Consumer<ProgressReport> report, Consumer<Extension> extend) {
         this.leased = leased;
@@ -302,10 +319,12 @@ public final class Job {
     /** Runs the handler. If the worker stops and interrupts it, another worker gets the job. */
     dev.howdah.v1.Outcome perform(Middleware.Handle handler) {
         Outcome outcome;
+        Throwable cause = null;
         enter(Thread.currentThread());
         try {
             outcome = Objects.requireNonNull(handler.handle(this), "the handler returned null");
         } catch (Throwable thrown) {
+            cause = thrown;
             boolean told = isCancelled() && isInterruption(thrown);
             outcome = told ? Outcome.release() : Outcome.of(thrown);
             if (!told && !(thrown instanceof Thrown)) {
@@ -314,12 +333,36 @@ public final class Job {
         } finally {
             enter(null);
         }
+        dev.howdah.v1.Outcome wire;
         try {
-            return wire(outcome).build();
+            wire = wire(outcome).build();
         } catch (RuntimeException unwritable) {
-            return wire(Outcome.fatal("the result cannot be written: " + unwritable)).build();
+            cause = unwritable;
+            wire = wire(Outcome.fatal("the result cannot be written: " + unwritable)).build();
+        }
+        decided();
+        ended(wire, cause);
+        return wire;
+    }
+
+    private void ended(dev.howdah.v1.Outcome outcome, Throwable thrown) {
+        tell(attempt -> attempt.ended(outcome, thrown));
+    }
+
+    void observe(Attempt attempt) { attempts.add(attempt); }
+
+    boolean isObserved() { return !attempts.isEmpty(); }
+
+    void tell(Consumer<Attempt> what) {
+        try {
+            attempts.forEach(what);
+        } catch (RuntimeException error) {
+            LOG.log(Level.WARNING, "telemetry of job " + id() + " failed", error);
         }
     }
+
+    /** There is an outcome. Only the first call counts. */
+    void decided() { endedAt = endedAt == 0 ? System.nanoTime() : endedAt; }
 
     private static boolean isInterruption(Throwable thrown) {
         return thrown != null && (thrown instanceof InterruptedException || thrown instanceof ClosedByInterruptException

@@ -175,6 +175,7 @@ final class Jobs {
             var job = new Held(key, new Job(leased, config.client.options.json,
                 report -> ask(key, report.toBuilder().setId(key.id).setToken(key.token).build()),
                 extension -> ask(key, extension.toBuilder().setId(key.id).setToken(key.token).build())));
+            job.job.broker = session.broker();
             var slot = slots.get(leased.getTaskType());
             if (held.putIfAbsent(job.key, job) != null) {
                 LOG.log(Level.WARNING, "received job {0} twice with one token", leased.getId());
@@ -248,6 +249,7 @@ final class Jobs {
     }
 
     private void end(Held job, Outcome outcome) {
+        job.job.decided();
         job.state = State.ENDED;
         job.outcome = outcome;
         unsent.add(job);
@@ -295,6 +297,7 @@ final class Jobs {
             unsent.add(job);
         } else {
             held.remove(job.key);
+            tell(job, failure(job.key, result));
             if (result.getStatus() != SettleStatus.SETTLE_STATUS_OK) {
                 lost++;
                 LOG.log(Level.WARNING, "the lease of job {0} was lost before its outcome arrived", job.key.id);
@@ -308,6 +311,32 @@ final class Jobs {
                 case SNOOZE -> snoozed++;
                 default -> released++;
             }
+        }
+    }
+
+    private static HowdahException failure(Key key, SettleResult result) {
+        return switch (result.getStatus()) {
+            case SETTLE_STATUS_OK -> null;
+            case SETTLE_STATUS_INVALID -> new HowdahException(Status.Code.INVALID_ARGUMENT, "INVALID", "",
+                result.getMessage());
+            default -> new HowdahException(Status.Code.FAILED_PRECONDITION, "LEASE_LOST", "",
+                "the lease of job " + key.id + " is lost");
+        };
+    }
+
+    /** The worker ends: no more answers will come. */
+    void giveUp() {
+        held.values().stream().filter(job -> job.state == State.ENDED).forEach(job -> tell(job,
+            new HowdahException(Status.Code.CANCELLED, "UNCONFIRMED", "",
+                "the worker ended before the broker confirmed the outcome of job " + job.key.id)));
+    }
+
+    private void tell(Held job, HowdahException error) {
+        if (job.job.isObserved()) {
+            var outcome = job.outcome;
+            long took = System.nanoTime() - job.job.endedAt;
+            job.job.broker = session.broker();
+            session.later(() -> job.job.tell(attempt -> attempt.settled(outcome, took, error)));
         }
     }
 }

@@ -8,6 +8,7 @@ import io.grpc.ManagedChannel;
 import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
+import java.net.URI;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -29,9 +30,7 @@ import java.util.regex.Pattern;
  */
 public final class Producer implements AutoCloseable {
     private static final Pattern JOB = Pattern.compile("jobs\\[(\\d+)].*");
-    /**
-     * A request that is not answered by then means a dead stream: a broker without its Postgres answers within 15 s.
-     */
+    /** A request that is not answered by then: a dead stream. A broker without its Postgres answers within 15 s. */
     private static final long ANSWER_PATIENCE = TimeUnit.SECONDS.toNanos(16);
     /** About the bytes of a job besides its text. */
     private static final int JOB_OVERHEAD = 64;
@@ -87,12 +86,14 @@ public final class Producer implements AutoCloseable {
     private boolean busy, broken, closed;
     private int broker;
     private long sequence, sentAt;
+    private volatile URI address;
 
     Producer(HowdahClient client, Limits limits) {
         this.client = client;
         this.limits = limits;
         connection = client.connection;
         broker = connection.current();
+        address = connection.address(broker);
         // Fair, so that a flush gets its turn.
         room = new Semaphore(limits.maxGatheredBytes, true);
         ticks = connection.timer.scheduleWithFixedDelay(() -> locked(this::tick), 1, 1, TimeUnit.SECONDS);
@@ -129,7 +130,7 @@ public final class Producer implements AutoCloseable {
      * @return completes when they are committed
      */
     public CompletableFuture<List<HowdahClient.Enqueued>> submitAll(List<NewJob> jobs) {
-        return client.wrapped(this::push, null).enqueue(jobs);
+        return client.wrapped(this::push, () -> address, null).enqueue(jobs);
     }
 
     private CompletableFuture<List<HowdahClient.Enqueued>> push(List<NewJob> jobs) {
@@ -152,9 +153,8 @@ public final class Producer implements AutoCloseable {
         } catch (HowdahException error) {
             return CompletableFuture.failedFuture(error);
         }
-        var late = connection.timer.schedule(() -> answer.completeExceptionally(HowdahException.late("enqueue",
-            timeout)),
-            timeout.toNanos(), TimeUnit.NANOSECONDS);
+        var late = connection.timer.schedule(() -> answer.completeExceptionally(
+            HowdahException.late("enqueue", timeout)), timeout.toNanos(), TimeUnit.NANOSECONDS);
         answer.whenComplete((ignored, error) -> late.cancel(false));
         locked(() -> {
             if (closed) {
@@ -239,6 +239,7 @@ public final class Producer implements AutoCloseable {
 
     private void open() {
         int index = broker;
+        address = connection.address(broken ? index : connection.current());
         try {
             // The first stream is one of the client's own connection. Later ones do not trust it.
             var own = broken ? connection.dial(index) : null;

@@ -6,7 +6,9 @@ import dev.howdah.v1.Welcome;
 import dev.howdah.v1.WorkRequest;
 import io.grpc.Status;
 import java.lang.System.Logger.Level;
+import java.net.URI;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
@@ -44,11 +46,14 @@ final class Session {
     private Long lostAt, stopAt;
     private Stop stop = Stop.NO;
     private HowdahException failure;
+    private URI at;
+    private List<Runnable> later = new ArrayList<>();
 
     Session(Worker.Builder config) {
         this.config = config;
         connection = config.client.connection;
         broker = connection.current();
+        at = connection.address(broker);
         executor = config.executor == null ? Worker.Builder.threads() : config.executor;
         jobs = new Jobs(this, config, executor);
         ticks = connection.timer.scheduleWithFixedDelay(() -> locked(this::tick), 1, 1, TimeUnit.SECONDS);
@@ -56,6 +61,7 @@ final class Session {
 
     /** Makes a change and does what follows from it. False: the worker has ended. */
     boolean locked(Runnable change) {
+        List<Runnable> ready = List.of();
         lock.lock();
         try {
             if (stop == Stop.ENDED) {
@@ -63,11 +69,22 @@ final class Session {
             }
             change.run();
             step();
+            if (lock.getHoldCount() == 1 && !later.isEmpty()) {
+                ready = later;
+                later = new ArrayList<>();
+            }
             return true;
         } finally {
             lock.unlock();
+            ready.forEach(Runnable::run);
         }
     }
+
+    /** Runs something when the lock is free again. */
+    void later(Runnable action) { later.add(action); }
+
+    /** Where the stream is, or was the last time. */
+    URI broker() { return at; }
 
     /** The same for what happens on a stream, unless it has been left. */
     void locked(Stream of, Runnable change) {
@@ -104,6 +121,7 @@ final class Session {
                 var channel = connection.dial(index);
                 boolean used = locked(() -> {
                     stream = new Stream(this, channel);
+                    at = connection.address(index);
                     stream.start(WorkRequest.newBuilder().setSubscribe(subscribe()), config.maxMessageBytes);
                 });
                 if (!used) {
@@ -246,7 +264,8 @@ final class Session {
         }
         jobs.asks.forEach(ask -> ask.answer.cancel(false));
         var closed = stream == null ? CompletableFuture.<Void>completedFuture(null) : stream.close(orderly);
-        closed.whenCompleteAsync((ignored, error) -> {
+        jobs.giveUp();
+        later(() -> closed.whenCompleteAsync((ignored, error) -> {
             if (failure == null) {
                 connected.complete(null);
                 ended.complete(report);
@@ -254,7 +273,7 @@ final class Session {
                 connected.completeExceptionally(failure);
                 ended.completeExceptionally(failure);
             }
-        });
+        }));
     }
 
     Worker.Report report() {

@@ -9,11 +9,6 @@ import dev.howdah.client.Job.Outcome;
 import dev.howdah.v1.CancelReason;
 import dev.howdah.v1.JobState;
 import dev.howdah.v1.RetryPolicy;
-import io.opentelemetry.api.trace.SpanKind;
-import io.opentelemetry.sdk.OpenTelemetrySdk;
-import io.opentelemetry.sdk.testing.exporter.InMemorySpanExporter;
-import io.opentelemetry.sdk.trace.SdkTracerProvider;
-import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -303,26 +298,6 @@ class WorkerTest {
             worker.join();
             assertEquals("before ann, after Release[]", seen.toString());
         }
-    }
-
-    @Test
-    void a_handler_runs_in_the_trace_of_its_enqueue() {
-        var spans = InMemorySpanExporter.create();
-        var telemetry = OpenTelemetrySdk.builder().setTracerProvider(
-            SdkTracerProvider.builder().addSpanProcessor(SimpleSpanProcessor.create(spans)).build()).build();
-        try (var traced = HowdahClient.builder().addresses(Brokers.address())
-            .middleware(new Middleware.Tracing(telemetry)).connect();
-                var worker = traced.worker().handle(type, Object.class, (payload, job) ->
-                    Outcome.fatal("no")).start()) {
-            Brokers.ended(traced, NewJob.of(type, 1));
-        }
-        var send = spans.getFinishedSpanItems().stream().filter(span ->
-            span.getKind() == SpanKind.PRODUCER).findFirst().orElseThrow();
-        var process = spans.getFinishedSpanItems().stream().filter(span ->
-            span.getKind() == SpanKind.CONSUMER).findFirst().orElseThrow();
-        assertEquals("send " + type, send.getName());
-        assertEquals(send.getSpanId(), process.getParentSpanId());
-        assertEquals("no", process.getStatus().getDescription());
     }
 
     @Test

@@ -1,0 +1,122 @@
+package otelhowdah
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	howdah "howdah.dev/go"
+	"howdah.dev/go/howdahv1"
+)
+
+// attempt is a handler that runs, and then its outcome until it is confirmed.
+type attempt struct {
+	t      *Tracing
+	ctx    context.Context
+	span   trace.Span
+	job    *howdah.Job
+	broker string
+	since  time.Time
+}
+
+// Handle makes spans and metrics of each attempt, in the trace of the job's producer, and of its outcome.
+func (t *Tracing) Handle(next howdah.Handler) howdah.Handler {
+	return func(ctx context.Context, job *howdah.Job) (result []byte, err error) {
+		a := t.process(ctx, job)
+		hasReturned := false
+		defer func() {
+			if hasReturned {
+				return
+			} else if p := recover(); p != nil {
+				a.ended(ctx, nil, fmt.Errorf("the handler panicked: %v", p))
+				panic(p)
+			}
+			a.ended(ctx, nil, errors.New("the handler ended its goroutine"))
+		}()
+		result, err = next(a.ctx, job)
+		hasReturned = true
+		a.ended(ctx, result, err)
+		return result, err
+	}
+}
+
+func (t *Tracing) process(ctx context.Context, job *howdah.Job) *attempt {
+	a := &attempt{t: t, job: job, broker: howdah.BrokerOf(ctx), since: time.Now()}
+	var options []trace.SpanStartOption
+	creation := contextOf(job.Traceparent, job.Tracestate)
+	if creation.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: creation}))
+	}
+	if t.linked || !creation.IsValid() {
+		options = append(options, trace.WithNewRoot())
+	} else {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, creation)
+	}
+	o := a.operation("process", "process")
+	a.ctx, a.span = t.start(ctx, o, trace.SpanKindConsumer, append(a.attributes(), t.broker(a.broker)...), options...)
+	if t.meters.consumed.Enabled(ctx) {
+		t.meters.consumed.Add(ctx, 1, t.labels(o, false, a.broker, ""))
+	}
+	return a
+}
+
+func (a *attempt) operation(kind, name string) operation {
+	return operation{kind, name, a.job.TaskType}
+}
+
+func (a *attempt) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{messageID(a.job.Id), attribute.Int("howdah.attempt", int(a.job.Attempt))}
+}
+
+// ended is called when the handler has ended.
+func (a *attempt) ended(ctx context.Context, result []byte, err error) {
+	if err != nil && context.Cause(ctx) == howdah.ErrStopping && errors.Is(err, context.Canceled) {
+		err = howdah.Release() // As the worker has it.
+	}
+	class := ""
+	if nack := howdah.OutcomeOf(a.job, result, err).GetNack(); nack != nil {
+		class = "retry"
+		if nack.NoRetry {
+			class = "fatal"
+		}
+		failed(a.span, class, err)
+	}
+	isRecorded := a.span.IsRecording()
+	a.span.End()
+	if a.t.meters.process.Enabled(ctx) {
+		labels := a.t.labels(a.operation("process", "process"), false, a.broker, class)
+		a.t.meters.process.Record(ctx, time.Since(a.since).Seconds(), labels)
+	}
+	a.since = time.Now()
+	howdah.OnSettled(ctx, func(broker string, outcome *howdahv1.Outcome, err error) {
+		a.settled(isRecorded, a.operation("settle", nameOf(outcome)), broker, err)
+	})
+}
+
+// settled is called when the broker has answered, or will not.
+func (a *attempt) settled(isRecorded bool, o operation, broker string, err error) {
+	class := classOf(err)
+	if isRecorded {
+		more := append(a.attributes(), a.t.broker(broker)...)
+		_, span := a.t.start(a.ctx, o, trace.SpanKindClient, more, trace.WithTimestamp(a.since))
+		failed(span, class, err)
+		span.End()
+	}
+	a.t.took(a.ctx, o, a.since, broker, class)
+}
+
+func nameOf(outcome *howdahv1.Outcome) string {
+	switch outcome.Outcome.(type) {
+	case *howdahv1.Outcome_Nack:
+		return "nack"
+	case *howdahv1.Outcome_Snooze:
+		return "snooze"
+	case *howdahv1.Outcome_Release:
+		return "release"
+	}
+	return "ack"
+}

@@ -1,0 +1,86 @@
+package otelhowdah
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	howdah "howdah.dev/go"
+)
+
+type meters struct {
+	operation, process metric.Float64Histogram
+	sent, consumed     metric.Int64Counter
+}
+
+// newMeters makes the instruments. An error, such as a name that another instrument has, is told as those of the SDK are.
+func newMeters(meter metric.Meter) meters {
+	seconds := func(name, what string) metric.Float64Histogram {
+		histogram, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
+			metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10))
+		tell(err)
+		return histogram
+	}
+	messages := func(name, what string) metric.Int64Counter {
+		counter, err := meter.Int64Counter(name, metric.WithUnit("{message}"), metric.WithDescription(what))
+		tell(err)
+		return counter
+	}
+	return meters{
+		operation: seconds("messaging.client.operation.duration",
+			"Duration of messaging operation initiated by a producer or consumer client."),
+		process: seconds("messaging.process.duration", "Duration of processing operation."),
+		sent: messages("messaging.client.sent.messages",
+			"Number of messages producer attempted to send to the broker."),
+		consumed: messages("messaging.client.consumed.messages",
+			"Number of messages that were delivered to the application."),
+	}
+}
+
+func tell(err error) {
+	if err != nil {
+		otel.Handle(err)
+	}
+}
+
+// labels of a metric. An empty class is success.
+func (t *Tracing) labels(o operation, typed bool, broker, class string) metric.MeasurementOption {
+	found := append(o.attributes(typed), t.broker(broker)...)
+	if class != "" {
+		found = append(found, errorType(class))
+	}
+	return metric.WithAttributeSet(attribute.NewSet(found...))
+}
+
+// took records how long an enqueue or an outcome took.
+func (t *Tracing) took(ctx context.Context, o operation, since time.Time, broker, class string) {
+	if t.meters.operation.Enabled(ctx) {
+		t.meters.operation.Record(ctx, time.Since(since).Seconds(), t.labels(o, true, broker, class))
+	}
+}
+
+// classOf is the reason of an error, or else the name of its code. Empty: there is none.
+func classOf(err error) string {
+	var known *howdah.Error
+	if !errors.As(howdah.AsError(err), &known) {
+		return ""
+	} else if known.Reason != "" {
+		return known.Reason
+	}
+	name := strings.Replace(known.Code.String(), "Canceled", "Cancelled", 1)
+	return strings.ToUpper(words.ReplaceAllString(name, "${1}_$2"))
+}
+
+var words = regexp.MustCompile("([a-z])([A-Z])")
+
+// cut is the text of an error, for a span.
+func cut(text string) string {
+	const longest = 1 << 10
+	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
+}

@@ -1,0 +1,164 @@
+//! A handler, until it has ended, and its outcome, until that is confirmed.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use futures::future::Either;
+use howdah_proto::v1::{SettleResult, SettleStatus, outcome::Outcome as End};
+use opentelemetry::{
+    Context, KeyValue,
+    trace::{FutureExt as _, Link, SpanKind, TraceContextExt as _, Tracer as _},
+};
+
+use crate::{Job, Outcome};
+
+use super::{
+    Telemetry,
+    context::read,
+    operation::{Address, Failure, Operation, id},
+};
+
+/// A handler that runs. Dropped before it has ended, its span ends.
+#[derive(Debug)]
+pub(crate) struct Attempt(Option<Box<Open>>);
+
+/// An outcome that the broker has not confirmed.
+#[derive(Debug)]
+pub(crate) struct Settling(Option<Box<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    telemetry: Telemetry,
+    /// With the span of the handler.
+    context: Option<Context>,
+    task_type: Arc<str>,
+    id: i64,
+    attempt: u32,
+    broker: Address,
+    /// When it began, by both clocks.
+    since: Instant,
+    at: SystemTime,
+}
+
+impl Telemetry {
+    /// A handler is about to run.
+    pub(crate) fn attempt(&self, job: &Job, broker: &Address) -> Attempt {
+        if self.is_off() {
+            return Attempt(None);
+        }
+        let mut open = Open {
+            telemetry: self.clone(),
+            context: None,
+            task_type: job.task_type.as_str().into(),
+            id: job.id,
+            attempt: job.attempt,
+            broker: broker.clone(),
+            since: Instant::now(),
+            at: SystemTime::now(),
+        };
+        let process = Operation::new("process", "process", &open.task_type);
+        if let Some(tracer) = &self.tracer {
+            let creation = read(&job.traceparent, &job.tracestate);
+            let parent = creation.clone().filter(|_| !self.linked);
+            let parent = parent.map_or_else(Context::new, |of| Context::new().with_remote_span_context(of));
+            let links = creation.into_iter().map(Link::with_context).collect();
+            let span = process.span(SpanKind::Consumer, open.attributes()).with_links(links);
+            open.context = Some(parent.with_span(tracer.build_with_context(span, &parent)));
+        }
+        if let Some(meters) = &self.meters {
+            meters.consumed.add(1, &process.labels(Some(broker), None)[1..]);
+        }
+        Attempt(Some(Box::new(open)))
+    }
+}
+
+impl Attempt {
+    /// The handler, in the context of its span.
+    pub(crate) fn within<F: Future>(&self, handler: F) -> impl Future<Output = F::Output> + use<F> {
+        match self.0.as_ref().and_then(|open| open.context.clone()) {
+            Some(context) => Either::Left(handler.with_context(context)),
+            None => Either::Right(handler),
+        }
+    }
+
+    pub(crate) fn ended(self, outcome: &Outcome) -> Settling {
+        let Some(mut open) = self.0 else {
+            return Settling::none();
+        };
+        let failure = match outcome {
+            Outcome::Retry { error, .. } => Some(Failure::new("retry", error)),
+            Outcome::Fail { error } => Some(Failure::new("fatal", error)),
+            _ => None,
+        };
+        // What is not recorded has no span for its outcome either.
+        open.context = open.context.filter(|context| context.span().is_recording());
+        if let Some(context) = &open.context {
+            failure.iter().for_each(|failure| failure.note(context));
+            context.span().end();
+        }
+        if let Some(meters) = &open.telemetry.meters {
+            let process = Operation::new("process", "process", &open.task_type);
+            let labels = process.labels(Some(&open.broker), failure.as_ref());
+            meters.process.record(open.since.elapsed().as_secs_f64(), &labels[1..]);
+        }
+        (open.since, open.at) = (Instant::now(), SystemTime::now());
+        Settling(Some(open))
+    }
+}
+
+impl Settling {
+    /// Of a job that no handler has ended.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// The broker has answered; without an answer, there will be none.
+    pub(crate) fn ended(&mut self, outcome: &End, answer: Option<&SettleResult>, broker: &Address) {
+        let Some(open) = self.0.take() else {
+            return;
+        };
+        let failure = match answer.map(|result| (result.status(), &result.message)) {
+            Some((SettleStatus::Ok, _)) => None,
+            Some((SettleStatus::Invalid, message)) => Some(Failure::new("INVALID", message)),
+            Some(_) => Some(Failure::new("LEASE_LOST", "the lease was lost before the outcome arrived")),
+            None => Some(Failure::new("UNCONFIRMED", "the worker ended before the broker confirmed the outcome")),
+        };
+        let settle = Operation::new(name(outcome), "settle", &open.task_type);
+        open.settled(&settle, broker, failure.as_ref());
+    }
+}
+
+impl Open {
+    fn attributes(&self) -> Vec<KeyValue> {
+        let mut attributes = vec![id(self.id), KeyValue::new("howdah.attempt", i64::from(self.attempt))];
+        attributes.extend(self.broker.attributes());
+        attributes
+    }
+
+    fn settled(mut self, settle: &Operation, broker: &Address, failure: Option<&Failure>) {
+        self.broker = broker.clone();
+        if let (Some(tracer), Some(parent)) = (&self.telemetry.tracer, &self.context) {
+            let span = settle.span(SpanKind::Client, self.attributes()).with_start_time(self.at);
+            let context = parent.with_span(tracer.build_with_context(span, parent));
+            failure.into_iter().for_each(|failure| failure.note(&context));
+            context.span().end();
+        }
+        if let Some(meters) = &self.telemetry.meters {
+            let labels = settle.labels(Some(broker), failure);
+            meters.operation.record(self.since.elapsed().as_secs_f64(), &labels);
+        }
+    }
+}
+
+/// The name of the operation.
+const fn name(outcome: &End) -> &'static str {
+    match outcome {
+        End::Ack(_) => "ack",
+        End::Nack(_) => "nack",
+        End::Snooze(_) => "snooze",
+        End::Release(_) => "release",
+    }
+}

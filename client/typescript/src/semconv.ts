@@ -1,0 +1,120 @@
+/** What OpenTelemetry's conventions for messaging say of jobs: attributes, contexts, failures, instruments. */
+import {
+  type Attributes,
+  type Counter,
+  createTraceState,
+  type Histogram,
+  isSpanContextValid,
+  metrics,
+  type Span,
+  type SpanContext,
+  SpanStatusCode,
+} from "@opentelemetry/api";
+import { Code } from "@connectrpc/connect";
+import type { Broker } from "./handler.js";
+import type { HowdahError } from "./calls.js";
+import { VERSION } from "./settings.js";
+
+type OperationType = "send" | "create" | "process" | "settle";
+
+/** @internal */
+export const operation = (name: string, type?: OperationType): Attributes => ({
+  "messaging.system": "howdah",
+  "messaging.operation.name": name,
+  ...(type && { "messaging.operation.type": type }),
+});
+
+/** @internal */
+export const destination = (taskType: string): Attributes => ({ "messaging.destination.name": taskType });
+
+/** @internal */
+export const messageId = (id: bigint | undefined): Attributes =>
+  id === undefined ? {} : { "messaging.message.id": String(id) };
+
+/** @internal */
+export const server = ({ url }: Broker): Attributes => ({
+  // An IPv6 address has no brackets here.
+  "server.address": url.hostname.replace(/^\[(.*)\]$/, "$1"),
+  "server.port": Number(url.port) || (url.protocol === "https:" ? 443 : 80),
+});
+
+/** @internal Something with a trace context, as the W3C defines it. */
+export interface Traced {
+  traceparent: string;
+  tracestate: string;
+}
+
+const TRACEPARENT = /^(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:$|-)/;
+
+/** @internal The context that a job brings along, if it is valid. */
+export function contextOf({ traceparent, tracestate }: Traced): SpanContext | undefined {
+  const [, version, traceId = "", spanId = "", flags = "0"] = TRACEPARENT.exec(traceparent.trim()) ?? [];
+  if (version === "00" && traceparent.trim().length !== 55) return undefined;
+  const found: SpanContext = { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
+  if (tracestate) found.traceState = createTraceState(tracestate);
+  return isSpanContextValid(found) ? found : undefined;
+}
+
+/** @internal Lets the context of a span go with a job. */
+export function giveContext(job: Traced, span: Span): void {
+  const own = span.spanContext();
+  if (!isSpanContextValid(own)) return;
+  const flags = own.traceFlags.toString(16).padStart(2, "0");
+  job.traceparent = `00-${own.traceId}-${own.spanId}-${flags}`;
+  job.tracestate = own.traceState?.serialize() ?? "";
+}
+
+/** @internal The `error.type` of a call that has failed. */
+export function kindOf(error: unknown): string {
+  // Not by its class: that of the ES module is not that of the CommonJS module of this package.
+  const { reason, code, name } = error as Partial<HowdahError>;
+  if (reason) return reason;
+  if (name === "AbortError" || code === Code.Canceled) return "CANCELLED";
+  return (Code[code ?? Code.Unknown] ?? "Unknown").replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
+}
+
+const LONGEST_STATUS = 1 << 10;
+
+/** @internal The span has failed. */
+export function fail(span: Span, kind: string, text: string, error: unknown): void {
+  span.recordException(error instanceof Error ? error : String(error));
+  span.setAttribute("error.type", kind);
+  const bytes = new TextEncoder().encode(text).subarray(0, LONGEST_STATUS);
+  // What was cut within a character is left out.
+  const message = new TextDecoder().decode(bytes, { stream: true });
+  span.setStatus({ code: SpanStatusCode.ERROR, message });
+}
+
+const BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
+
+/** @internal */
+export interface Instruments {
+  operations: Histogram;
+  processes: Histogram;
+  sent: Counter;
+  consumed: Counter;
+}
+
+/** @internal The instruments, of the SDK that the program may set up later. */
+export function instruments(): () => Instruments {
+  let made: Instruments | undefined;
+  let by: unknown;
+  return () => {
+    const provider = metrics.getMeterProvider();
+    if (!made || by !== provider) [made, by] = [make(provider), provider];
+    return made;
+  };
+}
+
+function make(provider: ReturnType<typeof metrics.getMeterProvider>): Instruments {
+  const meter = provider.getMeter("howdah", VERSION);
+  const seconds = (name: string, description: string) =>
+    meter.createHistogram(name, { description, unit: "s", advice: { explicitBucketBoundaries: BUCKETS } });
+  const messages = (name: string, description: string) => meter.createCounter(name, { description, unit: "{message}" });
+  return {
+    operations: seconds("messaging.client.operation.duration", "How long it took to send jobs, or to settle one."),
+    processes: seconds("messaging.process.duration", "How long a handler ran."),
+    sent: messages("messaging.client.sent.messages", "Jobs that were sent."),
+    consumed: messages("messaging.client.consumed.messages", "Jobs that a handler got."),
+  };
+}

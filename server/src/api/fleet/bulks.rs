@@ -1,0 +1,128 @@
+//! `BulkService` of several stores. A bulk operation is of one store: of the home of its task type, unless the call names another.
+
+use howdah_proto::v1::{self, bulk_service_server::BulkService};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Envelope, FleetService, Services};
+use crate::{error::Error, stores::Member};
+
+fn task_type(spec: Option<&v1::BulkSpec>) -> &str {
+    spec.map_or("", |spec| &spec.task_type)
+}
+
+impl FleetService {
+    /// The store that has a bulk operation of this id. Two may have one: then the call names the store.
+    async fn of_bulk<T>(&self, request: &Request<T>, id: i64) -> Result<Services, Status> {
+        if let Some(services) = self.asked_services(request.metadata())? {
+            return Ok(services);
+        }
+        let envelope = Envelope::like(request);
+        let mut found: Vec<&Member> = Vec::new();
+        for member in self.fleet.members() {
+            let services = self.of_engine(member.engine()?)?;
+            // As the caller sees it: others' do not exist.
+            match services.bulks().get_bulk(envelope.around(v1::GetBulkRequest { id })).await {
+                Ok(_) => found.push(member),
+                Err(status) if status.code() == tonic::Code::NotFound => {}
+                Err(status) => return Err(status),
+            }
+        }
+        match &found[..] {
+            [] => Ok(self.main()),
+            [one] => Ok(self.of_engine(one.engine()?)?),
+            several => {
+                let names: Vec<&str> = several.iter().map(|member| member.name()).collect();
+                let problem = format!(
+                    "is {id}, and each of the stores {} has a bulk operation of that id: name one in the metadata {}",
+                    names.join(", "),
+                    super::STORE
+                );
+                Err(Error::invalid("id", problem).into())
+            }
+        }
+    }
+
+    /// The store of the jobs of a bulk operation.
+    async fn of_bulk_spec<T>(&self, request: &Request<T>, spec: Option<&v1::BulkSpec>) -> Result<Services, Status> {
+        match spec {
+            // It undoes another one.
+            Some(spec) if spec.undo_bulk_id != 0 => self.of_bulk(request, spec.undo_bulk_id).await,
+            spec => Ok(self.asked_or_home(request.metadata(), task_type(spec)).await?),
+        }
+    }
+
+    /// Says in an answer which store its operation is of.
+    fn named_bulk(&self, services: &Services, mut bulk: Option<v1::Bulk>) -> Option<v1::Bulk> {
+        if let Some(bulk) = &mut bulk {
+            self.fleet.name_of(&services.broker).unwrap_or_default().clone_into(&mut bulk.store);
+        }
+        bulk
+    }
+}
+
+#[async_trait]
+impl BulkService for FleetService {
+    async fn preview_bulk(
+        &self,
+        request: Request<v1::PreviewBulkRequest>,
+    ) -> Result<Response<v1::PreviewBulkResponse>, Status> {
+        let services = self.of_bulk_spec(&request, request.get_ref().spec.as_ref()).await?;
+        services.bulks().preview_bulk(request).await
+    }
+
+    async fn start_bulk(
+        &self,
+        request: Request<v1::StartBulkRequest>,
+    ) -> Result<Response<v1::StartBulkResponse>, Status> {
+        let services = self.of_bulk_spec(&request, request.get_ref().spec.as_ref()).await?;
+        let mut answer = services.bulks().start_bulk(request).await?;
+        answer.get_mut().bulk = self.named_bulk(&services, answer.get_mut().bulk.take());
+        Ok(answer)
+    }
+
+    async fn pause_bulk(
+        &self,
+        request: Request<v1::PauseBulkRequest>,
+    ) -> Result<Response<v1::PauseBulkResponse>, Status> {
+        let services = self.of_bulk(&request, request.get_ref().id).await?;
+        let mut answer = services.bulks().pause_bulk(request).await?;
+        answer.get_mut().bulk = self.named_bulk(&services, answer.get_mut().bulk.take());
+        Ok(answer)
+    }
+
+    async fn resume_bulk(
+        &self,
+        request: Request<v1::ResumeBulkRequest>,
+    ) -> Result<Response<v1::ResumeBulkResponse>, Status> {
+        let services = self.of_bulk(&request, request.get_ref().id).await?;
+        let mut answer = services.bulks().resume_bulk(request).await?;
+        answer.get_mut().bulk = self.named_bulk(&services, answer.get_mut().bulk.take());
+        Ok(answer)
+    }
+
+    async fn cancel_bulk(
+        &self,
+        request: Request<v1::CancelBulkRequest>,
+    ) -> Result<Response<v1::CancelBulkResponse>, Status> {
+        let services = self.of_bulk(&request, request.get_ref().id).await?;
+        let mut answer = services.bulks().cancel_bulk(request).await?;
+        answer.get_mut().bulk = self.named_bulk(&services, answer.get_mut().bulk.take());
+        Ok(answer)
+    }
+
+    async fn get_bulk(&self, request: Request<v1::GetBulkRequest>) -> Result<Response<v1::GetBulkResponse>, Status> {
+        let services = self.of_bulk(&request, request.get_ref().id).await?;
+        let mut answer = services.bulks().get_bulk(request).await?;
+        answer.get_mut().bulk = self.named_bulk(&services, answer.get_mut().bulk.take());
+        Ok(answer)
+    }
+
+    async fn list_bulks(
+        &self,
+        request: Request<v1::ListBulksRequest>,
+    ) -> Result<Response<v1::ListBulksResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let call = |store: Services, part| async move { store.bulks().list_bulks(part).await };
+        self.in_turn(request, stores, call).await
+    }
+}

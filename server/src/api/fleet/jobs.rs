@@ -1,0 +1,239 @@
+//! `JobService` of several stores.
+
+use futures::{StreamExt as _, stream::select_all};
+use howdah_proto::v1::{self, job_service_server::JobService};
+use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+
+use super::{Envelope, FleetService, Services, listing::Listed, split::Joined, streams::kinds};
+use crate::api::{authenticate::caller, job_service::pipeline_into};
+
+macro_rules! joined {
+    ($($answer:ident: $($ids:ident),*;)*) => {
+        $(impl Joined for v1::$answer {
+            fn join(&mut self, other: Self) {
+                $(self.$ids.extend(other.$ids);)*
+            }
+        })*
+    };
+}
+
+joined! {
+    CancelJobsResponse: cancelled_ids;
+    RetryJobsResponse: retried_ids, key_held_ids, revived_ids;
+    EndLeasesResponse: ended_ids;
+    DiscardJobsResponse: discarded_ids;
+}
+
+impl Joined for v1::ReprioritizeJobsResponse {
+    fn join(&mut self, other: Self) {
+        self.reprioritized_ids.extend(other.reprioritized_ids);
+        self.job_count += other.job_count;
+    }
+}
+
+/// The same answers when the jobs are of a type: one store after the other.
+macro_rules! listed {
+    ($($answer:ident: $ids:ident;)*) => {
+        $(impl Listed for v1::$answer {
+            fn len(&self) -> usize {
+                self.$ids.len()
+            }
+
+            fn token(&mut self) -> &mut String {
+                &mut self.next_page_token
+            }
+
+            fn append(&mut self, other: Self) {
+                self.join(other);
+            }
+        })*
+    };
+}
+
+listed! {
+    CancelJobsResponse: cancelled_ids;
+    RetryJobsResponse: retried_ids;
+    DiscardJobsResponse: discarded_ids;
+    ReprioritizeJobsResponse: reprioritized_ids;
+}
+
+/// A filter with these ids.
+fn of_ids(filter: Option<&v1::JobFilter>, ids: Vec<i64>) -> Option<v1::JobFilter> {
+    Some(v1::JobFilter { ids, ..filter.cloned().unwrap_or_default() })
+}
+
+/// The ids of a filter, and its type.
+fn parts(filter: Option<&v1::JobFilter>) -> (Vec<i64>, String) {
+    filter.map(|filter| (filter.ids.clone(), filter.task_type.clone())).unwrap_or_default()
+}
+
+#[async_trait]
+impl JobService for FleetService {
+    async fn enqueue_jobs(
+        &self,
+        request: Request<v1::EnqueueJobsRequest>,
+    ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
+        let services = self.store_of(request.metadata(), &kinds(&request.get_ref().jobs)).await?;
+        services.jobs().enqueue_jobs(request).await
+    }
+
+    type StreamEnqueueStream = BoxStream<v1::StreamEnqueueResponse>;
+
+    async fn stream_enqueue(
+        &self,
+        request: Request<Streaming<v1::StreamEnqueueRequest>>,
+    ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
+        let (service, metadata) = (self.clone(), request.metadata().clone());
+        self.asked(&metadata)?;
+        let choose = move |jobs: &[v1::NewJob]| {
+            let (service, metadata, kinds) = (service.clone(), metadata.clone(), kinds(jobs));
+            async move { Ok(service.store_of(&metadata, &kinds).await?.broker) }
+        };
+        pipeline_into(self.fleet.main(), &self.stopping, request, choose)
+    }
+
+    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+        self.of_id(request.get_ref().id)?.jobs().get_job(request).await
+    }
+
+    async fn explain_job(
+        &self,
+        request: Request<v1::ExplainJobRequest>,
+    ) -> Result<Response<v1::ExplainJobResponse>, Status> {
+        self.of_id(request.get_ref().id)?.jobs().explain_job(request).await
+    }
+
+    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        self.in_turn(request, stores, |store, part| async move { store.jobs().list_jobs(part).await }).await
+    }
+
+    async fn search_jobs(
+        &self,
+        request: Request<v1::SearchJobsRequest>,
+    ) -> Result<Response<v1::SearchJobsResponse>, Status> {
+        if let Some(v1::search_jobs_request::Query::Id(id)) = request.get_ref().query {
+            return self.of_id(id)?.jobs().search_jobs(request).await;
+        }
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        self.in_turn(request, stores, |store, part| async move { store.jobs().search_jobs(part).await }).await
+    }
+
+    async fn cancel_jobs(
+        &self,
+        request: Request<v1::CancelJobsRequest>,
+    ) -> Result<Response<v1::CancelJobsResponse>, Status> {
+        let (ids, task_type) = parts(request.get_ref().filter.as_ref());
+        let call = |store: Services, part| async move { store.jobs().cancel_jobs(part).await };
+        if !task_type.is_empty() {
+            let stores = self.concerned(request.metadata(), &task_type).await?;
+            return self.in_turn(request, stores, call).await;
+        }
+        if ids.is_empty() {
+            let ids = request.get_ref().ids.clone();
+            let with = |message: &v1::CancelJobsRequest, ids| v1::CancelJobsRequest { ids, ..message.clone() };
+            return self.split(request, ids, |id| *id, with, call).await;
+        }
+        let with = |message: &v1::CancelJobsRequest, ids| v1::CancelJobsRequest {
+            filter: of_ids(message.filter.as_ref(), ids),
+            ..message.clone()
+        };
+        self.split(request, ids, |id| *id, with, call).await
+    }
+
+    async fn retry_jobs(
+        &self,
+        request: Request<v1::RetryJobsRequest>,
+    ) -> Result<Response<v1::RetryJobsResponse>, Status> {
+        let (ids, task_type) = parts(request.get_ref().filter.as_ref());
+        let call = |store: Services, part| async move { store.jobs().retry_jobs(part).await };
+        if !task_type.is_empty() {
+            let stores = self.concerned(request.metadata(), &task_type).await?;
+            return self.in_turn(request, stores, call).await;
+        }
+        let with = |message: &v1::RetryJobsRequest, ids| v1::RetryJobsRequest {
+            filter: of_ids(message.filter.as_ref(), ids),
+            ..message.clone()
+        };
+        self.split(request, ids, |id| *id, with, call).await
+    }
+
+    async fn end_leases(
+        &self,
+        request: Request<v1::EndLeasesRequest>,
+    ) -> Result<Response<v1::EndLeasesResponse>, Status> {
+        let ids = request.get_ref().ids.clone();
+        let with = |message: &v1::EndLeasesRequest, ids| v1::EndLeasesRequest { ids, ..message.clone() };
+        let call = |store: Services, part| async move { store.jobs().end_leases(part).await };
+        self.split(request, ids, |id| *id, with, call).await
+    }
+
+    async fn discard_jobs(
+        &self,
+        request: Request<v1::DiscardJobsRequest>,
+    ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
+        let (ids, task_type) = parts(request.get_ref().filter.as_ref());
+        let call = |store: Services, part| async move { store.jobs().discard_jobs(part).await };
+        if !task_type.is_empty() {
+            let stores = self.concerned(request.metadata(), &task_type).await?;
+            return self.in_turn(request, stores, call).await;
+        }
+        let with = |message: &v1::DiscardJobsRequest, ids| v1::DiscardJobsRequest {
+            filter: of_ids(message.filter.as_ref(), ids),
+            ..message.clone()
+        };
+        self.split(request, ids, |id| *id, with, call).await
+    }
+
+    async fn list_error_groups(
+        &self,
+        request: Request<v1::ListErrorGroupsRequest>,
+    ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let most = usize::try_from(request.get_ref().page_size).unwrap_or_default();
+        let call = |store: Services, part| async move { store.jobs().list_error_groups(part).await };
+        let groups = |response: &mut v1::ListErrorGroupsResponse, name: &str| {
+            response.groups.iter_mut().for_each(|group| name.clone_into(&mut group.store));
+        };
+        let mut answer = self.of_each(request, stores, groups, call).await?;
+        let found = answer.get_mut();
+        // As each store has them: the largest first.
+        found.groups.sort_by_key(|group| std::cmp::Reverse(group.dead_count + group.backing_off_count));
+        if most > 0 {
+            found.groups.truncate(most);
+        }
+        Ok(answer)
+    }
+
+    type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
+
+    async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
+        caller(&request)?;
+        let ids = request.get_ref().ids.clone();
+        let (envelope, message) = Envelope::of(request);
+        let mut streams = Vec::new();
+        for (services, ids) in self.by_store(ids)? {
+            let part = v1::WaitJobsRequest { ids, ..message };
+            streams.push(services.jobs().wait_jobs(envelope.around(part)).await?.into_inner());
+        }
+        if streams.is_empty() {
+            return self.main().jobs().wait_jobs(envelope.around(message)).await;
+        }
+        Ok(Response::new(select_all(streams).boxed()))
+    }
+
+    async fn reprioritize_jobs(
+        &self,
+        request: Request<v1::ReprioritizeJobsRequest>,
+    ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
+        let call = |store: Services, part| async move { store.jobs().reprioritize_jobs(part).await };
+        let task_type = request.get_ref().task_type.clone();
+        if !task_type.is_empty() {
+            let stores = self.concerned(request.metadata(), &task_type).await?;
+            return self.in_turn(request, stores, call).await;
+        }
+        let ids = request.get_ref().ids.clone();
+        let with = |message: &v1::ReprioritizeJobsRequest, ids| v1::ReprioritizeJobsRequest { ids, ..message.clone() };
+        self.split(request, ids, |id| *id, with, call).await
+    }
+}

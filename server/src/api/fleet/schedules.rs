@@ -1,0 +1,158 @@
+//! `ScheduleService` of several stores. A schedule is in the store of its task type, so that it enqueues in its own transaction.
+
+use howdah_proto::v1::{self, schedule_service_server::ScheduleService};
+use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
+
+use super::{FleetService, Services};
+use crate::{
+    access::Operation,
+    api::{authenticate::caller, permit},
+    error::Error,
+    job::schedule::Schedule,
+    stores::Member,
+};
+
+fn task_type(schedule: Option<&v1::Schedule>) -> &str {
+    schedule.and_then(|schedule| schedule.template.as_ref()).map_or("", |template| &template.task_type)
+}
+
+impl FleetService {
+    /// The store that has a schedule of this name; the main one, if none has it. A store that cannot be asked may have it.
+    async fn of_schedule<T>(&self, request: &Request<T>, name: &str) -> Result<Services, Error> {
+        if let Some(services) = self.asked_services(request.metadata())? {
+            return Ok(services);
+        }
+        let caller = caller(request)?;
+        // Others' schedules do not exist for the caller.
+        let is_seen = |schedule: &Schedule| {
+            let task_type = &schedule.spec.template.task_type;
+            permit::may(&caller, Operation::Read, task_type) || permit::may(&caller, Operation::Enqueue, task_type)
+        };
+        let mut found: Vec<&Member> = Vec::new();
+        let mut away = None;
+        for member in self.fleet.members() {
+            let engine = match member.reachable() {
+                Ok(engine) => engine,
+                Err(error) => {
+                    away = Some(error);
+                    continue;
+                }
+            };
+            match engine.broker.operator.get_schedule(name).await {
+                Ok(schedule) if is_seen(&schedule) => found.push(member),
+                Ok(_) | Err(Error::NotFound(_)) => {}
+                Err(error) => away = Some(error),
+            }
+        }
+        match (&found[..], away) {
+            ([one], _) => self.of_engine(one.engine()?),
+            ([], Some(away)) => Err(away),
+            ([], None) => Ok(self.main()),
+            (several, _) => {
+                let names: Vec<&str> = several.iter().map(|member| member.name()).collect();
+                let problem = format!(
+                    "is the name of a schedule in each of the stores {}: name one in the metadata {}",
+                    names.join(", "),
+                    super::STORE
+                );
+                Err(Error::invalid("name", problem))
+            }
+        }
+    }
+
+    /// Whether a store has a schedule of this name, as far as they can be asked.
+    async fn has_schedule(&self, name: &str) -> Result<bool, Error> {
+        for member in self.fleet.members() {
+            match member.reachable()?.broker.operator.get_schedule(name).await {
+                Ok(_) => return Ok(true),
+                Err(Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The store of a new schedule: the home of its type.
+    async fn of_new_schedule(
+        &self,
+        metadata: &MetadataMap,
+        schedule: Option<&v1::Schedule>,
+    ) -> Result<Services, Error> {
+        self.asked_or_home(metadata, task_type(schedule)).await
+    }
+}
+
+#[async_trait]
+impl ScheduleService for FleetService {
+    async fn create_schedule(
+        &self,
+        request: Request<v1::CreateScheduleRequest>,
+    ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
+        let services = self.of_new_schedule(request.metadata(), request.get_ref().schedule.as_ref()).await?;
+        services.schedules().create_schedule(request).await
+    }
+
+    async fn update_schedule(
+        &self,
+        request: Request<v1::UpdateScheduleRequest>,
+    ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
+        let schedule = request.get_ref().schedule.as_ref();
+        let name = schedule.map(|schedule| schedule.name.clone()).unwrap_or_default();
+        let allow_missing = request.get_ref().allow_missing;
+        let services = if allow_missing && !self.has_schedule(&name).await? {
+            self.of_new_schedule(request.metadata(), schedule).await?
+        } else {
+            self.of_schedule(&request, &name).await?
+        };
+        services.schedules().update_schedule(request).await
+    }
+
+    async fn get_schedule(
+        &self,
+        request: Request<v1::GetScheduleRequest>,
+    ) -> Result<Response<v1::GetScheduleResponse>, Status> {
+        let services = self.of_schedule(&request, &request.get_ref().name).await?;
+        services.schedules().get_schedule(request).await
+    }
+
+    async fn list_schedules(
+        &self,
+        request: Request<v1::ListSchedulesRequest>,
+    ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
+        let stores = self.concerned(request.metadata(), "").await?;
+        let call = |store: Services, part| async move { store.schedules().list_schedules(part).await };
+        self.in_turn(request, stores, call).await
+    }
+
+    async fn delete_schedule(
+        &self,
+        request: Request<v1::DeleteScheduleRequest>,
+    ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
+        let services = self.of_schedule(&request, &request.get_ref().name).await?;
+        services.schedules().delete_schedule(request).await
+    }
+
+    async fn pause_schedule(
+        &self,
+        request: Request<v1::PauseScheduleRequest>,
+    ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
+        let services = self.of_schedule(&request, &request.get_ref().name).await?;
+        services.schedules().pause_schedule(request).await
+    }
+
+    async fn resume_schedule(
+        &self,
+        request: Request<v1::ResumeScheduleRequest>,
+    ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
+        let services = self.of_schedule(&request, &request.get_ref().name).await?;
+        services.schedules().resume_schedule(request).await
+    }
+
+    async fn run_schedule(
+        &self,
+        request: Request<v1::RunScheduleRequest>,
+    ) -> Result<Response<v1::RunScheduleResponse>, Status> {
+        let services = self.of_schedule(&request, &request.get_ref().name).await?;
+        services.schedules().run_schedule(request).await
+    }
+}

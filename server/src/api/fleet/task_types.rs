@@ -1,0 +1,147 @@
+//! `TaskTypeService` of several stores. Settings of a type are those of each store that has it; a change reaches them all.
+
+use howdah_proto::v1::{self, task_type_service_server::TaskTypeService};
+use tonic::{Extensions, Request, Response, Status, async_trait};
+
+use super::{Envelope, FleetService, Services, answered, joined, nobody, note_unanswered};
+use crate::stores::Member;
+
+impl FleetService {
+    /// Makes a call in each of these stores, one after the other, and puts the answers together. `name` says in an answer's
+    /// entries which store they are of.
+    pub(super) async fn of_each<T, A, F>(
+        &self,
+        request: Request<T>,
+        (members, mut unanswered): (Vec<&Member>, Vec<&str>),
+        name: impl Fn(&mut A, &str),
+        call: impl Fn(Services, Request<T>) -> F,
+    ) -> Result<Response<A>, Status>
+    where
+        T: Clone,
+        A: Each,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let (envelope, message) = Envelope::of(request);
+        let (mut answer, mut held) = (None::<A>, Vec::<Extensions>::new());
+        for member in members {
+            let part = match member.reachable().and_then(|engine| self.of_engine(engine)) {
+                Ok(services) => answered(call(services, envelope.around(message.clone()))).await?,
+                Err(_) => None,
+            };
+            let Some(part) = part else {
+                unanswered.push(member.name());
+                continue;
+            };
+            let (_, mut part, extensions) = part.into_parts();
+            held.push(extensions);
+            name(&mut part, member.name());
+            match &mut answer {
+                Some(answer) => answer.add(part),
+                None => answer = Some(part),
+            }
+        }
+        let Some(answer) = answer else { return Err(nobody(&unanswered)) };
+        let mut response = joined(answer, held);
+        note_unanswered(&mut response, &unanswered);
+        Ok(response)
+    }
+}
+
+/// An answer of one store, to which those of others are added.
+pub(super) trait Each {
+    /// Adds what another store has answered.
+    fn add(&mut self, other: Self);
+}
+
+impl Each for v1::ListErrorGroupsResponse {
+    fn add(&mut self, other: Self) {
+        self.groups.extend(other.groups);
+        self.partial |= other.partial;
+    }
+}
+
+impl Each for v1::GetStatsResponse {
+    fn add(&mut self, other: Self) {
+        self.stats.extend(other.stats);
+        // What was counted everywhere until then is there.
+        let times = [self.complete_time.take(), other.complete_time].into_iter().flatten();
+        self.complete_time = times.min_by_key(|time| (time.seconds, time.nanos));
+    }
+}
+
+/// A change has the same answer everywhere.
+macro_rules! the_first {
+    ($($answer:ident),*) => {
+        $(impl Each for v1::$answer {
+            fn add(&mut self, _: Self) {}
+        })*
+    };
+}
+
+the_first!(UpdateTaskTypeResponse, PauseLimitKeyResponse, ResumeLimitKeyResponse, UpdateSettingsResponse);
+
+fn unnamed<A>(_: &mut A, _: &str) {}
+
+#[async_trait]
+impl TaskTypeService for FleetService {
+    async fn list_task_types(
+        &self,
+        request: Request<v1::ListTaskTypesRequest>,
+    ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let asked = self.asked(request.metadata())?.is_some();
+        let call = |store: Services, part| async move { store.task_types().list_task_types(part).await };
+        let mut answer = self.in_turn(request, stores, call).await?;
+        if !asked {
+            // Of one store only: several have no health in common.
+            answer.get_mut().storage = None;
+        }
+        Ok(answer)
+    }
+
+    async fn update_task_type(
+        &self,
+        request: Request<v1::UpdateTaskTypeRequest>,
+    ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
+        let task_type = request.get_ref().task_type.clone();
+        let (stores, away) = self.concerned_or_home(request.metadata(), &task_type).await?;
+        let call = |store: Services, part| async move { store.task_types().update_task_type(part).await };
+        self.of_each(request, (stores, away), unnamed, call).await
+    }
+
+    async fn pause_limit_key(
+        &self,
+        request: Request<v1::PauseLimitKeyRequest>,
+    ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
+        let stores = self.concerned_or_home(request.metadata(), &request.get_ref().task_type).await?;
+        let call = |store: Services, part| async move { store.task_types().pause_limit_key(part).await };
+        self.of_each(request, stores, unnamed, call).await
+    }
+
+    async fn resume_limit_key(
+        &self,
+        request: Request<v1::ResumeLimitKeyRequest>,
+    ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let call = |store: Services, part| async move { store.task_types().resume_limit_key(part).await };
+        self.of_each(request, stores, unnamed, call).await
+    }
+
+    async fn list_limit_keys(
+        &self,
+        request: Request<v1::ListLimitKeysRequest>,
+    ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let call = |store: Services, part| async move { store.task_types().list_limit_keys(part).await };
+        self.in_turn(request, stores, call).await
+    }
+
+    async fn get_stats(&self, request: Request<v1::GetStatsRequest>) -> Result<Response<v1::GetStatsResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let name = |answer: &mut v1::GetStatsResponse, name: &str| {
+            answer.stats.iter_mut().for_each(|stats| name.clone_into(&mut stats.store));
+        };
+        let call = |store: Services, part| async move { store.task_types().get_stats(part).await };
+        self.of_each(request, stores, name, call).await
+    }
+}

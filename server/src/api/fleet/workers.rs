@@ -1,0 +1,116 @@
+//! `WorkerService` of several stores.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use howdah_proto::v1::{self, SettleStatus, worker_service_server::WorkerService};
+use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+
+use super::{FleetService, Services, note_unanswered, split::Joined};
+use crate::{
+    job::LeasedJob,
+    session::ServerMessage,
+    stores::{pull, stream},
+};
+
+macro_rules! joined {
+    ($($answer:ident),*) => {
+        $(impl Joined for v1::$answer {
+            fn join(&mut self, other: Self) {
+                self.results.extend(other.results);
+            }
+        })*
+    };
+}
+
+joined!(SettleJobsResponse, ExtendJobsResponse, ReportProgressResponse);
+
+/// What items of a store that does not answer are told: it is not known whether they took effect, so send them again.
+fn unavailable(store: &str, id: i64, token: i64) -> v1::SettleResult {
+    v1::SettleResult {
+        id,
+        token,
+        status: SettleStatus::Unavailable.into(),
+        message: format!("store {store} did not answer in time"),
+    }
+}
+
+macro_rules! settling {
+    ($call:ident, $request:ident, $items:ident, $answer:ident, $self:ident, $given:ident) => {{
+        let items = $given.get_ref().$items.clone();
+        let tokens: std::collections::HashMap<i64, i64> = items.iter().map(|item| (item.id, item.token)).collect();
+        let with = |_: &v1::$request, $items| v1::$request { $items };
+        let call = |store: Services, part| async move { store.workers().$call(part).await };
+        let (answer, unanswered) = $self.split_items($given, items, |item| item.id, with, call).await?;
+        let mut answer = answer.unwrap_or_else(|| Response::new(v1::$answer::default()));
+        for (store, ids) in &unanswered {
+            let of = |id: &i64| unavailable(store, *id, tokens.get(id).copied().unwrap_or_default());
+            answer.get_mut().results.extend(ids.iter().map(of));
+        }
+        let names: Vec<&str> = unanswered.iter().map(|(name, _)| name.as_str()).collect();
+        note_unanswered(&mut answer, &names);
+        Ok(answer)
+    }};
+}
+
+#[async_trait]
+impl WorkerService for FleetService {
+    type WorkStream = BoxStream<v1::WorkResponse>;
+
+    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+        let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
+        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let engines = fleet.of_stream();
+        let serve = |caller, client, messages| stream::serve(engines, caller, client, home, messages).boxed();
+        let context_of = move |message: &ServerMessage| match message {
+            ServerMessage::Jobs(jobs) => {
+                let engine = fleet.of_id(jobs.first()?.lease.id).ok()??;
+                Some(engine.broker.workers.clone())
+            }
+            _ => None,
+        };
+        self.main().workers().work_with(request, serve, context_of)
+    }
+
+    async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
+        if let Some(services) = self.asked_services(request.metadata())? {
+            return services.workers().pull_jobs(request).await;
+        }
+        let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
+        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let engines = fleet.of_stream();
+        let pull = async move |args, room, by: Arc<str>| pull::pull(&engines, &home, args, (room, &by)).await;
+        let context_of = move |job: &LeasedJob| Some(fleet.of_id(job.lease.id).ok()??.broker.workers.clone());
+        self.main().workers().pull_with(request, pull, context_of).await
+    }
+
+    async fn settle_jobs(
+        &self,
+        request: Request<v1::SettleJobsRequest>,
+    ) -> Result<Response<v1::SettleJobsResponse>, Status> {
+        settling!(settle_jobs, SettleJobsRequest, outcomes, SettleJobsResponse, self, request)
+    }
+
+    async fn extend_jobs(
+        &self,
+        request: Request<v1::ExtendJobsRequest>,
+    ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
+        settling!(extend_jobs, ExtendJobsRequest, extensions, ExtendJobsResponse, self, request)
+    }
+
+    async fn report_progress(
+        &self,
+        request: Request<v1::ReportProgressRequest>,
+    ) -> Result<Response<v1::ReportProgressResponse>, Status> {
+        settling!(report_progress, ReportProgressRequest, reports, ReportProgressResponse, self, request)
+    }
+
+    async fn list_workers(
+        &self,
+        request: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
+        let call = |store: Services, part| async move { store.workers().list_workers(part).await };
+        self.in_turn(request, stores, call).await
+    }
+}

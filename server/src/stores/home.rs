@@ -1,0 +1,122 @@
+//! Where a task type lives. Its home is the store that has had it for longest, so it stays where it is, whatever other stores
+//! are added and whoever enqueues jobs of it elsewhere by SQL. A new type gets its home by its name: rendezvous hashing (Thaler
+//! and Ravishankar, 1998), so all brokers choose the same store without asking each other.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures::future::join_all;
+use parking_lot::RwLock;
+use sha2::{Digest as _, Sha256};
+
+use super::fleet::{Engine, Fleet, Member};
+use crate::{error::Error, job::TaskTypeName};
+
+/// How long a home is remembered. A type moves only when it was deleted as unused.
+const REMEMBERED: Duration = Duration::from_mins(1);
+/// The most homes that are remembered: as many as there may be types in a few stores.
+const MOST: usize = 100_000;
+/// How long a store may take to say whether it has a type.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The homes that were looked up lately: positions in the list of stores.
+#[derive(Debug, Default)]
+pub(super) struct Homes(RwLock<HashMap<TaskTypeName, (usize, Instant)>>);
+
+impl Homes {
+    fn get(&self, name: &TaskTypeName) -> Option<(usize, bool)> {
+        let homes = self.0.read();
+        homes.get(name).map(|(home, since)| (*home, since.elapsed() < REMEMBERED))
+    }
+
+    fn set(&self, name: &TaskTypeName, home: usize) {
+        let mut homes = self.0.write();
+        if homes.len() >= MOST {
+            homes.clear();
+        }
+        homes.insert(name.clone(), (home, Instant::now()));
+    }
+}
+
+/// What a store knows of a type.
+enum Known {
+    Since(SystemTime),
+    Missing,
+    /// It cannot be asked.
+    Away,
+}
+
+impl Fleet {
+    /// The store in which a type lives, or would live.
+    pub(crate) async fn home(&self, name: &TaskTypeName) -> Result<&Engine, Error> {
+        let nth = self.home_at(name).await?;
+        self.members().get(nth).ok_or_else(|| Error::Internal("a home is no store".into()))?.reachable()
+    }
+
+    async fn home_at(&self, name: &TaskTypeName) -> Result<usize, Error> {
+        let remembered = self.homes.get(name);
+        if let Some((home, true)) = remembered {
+            return Ok(home);
+        }
+        let known = join_all(self.members().iter().map(|member| known(member, name))).await;
+        let oldest = known.iter().enumerate().filter_map(|(nth, known)| match known {
+            Known::Since(created) => Some((*created, nth)),
+            Known::Missing | Known::Away => None,
+        });
+        let oldest = oldest.min().map(|(_, nth)| nth);
+        let is_away = |nth: &usize| matches!(known.get(*nth), Some(Known::Away));
+        let home = match (oldest, remembered) {
+            // It may be older in the store that is away, where it was at home a minute ago.
+            (_, Some((home, _))) if is_away(&home) => home,
+            (Some(home), _) => home,
+            (None, _) => {
+                if let Some(unknown) = (0..known.len()).find(is_away).and_then(|nth| self.members().get(nth)) {
+                    return Err(Error::Unavailable(format!(
+                        "task type {name} may be at home in store {}, whose database cannot be reached now; \
+                         name another store to enqueue it there",
+                        unknown.name()
+                    )));
+                }
+                self.chosen(name)
+            }
+        };
+        self.homes.set(name, home);
+        Ok(home)
+    }
+
+    /// The stores that have a type, by their places in the list; those that cannot be asked are named.
+    pub(crate) async fn having(&self, name: &TaskTypeName) -> (Vec<&Engine>, Vec<&str>) {
+        let known = join_all(self.members().iter().map(|member| known(member, name))).await;
+        let (mut having, mut away) = (Vec::new(), Vec::new());
+        for (member, known) in self.members().iter().zip(known) {
+            match (known, member.engine()) {
+                (Known::Since(_), Ok(engine)) => having.push(engine),
+                (Known::Away, _) => away.push(member.name()),
+                _ => {}
+            }
+        }
+        (having, away)
+    }
+
+    /// The home of a new type.
+    pub(crate) fn chosen(&self, name: &TaskTypeName) -> usize {
+        let weight = |member: &Member| {
+            let number = member.engine().map_or(0, |engine| engine.number.get());
+            Sha256::new().chain_update(number.to_be_bytes()).chain_update(name.as_str()).finalize()
+        };
+        let heaviest = self.members().iter().enumerate().max_by_key(|(_, member)| weight(member));
+        heaviest.map_or(0, |(nth, _)| nth)
+    }
+}
+
+async fn known(member: &Member, name: &TaskTypeName) -> Known {
+    let Ok(engine) = member.reachable() else { return Known::Away };
+    let created = engine.broker.type_created(name);
+    match tokio::time::timeout(PATIENCE, created).await {
+        Ok(Ok(Some(created))) => Known::Since(created),
+        Ok(Ok(None)) => Known::Missing,
+        Ok(Err(_)) | Err(_) => Known::Away,
+    }
+}

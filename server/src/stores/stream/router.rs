@@ -1,0 +1,99 @@
+//! Hands what the worker sends to the engines that it is for. No engine holds up the others.
+
+use std::sync::atomic::Ordering;
+
+use futures::{Stream, StreamExt as _};
+
+use super::{inbox::weight, open::Shared, own::Kind};
+use crate::{
+    access::Operation,
+    error::Error,
+    job::{Lease, ProgressReport, SettleStatus, Settlement},
+    session::{ClientMessage, WindowArgs, reader::MOST_UNANSWERED},
+};
+
+/// Reads until the worker closes its side.
+pub(super) async fn read<S>(shared: &Shared, incoming: &mut S) -> Result<(), Error>
+where
+    S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
+{
+    shared.welcomed.cancelled().await;
+    while let Some(message) = incoming.next().await {
+        match message? {
+            ClientMessage::Subscribe(_) => {
+                return Err(Error::Precondition(
+                    "subscribe was sent already; send window to change the subscription".into(),
+                ));
+            }
+            ClientMessage::Window(window) => set_window(shared, window)?,
+            ClientMessage::Settle { accepted, refused } => {
+                shared.own.answer(Kind::Settled, refused);
+                let item = |item: &Settlement| (item.lease, item.outcome.weight());
+                let message = |accepted| ClientMessage::Settle { accepted, refused: Vec::new() };
+                split(shared, Kind::Settled, accepted, item, message).await;
+            }
+            ClientMessage::Extend { accepted, refused } => {
+                shared.own.answer(Kind::Extended, refused);
+                let message = |accepted| ClientMessage::Extend { accepted, refused: Vec::new() };
+                split(shared, Kind::Extended, accepted, |item| (item.0, 0), message).await;
+            }
+            ClientMessage::Progress { accepted, refused } => {
+                shared.own.answer(Kind::Progressed, refused);
+                let item = |item: &ProgressReport| (item.lease, item.weight());
+                let message = |accepted| ClientMessage::Progress { accepted, refused: Vec::new() };
+                split(shared, Kind::Progressed, accepted, item, message).await;
+            }
+            ClientMessage::Drain => drain(shared),
+            ClientMessage::Ping => shared.own.ping(),
+        }
+        shared.own.until_answered(MOST_UNANSWERED).await;
+    }
+    Ok(())
+}
+
+fn set_window(shared: &Shared, window: WindowArgs) -> Result<(), Error> {
+    shared.caller.check(Operation::Work, &window.task_type)?;
+    let limit = shared.config.limits.stream_types;
+    if shared.wanted.types_with(&window.task_type) > limit {
+        return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));
+    }
+    shared.wanted.set(window);
+    Ok(())
+}
+
+fn drain(shared: &Shared) {
+    shared.is_draining.store(true, Ordering::Release);
+    for inbox in &shared.inboxes {
+        inbox.tell(ClientMessage::Drain);
+    }
+}
+
+/// Sends each engine its items. Those of no store are lost; those of an engine that is away, or does not read, are answered so.
+async fn split<T>(
+    shared: &Shared,
+    kind: Kind,
+    items: Vec<T>,
+    of: impl Fn(&T) -> (Lease, usize),
+    message: impl Fn(Vec<T>) -> ClientMessage,
+) {
+    let mut parts: Vec<Vec<T>> = shared.inboxes.iter().map(|_| Vec::new()).collect();
+    let mut unknown = Vec::new();
+    for item in items {
+        let (lease, _) = of(&item);
+        match shared.engine_of(lease.id).and_then(|engine| parts.get_mut(engine)) {
+            Some(part) => part.push(item),
+            None => unknown.push(lease),
+        }
+    }
+    shared.own.answer_all(kind, unknown.into_iter(), SettleStatus::LeaseLost);
+    for (inbox, part) in shared.inboxes.iter().zip(parts) {
+        if part.is_empty() {
+            continue;
+        }
+        let leases: Vec<Lease> = part.iter().map(|item| of(item).0).collect();
+        let bytes = weight(part.iter().map(|item| of(item).1));
+        if inbox.send(message(part), bytes).await.is_err() {
+            shared.own.answer_all(kind, leases.into_iter(), SettleStatus::Unavailable);
+        }
+    }
+}

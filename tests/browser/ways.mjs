@@ -1,0 +1,63 @@
+// Ways to use the page: a phone, no script, the keyboard.
+import assert from "node:assert/strict";
+
+const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/job?id=1", "/ui/failures",
+  "/ui/statistics", "/ui/statistics?type=mail.send&over=2h", "/ui/workers", "/ui/schedules",
+  "/ui/schedule?name=nightly-report", "/ui/limits", "/ui/bulks", "/ui/storage", "/ui/audit", "/ui/tokens", "/ui/confirm?do=discard&type=mail.send"];
+
+/** Nothing is wider than the window. */
+async function fits(page) {
+  const width = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(width[0] <= width[1], `${page.url()} is ${width[0]} px wide in a window of ${width[1]} px`);
+}
+
+/** The steps. */
+export async function ways({ step, open, picture, broker }) {
+  await step("every view fits a phone and a window", async () => {
+    for (const options of [{ viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true }, {}]) {
+      const { page, close } = await open(options);
+      for (const view of views) {
+        await page.goto(broker.http + view);
+        await fits(page);
+      }
+      await page.goto(`${broker.http}/ui/`);
+      if (options.isMobile) await picture(page, "phone");
+      await close();
+    }
+  });
+  await step("everything is read and done without a script", async () => {
+    const { page, close } = await open({ javaScriptEnabled: false });
+    for (const view of views) {
+      await page.goto(broker.http + view);
+      await page.locator("h1").waitFor();
+    }
+    await page.goto(`${broker.http}/ui/jobs?type=thumbnail.make&state=ready`);
+    await page.getByRole("link", { name: "Next" }).click();
+    await page.locator("tbody th a").first().click();
+    await page.getByRole("button", { name: "Cancel…" }).click();
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    await page.getByText("1 job was cancelled.").waitFor();
+    await close();
+  });
+  await step("the keyboard is enough", async () => {
+    const { page, close } = await open();
+    await page.goto(`${broker.http}/ui/`);
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
+    await page.keyboard.press("g");
+    await page.keyboard.press("t");
+    await page.waitForURL("**/ui/types");
+    await page.keyboard.press("j");
+    await page.keyboard.press("j");
+    await page.keyboard.press("k");
+    const first = await page.locator("tbody th a").first().textContent();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), first);
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: first, level: 1 }).waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("1");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Job 1", exact: true }).waitFor();
+    await close();
+  });
+}

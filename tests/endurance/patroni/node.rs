@@ -1,0 +1,159 @@
+//! A node: a Patroni, and the Postgres that it runs.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use howdah_cli::postgres::Binaries;
+use rustix::process::Signal;
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+use tokio_postgres::{Client, NoTls};
+
+use super::super::{brokers::send_signal, record::diary};
+use crate::support::signal_postgres;
+
+/// Where all its programs and files are.
+pub(super) struct Place {
+    pub(super) python: PathBuf,
+    pub(super) etcd: SocketAddr,
+    pub(super) directory: PathBuf,
+    pub(super) user: Option<(u32, u32)>,
+}
+
+pub(in super::super) struct Node {
+    pub(in super::super) name: String,
+    pub(super) postgres: SocketAddr,
+    pub(super) api: SocketAddr,
+    data: PathBuf,
+    patroni: Option<Child>,
+}
+
+/// The rules of the cluster. 20 s is the least that Patroni allows for `ttl`.
+const RULES: &str = r#"{
+    "ttl": 20, "loop_wait": 2, "retry_timeout": 3, "primary_start_timeout": 0,
+    "synchronous_mode": true, "maximum_lag_on_failover": 1048576,
+    "postgresql": {
+        "use_pg_rewind": true, "use_slots": true,
+        "parameters": {
+            "max_connections": 150, "max_wal_size": "2GB", "wal_keep_size": "512MB", "shared_buffers": "64MB",
+            "wal_log_hints": "on", "hot_standby": "on"
+        }
+    }
+}"#;
+
+impl Node {
+    /// Its configuration, written and not started.
+    pub(super) fn prepare(place: &Place, name: &str, [postgres, api]: [SocketAddr; 2]) -> Self {
+        let data = place.directory.join(name);
+        let rules: serde_json::Value = serde_json::from_str(RULES).expect("rules");
+        let trust =
+            ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"];
+        // JSON is YAML.
+        let configuration = serde_json::json!({
+            "scope": "howdah",
+            "name": name,
+            "restapi": { "listen": api, "connect_address": api },
+            "etcd3": { "host": place.etcd },
+            "bootstrap": { "dcs": rules, "initdb": ["data-checksums", { "encoding": "UTF8" }, { "locale": "C" }] },
+            "postgresql": {
+                "listen": postgres,
+                "connect_address": postgres,
+                "data_dir": data,
+                "bin_dir": Binaries::find(None).expect("Postgres").bin_dir(),
+                "pgpass": place.directory.join(format!("{name}.pgpass")),
+                "pg_hba": trust,
+                "parameters": { "unix_socket_directories": place.directory },
+                "authentication": {
+                    "superuser": { "username": "postgres", "password": "unused" },
+                    "replication": { "username": "replicator", "password": "unused" }
+                },
+                "remove_data_directory_on_rewind_failure": true,
+                "remove_data_directory_on_diverged_timelines": true
+            },
+            "watchdog": { "mode": "off" }
+        });
+        fs::write(Self::configuration(place, name), configuration.to_string()).expect("a configuration");
+        Self { name: name.into(), postgres, api, data, patroni: None }
+    }
+
+    pub(super) fn configuration(place: &Place, name: &str) -> PathBuf {
+        place.directory.join(format!("{name}.json"))
+    }
+
+    /// Starts Patroni, which starts Postgres.
+    pub(super) fn start(&mut self, place: &Place) {
+        let mut command = as_user(place.user, &place.python);
+        command.args(["-m", "patroni"]).arg(Self::configuration(place, &self.name));
+        command.stdout(Stdio::null()).stderr(diary(&place.directory, &self.name));
+        self.patroni = Some(command.spawn().expect("start patroni"));
+    }
+
+    /// Whether it answers as a primary now.
+    pub(in super::super) async fn is_primary(&self) -> bool {
+        self.ask("SELECT current_setting('transaction_read_only') = 'off' AND NOT pg_is_in_recovery()")
+            .await
+            .unwrap_or(false)
+    }
+
+    /// The answer to a question to this node, whatever it is; `None` if it does not answer.
+    pub(in super::super) async fn ask(&self, sql: &str) -> Option<bool> {
+        let asking = async { self.connect("postgres").await?.query_one(sql, &[]).await };
+        Some(timeout(Duration::from_secs(1), asking).await.ok()?.ok()?.get(0))
+    }
+
+    pub(in super::super) fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@{}/{database}?application_name=probe", self.postgres)
+    }
+
+    pub(in super::super) async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// A signal to its Patroni.
+    pub(super) fn signal_patroni(&self, signal: Signal) {
+        send_signal(self.patroni.as_ref().expect("Patroni runs"), signal);
+    }
+
+    /// `kill -9` of Patroni alone.
+    pub(super) async fn kill_patroni(&mut self) {
+        let mut patroni = self.patroni.take().expect("Patroni runs");
+        patroni.kill().await.expect("kill");
+    }
+
+    /// A signal to all processes of its Postgres.
+    pub(super) fn signal_postgres(&self, signal: Signal) {
+        signal_postgres(&self.data, signal);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It would start Postgres again.
+        drop(self.patroni.take());
+        self.signal_postgres(Signal::KILL);
+    }
+}
+
+/// A program as that user. It is told to end when this one ends, and killed when it is dropped.
+pub(super) fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM"]);
+    if let Some((uid, gid)) = user {
+        command.args(["--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--clear-groups"]);
+    }
+    command.arg(program).current_dir("/").kill_on_drop(true).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PG")) {
+        command.env_remove(name);
+    }
+    command.env("LC_ALL", "C").env("PYTHONUNBUFFERED", "1");
+    command
+}

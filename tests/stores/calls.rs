@@ -1,0 +1,208 @@
+//! Calls to a broker with two stores: where each goes, and what is put together.
+
+use std::collections::HashSet;
+
+use howdah_proto::v1::{
+    CreateScheduleRequest, DeleteScheduleRequest, EnqueueJobsRequest, GetScheduleRequest, ListJobsRequest,
+    ListSchedulesRequest, ListTaskTypesRequest, NewJob, PullJobsRequest, Schedule, SettleJobsRequest, SettleStatus,
+    TaskType, UpdateTaskTypeRequest, schedule::Plan,
+};
+use tonic::{Code, Request, metadata::MetadataValue};
+
+use super::empty;
+use crate::support::*;
+
+/// Two databases, and one broker on them.
+pub async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
+    let (shop, mail) = (empty("shop").await, empty("mail").await);
+    let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    (shop, mail, broker)
+}
+
+/// A request for one store.
+pub fn at<T>(store: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("howdah-store", MetadataValue::try_from(store).unwrap());
+    request
+}
+
+fn jobs(types: &[&str]) -> EnqueueJobsRequest {
+    let jobs = types.iter().map(|name| NewJob { task_type: (*name).into(), ..NewJob::default() }).collect();
+    EnqueueJobsRequest { jobs, request_key: String::new() }
+}
+
+pub async fn enqueue_at(broker: &Service, store: &str, task_type: &str) -> i64 {
+    let answer = soon("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&[task_type])))).await.unwrap();
+    answer.into_inner().jobs[0].id
+}
+
+async fn jobs_in(database: &TestDatabase) -> i64 {
+    database.count("SELECT count(*) FROM howdah.job").await
+}
+
+pub fn store_of(id: i64) -> i64 {
+    id / 1_000_000_000_000_000
+}
+
+#[tokio::test]
+async fn jobs_of_a_type_stay_in_the_store_that_has_it() {
+    let (shop, mail, broker) = two().await;
+    // By hand: named once.
+    let first = enqueue_at(&broker, "mail", "mail.send").await;
+    let second = broker.enqueue("mail.send").await;
+    assert_eq!([store_of(first), store_of(second)], [1, 1]);
+    assert_eq!([jobs_in(&shop).await, jobs_in(&mail).await], [0, 2]);
+    // By SQL, in the application's own database.
+    shop.sql("SELECT howdah.enqueue('order.pay')").await;
+    assert_eq!(store_of(broker.enqueue("order.pay").await), 0);
+    // Also if an application has enqueued jobs of it elsewhere since.
+    mail.sql("SELECT howdah.enqueue('order.pay')").await;
+    assert_eq!(store_of(broker.enqueue("order.pay").await), 0);
+    assert_eq!(broker.job(first).await.task_type, "mail.send");
+}
+
+#[tokio::test]
+async fn new_types_are_spread_over_the_stores_by_their_names() {
+    let (shop, mail, broker) = two().await;
+    let other = TestBroker::on_stores(&[("mail", &mail), ("shop", &shop)], |_| {}).await;
+    let mut stores = HashSet::new();
+    for nth in 0..12 {
+        let name = format!("type.{nth}");
+        let (here, there) = (broker.enqueue(&*name).await, other.enqueue(&*name).await);
+        assert_eq!(store_of(here), store_of(there), "{name}");
+        stores.insert(store_of(here));
+    }
+    assert_eq!(stores.len(), 2);
+}
+
+#[tokio::test]
+async fn a_request_is_of_one_store() {
+    let (_shop, mail, broker) = two().await;
+    for (store, name) in [("shop", "a"), ("mail", "b")] {
+        enqueue_at(&broker, store, name).await;
+    }
+    let refused = soon("an answer", broker.jobs().enqueue_jobs(jobs(&["a", "b"]))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert_eq!(
+        refused.message(),
+        "jobs[1].task_type is at home in store mail, and task type a of this request in store shop: a request is one \
+         transaction, so send one for each store, or name one of them in the metadata howdah-store"
+    );
+    let stored = soon("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["a", "b"])))).await.unwrap();
+    assert!(stored.into_inner().jobs.iter().all(|job| store_of(job.id) == 1));
+    assert_eq!(jobs_in(&mail).await, 3);
+    // Jobs wait only for jobs of their own store.
+    let first = enqueue_at(&broker, "shop", "a").await;
+    let refused = broker.enqueue("b").after(&[first]).refused().await;
+    assert!(
+        refused.message.starts_with(&format!(
+            "jobs[0].after names job {first}, which is in store shop, and this job goes to store mail"
+        )),
+        "{refused:?}"
+    );
+    let unknown = soon("an answer", broker.jobs().enqueue_jobs(at("post", jobs(&["a"])))).await.unwrap_err();
+    assert_eq!(unknown.message(), "howdah-store is \"post\"; this broker serves shop, mail");
+}
+
+#[tokio::test]
+async fn ids_of_both_stores_are_cancelled_settled_and_waited_for_in_one_call() {
+    let (_shop, _mail, broker) = two().await;
+    let (a, b) = (enqueue_at(&broker, "shop", "t").await, enqueue_at(&broker, "mail", "t").await);
+    let mut cancelled = broker.cancel(&[a, b, 77, 3_000_000_000_000_001]).await;
+    cancelled.sort_unstable();
+    assert_eq!(cancelled, [a, b]);
+    assert_eq!([broker.wait(a).await.id, broker.wait(b).await.id], [a, b]);
+    // Leases of both, and of nobody.
+    let (a, b) = (enqueue_at(&broker, "shop", "s").await, enqueue_at(&broker, "mail", "s").await);
+    let mut outcomes = Vec::new();
+    for store in ["shop", "mail"] {
+        let pull = PullJobsRequest {
+            task_types: vec!["s".into()],
+            lease_duration: Some(wire(secs(60))),
+            ..PullJobsRequest::default()
+        };
+        let pulled = soon("a job", broker.workers().pull_jobs(at(store, pull))).await.unwrap().into_inner();
+        outcomes.extend(pulled.jobs.iter().map(ack));
+    }
+    let mut unknown = outcomes[0].clone();
+    unknown.id = 3_000_000_000_000_001;
+    outcomes.push(unknown);
+    let settled = soon("an answer", broker.workers().settle_jobs(SettleJobsRequest { outcomes })).await.unwrap();
+    let mut results: Vec<_> = settled.into_inner().results.iter().map(|r| (r.id, r.status())).collect();
+    results.sort_unstable();
+    assert_eq!(
+        results,
+        [(a, SettleStatus::Ok), (b, SettleStatus::Ok), (3_000_000_000_000_001, SettleStatus::LeaseLost)]
+    );
+}
+
+#[tokio::test]
+async fn lists_go_on_from_one_store_to_the_next_page_by_page() {
+    let (_shop, _mail, broker) = two().await;
+    let mut stored = Vec::new();
+    for store in ["shop", "mail", "mail", "shop", "mail"] {
+        stored.push(enqueue_at(&broker, store, "t").await);
+    }
+    let (mut listed, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = ListJobsRequest { task_type: "t".into(), page_size: 2, page_token, ..ListJobsRequest::default() };
+        let page = soon("a page", broker.jobs().list_jobs(request)).await.unwrap().into_inner();
+        assert!(page.jobs.len() <= 2);
+        listed.extend(page.jobs.iter().map(|job| job.id));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    stored.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, stored);
+    let request = || ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
+    let one = soon("a list", broker.jobs().list_jobs(at("shop", request()))).await.unwrap().into_inner();
+    assert_eq!(one.jobs.len(), 2);
+    // A token of another list, or of a store that is not there, is none.
+    for bad in ["7.", "x", "1.0101", "0.ff"] {
+        let request = ListJobsRequest { page_token: bad.into(), ..request() };
+        let refused = soon("an answer", broker.jobs().list_jobs(request)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{bad}");
+    }
+    let types = soon("types", broker.task_types().list_task_types(ListTaskTypesRequest::default())).await.unwrap();
+    let types: Vec<TaskType> = types.into_inner().task_types;
+    let named: Vec<_> = types.iter().map(|t| (t.store.as_str(), t.counts.unwrap_or_default().ready)).collect();
+    assert_eq!(named, [("shop", 2), ("mail", 3)]);
+}
+
+#[tokio::test]
+async fn settings_of_a_type_are_the_same_in_every_store_that_has_it() {
+    let (shop, mail, broker) = two().await;
+    for store in ["shop", "mail"] {
+        enqueue_at(&broker, store, "t").await;
+    }
+    let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 3, ..Default::default() };
+    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
+    soon("a change", broker.task_types().update_task_type(request)).await.unwrap();
+    for database in [&shop, &mail] {
+        assert_eq!(database.count("SELECT max_attempts::bigint FROM howdah.task_type WHERE name = 't'").await, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_is_in_the_store_of_its_type_and_found_by_its_name() {
+    let (_shop, mail, broker) = two().await;
+    enqueue_at(&broker, "mail", "report").await;
+    let template = Some(NewJob { task_type: "report".into(), ..NewJob::default() });
+    let schedule =
+        Schedule { name: "hourly".into(), template, plan: Some(Plan::Period(wire(HOUR))), ..Schedule::default() };
+    soon("a schedule", broker.schedules().create_schedule(CreateScheduleRequest { schedule: Some(schedule) }))
+        .await
+        .unwrap();
+    assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 1);
+    let request = GetScheduleRequest { name: "hourly".into() };
+    let found = soon("it", broker.schedules().get_schedule(request)).await.unwrap().into_inner().schedule.unwrap();
+    assert_eq!(found.template.unwrap().task_type, "report");
+    let listed = soon("all", broker.schedules().list_schedules(ListSchedulesRequest::default())).await.unwrap();
+    assert_eq!(listed.into_inner().schedules[0].store, "mail");
+    let request = DeleteScheduleRequest { name: "hourly".into() };
+    soon("no schedule", broker.schedules().delete_schedule(request)).await.unwrap();
+    assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 0);
+}

@@ -1,0 +1,280 @@
+//! One worker's stream over several stores: its window, its leases, its messages.
+
+use std::{collections::HashMap, future::IntoFuture as _};
+
+use howdah_cli::postgres::{Cluster, StopMode};
+use howdah_proto::v1::{LeasedJob, SettleStatus, work_response::Message};
+use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
+
+use super::empty;
+use crate::support::*;
+
+/// A broker on two stores, and the second one's database. The first has number 0, the second 1.
+async fn two(suffix: &str) -> (TestBroker, TestDatabase) {
+    let (shop, mail) = (empty(&format!("{suffix}_shop")).await, empty(&format!("{suffix}_mail")).await);
+    let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    (broker, mail)
+}
+
+/// Jobs of a type in a store, by SQL.
+async fn fill(database: &TestDatabase, task_type: &str, jobs: usize) {
+    database.sql(&format!("SELECT howdah.enqueue_many('{task_type}', array_fill('x'::text, ARRAY[{jobs}]))")).await;
+}
+
+fn of_store(job: &LeasedJob) -> u16 {
+    StoreNumber::of_id(job.id).expect("an id of a store").get()
+}
+
+/// How many jobs of each store.
+fn by_store(jobs: &[LeasedJob]) -> HashMap<u16, usize> {
+    let mut counts = HashMap::new();
+    jobs.iter().for_each(|job| *counts.entry(of_store(job)).or_default() += 1);
+    counts
+}
+
+/// Settles the first of these, and gets another one for it.
+async fn replace_first(worker: &mut Worker, held: &mut Vec<LeasedJob>) {
+    let done = held.remove(0);
+    worker.ack(&done).await;
+    held.push(worker.next().await);
+}
+
+const LEASED: &str = "SELECT count(*) FROM howdah.leased";
+
+#[tokio::test]
+async fn a_window_holds_over_two_stores_with_backlogs_and_both_are_worked_off_at_one_pace() {
+    let (broker, mail) = two("window").await;
+    fill(&broker.database, "t", 300).await;
+    fill(&mail, "t", 300).await;
+    let mut worker = broker.worker("t").window(10).await;
+    let mut held = worker.take(10).await;
+    let mut done = Vec::new();
+    for _ in 0..300 {
+        // Each count is of a moment, and a job that moves on between the two is in none.
+        let leased = broker.count(LEASED).await + mail.count(LEASED).await;
+        assert!(leased <= 10, "{leased} jobs are leased; the window is 10");
+        done.push(held[0].clone());
+        replace_first(&mut worker, &mut held).await;
+        assert_eq!(worker.buffered(), 0, "more came than the window allows");
+    }
+    let done = by_store(&done);
+    assert!(done[&0] > 90 && done[&1] > 90, "both are worked off: {done:?}");
+}
+
+#[tokio::test]
+async fn outcomes_and_extensions_go_to_the_store_of_each_job() {
+    let (broker, mail) = two("settle").await;
+    fill(&broker.database, "t", 2).await;
+    fill(&mail, "t", 2).await;
+    let mut worker = broker.worker("t").await;
+    let mut jobs = worker.take(4).await;
+    assert_eq!(by_store(&jobs), HashMap::from([(0, 2), (1, 2)]));
+    for job in &jobs {
+        assert_eq!(worker.extend(job, secs(600)).await, SettleStatus::Ok);
+    }
+    // One of a store that nobody knows is lost, like one that does not exist.
+    let unknown = LeasedJob { id: 7 * IDS_OF_A_STORE + 1, ..jobs[0].clone() };
+    jobs.push(unknown);
+    worker.settle(jobs.iter().map(ack).collect()).await;
+    let mut statuses = HashMap::new();
+    for _ in 0..5 {
+        let settled = worker.settled().await;
+        statuses.insert(settled.id, settled.status());
+    }
+    let lost = statuses.remove(&jobs[4].id);
+    assert_eq!(lost, Some(SettleStatus::LeaseLost));
+    assert!(statuses.values().all(|status| *status == SettleStatus::Ok), "{statuses:?}");
+    let succeeded = "SELECT count(*) FROM howdah.history WHERE outcome = 'succeeded'";
+    assert_eq!((broker.count(succeeded).await, mail.count(succeeded).await), (2, 2));
+}
+
+#[tokio::test]
+async fn a_resumed_session_keeps_its_leases_of_all_stores_here_and_at_another_broker() {
+    let (broker, mail) = two("resume").await;
+    let other = TestBroker::on_stores(&[("shop", &broker.database), ("mail", &mail)], |_| {}).await;
+    fill(&broker.database, "t", 5).await;
+    fill(&mail, "t", 5).await;
+    let mut worker = broker.worker("t").window(4).await;
+    let mut held = worker.take(4).await;
+    let mut session = worker.welcome.session_id.clone();
+    worker.vanish();
+    let lost = LeasedJob { token: held[0].token.wrapping_add(1), ..held[0].clone() };
+    for (n, at) in [&broker, &other, &broker].into_iter().enumerate() {
+        let holds: Vec<&LeasedJob> = held.iter().chain([&lost]).collect();
+        let mut worker = at.worker("t").window(4).resumes(&session, &holds).await;
+        let mut kept: Vec<i64> = worker.welcome.kept.iter().map(|lease| lease.id).collect();
+        let mut expected: Vec<i64> = held.iter().map(|job| job.id).collect();
+        kept.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(kept, expected, "round {n}");
+        assert_eq!(worker.welcome.lost.iter().map(|l| l.token).collect::<Vec<_>>(), [lost.token]);
+        // A slot that is freed is filled; not one more.
+        replace_first(&mut worker, &mut held).await;
+        worker.ping().await;
+        assert_eq!(worker.buffered(), 0);
+        assert_eq!(broker.count(LEASED).await + mail.count(LEASED).await, 4);
+        session = worker.welcome.session_id.clone();
+        worker.vanish();
+    }
+}
+
+#[tokio::test]
+async fn a_type_that_comes_into_being_in_another_store_later_is_worked_on() {
+    let (broker, mail) = two("later").await;
+    let mut worker = broker.worker("t").await;
+    // It was created in its home, one of the two; now it is in both.
+    fill(&broker.database, "t", 1).await;
+    fill(&mail, "t", 1).await;
+    assert_eq!(by_store(&worker.take(2).await).len(), 2);
+    // The same for a window that is opened later.
+    worker.window("u", 5).await;
+    fill(&broker.database, "u", 1).await;
+    fill(&mail, "u", 1).await;
+    assert_eq!(by_store(&worker.take(2).await).len(), 2);
+}
+
+#[tokio::test]
+async fn a_type_that_no_store_has_is_created_in_one() {
+    let (broker, mail) = two("create").await;
+    let worker = broker.worker("fresh").await;
+    worker.window("fresher", 3).await;
+    let types = "SELECT count(*) FROM howdah.task_type WHERE name LIKE 'fresh%'";
+    eventually("the types", async || broker.count(types).await + mail.count(types).await == 2).await;
+}
+
+#[tokio::test]
+async fn a_drain_is_answered_once_and_the_stream_ends_when_all_is_settled() {
+    let (broker, mail) = two("drain").await;
+    fill(&broker.database, "t", 1).await;
+    fill(&mail, "t", 1).await;
+    let mut worker = broker.worker("t").await;
+    let jobs = worker.take(2).await;
+    worker.drain().await;
+    worker.drained().await;
+    fill(&mail, "t", 1).await;
+    for job in &jobs {
+        // Another message than the answer would fail this.
+        worker.ack(job).await;
+    }
+    worker.ping().await;
+    assert_eq!(worker.buffered(), 0);
+}
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_in_any_store_is_taken_from_its_worker() {
+    let (broker, mail) = two("cancel").await;
+    fill(&mail, "t", 1).await;
+    let mut worker = broker.worker("t").await;
+    let job = worker.next().await;
+    mail.sql(&format!("SELECT howdah.cancel({})", job.id)).await;
+    assert_eq!(worker.cancelled().await.id, job.id);
+}
+
+#[tokio::test]
+async fn a_second_stream_of_a_session_ends_the_first_in_all_stores() {
+    let (broker, mail) = two("second").await;
+    fill(&broker.database, "t", 2).await;
+    fill(&mail, "t", 2).await;
+    let mut first = broker.worker("t").window(2).await;
+    let held = first.take(2).await;
+    let holds: Vec<&LeasedJob> = held.iter().collect();
+    let mut second = broker.worker("t").window(2).resumes(&first.welcome.session_id, &holds).await;
+    assert_eq!(second.welcome.kept.len(), 2);
+    let ended = loop {
+        match first.message().await {
+            Ok(Some(Message::Jobs(jobs))) => panic!("jobs on the old stream: {jobs:?}"),
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("ended without a word"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), tonic::Code::Aborted, "{ended:?}");
+    for job in &held {
+        second.ack(job).await;
+    }
+    assert_eq!(second.take(2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_hurts_only_its_own_jobs() {
+    let shop = empty("away_shop").await;
+    // It is stopped hard, and must remember what was committed.
+    let mut config = cluster_config();
+    config.fsync = true;
+    let mut cluster = Cluster::start(config).await.expect("Postgres");
+    cluster.create_database("mail").await.expect("a database");
+    let mail = TestDatabase { url: cluster.url("mail") };
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(5)).await;
+    fill(&shop, "t", 100).await;
+    fill(&mail, "t", 2).await;
+    let mut worker = broker.worker("t").window(4).await;
+    let mut held = worker.take(4).await;
+    while by_store(&held).get(&1) != Some(&2) {
+        let at = held.iter().position(|job| of_store(job) == 0).expect("one of shop");
+        held[..=at].rotate_right(1);
+        replace_first(&mut worker, &mut held).await;
+    }
+    cluster.stop(StopMode::Immediate).await;
+    let (mut own, of_mail): (Vec<_>, Vec<_>) = held.into_iter().partition(|job| of_store(job) == 0);
+    // Its outcome waits, and comes back as unavailable; the others' do not wait for it.
+    worker.ack(&of_mail[0]).sent().await;
+    for _ in 0..20 {
+        replace_first(&mut worker, &mut own).await;
+        assert!(own.iter().all(|job| of_store(job) == 0));
+    }
+    let answer = worker.settled().await;
+    assert_eq!((answer.id, answer.status()), (of_mail[0].id, SettleStatus::Unavailable));
+    // A worker that connects again meanwhile is served, with what it holds there.
+    let session = worker.welcome.session_id.clone();
+    worker.vanish();
+    let holds: Vec<&LeasedJob> = own.iter().chain(&of_mail).collect();
+    let count = holds.len();
+    let mut worker = broker.worker("t").window(4).resumes(&session, &holds).await;
+    assert_eq!((worker.welcome.kept.len(), worker.welcome.lost.len()), (count, 0));
+    assert_eq!(worker.ack(&of_mail[0]).status().await, SettleStatus::Unavailable);
+    for _ in 0..5 {
+        replace_first(&mut worker, &mut own).await;
+        worker.ping().await;
+        assert_eq!(worker.buffered(), 0, "what it holds in the store that is away counts in its window");
+    }
+    // It is back: so are its jobs.
+    cluster.restart().await.expect("restart");
+    eventually("an ack that is committed", async || match worker.ack(&of_mail[0]).status().await {
+        SettleStatus::Unavailable => false,
+        acked => acked == SettleStatus::Ok,
+    })
+    .await;
+    fill(&mail, "t", 1).await;
+    while own.iter().all(|job| of_store(job) == 0) {
+        replace_first(&mut worker, &mut own).await;
+    }
+}
+
+#[tokio::test]
+async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
+    let (broker, mail) = two("pull").await;
+    let waiting = tokio::spawn(broker.pull("t").wait(secs(30)).into_future());
+    let types = "SELECT count(*) FROM howdah.task_type WHERE name = 't'";
+    eventually("the type", async || broker.count(types).await + mail.count(types).await == 1).await;
+    // In a store that did not have the type when the call began, or in the other one.
+    for database in [&mail, &broker.database] {
+        if database.count(types).await == 0 {
+            fill(database, "t", 1).await;
+        }
+    }
+    let first = soon("a job", waiting).await.unwrap();
+    assert_eq!(first.len(), 1);
+    fill(&broker.database, "t", 3).await;
+    fill(&mail, "t", 3).await;
+    let mut jobs = Vec::new();
+    while jobs.len() < 6 {
+        jobs.extend(broker.pull("t").wait(secs(30)).await);
+    }
+    assert_eq!(by_store(&jobs), HashMap::from([(0, 3), (1, 3)]));
+    assert!(broker.pull("t").await.is_empty());
+    jobs.extend(first);
+    let statuses = broker.settle(jobs.iter().map(ack).collect()).await;
+    assert!(statuses.iter().all(|status| *status == SettleStatus::Ok), "{statuses:?}");
+    assert_eq!(broker.count(LEASED).await + mail.count(LEASED).await, 0);
+}

@@ -1,0 +1,119 @@
+//! A primary and a replica that follows it.
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{DirBuilderExt as _, MetadataExt as _},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use howdah_cli::postgres::{Cluster, ClusterConfig};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{TestDatabase, open_directory};
+
+/// Two servers with a database `app`.
+pub struct Replicated {
+    pub primary: Cluster,
+    pub replica: Cluster,
+    _directory: tempfile::TempDir,
+}
+
+impl Replicated {
+    /// Starts both; what is committed at the primary is at the replica later.
+    pub async fn start(config: &ClusterConfig) -> Self {
+        let directory = open_directory();
+        let primary = Cluster::start(config.clone()).await.expect("Postgres");
+        primary.create_database("app").await.expect("database");
+        let data = directory.path().join("replica");
+        copy(&primary, &data);
+        let config = ClusterConfig { data_dir: Some(data), ..config.clone() };
+        let replica = Cluster::start(config).await.expect("a replica");
+        Self { primary, replica, _directory: directory }
+    }
+
+    /// The same, and nothing is committed that the replica does not have.
+    pub async fn synchronous(config: &ClusterConfig) -> Self {
+        // Without fsync, commits wait for nothing.
+        let both = Self::start(&ClusterConfig { fsync: true, ..config.clone() }).await;
+        let primary = both.at_primary();
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'").await;
+        primary.sql("SELECT pg_reload_conf()").await;
+        let synchronous = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'";
+        primary.until("a synchronous replica", synchronous).await;
+        both
+    }
+
+    pub fn at_primary(&self) -> TestDatabase {
+        TestDatabase { url: self.primary.url("app") }
+    }
+
+    pub fn at_replica(&self) -> TestDatabase {
+        TestDatabase { url: self.replica.url("app") }
+    }
+
+    /// One URL with both, as brokers are given it.
+    pub fn url(&self) -> String {
+        let [primary, replica] = [&self.primary, &self.replica].map(socket_dir);
+        format!(
+            "postgres://howdah@/app?host={},{}&target_session_attrs=read-write",
+            primary.display(),
+            replica.display()
+        )
+    }
+
+    /// Makes a primary of the replica. The other one is not told.
+    pub async fn promote(&self) {
+        self.at_replica().sql("SELECT pg_promote()").await;
+    }
+}
+
+/// A copy that follows its primary.
+fn copy(primary: &Cluster, to: &Path) {
+    let owner = fs::metadata(primary.data_dir()).expect("the data directory");
+    fs::DirBuilder::new().mode(0o700).create(to).expect("a directory");
+    std::os::unix::fs::chown(to, Some(owner.uid()), Some(owner.gid())).expect("chown");
+    let mut command = Command::new(primary.binaries().program("pg_basebackup"));
+    command.arg("-h").arg(socket_dir(primary)).args(["-U", "howdah", "-R", "-X", "stream", "-c", "fast", "-D"]).arg(to);
+    let status = command.uid(owner.uid()).gid(owner.gid()).current_dir("/").status().expect("pg_basebackup");
+    assert!(status.success(), "{status}");
+}
+
+/// Where the socket of a private Postgres is.
+pub fn socket_dir(cluster: &Cluster) -> PathBuf {
+    let config: tokio_postgres::Config = cluster.url("app").parse().expect("a URL");
+    match config.get_hosts() {
+        [tokio_postgres::config::Host::Unix(dir)] => dir.clone(),
+        other => panic!("not a socket: {other:?}"),
+    }
+}
+
+/// A signal to all processes of a Postgres, the first one first: it starts no others. By then it may have ended.
+pub fn signal_postgres(data_dir: &Path, signal: Signal) {
+    let first = || {
+        let text = fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
+        Pid::from_raw(text.lines().next()?.trim().parse().ok()?)
+    };
+    let Some(first) = first() else { return };
+    // They may have ended meanwhile.
+    let _ = kill_process(first, signal);
+    for child in children(first) {
+        let _ = kill_process(child, signal);
+    }
+}
+
+/// The processes that it has started, as the kernel knows them.
+fn children(parent: Pid) -> Vec<Pid> {
+    let parent = parent.as_raw_nonzero().get().to_string();
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let child = |entry: fs::DirEntry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name, in brackets, may have spaces.
+        let (pid, rest) = (stat.split(' ').next()?, stat.rsplit_once(')')?.1);
+        (rest.split_whitespace().nth(1)? == parent).then(|| pid.parse().ok().and_then(Pid::from_raw)).flatten()
+    };
+    entries.filter_map(child).collect()
+}

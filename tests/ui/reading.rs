@@ -1,0 +1,105 @@
+//! A page that is read-only: it shows everything, offers nothing and refuses every change itself.
+
+use howdah_proto::v1::{self, JobState, TaskTypeSettings, schedule::Plan};
+use howdah_server::config::PageMode;
+
+use super::{actions::dead_with, client::Browser};
+use crate::support::*;
+
+/// Every action of the page, on what `everything` makes. A test of the page itself (server/src/page/tried.rs) looks whether one is
+/// missing here.
+const ACTIONS: [&[(&str, &str)]; 22] = [
+    &[("do", "retry"), ("type", "t")],
+    &[("do", "cancel"), ("type", "t")],
+    &[("do", "discard"), ("type", "t")],
+    &[("do", "release"), ("id", "1")],
+    &[("do", "reprioritize"), ("type", "t"), ("priority", "1")],
+    &[("do", "pause-type"), ("type", "t")],
+    &[("do", "resume-type"), ("type", "t")],
+    &[("do", "pause-key"), ("type", "t"), ("key", "k")],
+    &[("do", "resume-key"), ("type", "t"), ("key", "k")],
+    &[("do", "run-schedule"), ("name", "hourly")],
+    &[("do", "pause-schedule"), ("name", "hourly")],
+    &[("do", "resume-schedule"), ("name", "hourly")],
+    &[("do", "bulk-retry"), ("type", "t")],
+    &[("do", "bulk-cancel"), ("type", "t")],
+    &[("do", "bulk-discard"), ("type", "t")],
+    &[("do", "bulk-reprioritize"), ("type", "t"), ("priority", "1")],
+    &[("do", "bulk-move"), ("type", "t"), ("to", "u")],
+    &[("do", "bulk-set"), ("type", "t"), ("attempts", "9")],
+    &[("do", "pause-bulk"), ("bulk", "1")],
+    &[("do", "resume-bulk"), ("bulk", "1")],
+    &[("do", "cancel-bulk"), ("bulk", "1")],
+    &[("do", "undo-bulk"), ("bulk", "1")],
+];
+
+/// Something for every view to show. Returns a dead job.
+async fn everything(broker: &TestBroker) -> i64 {
+    broker.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
+    let dead = dead_with(broker, "t", &["no route to host"]).await[0];
+    broker.enqueue_all((0..600).map(|n| new_job("t", "").tags(&["red"]).limit_key(&format!("k{}", n % 2)))).await;
+    let schedule = Some(v1::Schedule {
+        name: "hourly".into(),
+        template: Some(new_job("t", "")),
+        plan: Some(Plan::Period(wire(HOUR))),
+        ..Default::default()
+    });
+    soon("made", broker.schedules().create_schedule(v1::CreateScheduleRequest { schedule })).await.expect("a schedule");
+    super::bulks::slow(broker, "t").await;
+    dead
+}
+
+#[tokio::test]
+async fn a_page_that_is_read_only_shows_every_view_and_offers_nothing() {
+    let database = database().await;
+    let broker = TestBroker::on(&database).await;
+    let id = everything(&broker).await;
+    let reading = broker.another_with(|config| config.page = PageMode::ReadOnly).await;
+    let browser = Browser::at(&reading);
+    super::views::until_shown(&browser, "/ui/types", "name=t").await;
+    for (path, text) in [
+        ("/ui/", "Overview"),
+        ("/ui/types", "name=t"),
+        ("/ui/type?name=t", "Jobs of a limit key at once"),
+        ("/ui/jobs?type=t", "job?id="),
+        ("/ui/jobs?type=t&state=dead", "no route to host"),
+        ("/ui/jobs?type=t&tag=red", "The newest first"),
+        ("/ui/jobs?type=t&sort=attempts", "no route to host"),
+        ("/ui/jobs?type=t&key=none", "Only unfinished jobs"),
+        (&*format!("/ui/job?id={id}"), "no route to host"),
+        ("/ui/failures", "no route to host"),
+        ("/ui/schedules", "hourly"),
+        ("/ui/schedule?name=hourly", "Every 1 h"),
+        ("/ui/statistics", "Statistics"),
+        ("/ui/workers", "Workers"),
+        ("/ui/limits?type=t", ">k1</th>"),
+        ("/ui/bulks", "cancel jobs, at most 1 a second"),
+        ("/ui/storage", "Partitions of history"),
+        ("/ui/audit", "StartBulk"),
+        ("/ui/tokens", "No token is stored"),
+    ] {
+        let page = browser.get(path).await.has(&["This page changes nothing", text]);
+        assert!(!page.body.contains("…</button>") && !page.body.contains("type=\"checkbox\" name=\"id\""), "{path}");
+    }
+    browser.get("/ui/bulks").await.has_no(&["Start a bulk operation"]);
+    browser.get(&format!("/ui/job?id={id}")).await.has_no(&["Set priority"]);
+}
+
+#[tokio::test]
+async fn a_page_that_is_read_only_refuses_every_change_itself() {
+    let database = database().await;
+    let broker = TestBroker::on(&database).await;
+    let id = everything(&broker).await;
+    let reading = broker.another_with(|config| config.page = PageMode::ReadOnly).await;
+    let mut browser = Browser::at(&reading);
+    let before = broker.count("SELECT count(*) FROM howdah.audit").await;
+    for action in ACTIONS {
+        let form: Vec<_> = action.iter().copied().chain([("sure", "yes")]).collect();
+        let page = browser.post("/ui/act", &form).await;
+        assert_eq!(page.status, 403, "{action:?}: {page:?}");
+        assert!(page.body.contains("the setting page is read-only"), "{action:?}: {page:?}");
+    }
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.audit").await, before, "what is refused is not recorded");
+    assert_eq!(broker.state(id).await, JobState::Dead);
+    assert_eq!(broker.retry(&[id]).await, [id], "calls by gRPC go on");
+}
