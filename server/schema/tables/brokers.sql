@@ -24,13 +24,6 @@ CREATE TABLE howdah.worker (
 -- Figures change often, task types seldom: then updates leave the index alone.
 CREATE INDEX worker_by_task_type ON howdah.worker USING gin (task_types);
 
--- When programs last called for jobs of a type without a stream (PullJobs), at any broker: each broker writes it with its heartbeat,
--- unless what is there is nearly as late (server/sql/maintain/report_pulls.sql).
-CREATE TABLE howdah.pull (
-    type_id  integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
-    last     timestamptz NOT NULL
-) WITH (fillfactor = 70);
-
 -- Enqueue calls with a request key, kept for a day: a repeated call is answered with the ids of the first.
 CREATE TABLE howdah.request (
     key        text PRIMARY KEY,

@@ -44,3 +44,10 @@ CREATE INDEX ON howdah.task_type_creator (principal);
 -- While there are few types, a sequential scan is the fastest look-up. ANALYZE tells Postgres that there are few: it assumes
 -- ten pages for a table that was never analyzed.
 ANALYZE howdah.task_type;
+
+-- When programs last called for jobs of a type without a stream (PullJobs), at any broker: each broker writes it with its heartbeat,
+-- unless what is there is nearly as late (server/sql/maintain/report_pulls.sql).
+CREATE TABLE howdah.pull (
+    type_id  integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
+    last     timestamptz NOT NULL
+) WITH (fillfactor = 70);
