@@ -51,15 +51,15 @@ const (
 	ReasonKind_REASON_KIND_LIMIT_KEY_PAUSED ReasonKind = 9
 	// As many jobs of its limit key run as may.
 	ReasonKind_REASON_KIND_LIMIT_KEY_FULL ReasonKind = 10
-	// The least time since the last start of its limit key has not passed.
+	// The least time since the last start of its limit key has not passed, or a job of the key that is ready must start first.
 	ReasonKind_REASON_KIND_LIMIT_KEY_GAP ReasonKind = 11
-	// The rate limit of its limit key is used up for the moment.
+	// The rate limit of its limit key is used up for the moment, by starts or by jobs that are ready.
 	ReasonKind_REASON_KIND_LIMIT_KEY_RATE ReasonKind = 12
 	// Other jobs of its limit key go first.
 	ReasonKind_REASON_KIND_LIMIT_KEY_ORDER ReasonKind = 13
 	// Its task type is paused.
 	ReasonKind_REASON_KIND_TYPE_PAUSED ReasonKind = 14
-	// No worker takes jobs of its task type.
+	// No worker takes jobs of its task type, and no program has pulled any (PullJobs) in the last hour.
 	ReasonKind_REASON_KIND_NO_WORKER ReasonKind = 15
 	// Each worker holds as many jobs of its type as its window allows.
 	ReasonKind_REASON_KIND_WORKERS_FULL ReasonKind = 16
@@ -71,7 +71,7 @@ const (
 	ReasonKind_REASON_KIND_TYPE_RATE ReasonKind = 19
 	// Other jobs of its type go first.
 	ReasonKind_REASON_KIND_OTHERS_FIRST ReasonKind = 20
-	// Jobs of other fairness keys take turns with those of its own.
+	// Of the jobs that go first, some have other fairness keys, which take turns with those of its own.
 	ReasonKind_REASON_KIND_FAIR_SHARE ReasonKind = 21
 	// Nothing holds it back: it starts in a moment.
 	ReasonKind_REASON_KIND_STARTING ReasonKind = 22
@@ -87,6 +87,9 @@ const (
 	ReasonKind_REASON_KIND_EXPIRED ReasonKind = 27
 	// It was dead, and an operator discarded it.
 	ReasonKind_REASON_KIND_DISCARDED ReasonKind = 28
+	// Programs without a stream have pulled jobs of its task type (PullJobs) in the last hour, and no worker with a stream takes it:
+	// it waits for the next pull.
+	ReasonKind_REASON_KIND_NEXT_PULL ReasonKind = 29
 )
 
 // Enum value maps for ReasonKind.
@@ -121,6 +124,7 @@ var (
 		26: "REASON_KIND_CANCELLED",
 		27: "REASON_KIND_EXPIRED",
 		28: "REASON_KIND_DISCARDED",
+		29: "REASON_KIND_NEXT_PULL",
 	}
 	ReasonKind_value = map[string]int32{
 		"REASON_KIND_UNSPECIFIED":      0,
@@ -152,6 +156,7 @@ var (
 		"REASON_KIND_CANCELLED":        26,
 		"REASON_KIND_EXPIRED":          27,
 		"REASON_KIND_DISCARDED":        28,
+		"REASON_KIND_NEXT_PULL":        29,
 	}
 )
 
@@ -242,9 +247,11 @@ type ExplainJobResponse struct {
 	// Its position: among the ready jobs of its type, or among those that wait at its limit key. Unset in other states.
 	Position *QueuePosition `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	// The time until it starts, as far as that can be said: for scheduled jobs the time until run_time, for ready jobs the
-	// jobs before it divided by settled_per_minute. Unset: unknown, or it depends on somebody.
+	// jobs before it at the rate of settled_per_minute (before it is rounded). Unset: unknown, or it depends on somebody.
 	ExpectedIn *durationpb.Duration `protobuf:"bytes,6,opt,name=expected_in,json=expectedIn,proto3" json:"expected_in,omitempty"`
-	// The number of jobs of its type that workers settled in the last minute. Only for ready jobs.
+	// How many attempts of its type succeeded or failed in a minute, rounded: the mean of the last 5 to 6 minutes, or of the time
+	// since the first of them if there were none before, but of one minute at least. It counts what streams, calls and SQL settle at
+	// any broker, and is up to 5 s old. Only for ready jobs.
 	SettledPerMinute int32 `protobuf:"varint,7,opt,name=settled_per_minute,json=settledPerMinute,proto3" json:"settled_per_minute,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -393,7 +400,8 @@ type JobReason struct {
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// What must change before the job runs, in one sentence. Empty: nothing can or need be done.
 	Remedy string `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
-	// Since when this is so: when the attempt started, when the job died or finished.
+	// Since when this is so: when the attempt started, when the job died or finished. With NEXT_PULL and NO_WORKER: when jobs of the
+	// type were last pulled, to some 20 s.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Until when: the deadline, the start, the end of a pause or a gap.
 	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
@@ -632,7 +640,7 @@ const file_howdah_v1_explain_proto_rawDesc = "" +
 	"RelatedJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state*\xb6\x06\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state*\xd1\x06\n" +
 	"\n" +
 	"ReasonKind\x12\x1b\n" +
 	"\x17REASON_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -664,7 +672,8 @@ const file_howdah_v1_explain_proto_rawDesc = "" +
 	"\x15REASON_KIND_SUCCEEDED\x10\x19\x12\x19\n" +
 	"\x15REASON_KIND_CANCELLED\x10\x1a\x12\x17\n" +
 	"\x13REASON_KIND_EXPIRED\x10\x1b\x12\x19\n" +
-	"\x15REASON_KIND_DISCARDED\x10\x1cB)\n" +
+	"\x15REASON_KIND_DISCARDED\x10\x1c\x12\x19\n" +
+	"\x15REASON_KIND_NEXT_PULL\x10\x1dB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
 var (
