@@ -81,7 +81,7 @@ async fn an_archive_that_is_away_is_not_tried_file_by_file_and_its_error_is_told
     drop(listener);
     let (_database, broker) = broker_of(&address, 1_900).await;
     // More callers than a broker has lookups at once; of one connection it works on few.
-    let ask = async |id: i64| jobs_client(broker.address()).await.get_job(GetJobRequest { id }).await;
+    let ask = async |id: i64| jobs_client(&broker.grpc).await.get_job(GetJobRequest { id }).await;
     let answers = futures::future::join_all((10..=17).map(ask)).await;
     for answer in answers {
         let refused = answer.expect_err("it is away");

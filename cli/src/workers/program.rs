@@ -14,7 +14,7 @@ const PATH: &str = "PATH";
 
 /// Variables of ours with credentials, or with the names of files that hold some: a command runs as the worker's user, who
 /// can read them.
-const SECRETS: [&str; 11] = [
+const SECRETS: [&str; 15] = [
     "HOWDAH_TOKEN",
     "HOWDAH_TOKEN_FILE",
     "HOWDAH_AUTH_TOKEN_FILE",
@@ -23,6 +23,10 @@ const SECRETS: [&str; 11] = [
     "HOWDAH_LISTEN_DATABASE_URL",
     "HOWDAH_LISTEN_DATABASE_URL_FILE",
     "HOWDAH_POST_SECRET",
+    "HOWDAH_READ_DATABASE_URL",
+    "HOWDAH_READ_DATABASE_URL_FILE",
+    "HOWDAH_STORES",
+    "HOWDAH_STORES_FILE",
     "HOWDAH_TLS_KEY",
     "HOWDAH_TLS_CLIENT_CERT",
     "HOWDAH_TLS_CLIENT_KEY",
@@ -123,7 +127,15 @@ mod tests {
                 assert!(removed.contains(&variable), "{variable}");
             }
         }
-        for variable in ["HOWDAH_TOKEN", "HOWDAH_TOKEN_FILE", "HOWDAH_AUTH_TOKEN_FILE", "HOWDAH_POST_SECRET"] {
+        let others = [
+            "HOWDAH_TOKEN",
+            "HOWDAH_TOKEN_FILE",
+            "HOWDAH_AUTH_TOKEN_FILE",
+            "HOWDAH_POST_SECRET",
+            "HOWDAH_STORES",
+            "HOWDAH_STORES_FILE",
+        ];
+        for variable in others {
             assert!(removed.contains(variable), "{variable}");
         }
     }
