@@ -147,7 +147,8 @@ async fn roles_read_what_is_listed_here() {
         reader,
         "archive archive_file archive_late archive_target backlog backlog_sample broker bulk_change bulk_change_default dead dependency expiry fair_share grants history history_default history_pruned identity job job_key job_tag \
          job_tag_default leased \
-         limit_change limit_state payload payload_default ready request schedule scheduled schema_part settings statistics \
+         limit_change limit_state payload payload_default pull ready request schedule scheduled schema_part settings \
+         statistics \
          statistics_change statistics_sum task_type waiting"
     );
     let hidden =

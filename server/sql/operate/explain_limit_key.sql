@@ -4,8 +4,9 @@ SELECT coalesce(g.paused_until > now(), false) AS paused,
        CASE WHEN isfinite(g.paused_until) THEN g.paused_until END AS paused_until,
        CASE WHEN t.key_min_gap_ms IS NOT NULL THEN g.last_start + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
        CASE WHEN t.key_rate_per_s IS NOT NULL THEN
-           now() + greatest(0, 1 - (g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.key_rate_per_s))
-                   / t.key_rate_per_s * interval '1 second' END AS next_token,
+           -- Null if the rate allows a start now.
+           nullif(now() + greatest(0, 1 - (g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.key_rate_per_s))
+                          / t.key_rate_per_s * interval '1 second', now()) END AS next_token,
        ARRAY(SELECT l.id FROM howdah.leased l
              WHERE l.type_id = t.id AND l.options ->> 'limit_key' = $2 AND l.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS leased,
        ARRAY(SELECT r.id FROM howdah.ready r
