@@ -86,6 +86,9 @@ async fn an_archive_that_is_away_is_not_tried_file_by_file_and_its_error_is_told
     for answer in answers {
         let refused = answer.expect_err("it is away");
         assert_eq!(refused.code(), tonic::Code::Unavailable);
-        assert!(refused.message().contains(&address) && !refused.message().contains("no time"), "{refused}");
+        // Connections that are refused are tried again for a moment: the answer may be due before the last of them.
+        let problem = refused.message();
+        assert!(problem.contains(&address) || problem.contains("no answer within 4 s"), "{refused}");
+        assert!(!problem.contains("no time"), "{refused}");
     }
 }
