@@ -1,7 +1,8 @@
 //! The client: connections to one or more brokers, shared by its clones.
 
+mod builder;
+
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -21,14 +22,15 @@ use tonic::{
 };
 
 use crate::{
-    Connection, Error, Result,
-    credential::{self, Credential},
+    Connection, Error, Result, credential,
     database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
     telemetry::Address,
     worker::WorkerBuilder,
 };
+
+pub use builder::ClientBuilder;
 
 /// How long a client that connects waits for a broker that it will perhaps never use.
 const SOON: Duration = Duration::from_millis(500);
@@ -257,150 +259,5 @@ impl Client {
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
         let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
         broker.endpoint.uri().to_string().trim_end_matches('/').to_owned()
-    }
-}
-
-/// Settings of a [`Client`].
-#[derive(Debug, Clone, Default)]
-#[must_use = "a builder does nothing until it connects"]
-pub struct ClientBuilder {
-    addresses: Vec<String>,
-    pub(crate) settings: Settings,
-}
-
-impl ClientBuilder {
-    /// Adds a broker, or several separated by commas. The first one that can be reached is used. Workers and producers
-    /// go on to the next when theirs goes away. Default: `http://127.0.0.1:7432`.
-    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
-        let given = endpoint.into();
-        self.addresses.extend(given.split(',').map(str::to_owned));
-        self
-    }
-
-    /// Adds several brokers.
-    pub fn endpoints<E: Into<String>>(self, endpoints: impl IntoIterator<Item = E>) -> Self {
-        endpoints.into_iter().fold(self, Self::endpoint)
-    }
-
-    /// The longest time of one attempt to connect, TLS included. Default: 5 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
-        self
-    }
-
-    /// The longest time of a call, its retries included. Default: 30 s.
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.request_timeout = timeout;
-        self
-    }
-
-    /// The largest message sent or accepted, in bytes. Default: 16 MiB.
-    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
-        self.settings.max_message_bytes = bytes;
-        self
-    }
-
-    /// Certificates for `https://` endpoints, instead of the system's authorities.
-    #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: crate::Tls) -> Self {
-        self.settings.tls = Some(tls);
-        self
-    }
-
-    /// The token that goes with each call, for a broker that asks for one (`howdah token create`). Brokers on other machines
-    /// need `https://`: over `http://` everybody on the way could read it (see [`insecure_token`](Self::insecure_token)).
-    pub fn token(mut self, token: &str) -> Result<Self> {
-        self.settings.credential = Credential::token(token)?;
-        Ok(self)
-    }
-
-    /// A file with the token. It is read again after a while, so that a new token can be put there.
-    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Result<Self> {
-        self.settings.credential = Credential::token_file(path.into())?;
-        Ok(self)
-    }
-
-    /// Sends the token over `http://` to brokers on other machines too, where everybody on the way can read it. Only for
-    /// networks that encrypt by themselves, such as a VPN or a service mesh with mutual TLS.
-    pub fn insecure_token(mut self) -> Self {
-        self.settings.insecure_token = true;
-        self
-    }
-
-    /// Does something around each enqueue of this client, and around each handler of its workers.
-    pub fn middleware(mut self, middleware: impl crate::Middleware) -> Self {
-        self.settings.middleware.add(middleware);
-        self
-    }
-
-    /// The user agent that the broker sees.
-    pub fn user_agent(mut self, name: impl Into<String>) -> Self {
-        self.settings.user_agent = Some(name.into());
-        self
-    }
-
-    /// Connects to the first endpoint that can be reached.
-    pub async fn connect(self) -> Result<Client> {
-        let endpoints = self.parse()?;
-        let mut last = Error::invalid("endpoint", "no endpoint was given");
-        for (index, endpoint) in endpoints.iter().enumerate() {
-            match endpoint::connect(endpoint, &self.settings).await {
-                Ok(channel) => {
-                    let client = self.build(endpoints, index, Some(channel));
-                    client.check_all().await?;
-                    return Ok(client);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    /// Connects at the first use, so that the broker may start later than this program.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    pub fn connect_lazy(self) -> Result<Client> {
-        let endpoints = self.parse()?;
-        Ok(self.build(endpoints, 0, None))
-    }
-
-    /// A client that records what is enqueued, and has no broker.
-    #[cfg(feature = "testing")]
-    pub(crate) fn recording(mut self, recorder: crate::testing::Recorder) -> Client {
-        self.settings.recorder = Some(recorder);
-        let nowhere = Endpoint::from_static("http://127.0.0.1:1");
-        self.build(vec![nowhere], 0, None)
-    }
-
-    fn parse(&self) -> Result<Vec<Endpoint>> {
-        let default = ["http://127.0.0.1:7432".to_owned()];
-        let addresses = if self.addresses.is_empty() { default.as_slice() } else { self.addresses.as_slice() };
-        addresses.iter().map(|address| endpoint::parse(address, &self.settings)).collect()
-    }
-
-    fn build(self, endpoints: Vec<Endpoint>, current: usize, channel: Option<Channel>) -> Client {
-        let mut connected = channel;
-        let brokers = endpoints
-            .into_iter()
-            .enumerate()
-            .map(|(index, endpoint)| {
-                let ready = connected.take_if(|_| index == current);
-                let channel = ready.unwrap_or_else(|| endpoint.connect_lazy());
-                let address = Address::of(endpoint.uri());
-                Broker { endpoint, address, channel, is_checked: AtomicBool::new(false) }
-            })
-            .collect();
-        Client {
-            inner: Arc::new(Inner {
-                settings: self.settings,
-                brokers,
-                current: AtomicUsize::new(current),
-                database: Database::default(),
-            }),
-            reason: None,
-            store: None,
-        }
     }
 }

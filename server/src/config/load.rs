@@ -10,7 +10,8 @@ use toml::{Table, Value};
 
 use super::{
     check::check,
-    settings::{ALL, Setting, Settings, variable},
+    setting::{Setting, Settings, variable},
+    settings::ALL,
     stores::{self, StoreText},
 };
 use crate::job::ClusterSettings;

@@ -4,7 +4,8 @@ mod dsn; // connection strings, as libpq takes them
 mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
 mod load; // the layers, and which one an error comes from
-mod settings; // every setting: its key, its bounds, its field in `Config`, its texts in help and docs
+mod setting; // what a setting is
+mod settings; // the table of all: key, bounds, field in `Config`, texts in help and docs
 mod stores; // several databases
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
@@ -21,7 +22,8 @@ pub use check::{check_addresses, too_small_for};
 pub use dsn::{Dsn, Verify};
 pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
-pub use settings::{ALL as SETTINGS, Setting, Settings};
+pub use setting::{Setting, Settings};
+pub use settings::ALL as SETTINGS;
 pub use show::as_toml;
 pub use stores::{DEFAULT_STORE, MOST_STORES, StoreConfig};
 pub use url::redacted;

@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::{
     Config, WakeMode,
     load::{ConfigError, Given, nearest, read},
-    settings::{Setting, Settings},
+    setting::{Setting, Settings},
     url,
     words::store_name,
 };
