@@ -286,8 +286,9 @@ impl Member {
             identity: broker.database_id.clone(),
             has_ids: true,
         });
-        let context = broker.workers.clone();
-        self.serving.send_replace(Some(Serving { number: facts.number, context }));
-        let _ = self.engine.set(Engine { name: store.name, number: facts.number, broker, facts });
+        let (number, context) = (facts.number, broker.workers.clone());
+        let _ = self.engine.set(Engine { name: store.name, number, broker, facts });
+        // Last: whoever gets its jobs asks for its engine.
+        self.serving.send_replace(Some(Serving { number, context }));
     }
 }

@@ -149,7 +149,7 @@ impl Producer {
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (mut jobs, request_key) = jobs(body).await?;
         api::give_trace_context(headers, &mut jobs);
-        let broker = api::fleet::store_of_http(&self.fleet, headers, &jobs).await?;
+        let broker = api::fleet::store_of_http(&self.fleet, headers, &caller, &jobs).await?;
         api::enqueue(broker, caller, jobs, request_key, None).await
     }
 }

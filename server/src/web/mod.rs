@@ -24,6 +24,7 @@ use axum::{
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -42,6 +43,8 @@ use crate::{
 #[derive(Clone)]
 struct Web {
     fleet: SharedFleet,
+    /// The metrics of each store.
+    registries: Arc<[Registry]>,
 }
 
 /// A connection is closed if the headers of a request take longer than this, also if it is idle.
@@ -64,7 +67,7 @@ pub(crate) async fn serve(
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Web { fleet: fleet.clone() });
+        .with_state(Web { fleet: fleet.clone(), registries: stores::registries(&fleet) });
     if let Some(page) = page::routes(&fleet) {
         router = router.merge(page);
     }
@@ -174,7 +177,7 @@ async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>
         access.refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);
     }
-    match stores::metrics(&web.fleet) {
+    match stores::metrics(&web.registries) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

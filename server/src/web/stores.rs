@@ -1,6 +1,6 @@
 //! What several stores have to say: whether they are ready, and their metrics.
 
-use std::{fmt, fmt::Write as _};
+use std::{fmt, fmt::Write as _, sync::Arc};
 
 use axum::{
     http::StatusCode,
@@ -8,6 +8,7 @@ use axum::{
 };
 use form_urlencoded::parse;
 use futures::future::join_all;
+use prometheus_client::registry::Registry;
 
 use crate::stores::{Fleet, Member};
 
@@ -39,20 +40,24 @@ async fn readiness(member: &Member) -> Result<(), &'static str> {
     }
 }
 
-/// The metrics of all stores. With several, those of each have its name as a label.
-pub(super) fn metrics(fleet: &Fleet) -> Result<String, fmt::Error> {
+/// The metrics of each store. With several, they have its name as a label.
+pub(super) fn registries(fleet: &Fleet) -> Arc<[Registry]> {
     if fleet.only().is_some() {
-        return encoded(&fleet.main().metrics().registry());
+        return [fleet.main().metrics().registry()].into();
     }
-    let texts: Vec<String> = fleet
-        .members()
-        .iter()
-        .map(|member| encoded(&member.metrics.registry_of_store(member.name())))
-        .collect::<Result<_, _>>()?;
+    fleet.members().iter().map(|member| member.metrics.registry_of_store(member.name())).collect()
+}
+
+/// Their text.
+pub(super) fn metrics(registries: &[Registry]) -> Result<String, fmt::Error> {
+    if let [only] = registries {
+        return encoded(only);
+    }
+    let texts: Vec<String> = registries.iter().map(encoded).collect::<Result<_, _>>()?;
     Ok(merged(&texts))
 }
 
-fn encoded(registry: &prometheus_client::registry::Registry) -> Result<String, fmt::Error> {
+fn encoded(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry)?;
     Ok(text)

@@ -73,7 +73,8 @@ impl JobService for FleetService {
         &self,
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
-        let services = self.store_of(request.metadata(), &kinds(&request.get_ref().jobs)).await?;
+        let (caller, kinds) = (caller(&request)?, kinds(&request.get_ref().jobs));
+        let services = self.store_of(request.metadata(), &caller, &kinds).await?;
         services.jobs().enqueue_jobs(request).await
     }
 
@@ -83,11 +84,11 @@ impl JobService for FleetService {
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
-        let (service, metadata) = (self.clone(), request.metadata().clone());
+        let (service, metadata, caller) = (self.clone(), request.metadata().clone(), caller(&request)?);
         self.asked(&metadata)?;
         let choose = move |jobs: &[v1::NewJob]| {
-            let (service, metadata, kinds) = (service.clone(), metadata.clone(), kinds(jobs));
-            async move { Ok(service.store_of(&metadata, &kinds).await?.broker) }
+            let (service, metadata, caller, kinds) = (service.clone(), metadata.clone(), caller.clone(), kinds(jobs));
+            async move { Ok(service.store_of(&metadata, &caller, &kinds).await?.broker) }
         };
         pipeline_into(self.fleet.main(), &self.stopping, request, choose)
     }
@@ -208,7 +209,6 @@ impl JobService for FleetService {
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
-        caller(&request)?;
         let ids = request.get_ref().ids.clone();
         let (envelope, message) = Envelope::of(request);
         let mut streams = Vec::new();

@@ -134,6 +134,7 @@ impl FleetService {
         let (token, size) = message.page();
         let (first, mut at) = begin(&std::mem::take(token), &members)?;
         let most = size.map_or(0, |size| *size);
+        let is_alone = members.len() == 1;
         let (mut answer, mut parts, mut heard) = (A::default(), Vec::<Extensions>::new(), false);
         for (nth, member) in members.iter().enumerate().skip(first) {
             let Ok(services) = member.reachable().and_then(|engine| self.of_engine(engine)) else {
@@ -148,7 +149,7 @@ impl FleetService {
             {
                 *size = most - answer.len() as i32;
             }
-            let Some(response) = answered(call(services, envelope.around(part))).await? else {
+            let Some(response) = answered(call(services, envelope.around(part)), is_alone).await? else {
                 unanswered.push(member.name());
                 continue;
             };

@@ -40,8 +40,8 @@ pub(crate) const STORE: &str = "howdah-store";
 /// The metadata of an answer that names stores which did not answer in time: what they have is missing in it.
 pub(crate) const UNANSWERED: &str = "howdah-unanswered-stores";
 
-/// How long each of several stores may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long each of several stores may take to answer: longer than a search looks, and counting jobs takes.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The services of all stores.
 #[derive(Clone)]
@@ -220,8 +220,15 @@ fn nobody(unanswered: &[&str]) -> Status {
     Error::Unavailable(format!("no store has answered in time: {}", unanswered.join(", "))).into()
 }
 
-/// The answer of one of several stores; `None`: it did not answer in time.
-async fn answered<A>(call: impl Future<Output = Result<Response<A>, Status>>) -> Result<Option<Response<A>>, Status> {
+/// The answer of one of several stores; `None`: it did not answer in time. If no other one is asked, nobody waits for its sake:
+/// its answer is that of the call, as with one store.
+async fn answered<A>(
+    call: impl Future<Output = Result<Response<A>, Status>>,
+    is_alone: bool,
+) -> Result<Option<Response<A>>, Status> {
+    if is_alone {
+        return call.await.map(Some);
+    }
     match tokio::time::timeout(PATIENCE, call).await {
         Err(_) => Ok(None),
         Ok(Err(status)) if status.code() == tonic::Code::Unavailable => Ok(None),

@@ -54,58 +54,54 @@ impl FleetService {
         A: Joined,
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let (answer, unanswered) = self.split_items(request, items, id, with, call).await?;
+        let (answer, unanswered) = self.split_items(request, items, (id, |_: &I| ()), with, call).await?;
         let names: Vec<&str> = unanswered.iter().map(|(name, _)| name.as_str()).collect();
         let Some(mut response) = answer else { return Err(nobody(&names)) };
         note_unanswered(&mut response, &names);
         Ok(response)
     }
 
-    /// The same; items without an answer are returned.
-    pub(super) async fn split_items<T, I, A, F>(
+    /// The same; of items without an answer, what `mark` makes of them is returned, with the name of their store.
+    pub(super) async fn split_items<T, I, A, F, M>(
         &self,
         request: Request<T>,
         items: Vec<I>,
-        id: impl Fn(&I) -> i64,
+        (id, mark): (impl Fn(&I) -> i64, impl Fn(&I) -> M),
         with: impl Fn(&T, Vec<I>) -> T,
         call: impl Fn(Services, Request<T>) -> F,
-    ) -> Result<(Option<Response<A>>, Vec<(String, Vec<i64>)>), Status>
+    ) -> Result<(Option<Response<A>>, Vec<(String, Vec<M>)>), Status>
     where
         A: Joined,
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let mut parts = self.parts(items, &id);
+        let parts = self.parts(items, id);
         let (envelope, message) = Envelope::of(request);
         if parts.is_empty() {
             // The call says what is wrong with it.
             return Ok((Some(call(self.main(), envelope.around(message)).await?), Vec::new()));
         }
-        if let [Part { items, services: Some(services), .. }] = &mut parts[..] {
-            let services = self.services(&services.broker);
-            let message = with(&message, std::mem::take(items));
-            return Ok((Some(call(services, envelope.around(message)).await?), Vec::new()));
-        }
+        let is_alone = parts.len() == 1;
         let calls = parts.into_iter().map(|Part { items, name, services }| {
-            let ids: Vec<i64> = items.iter().map(&id).collect();
+            let marks: Vec<M> = items.iter().map(&mark).collect();
             let request = envelope.around(with(&message, items));
             let call = services.map(|services| call(services, request));
             async move {
                 let answer = match call {
-                    Some(call) => answered(call).await,
+                    Some(call) => answered(call, is_alone).await,
                     None => Ok(None),
                 };
-                (name, ids, answer)
+                (name, marks, answer)
             }
         });
         let (mut answer, mut held, mut unanswered) = (None::<A>, Vec::<Extensions>::new(), Vec::new());
-        for (name, ids, answered) in join_all(calls).await {
+        for (name, marks, answered) in join_all(calls).await {
             match answered? {
                 Some(response) => {
                     let (_, part, extensions) = response.into_parts();
                     held.push(extensions);
                     answer.get_or_insert_default().join(part);
                 }
-                None => unanswered.push((name, ids)),
+                None => unanswered.push((name, marks)),
             }
         }
         Ok((answer.map(|answer| joined(answer, held)), unanswered))

@@ -7,7 +7,13 @@ use tokio_util::sync::CancellationToken;
 use tonic::{codegen::http::HeaderMap, metadata::MetadataMap};
 
 use super::{FleetService, Services};
-use crate::{broker::SharedBroker, error::Error, job::TaskTypeName, stores::SharedFleet};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    job::TaskTypeName,
+    stores::SharedFleet,
+};
 
 /// What decides where the jobs of a request go.
 pub(super) struct Kinds {
@@ -33,10 +39,15 @@ pub(super) fn kinds(jobs: &[v1::NewJob]) -> Kinds {
 impl FleetService {
     /// The store that a request's jobs go to: the one that the call names, or the home of their types. All of them go to one,
     /// since a request is one transaction.
-    pub(super) async fn store_of(&self, metadata: &MetadataMap, kinds: &Kinds) -> Result<Services, Error> {
+    pub(super) async fn store_of(
+        &self,
+        metadata: &MetadataMap,
+        caller: &Caller,
+        kinds: &Kinds,
+    ) -> Result<Services, Error> {
         let services = match self.asked_services(metadata)? {
             Some(services) => services,
-            None => self.common_home(kinds).await?,
+            None => self.common_home(caller, kinds).await?,
         };
         for (nth, id) in &kinds.after {
             if let Some(other) = self.fleet.store_of(*id)
@@ -53,11 +64,13 @@ impl FleetService {
         Ok(services)
     }
 
-    async fn common_home(&self, kinds: &Kinds) -> Result<Services, Error> {
+    async fn common_home(&self, caller: &Caller, kinds: &Kinds) -> Result<Services, Error> {
         let mut home: Option<(&str, &str)> = None;
         for (nth, task_type) in &kinds.types {
             // The main store says what is wrong with another name.
             let Ok(name) = TaskTypeName::parse(task_type) else { return Ok(self.main()) };
+            // Nobody makes stores look for types that are not theirs, or learns where they are.
+            caller.check(Operation::Enqueue, &name)?;
             let engine = self.fleet.home(&name).await?;
             match home {
                 Some((store, first)) if store != engine.name => {
@@ -94,11 +107,12 @@ impl FleetService {
 pub(crate) async fn store_of_http(
     fleet: &SharedFleet,
     headers: &HeaderMap,
+    caller: &Caller,
     jobs: &[v1::NewJob],
 ) -> Result<SharedBroker, Error> {
     if let Some(broker) = fleet.only() {
         return Ok(broker.clone());
     }
     let service = FleetService::new(fleet.clone(), CancellationToken::new());
-    Ok(service.store_of(&MetadataMap::from_headers(headers.clone()), &kinds(jobs)).await?.broker)
+    Ok(service.store_of(&MetadataMap::from_headers(headers.clone()), caller, &kinds(jobs)).await?.broker)
 }

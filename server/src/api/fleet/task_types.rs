@@ -22,10 +22,11 @@ impl FleetService {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let (envelope, message) = Envelope::of(request);
+        let is_alone = members.len() == 1;
         let (mut answer, mut held) = (None::<A>, Vec::<Extensions>::new());
         for member in members {
             let part = match member.reachable().and_then(|engine| self.of_engine(engine)) {
-                Ok(services) => answered(call(services, envelope.around(message.clone()))).await?,
+                Ok(services) => answered(call(services, envelope.around(message.clone())), is_alone).await?,
                 Err(_) => None,
             };
             let Some(part) = part else {

@@ -38,14 +38,14 @@ fn unavailable(store: &str, id: i64, token: i64) -> v1::SettleResult {
 macro_rules! settling {
     ($call:ident, $request:ident, $items:ident, $answer:ident, $self:ident, $given:ident) => {{
         let items = $given.get_ref().$items.clone();
-        let tokens: std::collections::HashMap<i64, i64> = items.iter().map(|item| (item.id, item.token)).collect();
         let with = |_: &v1::$request, $items| v1::$request { $items };
         let call = |store: Services, part| async move { store.workers().$call(part).await };
-        let (answer, unanswered) = $self.split_items($given, items, |item| item.id, with, call).await?;
+        let (answer, unanswered) =
+            $self.split_items($given, items, (|item| item.id, |item| (item.id, item.token)), with, call).await?;
         let mut answer = answer.unwrap_or_else(|| Response::new(v1::$answer::default()));
-        for (store, ids) in &unanswered {
-            let of = |id: &i64| unavailable(store, *id, tokens.get(id).copied().unwrap_or_default());
-            answer.get_mut().results.extend(ids.iter().map(of));
+        for (store, leases) in &unanswered {
+            let of = |&(id, token): &(i64, i64)| unavailable(store, id, token);
+            answer.get_mut().results.extend(leases.iter().map(of));
         }
         let names: Vec<&str> = unanswered.iter().map(|(name, _)| name.as_str()).collect();
         note_unanswered(&mut answer, &names);
