@@ -1,5 +1,6 @@
 //! Stores of one fleet: their numbers, and the ids that begin with them.
 
+mod away; // a store that cannot be reached
 mod calls; // where calls go, and what is put together
 mod streams; // a worker's stream over several stores
 

@@ -19,7 +19,7 @@ pub async fn ask(http: &str, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-pub(super) async fn get(http: &str, path: &str) -> String {
+pub async fn get(http: &str, path: &str) -> String {
     ask(http, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await
 }
 

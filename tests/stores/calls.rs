@@ -7,10 +7,11 @@ use howdah_proto::v1::{
     ListSchedulesRequest, ListTaskTypesRequest, NewJob, PullJobsRequest, Schedule, SettleJobsRequest, SettleStatus,
     TaskType, UpdateTaskTypeRequest, schedule::Plan,
 };
+use howdah_server::config::{Config, StoreConfig};
 use tonic::{Code, Request, metadata::MetadataValue};
 
 use super::empty;
-use crate::support::*;
+use crate::{access::Guarded, support::*};
 
 /// Two databases, and one broker on them.
 pub async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
@@ -26,7 +27,7 @@ pub fn at<T>(store: &str, message: T) -> Request<T> {
     request
 }
 
-fn jobs(types: &[&str]) -> EnqueueJobsRequest {
+pub fn jobs(types: &[&str]) -> EnqueueJobsRequest {
     let jobs = types.iter().map(|name| NewJob { task_type: (*name).into(), ..NewJob::default() }).collect();
     EnqueueJobsRequest { jobs, request_key: String::new() }
 }
@@ -205,4 +206,19 @@ async fn a_schedule_is_in_the_store_of_its_type_and_found_by_its_name() {
     let request = DeleteScheduleRequest { name: "hourly".into() };
     soon("no schedule", broker.schedules().delete_schedule(request)).await.unwrap();
     assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 0);
+}
+
+#[tokio::test]
+async fn where_a_type_is_at_home_is_not_told_to_those_who_may_not_enqueue_it() {
+    let (shop, mail) = (empty("rights_shop").await, empty("rights_mail").await);
+    let stores = [("shop", &shop), ("mail", &mail)]
+        .map(|(name, database)| StoreConfig::of(&Config::new(&database.url), name.to_owned(), None));
+    let broker = Guarded::start_with(|config| config.stores = stores.to_vec()).await;
+    enqueue_at(&broker.admin, "mail", "secret").await;
+    enqueue_at(&broker.admin, "shop", "own").await;
+    let ann = broker.caller("ann", &["enqueue:own"]).await;
+    assert_eq!(store_of(ann.enqueue("own").await), 0);
+    let refused = soon("an answer", ann.jobs().enqueue_jobs(jobs(&["own", "secret"]))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert!(!refused.message().contains("mail"), "{refused}");
 }

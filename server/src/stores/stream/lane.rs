@@ -53,6 +53,8 @@ pub(super) struct Lane {
     attached: Option<Attached>,
     /// Before the next attempt.
     pauses: bool,
+    /// The first attempt has failed though the store answers, and another one was made before anything was said.
+    has_tried_again: bool,
     backoff: Backoff,
 }
 
@@ -82,7 +84,16 @@ impl Lane {
             None => watch::channel(None).1,
         };
         let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        Self { shared: shared.clone(), engine, serving, held, attached: None, pauses: false, backoff }
+        Self {
+            shared: shared.clone(),
+            engine,
+            serving,
+            held,
+            attached: None,
+            pauses: false,
+            has_tried_again: false,
+            backoff,
+        }
     }
 
     /// All that comes from it.
@@ -101,7 +112,7 @@ impl Lane {
         }
         let (shared, engine) = (self.shared.clone(), self.engine);
         let attached = tokio::select! {
-            attached = self.attach() => attached,
+            attached = self.attach_or_again() => attached,
             () = shared.closing.cancelled() => return None,
         };
         match attached {
@@ -117,6 +128,21 @@ impl Lane {
             }
             Err(error) => Some(Event::Failed(error)),
         }
+    }
+
+    /// A store that answers may refuse for a moment: the broker is about to look whether a lease of the worker has ended.
+    async fn attach_or_again(&mut self) -> Result<(Attached, Event), Error> {
+        match self.attach().await {
+            Err(Error::Unavailable(_) | Error::Locked(_)) if !self.has_tried_again && self.answers() => {
+                (self.has_tried_again, self.pauses) = (true, true);
+                self.attach().await
+            }
+            attached => attached,
+        }
+    }
+
+    fn answers(&self) -> bool {
+        self.serving.borrow().as_ref().is_some_and(|serving| !serving.context.store.is_away())
     }
 
     async fn attach(&mut self) -> Result<(Attached, Event), Error> {

@@ -1,0 +1,109 @@
+//! A store that is away: at the start of a broker, and in the lists of all stores.
+
+use howdah_cli::postgres::{Cluster, StopMode};
+use howdah_proto::v1::{JobState, ListJobsRequest, SettleStatus};
+use howdah_server::job::StoreNumber;
+use tonic::Code;
+
+use super::{
+    calls::{at, enqueue_at, jobs, store_of},
+    empty,
+};
+use crate::{hostile::http::get, support::*};
+
+/// A Postgres that can be stopped, with a database.
+async fn apart() -> (Cluster, TestDatabase) {
+    let mut config = cluster_config();
+    config.fsync = true;
+    let cluster = Cluster::start(config).await.expect("Postgres");
+    cluster.create_database("mail").await.expect("a database");
+    let database = TestDatabase { url: cluster.url("mail") };
+    (cluster, database)
+}
+
+/// Whether the HTTP port says that it is ready, and its words.
+async fn readyz(broker: &Service, query: &str) -> (bool, String) {
+    let answer = get(&broker.http, &format!("/readyz{query}")).await;
+    let (head, said) = answer.split_once("\r\n\r\n").expect("a body");
+    (head.starts_with("HTTP/1.1 200"), said.to_owned())
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_when_a_broker_starts_is_served_when_it_comes() {
+    let shop = empty("late_shop").await;
+    let (mut cluster, mail) = apart().await;
+    cluster.stop(StopMode::Immediate).await;
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |config| {
+        config.database_timeout = secs(2);
+        // Without a number nobody knows which ones are free.
+        config.stores[1].number = StoreNumber::new(7);
+    })
+    .await;
+    assert_eq!(store_of(enqueue_at(&broker, "shop", "t").await), 0);
+    let mut worker = broker.worker("t").window(5).await;
+    let first = worker.next().await;
+    assert_eq!(worker.ack(&first).status().await, SettleStatus::Ok);
+    let refused = soon("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["t"])))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().starts_with("the database of store mail cannot be reached now"), "{refused}");
+    let (is_ready, said) = readyz(&broker, "").await;
+    assert!(is_ready && said.starts_with("store shop: ready\nstore mail: its database has not"), "{said}");
+    assert!(!readyz(&broker, "?store=mail").await.0);
+    cluster.restart().await.expect("restart");
+    eventually("a store that is served", async || readyz(&broker, "?store=mail").await.0).await;
+    let id = enqueue_at(&broker, "mail", "t").await;
+    assert_eq!(store_of(id), 7);
+    // The worker that came before it has its jobs, too.
+    let job = worker.next().await;
+    assert_eq!(job.id, id);
+    assert_eq!(job.task_type, "t");
+    assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
+    assert_eq!(broker.state(id).await, JobState::Succeeded);
+}
+
+#[tokio::test]
+async fn numbers_are_not_given_out_while_a_store_cannot_say_its_own() {
+    let shop = empty("unknown_shop").await;
+    let (mut cluster, mail) = apart().await;
+    cluster.stop(StopMode::Immediate).await;
+    let args = |store: &str, database: &TestDatabase| format!("{store}={}", database.url);
+    let (first, second) = (args("shop", &shop), args("mail", &mail));
+    let listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--set", "database_timeout=1s"];
+    let serve = [&["serve", "--store", &first, "--store", &second][..], &listen].concat();
+    let (status, _, said) = run(&serve, b"").await;
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("store shop has had no job") && said.contains("set number in both"), "{said}");
+}
+
+#[tokio::test]
+async fn a_list_says_which_store_did_not_answer() {
+    let shop = empty("list_shop").await;
+    let (mut cluster, mail) = apart().await;
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    for store in ["shop", "mail"] {
+        enqueue_at(&broker, store, "t").await;
+    }
+    let list = || ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
+    let all = soon("a list", broker.jobs().list_jobs(list())).await.unwrap();
+    assert_eq!((all.get_ref().jobs.len(), all.metadata().get("howdah-unanswered-stores")), (2, None));
+    cluster.stop(StopMode::Immediate).await;
+    let some = soon("a list", broker.jobs().list_jobs(list())).await.unwrap();
+    assert_eq!(some.metadata().get("howdah-unanswered-stores").map(|names| names.to_str().unwrap()), Some("mail"));
+    assert_eq!(some.get_ref().jobs.len(), 1);
+    // Asked for that store alone, the call fails.
+    let refused = soon("an answer", broker.jobs().list_jobs(at("mail", list()))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn metrics_name_the_store_and_are_described_once() {
+    let (shop, mail) = (empty("metrics_shop").await, empty("metrics_mail").await);
+    let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    enqueue_at(&broker, "mail", "t").await;
+    let text = broker.metrics().await;
+    assert!(text.contains("howdah_enqueued_total{store=\"mail\"} 1\n"), "{text}");
+    assert!(text.contains("howdah_enqueued_total{store=\"shop\"} 0\n"), "{text}");
+    assert_eq!(text.matches("# TYPE howdah_enqueued counter").count(), 1);
+}
