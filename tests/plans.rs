@@ -145,6 +145,22 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         Statement::LackingForBulk,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
+    // What one job waits for.
+    (
+        Statement::ExplainJob,
+        &[
+            "using ready_by_id on ready",
+            "using leased_pkey on leased",
+            "using scheduled_id_key on scheduled",
+            "using waiting_pkey on waiting",
+            "using dead_pkey on dead",
+            "using history_default_id_idx on history_default",
+            "using dependency_pkey on dependency",
+        ],
+    ),
+    (Statement::ExplainReady, &["using ready_pkey on ready", "using pull_pkey on pull", "on leased"]),
+    (Statement::ExplainLimitKey, &["on ready", "on leased", "on scheduled", "on waiting"]),
+    (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),
     // What is too old is found by its age.
     (Statement::SampleBacklog, &["using backlog_by_start on backlog"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
@@ -193,13 +209,14 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
-            // enqueue_keyed and retry_jobs insert keys in order; the rest finds its order in an index.
+            // enqueue_keyed and retry_jobs insert keys in order, report_pulls types; the rest finds its order in an index.
             // The walks (also those of bulk operations) sort the rows of their one step, and who waits for jobs the few that have
             // ended. Searches sort what they found. Pages of the archive and of history merge partitions, which EXPLAIN calls a sort key.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed
                     | Statement::RetryJobs
+                    | Statement::ReportPulls
                     | Statement::EndedJobs
                     | Statement::FoundJobs
                     | Statement::ArchivePage

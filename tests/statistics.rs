@@ -309,6 +309,7 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
         settings: TypeSettings::default(),
         counts: [ready, 0, 0, 0, 0],
         oldest_ready: None,
+        last_pull: None,
         next_due: None,
     };
     let store = Store::new(&Config::new(&database.url)).expect("store");

@@ -38,6 +38,25 @@ async fn workers_of_a_type_are_counted_at_their_broker_until_they_leave() {
 }
 
 #[tokio::test]
+async fn when_jobs_of_a_type_were_last_pulled_is_in_the_metrics_of_every_broker() {
+    let (a, b) = TestBroker::pair().await;
+    a.pull("pulled").await;
+    b.sql("INSERT INTO howdah.task_type (name) VALUES ('never')").await;
+    let of = |task_type: &str| format!("howdah_last_pull_timestamp_seconds{{task_type=\"{task_type}\"}} ");
+    eventually("a time", async || {
+        let (a, b) = tokio::join!(a.metrics(), b.metrics());
+        a.contains(&of("pulled")) && b.contains(&of("pulled")) && b.contains("task_type=\"never\"")
+    })
+    .await;
+    let metrics = b.metrics().await;
+    let (_, last) = metrics.split_once(&of("pulled")).expect("a time");
+    let last: u64 = last.lines().next().expect("a line").parse().expect("seconds");
+    let now = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
+    assert!((now - 120..=now).contains(&last), "{last} of {now}");
+    assert!(!metrics.contains(&of("never")));
+}
+
+#[tokio::test]
 async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fire_is_failing() {
     let broker = TestBroker::start().await;
     let client = Client::connect(broker.grpc.clone()).await.expect("connect");

@@ -1,12 +1,16 @@
-//! What is said of the position of ready jobs, compared with the order in which they really run: after random priorities,
-//! fairness keys, changed priorities and cancelled jobs.
+//! What is said of the position of jobs, compared with the order in which they really run: after random priorities, fairness
+//! keys, limit keys, changed priorities, cancelled jobs, failed attempts, retries by an operator, and delays that are over.
 
-use std::sync::{
-    LazyLock,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
-use howdah_proto::v1::ReprioritizeJobsRequest;
+use howdah_proto::v1::{JobState, NewJob, ReasonKind, ReprioritizeJobsRequest, SettleStatus, TaskTypeSettings};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -15,19 +19,43 @@ use crate::support::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Enqueue { priority: i32, fair_key: Option<u8>, jobs: usize },
+    Enqueue { priority: i32, fair_key: Option<u8>, limit_key: Option<u8>, jobs: usize },
+    /// Enqueued for later, and its time has come.
+    Due { priority: i32, limit_key: Option<u8> },
+    /// The next job fails, and its next attempt is due at once.
+    Fail,
+    /// The next job dies, and an operator retries it.
+    Retry,
     Reprioritize { job: usize, priority: i32 },
     Cancel { job: usize },
 }
 
+/// The limit of each key; no limit, no order: jobs with a limit key are like others.
+#[derive(Clone, Debug)]
+struct Limits {
+    key_max_running: u32,
+    key_strict_order: bool,
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let priority = || -2..3_i32;
+    let key = || prop::option::of(0..3_u8);
     prop_oneof![
-        6 => (priority(), prop::option::of(0..3_u8), 1..4_usize)
-            .prop_map(|(priority, fair_key, jobs)| Step::Enqueue { priority, fair_key, jobs }),
+        8 => (priority(), key(), key(), 1..4_usize)
+            .prop_map(|(priority, fair_key, limit_key, jobs)| Step::Enqueue { priority, fair_key, limit_key, jobs }),
+        1 => (priority(), key()).prop_map(|(priority, limit_key)| Step::Due { priority, limit_key }),
+        2 => Just(Step::Fail),
+        1 => Just(Step::Retry),
         2 => (any::<usize>(), priority()).prop_map(|(job, priority)| Step::Reprioritize { job, priority }),
         1 => any::<usize>().prop_map(|job| Step::Cancel { job }),
     ]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (0..3_u32, any::<bool>()).prop_map(|(key_max_running, strict)| {
+        let key_strict_order = strict && key_max_running == 1;
+        Limits { key_max_running, key_strict_order }
+    })
 }
 
 struct World {
@@ -42,57 +70,115 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The ready jobs after these steps.
-async fn play(task_type: &str, steps: &[Step]) -> Vec<i64> {
+/// A job, and its limit key.
+type Jobs = BTreeMap<i64, Option<u8>>;
+
+fn job_of(task_type: &str, priority: i32, fair_key: Option<u8>, limit_key: Option<u8>) -> NewJob {
+    let mut job = new_job(task_type, "").priority(priority);
+    if let Some(key) = fair_key {
+        job = job.fair_key(&key.to_string());
+    }
+    if let Some(key) = limit_key {
+        job = job.limit_key(&key.to_string());
+    }
+    job
+}
+
+/// The jobs after these steps.
+async fn play(task_type: &str, steps: &[Step]) -> Jobs {
     let broker = &WORLD.broker;
-    let mut ids: Vec<i64> = Vec::new();
+    let mut jobs = Jobs::new();
+    let nth = |jobs: &Jobs, n: usize| jobs.keys().nth(n % jobs.len().max(1)).copied();
     for step in steps {
         match *step {
-            Step::Enqueue { priority, fair_key, jobs } => {
-                let job = new_job(task_type, "").priority(priority);
-                let job = match fair_key {
-                    Some(key) => job.fair_key(&key.to_string()),
-                    None => job,
-                };
-                ids.extend(broker.enqueue_all(vec![job; jobs]).await);
+            Step::Enqueue { priority, fair_key, limit_key, jobs: n } => {
+                let job = job_of(task_type, priority, fair_key, limit_key);
+                let ids = broker.enqueue_all(vec![job; n]).await;
+                jobs.extend(ids.into_iter().map(|id| (id, limit_key)));
             }
-            _ if ids.is_empty() => {}
+            Step::Due { priority, limit_key } => {
+                let job = job_of(task_type, priority, None, limit_key).delay(Duration::from_millis(1));
+                jobs.insert(broker.enqueue(job).await, limit_key);
+            }
+            Step::Fail => {
+                until_nothing_is_due(&jobs).await;
+                for job in broker.pull(task_type).await {
+                    assert_eq!(broker.settle(vec![nack(&job, "no").at_once()]).await, [SettleStatus::Ok]);
+                }
+            }
+            Step::Retry => {
+                until_nothing_is_due(&jobs).await;
+                for job in broker.pull(task_type).await {
+                    assert_eq!(broker.settle(vec![nack(&job, "no").no_retry()]).await, [SettleStatus::Ok]);
+                    assert_eq!(broker.retry(&[job.id]).await, [job.id]);
+                }
+            }
             Step::Reprioritize { job, priority } => {
-                let request =
-                    ReprioritizeJobsRequest { ids: vec![ids[job % ids.len()]], priority, ..Default::default() };
+                let Some(id) = nth(&jobs, job) else { continue };
+                let request = ReprioritizeJobsRequest { ids: vec![id], priority, ..Default::default() };
                 broker.jobs().reprioritize_jobs(request).await.expect("reprioritize");
             }
             Step::Cancel { job } => {
-                let id = ids.swap_remove(job % ids.len());
+                let Some(id) = nth(&jobs, job) else { continue };
                 assert_eq!(broker.cancel(&[id]).await, [id]);
+                jobs.remove(&id);
             }
         }
     }
-    ids
+    until_nothing_is_due(&jobs).await;
+    jobs
 }
 
-async fn check(steps: Vec<Step>) {
+/// Until each job is ready, or waits at its key for others.
+async fn until_nothing_is_due(jobs: &Jobs) {
+    eventually("ready jobs, and those behind them", async || {
+        for &id in jobs.keys() {
+            let explained = explain(&WORLD.broker, id).await;
+            let is_settled = matches!(explained.state(), JobState::Ready | JobState::Waiting);
+            if !is_settled || explained.reasons.iter().any(|reason| reason.kind() == ReasonKind::Due) {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+async fn check(limits: Limits, steps: Vec<Step>) {
     let broker = &WORLD.broker;
     let task_type = format!("p{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    let ids = play(&task_type, &steps).await;
-    let mut said = Vec::new();
-    for &id in &ids {
-        let position = explain(broker, id).await.position.expect("a position");
+    let Limits { key_max_running, key_strict_order } = limits;
+    broker.set(&task_type, TaskTypeSettings { key_max_running, key_strict_order, ..Default::default() }).await;
+    let jobs = play(&task_type, &steps).await;
+
+    // Ready jobs are in one order, and those that wait at a key are in one for each key.
+    let mut said: BTreeMap<Option<u8>, Vec<(i64, i64)>> = BTreeMap::new();
+    for (&id, &limit_key) in &jobs {
+        let explained = explain(broker, id).await;
+        let position = explained.position.expect("a position");
         assert!(!position.has_more);
-        said.push((position.jobs_before, id));
+        let order = limit_key.filter(|_| explained.state() == JobState::Waiting);
+        said.entry(order).or_default().push((position.jobs_before, id));
     }
-    said.sort_unstable();
-    for (n, (before, id)) in said.into_iter().enumerate() {
-        let pulled = broker.pull(&task_type).await;
-        assert_eq!((before, vec![id]), (n as i64, pulled.iter().map(|job| job.id).collect()));
+    let mut ran = Vec::new();
+    while ran.len() < jobs.len() {
+        let pulled = broker.pull(&task_type).wait(MINUTE).await.remove(0);
+        ran.push(pulled.id);
+        assert_eq!(broker.settle(vec![ack(&pulled)]).await, [SettleStatus::Ok]);
+    }
+    for mut said in said.into_values() {
+        said.sort_unstable();
+        let is_one = |id: &&i64| said.iter().any(|(_, one)| one == *id);
+        let really: Vec<(i64, i64)> = (0..).zip(ran.iter().filter(is_one).copied()).collect();
+        assert_eq!(said, really);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_job_has_as_many_before_it_as_really_run_first(steps in prop::collection::vec(step(), 1..8)) {
-        WORLD.runtime.block_on(check(steps));
+    fn a_job_has_as_many_before_it_as_really_run_first(limits in limits(), steps in prop::collection::vec(step(), 1..10)) {
+        WORLD.runtime.block_on(check(limits, steps));
     }
 }

@@ -91,12 +91,12 @@ async fn every_metric_and_label_of_the_alerts_and_the_dashboard_is_served_by_a_b
         worker.next().await
     };
     worker.ack(&job).await;
+    broker.pull("mail").await;
     // Everything that is read every 15 s is there, and the worker's type.
     eventually("all figures", async || {
         let metrics = broker.metrics().await;
-        ["howdah_workers{", "howdah_table_bytes{", "howdah_dead_rows{", "howdah_settled_total{"]
-            .iter()
-            .all(|name| metrics.contains(name))
+        let read = ["workers{", "table_bytes{", "dead_rows{", "settled_total{", "last_pull_timestamp_seconds{"];
+        read.iter().all(|name| metrics.contains(&format!("howdah_{name}")))
     })
     .await;
     let mut served = served(&broker.metrics().await);

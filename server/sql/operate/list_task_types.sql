@@ -44,6 +44,7 @@ SELECT p.*,
        (SELECT greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
                            - (r.rank - r.priority * howdah.step_of(r.options)) / 1000)
         FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms,
+       (SELECT u.last FROM howdah.pull u WHERE u.type_id = p.id) AS last_pull,
        CASE WHEN s.scheduled > 0 THEN
            (SELECT greatest(0, extract(epoch FROM d.run_at - clock_timestamp()) * 1000)::bigint
             FROM howdah.scheduled d WHERE d.type_id = p.id ORDER BY d.run_at, d.id LIMIT 1) END AS next_due_ms

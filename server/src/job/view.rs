@@ -224,4 +224,6 @@ pub struct TypeView {
     pub oldest_ready: Option<Duration>,
     /// The time until the first scheduled job is due.
     pub next_due: Option<Duration>,
+    /// When a program last called for its jobs without a stream, to some 20 s.
+    pub last_pull: Option<SystemTime>,
 }

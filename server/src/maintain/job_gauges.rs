@@ -1,7 +1,11 @@
 //! Counts jobs by type and state for the metrics, and for the backlog of statistics. Counting reads the tables, so it is done less often the longer it
 //! takes.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use arc_swap::ArcSwap;
 use tokio::{sync::Mutex, time::Instant};
@@ -97,6 +101,10 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         context.metrics.workers.get_or_create(&labels).set(subscribed as i64);
         let age = task_type.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
         context.metrics.oldest_ready.get_or_create(&labels).set(age);
+        // Only of types that are pulled at all.
+        if let Some(last) = task_type.last_pull.and_then(|last| last.duration_since(UNIX_EPOCH).ok()) {
+            context.metrics.last_pull.get_or_create(&labels).set(last.as_secs() as i64);
+        }
     }
     let sessions = context.sessions.all();
     context.metrics.leases.set(sessions.iter().map(|s| s.held_count() as i64).sum());

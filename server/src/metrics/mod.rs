@@ -81,6 +81,8 @@ pub struct Metrics {
     pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
     /// Workers that are subscribed to a type here.
     pub workers: Family<ByType, Gauge>,
+    /// When jobs of a type were last called for without a stream, in seconds since 1970.
+    pub last_pull: Family<ByType, Gauge>,
     /// Jobs stored.
     pub enqueued: Counter,
     /// Jobs stored and leased at once.
@@ -158,6 +160,7 @@ impl Metrics {
             jobs: Family::default(),
             oldest_ready: Family::default(),
             workers: Family::default(),
+            last_pull: Family::default(),
             enqueued: Counter::default(),
             direct: Counter::default(),
             claimed: Counter::default(),
@@ -218,6 +221,12 @@ impl Metrics {
             "workers",
             "Workers of a type at this broker: streams that are subscribed to it, and calls that wait for its jobs",
             self.workers.clone(),
+        );
+        r.register_with_unit(
+            "last_pull_timestamp",
+            "When jobs of the type were last pulled at any broker (PullJobs), as seconds since 1970, to some 35 s; only types that are pulled",
+            Unit::Seconds,
+            self.last_pull.clone(),
         );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
         r.register(

@@ -140,6 +140,7 @@ impl Store {
                 name: row.get("name"),
                 settings: settings(row),
                 counts: JobState::COUNTED.map(|state| row.get(state.name())),
+                last_pull: row.get("last_pull"),
                 oldest_ready: row
                     .get::<_, Option<i64>>("oldest_ready_ms")
                     .map(|ms| Duration::from_millis(ms.max(0) as u64)),

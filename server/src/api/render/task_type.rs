@@ -141,6 +141,7 @@ mod tests {
             settings: TypeSettings::default(),
             counts: [1, 2, 3, 4, 5],
             oldest_ready: None,
+            last_pull: None,
             next_due: None,
         };
         let counts = v1::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 };
