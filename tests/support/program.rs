@@ -15,10 +15,13 @@ use tokio::{
 
 use super::{Service, TestDatabase, soon};
 
-/// The path of `howdah`, built once with the features and profile of this test run.
+/// The path of `howdah`: that of `HOWDAH_BIN`, or else built once with the features and profile of this test run.
 pub fn howdah() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
+        if let Some(given) = std::env::var_os("HOWDAH_BIN") {
+            return given.into();
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         // The same selection as `cargo test --workspace`, so that nothing is built a second time.

@@ -100,7 +100,8 @@ impl Reader {
             return Err(found.unread.remove(at).1.into());
         }
         if found.is_away()
-            && let Some((_, error)) = found.unread.iter().position(|(_, e)| e.is_away()).map(|at| found.unread.remove(at))
+            && let Some((_, error)) =
+                found.unread.iter().position(|(_, e)| e.is_away()).map(|at| found.unread.remove(at))
         {
             return Err(error.into());
         }
