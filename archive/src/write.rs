@@ -139,7 +139,10 @@ impl Writer {
         let ended = |error: tokio::task::JoinError| Error::Ended(error.to_string());
         // The uploader first: if it fails, the encoder only notices that.
         let uploaded = self.uploader.await.map_err(ended)?;
-        let encoded = self.encoder.await.map_err(|_| Error::Ended("there is no thread for the encoder, or it has ended without a word".into()))?;
+        let encoded = self
+            .encoder
+            .await
+            .map_err(|_| Error::Ended("there is no thread for the encoder, or it has ended without a word".into()))?;
         let files = uploaded?;
         encoded?;
         so_far.map(|()| files)

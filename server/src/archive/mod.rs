@@ -22,7 +22,7 @@ use howdah_archive::{Bounds, Manifest};
 
 pub use error::ArchiveError;
 pub use find::Reader;
-pub use forget::{ForgetQuery, Forgotten};
+pub use forget::{ForgetProgress, ForgetQuery, Forgotten, OnForget};
 pub use history::{HistoryQuery, Take};
 pub use restore::{Restore, RestoreEvent};
 pub use step::{OnStep, Step};
@@ -48,6 +48,7 @@ pub struct Archiver {
     bounds: Bounds,
     share: f64,
     on_step: OnStep,
+    on_forget: OnForget,
 }
 
 /// A day that was archived.
@@ -75,6 +76,7 @@ impl Archiver {
             bounds: Bounds::default(),
             share: 1.0,
             on_step: Arc::new(|_| {}),
+            on_forget: Arc::new(|_| {}),
         }
     }
 
@@ -89,6 +91,13 @@ impl Archiver {
     #[must_use]
     pub fn with_share(mut self, share: f64) -> Self {
         self.share = share;
+        self
+    }
+
+    /// The same, told of each file that a forget is done with.
+    #[must_use]
+    pub fn on_forget(mut self, on_forget: OnForget) -> Self {
+        self.on_forget = on_forget;
         self
     }
 

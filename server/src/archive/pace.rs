@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::store::{ArchiveLoad, Store};
 
 /// A day that is over should be archived so long after its end: before the next one is over, with time to spare.
-const WITHIN: Duration = Duration::from_secs(18 * 3_600);
+const WITHIN: Duration = Duration::from_secs(20 * 3_600);
 /// How often the load of the database is looked at.
 const LOOK: Duration = Duration::from_secs(3);
 /// The database has little else to do if all programs together change at most so many rows in a second.

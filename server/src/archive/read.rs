@@ -68,14 +68,22 @@ impl Reading<'_> {
                 }
                 Ok::<_, ArchiveError>(())
             };
-            let ((next, reading), (handed_over, pushing)) = tokio::join!(timed(self.page(last, limit)), timed(hand_over));
+            let ((next, reading), (handed_over, pushing)) =
+                tokio::join!(timed(self.page(last, limit)), timed(hand_over));
             handed_over?;
             pace.rest(reading + pushing + (writer.encoding() - encoded), page.jobs.len()).await;
             let before = jobs;
             jobs += page.jobs.len() as u64;
             if before / SAY_EVERY != jobs / SAY_EVERY {
                 let rate = (jobs as f64 / begun.elapsed().as_secs_f64()) as u64;
-                tracing::info!(day = self.day, jobs, bytes = writer.written(), jobs_per_s = rate, share = pace.share(), "archiving");
+                tracing::info!(
+                    day = self.day,
+                    jobs,
+                    bytes = writer.written(),
+                    jobs_per_s = rate,
+                    share = pace.share(),
+                    "archiving"
+                );
             }
             page = next?;
         }

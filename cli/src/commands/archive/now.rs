@@ -46,7 +46,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let url = url_of(&settings, &store).await?;
         let database = store.database_id().await?;
         let who = format!("howdah archive now, process {}", std::process::id());
-        let archiver = Archiver::new(store, &url, settings.broker.archive_payloads, &who, &database).with_share(args.share);
+        let archiver =
+            Archiver::new(store, &url, settings.broker.archive_payloads, &who, &database).with_share(args.share);
         let days = archiver.days(args.include_today).await?;
         let mut output = Output::new();
         for day in &days {
