@@ -9,8 +9,9 @@
 #
 #   howdah serve --database-url URL &    CYCLE=http://127.0.0.1:7432 bench/archive.sh URL DIRECTORY
 #
-# With CYCLE, the address of a broker of this database, it then measures only howdah bench cycle: alone, and while the day is archived
-# again and again; three rounds. That needs jq, and a quiet machine.
+# With CYCLE, the address of a broker of this database, it then measures only howdah bench cycle, in turn: alone, while the day is
+# archived again and again with the share that brokers take (SHARE, 0.05), and the same without a limit. There are ROUNDS rounds (3)
+# of SECONDS_EACH seconds (20). That needs jq, a quiet machine, and a time before 19:00 UTC.
 set -euo pipefail
 url=${1:?the URL of a database with the schema howdah} directory=${2:?a directory for the archive} jobs=${3:-10000000}
 howdah=${HOWDAH:-howdah} batch=500000
@@ -29,7 +30,13 @@ measured() { # NAME OUTPUT COMMAND...: prints the resources that it took
 }
 echo "load average: $(cut -d' ' -f1-3 /proc/loadavg)"
 
-day=$(sql "SELECT (now() AT TIME ZONE 'UTC')::date - 3")
+ago=3
+if [ -n "${CYCLE:-}" ]; then
+    # A run has a share only while its day is not late: until 20 hours after its end.
+    ago=1
+    [ "$((10#$(date -u +%H)))" -lt 19 ] || { echo "yesterday would be late soon: measure this before 19:00 UTC" >&2; exit 1; }
+fi
+day=$(sql "SELECT (now() AT TIME ZONE 'UTC')::date - $ago")
 part=history_${day//-/}
 sql "SELECT howdah.make_day_partition('history', 'finished', '$day');
      INSERT INTO howdah.task_type (name) SELECT 'bench.archive-' || t FROM generate_series(1, 20) t" >"$directory/quiet"
@@ -49,24 +56,27 @@ table=$(sql "SELECT pg_table_size('howdah.$part')") all=$(sql "SELECT pg_total_r
 echo "$jobs jobs: $((table >> 20)) MiB in the table, $((all >> 20)) MiB with indexes"
 
 cycle() {
-    "$howdah" bench cycle --seconds 20 --server "$CYCLE" --database-url "$url" --json | jq -r 'select(.workload == "cycle") | .jobs_per_s | floor'
+    "$howdah" bench cycle --seconds "${SECONDS_EACH:-20}" --server "$CYCLE" --database-url "$url" --json | jq -r 'select(.workload == "cycle") | .jobs_per_s | floor'
 }
-again() { # archives the day, until there is a file that says stop
+again() { # SHARE: archives the day, until there is a file that says stop
     while [ ! -e "$directory/stop" ]; do
         sql "DELETE FROM howdah.archive; DELETE FROM howdah.archive_file; DELETE FROM howdah.archive_late"
         rm -rf "$directory/archive"
-        "$howdah" archive now --database-url "$url" --url "file://$directory/archive"
+        timeout "${SECONDS_EACH:-20}" "$howdah" archive now --share "$1" --database-url "$url" --url "file://$directory/archive" || true
     done
 }
+beside() { # SHARE: cycle while the day is archived
+    again "$1" >"$directory/quiet" 2>&1 &
+    cycle
+    touch "$directory/stop"
+    wait
+    rm "$directory/stop"
+}
 if [ -n "${CYCLE:-}" ]; then
-    for round in 1 2 3; do
-        alone=$(cycle)
-        again >"$directory/quiet" &
-        beside=$(cycle)
-        touch "$directory/stop"
-        wait
-        rm "$directory/stop"
-        awk "BEGIN { printf \"round $round: cycle alone $alone jobs/s, while a day is archived $beside: %.2f\n\", $beside / $alone }"
+    for ((round = 1; round <= ${ROUNDS:-3}; round++)); do
+        alone=$(cycle) shared=$(beside "${SHARE:-0.05}") unlimited=$(beside 1)
+        awk "BEGIN { printf \"round $round: cycle alone %d jobs/s; beside a share of ${SHARE:-0.05} %d: %.2f; without a limit %d: %.2f\n\",
+             $alone, $shared, $shared / $alone, $unlimited, $unlimited / $alone }"
     done
     exit
 fi

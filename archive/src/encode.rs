@@ -1,11 +1,18 @@
 //! Columns become row groups, and row groups files, on a thread of its own: compressing takes more time than reading rows.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use bytes::Bytes;
 use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{Bounds, Error, Sums, columns::Columns, schema};
 
@@ -56,17 +63,44 @@ impl Open {
     }
 }
 
+/// Starts the encoder on a thread of its own, which gives way to others: a broker runs beside it.
+pub(crate) fn start(
+    bounds: Bounds,
+    columns: mpsc::Receiver<Columns>,
+    files: mpsc::Sender<Encoded>,
+    worked: Arc<AtomicU64>,
+) -> oneshot::Receiver<Result<(), Error>> {
+    let (ended, end) = oneshot::channel();
+    // If there is no thread, the receiver sees that nobody sends.
+    let _ = std::thread::Builder::new().name("archive".into()).spawn(move || {
+        // Elsewhere it would be the priority of the whole program. With a lower one a day could be late on a busy machine.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::nice(10);
+        let _ = ended.send(run(bounds, columns, &files, &worked));
+    });
+    end
+}
+
+/// Does something, and counts how long it took.
+fn counted<T>(worked: &AtomicU64, work: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = work();
+    worked.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+    done
+}
+
 /// Runs until no more columns come, or nobody wants the files.
-pub(crate) fn run(
+fn run(
     bounds: Bounds,
     mut columns: mpsc::Receiver<Columns>,
     files: &mpsc::Sender<Encoded>,
+    worked: &AtomicU64,
 ) -> Result<(), Error> {
     let properties = Arc::new(schema::properties());
     let mut open: HashMap<String, Open> = HashMap::new();
     let hand_over = |open: &mut HashMap<String, Open>, task_type: &str| -> Result<(), Error> {
         let Some(file) = open.remove(task_type) else { return Ok(()) };
-        let encoded = file.close(task_type.to_owned())?;
+        let encoded = counted(worked, || file.close(task_type.to_owned()))?;
         files.blocking_send(encoded).map_err(|_| Error::Ended("files are not written any more".into()))
     };
     while let Some(group) = columns.blocking_recv() {
@@ -75,7 +109,7 @@ pub(crate) fn run(
             open.insert(task_type.clone(), Open::new(&properties)?);
         }
         if let Some(file) = open.get_mut(&task_type) {
-            file.add(group)?;
+            counted(worked, || file.add(group))?;
             if file.file.bytes_written() >= bounds.part_bytes {
                 hand_over(&mut open, &task_type)?;
             }

@@ -13,6 +13,7 @@ use parquet::{
         statistics::Statistics,
     },
 };
+use tokio::sync::mpsc;
 
 use crate::{
     Error, Place, Row,
@@ -23,6 +24,8 @@ use crate::{
 
 /// How much of the end of a file is read at first: the footer of 64 row groups and more.
 const TAIL: u64 = 64 << 10;
+/// The rows of a page, if they are small.
+const PAGE_ROWS: usize = 20_480;
 /// The largest footer that is read.
 const LARGEST_FOOTER: u64 = 64 << 20;
 
@@ -126,11 +129,36 @@ impl OpenFile {
 
     /// These rows of a row group, whose numbers ascend. Payloads and results only if they are wanted.
     pub(crate) async fn rows(&self, group: usize, rows: Vec<usize>, payloads: bool) -> Result<Vec<Row>, Error> {
+        let part = self.whole(group).await?;
+        self.decode(group, vec![part], move |group| decode::rows(group, &rows, payloads)).await
+    }
+
+    /// The same, piece by piece: a row group has far more memory as rows than as columns. False: nobody takes them any more.
+    pub(crate) async fn send_rows(
+        &self,
+        group: usize,
+        rows: Vec<usize>,
+        payloads: bool,
+        to: mpsc::Sender<Vec<Row>>,
+    ) -> Result<bool, Error> {
+        let part = self.whole(group).await?;
+        let send = move |group: &decode::Group<'_>| {
+            // As many as a page has, so that few pages are decoded twice.
+            for piece in rows.chunk_by(|one, next| one / PAGE_ROWS == next / PAGE_ROWS) {
+                if to.blocking_send(decode::rows(group, piece, payloads)?).is_err() {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        self.decode(group, vec![part], send).await
+    }
+
+    async fn whole(&self, group: usize) -> Result<(u64, Bytes), Error> {
         // Columns lie one behind the other, so this is one request.
         let first = self.column(group, ID)?;
         let last = self.column(group, self.group(group).num_columns() - 1)?;
-        let part = self.fetch(first.start.min(last.start)..first.end.max(last.end)).await?;
-        self.decode(group, vec![part], move |group| decode::rows(group, &rows, payloads)).await
+        self.fetch(first.start.min(last.start)..first.end.max(last.end)).await
     }
 
     fn outside(&self) -> Error {

@@ -1,5 +1,7 @@
 //! The jobs of a file that somebody wants, row group by row group.
 
+use tokio::sync::mpsc;
+
 use crate::{
     Error, OpenFile, Row,
     schema::{FINISHED, KEY},
@@ -49,6 +51,24 @@ impl OpenFile {
     /// The wanted jobs of a row group, which has up to 65,536 of them. What can be told from the footer and the Bloom filter is
     /// not read, and payloads and results only if they are wanted too.
     pub async fn select(&self, group: usize, wanted: &Wanted, payloads: bool) -> Result<Vec<Row>, Error> {
+        let rows = self.chosen(group, wanted).await?;
+        if rows.is_empty() { Ok(Vec::new()) } else { self.rows(group, rows, payloads).await }
+    }
+
+    /// The same, piece by piece; false: nobody takes them any more.
+    pub async fn select_to(
+        &self,
+        group: usize,
+        wanted: &Wanted,
+        payloads: bool,
+        to: &mpsc::Sender<Vec<Row>>,
+    ) -> Result<bool, Error> {
+        let rows = self.chosen(group, wanted).await?;
+        if rows.is_empty() { Ok(!to.is_closed()) } else { self.send_rows(group, rows, payloads, to.clone()).await }
+    }
+
+    /// The numbers of the wanted rows.
+    async fn chosen(&self, group: usize, wanted: &Wanted) -> Result<Vec<usize>, Error> {
         let (first, last) = self.range(group, FINISHED);
         if wanted.until.is_some_and(|until| first >= until) || wanted.since.is_some_and(|since| last < since) {
             return Ok(Vec::new());
@@ -58,7 +78,7 @@ impl OpenFile {
         {
             return Ok(Vec::new());
         }
-        let rows: Vec<usize> = if wanted.chooses((first, last)) {
+        Ok(if wanted.chooses((first, last)) {
             let seen = self.seen(group).await?;
             let fits = |row: &usize| {
                 let key = seen.keys[*row].as_ref().map(parquet::data_type::ByteArray::data);
@@ -67,7 +87,6 @@ impl OpenFile {
             (0..seen.finished.len()).filter(fits).collect()
         } else {
             (0..self.rows_of(group)).collect()
-        };
-        if rows.is_empty() { Ok(Vec::new()) } else { self.rows(group, rows, payloads).await }
+        })
     }
 }

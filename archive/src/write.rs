@@ -7,9 +7,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 
 use crate::{
     Error, Job, Layout, PartFile, Place,
@@ -55,10 +59,12 @@ pub struct Writer {
     gathered: HashMap<String, Columns>,
     bytes: usize,
     columns: mpsc::Sender<Columns>,
-    encoder: JoinHandle<Result<(), Error>>,
+    encoder: oneshot::Receiver<Result<(), Error>>,
     uploader: JoinHandle<Result<Vec<PartFile>, Error>>,
     /// Bytes written so far, for people who look on.
     written: Arc<AtomicU64>,
+    /// Microseconds that the encoder has worked.
+    encoding: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -66,11 +72,12 @@ impl Writer {
     pub fn begin(place: Place, layout: &Layout, day: &str, run: &str, bounds: Bounds, on_part: Option<OnPart>) -> Self {
         let (columns, to_encode) = mpsc::channel(1);
         let (encoded, files) = mpsc::channel(1);
-        let encoder = tokio::task::spawn_blocking(move || encode::run(bounds, to_encode, &encoded));
+        let encoding = Arc::<AtomicU64>::default();
+        let encoder = encode::start(bounds, to_encode, encoded, encoding.clone());
         let written = Arc::<AtomicU64>::default();
         let names = Names { layout: layout.clone(), day: day.to_owned(), run: run.to_owned() };
         let uploader = tokio::spawn(upload(place, names, files, written.clone(), on_part));
-        Self { bounds, gathered: HashMap::new(), bytes: 0, columns, encoder, uploader, written }
+        Self { bounds, gathered: HashMap::new(), bytes: 0, columns, encoder, uploader, written, encoding }
     }
 
     /// Adds a job. Jobs come in the order of their ids.
@@ -94,6 +101,11 @@ impl Writer {
     /// Bytes written so far.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
+    }
+
+    /// How long the encoder has worked so far, on its own thread.
+    pub fn encoding(&self) -> Duration {
+        Duration::from_micros(self.encoding.load(Ordering::Relaxed))
     }
 
     async fn hand_over(&mut self, task_type: String) -> Result<(), Error> {
@@ -127,7 +139,10 @@ impl Writer {
         let ended = |error: tokio::task::JoinError| Error::Ended(error.to_string());
         // The uploader first: if it fails, the encoder only notices that.
         let uploaded = self.uploader.await.map_err(ended)?;
-        let encoded = self.encoder.await.map_err(ended)?;
+        let encoded = self
+            .encoder
+            .await
+            .map_err(|_| Error::Ended("there is no thread for the encoder, or it has ended without a word".into()))?;
         let files = uploaded?;
         encoded?;
         so_far.map(|()| files)

@@ -50,12 +50,43 @@ async fn the_archive_is_turned_off_by_hand_and_that_is_recorded() {
     let setting = Setting::with(10).await;
     setting.turn_on().await;
     assert_eq!(setting.drop_old().await, 0);
-    let (good, out, err) = archive(&setting, &["off"]).await;
+    let (good, out, err) = archive(&setting, &["off", "--reason", "we move"]).await;
     assert!(good && out.contains(&setting.files.url()), "{out} {err}");
-    assert_eq!(setting.count("SELECT count(*) FROM howdah.audit WHERE method = 'howdah archive off'").await, 1);
+    let audit = "SELECT count(*) FROM howdah.audit WHERE method = 'howdah archive off' AND reason = 'we move'";
+    assert_eq!(setting.count(audit).await, 1);
     assert_eq!(setting.drop_old().await, 1);
     let (good, _, err) = archive(&setting, &["off"]).await;
     assert!(good && err.contains("there was no archive"), "{err}");
+}
+
+#[tokio::test]
+async fn with_a_share_of_the_processor_a_day_is_archived_as_without() {
+    let setting = Setting::with(5_000).await;
+    let url = setting.files.url();
+    let (good, _, err) = archive(&setting, &["now", "--url", &url, "--share", "2"]).await;
+    assert!(!good && err.contains("must be a number from 0.001 to 1"), "{err}");
+    let (good, out, err) = archive(&setting, &["now", "--url", &url, "--share", "0.2"]).await;
+    assert!(good && out.contains("archived 5000 jobs"), "{out} {err}");
+    setting.assert_all_once(5_000).await;
+}
+
+#[tokio::test]
+async fn a_run_goes_by_the_load_of_the_database_and_the_time_that_is_left() {
+    let setting = Setting::with(3_000).await;
+    setting.database.sql("ANALYZE howdah.history").await;
+    let (store, hours) = (setting.store(), |hours: u64| std::time::Duration::from_secs(hours * 3_600));
+    let before = store.archive_load(&setting.day, hours(18)).await.expect("the load");
+    assert_eq!(before.jobs, 3_000.0);
+    // The day is over since one to two days.
+    assert!(before.seconds_left < 0.0 && before.seconds_left > -30.0 * 3_600.0, "{before:?}");
+    assert!(store.archive_load(&setting.day, hours(72)).await.expect("the load").seconds_left > 0.0);
+    setting.finish(3_001, 2_000).await;
+    // Postgres counts with a delay.
+    eventually("the rows that were changed", async || {
+        let now = store.archive_load(&setting.day, hours(18)).await.expect("the load");
+        now.changed_rows >= before.changed_rows + 2_000
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::{
 
 use howdah_proto::v1::GetJobRequest;
 use howdah_server::{
-    archive::{ForgetQuery, Forgotten, Step},
+    archive::{ForgetProgress, ForgetQuery, Forgotten, Step},
     store::Actor,
 };
 use tonic::Code;
@@ -197,6 +197,27 @@ async fn a_forget_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twic
         let gone = broker.jobs().get_job(GetJobRequest { id: 500 }).await.expect_err("gone");
         assert_eq!(gone.code(), Code::NotFound);
     }
+}
+
+#[tokio::test]
+async fn whoever_forgets_is_told_of_each_file() {
+    let setting = Setting::with(2_000).await;
+    setting.archive().await.expect("archived");
+    let told = std::sync::Arc::<std::sync::Mutex<Vec<ForgetProgress>>>::default();
+    let note = told.clone();
+    let on_forget = std::sync::Arc::new(move |progress| note.lock().expect("told").push(progress));
+    let by = Actor::of_session("a test");
+    let archiver = setting.archiver().await.on_forget(on_forget);
+    let done = archiver.forget(&setting.day, &early(&setting.day), &by).await.expect("forgotten").expect("a day");
+    let told = told.lock().expect("told").clone();
+    let (written, looked): (Vec<_>, Vec<_>) = told.into_iter().partition(|progress| progress.is_writing);
+    for (all, jobs) in [(&looked, done.jobs), (&written, written.last().expect("files").jobs)] {
+        let numbers: Vec<usize> = all.iter().map(|progress| progress.done).collect();
+        assert_eq!(numbers, (1..=all[0].files).collect::<Vec<_>>());
+        assert_eq!(all.last().expect("files").jobs, jobs);
+    }
+    assert_eq!((looked.last().expect("files").jobs, written.len()), (500, done.files));
+    assert!(looked.len() > written.len(), "some files have none of them");
 }
 
 #[tokio::test]

@@ -19,15 +19,28 @@ use crate::support::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Enqueue { priority: i32, fair_key: Option<u8>, limit_key: Option<u8>, jobs: usize },
+    Enqueue {
+        priority: i32,
+        fair_key: Option<u8>,
+        limit_key: Option<u8>,
+        jobs: usize,
+    },
     /// Enqueued for later, and its time has come.
-    Due { priority: i32, limit_key: Option<u8> },
+    Due {
+        priority: i32,
+        limit_key: Option<u8>,
+    },
     /// The next job fails, and its next attempt is due at once.
     Fail,
     /// The next job dies, and an operator retries it.
     Retry,
-    Reprioritize { job: usize, priority: i32 },
-    Cancel { job: usize },
+    Reprioritize {
+        job: usize,
+        priority: i32,
+    },
+    Cancel {
+        job: usize,
+    },
 }
 
 /// The limit of each key; no limit, no order: jobs with a limit key are like others.

@@ -82,6 +82,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("audit_days", "N"),
         ("archive_url", "URL"),
         ("archive_payloads", "WHAT"),
+        ("archive_share", "PART"),
         ("archive_days", "N"),
         ("max_attempts", "N"),
     ],

@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 25] = [
+const CHANGING: [&str; 26] = [
     "cancel",
     "retry",
     "release",
@@ -17,6 +17,7 @@ const CHANGING: [&str; 25] = [
     "bulk cancel",
     "archive restore",
     "archive forget",
+    "archive off",
     "type set",
     "settings set",
     "settings reset",

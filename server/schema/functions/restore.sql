@@ -2,7 +2,7 @@
 
 -- Enqueues copies of finished jobs, one for each, all or none. A copy has what its job was enqueued with and history keeps; a start
 -- time, an expiry, dependencies, progress and errors belong to the old job, and the timeout is that of the type. Each has a request key
--- made of the old id, so that a call can be repeated. All of them are stored by one call: a call for each would cost eight times as much.
+-- made of the old id, so that a call can be repeated. All of them are stored by one call: a call for each costs about five times as much.
 CREATE OR REPLACE FUNCTION howdah.restore_jobs(old_ids bigint[], types text[], payloads bytea[], headers text[], options text[],
                                                priorities integer[], attempts integer[], keys text[])
 RETURNS TABLE (old_id bigint, id bigint, outcome text) LANGUAGE plpgsql AS $$

@@ -4,11 +4,13 @@ use std::time::Instant;
 
 use howdah_archive::{Layout, Manifest, PartFile, Place, STORE, Sums};
 
-use super::{ArchiveError, Archived, Archiver, HELD, Step, read::Reading};
+use super::{ArchiveError, Archived, Archiver, HELD, Step, pace::Pace, read::Reading};
 use crate::{config::ArchivePayloads, store::TakenDay};
 
 /// The version of the manifest.
 const VERSION: u32 = 1;
+/// The blocks of a partition whose sums are made at once: 256 MiB, or 16 MiB if the run rests in between.
+const BLOCKS: [i64; 2] = [32_768, 2_048];
 
 pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result<Option<Archived>, ArchiveError> {
     let begun = Instant::now();
@@ -58,19 +60,37 @@ impl Work<'_> {
         howdah_archive::clear_staging(&self.place, &self.layout, self.day).await?;
         let late = taken.late.then_some(taken.generation);
         let Self { archiver, place, layout, day, run } = self;
-        let parts = Reading { archiver, place, layout, day, run, late }.write().await?;
+        let mut pace = Pace::new(&archiver.store, day, archiver.share);
+        // A large future: it is not kept in those that wait for it.
+        let reading = Reading { archiver, place, layout, day, run, late };
+        let parts = Box::pin(reading.write(&mut pace)).await?;
         (archiver.on_step)(Step::AllStaged);
         for part in &parts {
             howdah_archive::check(place, &part.staged, part).await?;
             self.hold().await?;
+            pace.rest_after_step().await;
         }
-        let stored = archiver.store.sums_of_day(day, late).await?;
+        let stored = self.stored(late, &mut pace).await?;
         let written = sums(&parts);
         if stored != written {
             return Err(ArchiveError::Differs { day: (*day).to_owned(), written, stored });
         }
         (archiver.on_step)(Step::Compared);
         Ok(parts)
+    }
+
+    /// What the partition has.
+    async fn stored(&self, late: Option<i32>, pace: &mut Pace<'_>) -> Result<Sums, ArchiveError> {
+        let (mut sums, mut from) = (Sums::default(), Some(0));
+        while let Some(block) = from {
+            let blocks = BLOCKS[usize::from(pace.rests())];
+            let (some, next) = self.archiver.store.sums_of_day(self.day, late, block, blocks).await?;
+            sums.add_all(&some);
+            from = next;
+            self.hold().await?;
+            pace.rest_after_step().await;
+        }
+        Ok(sums)
     }
 
     /// Two databases that write to one place would delete each other's files.

@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeSet,
+    sync::Arc,
     time::{Instant, SystemTime},
 };
 
@@ -37,6 +38,24 @@ pub struct Forgotten {
     pub files: usize,
 }
 
+/// How far a forget has come in a day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForgetProgress {
+    /// The day.
+    pub day: String,
+    /// Files are written anew; else they are looked at.
+    pub is_writing: bool,
+    /// Files that are done.
+    pub done: usize,
+    /// Files of the day that may have such jobs, or those that are written anew.
+    pub files: usize,
+    /// Jobs that were found so far, or that stay.
+    pub jobs: i64,
+}
+
+/// Told of each file.
+pub type OnForget = Arc<dyn Fn(ForgetProgress) + Send + Sync>;
+
 /// The jobs of a file that are to be forgotten.
 struct Hit<'a> {
     part: &'a PartFile,
@@ -67,7 +86,7 @@ impl Archiver {
             return Ok(Forgotten::default());
         };
         let manifest = parse(day, &manifest)?;
-        let hits = survey(&Place::open_to_read(&url)?, &manifest, query).await?;
+        let hits = self.survey(&Place::open_to_read(&url)?, &manifest, query).await?;
         Ok(Forgotten { jobs: hits.iter().map(|hit| hit.sums.rows).sum(), files: hits.len() })
     }
 
@@ -99,7 +118,7 @@ impl Archiver {
         if !taken.rewrite.is_empty() {
             before = rewriting.switch(parse(day, &taken.rewrite)?).await?;
         }
-        let hits = survey(&rewriting.place, &before, query).await?;
+        let hits = self.survey(&rewriting.place, &before, query).await?;
         let forgotten = Forgotten { jobs: hits.iter().map(|hit| hit.sums.rows).sum(), files: hits.len() };
         if forgotten.files > 0 {
             let manifest = rewriting.write(&before, &hits, query).await?;
@@ -113,6 +132,32 @@ impl Archiver {
         }
         self.store.end_rewrite(day, run).await?;
         Ok(Some(forgotten))
+    }
+
+    /// The files of a day that have such jobs.
+    async fn survey<'a>(
+        &self,
+        place: &Place,
+        manifest: &'a Manifest,
+        query: &ForgetQuery,
+    ) -> Result<Vec<Hit<'a>>, ArchiveError> {
+        let parts: Vec<&PartFile> = manifest.parts.iter().filter(|part| query.may_be_in(part)).collect();
+        let (mut hits, mut jobs) = (Vec::new(), 0);
+        for (at, part) in parts.iter().copied().enumerate() {
+            let hit = look_into(place, part, query).await?;
+            jobs += hit.sums.rows;
+            (self.on_forget)(ForgetProgress {
+                day: manifest.day.clone(),
+                is_writing: false,
+                done: at + 1,
+                files: parts.len(),
+                jobs,
+            });
+            if hit.sums.rows > 0 {
+                hits.push(hit);
+            }
+        }
+        Ok(hits)
     }
 
     /// Finishes what a forget has begun that was killed. The run has the day.
@@ -153,9 +198,18 @@ impl Rewriting<'_> {
         let bounds = self.archiver.bounds;
         let mut writer = Writer::begin(place.clone(), &layout, self.day, self.run, bounds, Some(on_part));
         let mut stay = Sums::default();
-        for hit in hits {
+        for (at, hit) in hits.iter().enumerate() {
             match self.copy(hit, query, &mut writer).await {
-                Ok(sums) => stay.add_all(&sums),
+                Ok(sums) => {
+                    stay.add_all(&sums);
+                    (self.archiver.on_forget)(ForgetProgress {
+                        day: self.day.to_owned(),
+                        is_writing: true,
+                        done: at + 1,
+                        files: hits.len(),
+                        jobs: stay.rows,
+                    });
+                }
                 Err(ArchiveError::Files(error)) => return Err(writer.failed(error).await.into()),
                 Err(error) => return Err(error),
             }
@@ -234,31 +288,23 @@ impl Rewriting<'_> {
     }
 }
 
-/// The files of a day that have such jobs.
-async fn survey<'a>(place: &Place, manifest: &'a Manifest, query: &ForgetQuery) -> Result<Vec<Hit<'a>>, ArchiveError> {
-    let wanted = query.wanted();
-    let mut hits = Vec::new();
-    for part in manifest.parts.iter().filter(|part| query.may_be_in(part)) {
-        if query.key.is_none() && query.before.is_none() {
-            // All of it: it need not be read.
-            hits.push(Hit { part, sums: part.sums, first: vec![part.min_id] });
-            continue;
-        }
-        let file = OpenFile::open(place.clone(), &part.path, part.bytes).await?;
-        let (mut sums, mut first) = (Sums::default(), Vec::new());
-        for group in 0..file.group_count() {
-            for row in file.select(group, &wanted, false).await? {
-                sums.add(row.id, row.payload_bytes);
-                if first.len() < FIRST {
-                    first.push(row.id);
-                }
+/// The jobs of a file that are to be forgotten.
+async fn look_into<'a>(place: &Place, part: &'a PartFile, query: &ForgetQuery) -> Result<Hit<'a>, ArchiveError> {
+    if query.key.is_none() && query.before.is_none() {
+        // All of it: it need not be read.
+        return Ok(Hit { part, sums: part.sums, first: vec![part.min_id] });
+    }
+    let (wanted, mut sums, mut first) = (query.wanted(), Sums::default(), Vec::new());
+    let file = OpenFile::open(place.clone(), &part.path, part.bytes).await?;
+    for group in 0..file.group_count() {
+        for row in file.select(group, &wanted, false).await? {
+            sums.add(row.id, row.payload_bytes);
+            if first.len() < FIRST {
+                first.push(row.id);
             }
         }
-        if sums.rows > 0 {
-            hits.push(Hit { part, sums, first });
-        }
     }
-    Ok(hits)
+    Ok(Hit { part, sums, first })
 }
 
 fn parse(day: &str, text: &str) -> Result<Manifest, ArchiveError> {

@@ -6,15 +6,16 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use howdah_archive::{Job, OpenFile, Wanted};
+use howdah_archive::{Job, OpenFile, Row, Wanted};
+use tokio::sync::mpsc;
 
 use super::{ArchiveError, Reader, names::Names};
 use crate::store::{ArchivedFile, HistoryChoice, HistoryDay};
 
 /// Files whose footers are read together.
 const OPENED: usize = 16;
-/// Row groups that are read together: each may take some 60 MB.
-const GROUPS: usize = 2;
+/// Pieces of row groups that wait for whoever takes jobs, besides the one that is decoded and the one that is taken.
+const PIECES: usize = 1;
 
 /// Which finished jobs are wanted: those that all of it fits.
 #[derive(Clone, Debug, Default)]
@@ -139,30 +140,41 @@ impl Reader {
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let opened = files.into_iter().map(|file| async {
             let file = self.candidate(file).await?;
-            let file = OpenFile::open(file.place, &file.path, file.bytes).await?;
-            Ok::<_, ArchiveError>(std::sync::Arc::new(file))
+            Ok::<_, ArchiveError>(OpenFile::open(file.place, &file.path, file.bytes).await?)
         });
-        let groups = stream::iter(opened).buffered(OPENED).map_ok(|file| {
-            let groups = 0..file.group_count();
-            stream::iter(groups.map(move |group| Ok::<_, ArchiveError>((file.clone(), group))))
-        });
+        let (sender, mut pieces) = mpsc::channel::<Vec<Row>>(PIECES);
         let wanted = &wanted;
-        let rows = groups.try_flatten().map_ok(|(file, group)| async move {
-            Ok::<_, ArchiveError>(file.select(group, wanted, query.payloads).await?)
-        });
-        let mut rows = std::pin::pin!(rows.try_buffered(GROUPS));
-        loop {
-            let rows = match rows.try_next().await {
-                Err(ArchiveError::Files(error)) if error.is_missing() && self.are_replaced(day, &paths).await? => {
-                    return Err(ArchiveError::Moved(day.to_owned()).into());
+        // Ends when all is read, or when nobody takes what is read.
+        let read = async move {
+            let mut opened = std::pin::pin!(stream::iter(opened).buffered(OPENED));
+            while let Some(file) = opened.try_next().await? {
+                for group in 0..file.group_count() {
+                    if !file.select_to(group, wanted, query.payloads, &sender).await? {
+                        return Ok(());
+                    }
                 }
-                next => next?,
-            };
-            let Some(rows) = rows else { return Ok(ControlFlow::Continue(())) };
-            for row in rows {
-                if hand_over(to, &row.as_job()).await?.is_break() {
-                    return Ok(ControlFlow::Break(()));
+            }
+            Ok::<_, ArchiveError>(())
+        };
+        let taken = async move {
+            while let Some(rows) = pieces.recv().await {
+                for row in rows {
+                    if hand_over(to, &row.as_job()).await?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
                 }
+            }
+            Ok::<_, T::Error>(ControlFlow::Continue(()))
+        };
+        let (read, taken) = tokio::join!(read, taken);
+        match read {
+            Err(ArchiveError::Files(error)) if error.is_missing() && self.are_replaced(day, &paths).await? => {
+                Err(ArchiveError::Moved(day.to_owned()).into())
+            }
+            read => {
+                let flow = taken?;
+                read?;
+                Ok(flow)
             }
         }
     }

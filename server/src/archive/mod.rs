@@ -10,6 +10,7 @@ pub(crate) mod find; // archived jobs, found again
 mod forget; // files that are written anew without some jobs
 mod history; // finished jobs of the database and of the archive in one
 mod names; // of task types
+mod pace; // how fast a run goes
 mod read; // rows of a day, page by page, into files
 mod restore; // archived jobs, enqueued again
 mod step; // the steps of a run
@@ -21,7 +22,7 @@ use howdah_archive::{Bounds, Manifest};
 
 pub use error::ArchiveError;
 pub use find::Reader;
-pub use forget::{ForgetQuery, Forgotten};
+pub use forget::{ForgetProgress, ForgetQuery, Forgotten, OnForget};
 pub use history::{HistoryQuery, Take};
 pub use restore::{Restore, RestoreEvent};
 pub use step::{OnStep, Step};
@@ -45,7 +46,9 @@ pub struct Archiver {
     who: String,
     database: String,
     bounds: Bounds,
+    share: f64,
     on_step: OnStep,
+    on_forget: OnForget,
 }
 
 /// A day that was archived.
@@ -71,7 +74,9 @@ impl Archiver {
             who: who.to_owned(),
             database: database.to_owned(),
             bounds: Bounds::default(),
+            share: 1.0,
             on_step: Arc::new(|_| {}),
+            on_forget: Arc::new(|_| {}),
         }
     }
 
@@ -79,6 +84,20 @@ impl Archiver {
     #[must_use]
     pub fn with_bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
+        self
+    }
+
+    /// The same, which takes this share of a processor while the database is busy; 1: all that it gets.
+    #[must_use]
+    pub fn with_share(mut self, share: f64) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// The same, told of each file that a forget is done with.
+    #[must_use]
+    pub fn on_forget(mut self, on_forget: OnForget) -> Self {
+        self.on_forget = on_forget;
         self
     }
 

@@ -1,20 +1,23 @@
 //! Rows of a day, page by page, into files.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use howdah_archive::{Layout, OnPart, PartFile, Place, Writer};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveError, Archiver, HELD, Step, names::Names};
+use super::{ArchiveError, Archiver, HELD, Step, names::Names, pace::Pace};
 use crate::{
     config::ArchivePayloads,
     store::{ArchivePage, FinishedJob},
 };
 
-/// The most jobs in a page.
-const MOST: i32 = 10_000;
+/// The most jobs in a page; fewer if the run rests after each.
+const MOST: [usize; 2] = [10_000, 2_000];
 /// How large a page is meant to be. Two are held at once.
-const PAGE_BYTES: usize = 4 << 20;
+const PAGE_BYTES: [usize; 2] = [4 << 20, 512 << 10];
 /// How often the log says how far a run is.
 const SAY_EVERY: u64 = 1_000_000;
 
@@ -31,12 +34,12 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// Writes all of it to the staging area.
-    pub(super) async fn write(&self) -> Result<Vec<PartFile>, ArchiveError> {
+    pub(super) async fn write(&self, pace: &mut Pace<'_>) -> Result<Vec<PartFile>, ArchiveError> {
         let on_step = self.archiver.on_step.clone();
         let on_part: OnPart = Arc::new(move || on_step(Step::PartStaged));
         let mut writer =
             Writer::begin(self.place.clone(), self.layout, self.day, self.run, self.archiver.bounds, Some(on_part));
-        match self.pages(&mut writer).await {
+        match self.pages(&mut writer, pace).await {
             Ok(()) => Ok(writer.finish().await?),
             Err(ArchiveError::Files(error)) => Err(writer.failed(error).await.into()),
             Err(error) => Err(error),
@@ -44,7 +47,7 @@ impl Reading<'_> {
     }
 
     /// While a page is handed over, the next one is read.
-    async fn pages(&self, writer: &mut Writer) -> Result<(), ArchiveError> {
+    async fn pages(&self, writer: &mut Writer, pace: &mut Pace<'_>) -> Result<(), ArchiveError> {
         let mut names = Names::read(&self.archiver.store).await?;
         let (mut jobs, begun, mut held) = (0_u64, Instant::now(), Instant::now());
         // Few at first: nobody knows how large they are.
@@ -57,20 +60,31 @@ impl Reading<'_> {
                 }
             }
             names.know(&self.archiver.store, &page.jobs).await?;
-            let limit = next_limit(&page);
+            let limit = next_limit(&page, pace.rests());
+            let encoded = writer.encoding();
             let hand_over = async {
                 for job in &page.jobs {
                     self.push(writer, job, names.of(job.type_id())).await?;
                 }
                 Ok::<_, ArchiveError>(())
             };
-            let (next, handed_over) = tokio::join!(self.page(last, limit), hand_over);
+            let ((next, reading), (handed_over, pushing)) =
+                tokio::join!(timed(self.page(last, limit)), timed(hand_over));
             handed_over?;
+            let encoding = writer.encoding().saturating_sub(encoded);
+            pace.rest(reading + pushing + encoding, page.jobs.len()).await;
             let before = jobs;
             jobs += page.jobs.len() as u64;
             if before / SAY_EVERY != jobs / SAY_EVERY {
                 let rate = (jobs as f64 / begun.elapsed().as_secs_f64()) as u64;
-                tracing::info!(day = self.day, jobs, bytes = writer.written(), jobs_per_s = rate, "archiving");
+                tracing::info!(
+                    day = self.day,
+                    jobs,
+                    bytes = writer.written(),
+                    jobs_per_s = rate,
+                    share = pace.share(),
+                    "archiving"
+                );
             }
             page = next?;
         }
@@ -96,13 +110,21 @@ impl Reading<'_> {
     }
 }
 
+/// What it did, and how long it took.
+async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let begun = Instant::now();
+    let done = work.await;
+    (done, begun.elapsed())
+}
+
 /// How many jobs the next page has, so that it is about as large as it is meant to be.
-fn next_limit(page: &ArchivePage) -> i32 {
+fn next_limit(page: &ArchivePage, rests: bool) -> i32 {
+    let rests = usize::from(rests);
     let jobs = page.jobs.len().max(1);
     let each = (page.bytes / jobs).max(1);
     // It does not grow at once: the next jobs may be larger.
-    let most = (jobs * 4).clamp(100, MOST as usize);
-    (PAGE_BYTES / each).clamp(1, most) as i32
+    let most = (jobs * 4).clamp(100, MOST[rests]);
+    (PAGE_BYTES[rests] / each).clamp(1, most) as i32
 }
 
 #[cfg(test)]
@@ -111,6 +133,6 @@ mod tests {
 
     #[test]
     fn a_page_is_as_large_as_it_is_meant_to_be_and_grows_slowly() {
-        assert_eq!(next_limit(&ArchivePage::default()), 100);
+        assert_eq!(next_limit(&ArchivePage::default(), false), 100);
     }
 }

@@ -185,6 +185,8 @@ pub struct Config {
     pub archive_url: Option<String>,
     /// What is archived of payloads.
     pub archive_payloads: ArchivePayloads,
+    /// The share of a processor that archiving takes while the database is busy.
+    pub archive_share: f64,
     /// Days that the archive is kept; unset: for ever.
     pub archive_days: Option<u16>,
     /// Most attempts of a job, if neither the job nor its type sets a number.
@@ -232,6 +234,7 @@ impl Config {
             audit_days: 365,
             archive_url: None,
             archive_payloads: ArchivePayloads::Full,
+            archive_share: 0.05,
             archive_days: None,
             max_attempts: 10,
             retry: RetryPolicy::default(),

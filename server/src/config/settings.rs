@@ -209,6 +209,12 @@ pub const ALL: &[Setting] = &[
         "What is archived of payloads: full, their SHA-256 (hash), or only their sizes (none). Results are archived as they are"
     ),
     setting!(
+        "archive_share",
+        broker.archive_share,
+        Number(0.001..=1.0),
+        "Share of one processor that archiving takes while the database is busy; 1: no limit. It takes more for a day that would be late"
+    ),
+    setting!(
         "archive_days",
         broker.archive_days,
         Maybe(Count(1..=36_500)),

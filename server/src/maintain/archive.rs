@@ -35,7 +35,8 @@ pub(super) async fn always(context: Arc<Context>) {
 async fn prepare(context: &Context, url: &str) -> Result<Archiver, StoreError> {
     let database = context.store.database_id().await?;
     let config = &context.config;
-    Ok(Archiver::new(context.store.clone(), url, config.archive_payloads, &config.name, &database))
+    let archiver = Archiver::new(context.store.clone(), url, config.archive_payloads, &config.name, &database);
+    Ok(archiver.with_share(config.archive_share))
 }
 
 async fn look(context: &Context) -> Result<(), StoreError> {

@@ -16,9 +16,6 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Leaves only the index on ids, whatever the statistics of an old partition say: a page must never read all of it.
 pub(super) const BY_ID: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
                      SET LOCAL max_parallel_workers_per_gather = 0";
-/// The blocks of a partition whose sums are made at once: 256 MiB.
-const BLOCKS: i64 = 32_768;
-
 /// A day that a run has taken.
 #[derive(Clone, Debug)]
 pub struct TakenDay {
@@ -74,6 +71,17 @@ pub struct ArchivedFile {
     pub path: String,
     /// Its size.
     pub bytes: u64,
+}
+
+/// What a run that archives a day goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct ArchiveLoad {
+    /// Rows that all programs have changed so far, in all databases of the server.
+    pub changed_rows: i64,
+    /// Jobs of the day, about; 0: nobody has counted them.
+    pub jobs: f64,
+    /// Seconds until the day should be archived.
+    pub seconds_left: f64,
 }
 
 /// Jobs in the order of their ids.
@@ -269,26 +277,38 @@ impl Store {
         Ok(ArchivePage { jobs: rows.into_iter().map(FinishedJob).collect(), bytes })
     }
 
-    /// What a day's partition has now, to be compared with the files.
-    pub async fn sums_of_day(&self, day: &str, late: Option<i32>) -> Result<Sums, StoreError> {
-        let mut sums = Sums::default();
-        let mut from = Some(0_i64);
-        while let Some(block) = from {
-            let mut connection = self.general().await?;
-            connection.set_timeout(PAGE_TIMEOUT);
-            let read = connection.query_one(Statement::SumsOfDay, &[&day, &late, &block, &BLOCKS]).await;
-            connection.set_timeout(self.timeout);
-            let row = read?;
-            let number = |name: &str| row.get::<_, &str>(name).parse::<i128>();
-            let wrong = |_| StoreError::Refused("a sum over ids is no whole number".into());
-            sums.add_all(&Sums {
-                rows: row.get("jobs"),
-                ids: number("ids").map_err(wrong)?,
-                lengths: number("lengths").map_err(wrong)?,
-            });
-            from = row.get("next_block");
-        }
-        Ok(sums)
+    /// What some blocks of a day's partition have now, to be compared with the files; and the block to go on with.
+    pub async fn sums_of_day(
+        &self,
+        day: &str,
+        late: Option<i32>,
+        from: i64,
+        blocks: i64,
+    ) -> Result<(Sums, Option<i64>), StoreError> {
+        let mut connection = self.general().await?;
+        connection.set_timeout(PAGE_TIMEOUT);
+        let read = connection.query_one(Statement::SumsOfDay, &[&day, &late, &from, &blocks]).await;
+        connection.set_timeout(self.timeout);
+        let row = read?;
+        let number = |name: &str| row.get::<_, &str>(name).parse::<i128>();
+        let wrong = |_| StoreError::Refused("a sum over ids is no whole number".into());
+        let sums = Sums {
+            rows: row.get("jobs"),
+            ids: number("ids").map_err(wrong)?,
+            lengths: number("lengths").map_err(wrong)?,
+        };
+        Ok((sums, row.get("next_block")))
+    }
+
+    /// What a run that archives a day goes by. The day is to be archived so long after its end.
+    pub async fn archive_load(&self, day: &str, within: Duration) -> Result<ArchiveLoad, StoreError> {
+        let within = within.as_millis() as i64;
+        let row = self.general().await?.query_one(Statement::ArchiveLoad, &[&day, &within]).await?;
+        Ok(ArchiveLoad {
+            changed_rows: row.get("changed_rows"),
+            jobs: row.get("jobs"),
+            seconds_left: row.get("seconds_left"),
+        })
     }
 
     /// The days of the archive, the newest first.

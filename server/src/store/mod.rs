@@ -59,7 +59,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use crate::error::describe as describe_error;
 #[cfg(feature = "archive")]
-pub use archive::{ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
+pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
 pub use bulk::{NewBulk, PickBulk};

@@ -244,6 +244,7 @@ statements! {
         DaysToArchive = "days_to_archive",
         TakeDay = "take_day",
         HoldDay = "hold_day",
+        ArchiveLoad = "archive_load",
         ArchivePage = "archive_page",
         ArchiveLatePage = "archive_late_page",
         SumsOfDay = "sums_of_day":

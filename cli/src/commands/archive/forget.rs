@@ -1,12 +1,20 @@
 //! `howdah archive forget`: finished jobs are forgotten before their time, in the files and in the database.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
 use howdah_server::{
-    archive::{Archiver, ForgetQuery, Forgotten},
+    archive::{Archiver, ForgetProgress, ForgetQuery, Forgotten, OnForget},
     store::{Actor, ForgetInHistory, Store},
 };
 use jiff::Timestamp;
 
-use super::{Failure, Global, Where};
+use super::{Failure, Global, SAY_EVERY, Where};
 use crate::commands::{
     confirm,
     context::block_on,
@@ -88,7 +96,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let database = store.database_id().await?;
         let who = format!("howdah archive forget, process {}", std::process::id());
         // Each day stays where it lies.
-        let archiver = Archiver::new(store.clone(), "", settings.broker.archive_payloads, &who, &database);
+        let archiver = Archiver::new(store.clone(), "", settings.broker.archive_payloads, &who, &database)
+            .on_forget(now_and_then());
         let work = Work::of(args, store, archiver).await?;
         if !args.yes {
             preview(&work).await?;
@@ -101,6 +110,28 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         by.reason = global.reason.clone().unwrap_or_default();
         forget(&work, &by, args.json).await
     })
+}
+
+/// Says how far it is in a day, if that takes long.
+fn now_and_then() -> OnForget {
+    let (begun, said) = (Instant::now(), AtomicU64::new(0));
+    Arc::new(move |progress| {
+        let now = begun.elapsed().as_secs();
+        if now >= said.load(Ordering::Relaxed) + SAY_EVERY.as_secs() {
+            said.store(now, Ordering::Relaxed);
+            note(describe(&progress));
+        }
+    })
+}
+
+fn describe(progress: &ForgetProgress) -> String {
+    let ForgetProgress { day, is_writing, done, files, jobs } = progress;
+    let jobs = text::jobs(*jobs);
+    if *is_writing {
+        format!("{day}: {done} of {files} files written anew so far, with {jobs} that stay")
+    } else {
+        format!("{day}: {done} of {files} files looked at so far, with {jobs} to be forgotten")
+    }
 }
 
 /// Says how many jobs would be forgotten.
@@ -172,4 +203,17 @@ async fn forget_day(work: &Work, day: &str, is_rewritten: bool, by: &Actor) -> R
         return Ok(Some(Forgotten::default()));
     }
     Ok(work.archiver.forget(day, &work.query, by).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_says_how_many_files_and_jobs_it_is_done_with() {
+        let looked = ForgetProgress { day: "2026-11-22".into(), is_writing: false, done: 3, files: 85, jobs: 1 };
+        assert_eq!(describe(&looked), "2026-11-22: 3 of 85 files looked at so far, with 1 job to be forgotten");
+        let written = ForgetProgress { is_writing: true, jobs: 7, ..looked };
+        assert_eq!(describe(&written), "2026-11-22: 3 of 85 files written anew so far, with 7 jobs that stay");
+    }
 }

@@ -7,6 +7,8 @@ mod off;
 mod restore;
 mod verify;
 
+use std::time::Duration;
+
 use super::{
     broker_args::{ConfigArgs, DatabaseArgs, flag, with_database},
     context::{Global, start_logging},
@@ -36,6 +38,9 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Off(args) => off::run(&args, global),
     }
 }
+
+/// How often a long run says how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Where jobs and files are.
 #[derive(Debug, clap::Args)]

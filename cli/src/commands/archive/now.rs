@@ -26,11 +26,18 @@ pub(in crate::commands) struct Args {
     /// then each of them costs a row more
     #[arg(long)]
     include_today: bool,
+    /// Take this share of one processor while the database is busy, as archive_share says for brokers; unset: all that there is
+    #[arg(long, value_name = "PART", default_value_t = 1.0, hide_default_value = true, value_parser = share)]
+    share: f64,
     /// Print one JSON object per line for each day: day, jobs, bytes, took_ms
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     at: Where,
+}
+
+fn share(text: &str) -> Result<f64, &'static str> {
+    text.parse().ok().filter(|share| (0.001..=1.0).contains(share)).ok_or("must be a number from 0.001 to 1")
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
@@ -39,7 +46,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let url = url_of(&settings, &store).await?;
         let database = store.database_id().await?;
         let who = format!("howdah archive now, process {}", std::process::id());
-        let archiver = Archiver::new(store, &url, settings.broker.archive_payloads, &who, &database);
+        let archiver =
+            Archiver::new(store, &url, settings.broker.archive_payloads, &who, &database).with_share(args.share);
         let days = archiver.days(args.include_today).await?;
         let mut output = Output::new();
         for day in &days {

@@ -23,7 +23,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let (_, store) = args.at.open(global, None)?;
         let mut output = Output::new();
-        match store.clear_archive_target(&Actor::of_session("howdah archive off")).await? {
+        let mut by = Actor::of_session("howdah archive off");
+        by.reason = global.reason.clone().unwrap_or_default();
+        match store.clear_archive_target(&by).await? {
             Some(url) => output.line(format_args!("days are dropped whether they are archived in {url} or not"))?,
             None => note("there was no archive"),
         }

@@ -1,10 +1,6 @@
 //! `howdah archive restore`: archived jobs come back as new ones.
 
-use std::{
-    collections::BTreeSet,
-    ops::ControlFlow,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, ops::ControlFlow, time::Instant};
 
 use howdah_archive::Job;
 use howdah_server::{
@@ -13,16 +9,13 @@ use howdah_server::{
 };
 use jiff::Timestamp;
 
-use super::{Failure, Global, Where};
+use super::{Failure, Global, SAY_EVERY, Where};
 use crate::commands::{
     confirm,
     context::block_on,
     output::{Output, note},
     text,
 };
-
-/// How often a long run says how far it is.
-const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Enqueue archived jobs again, as new jobs
 ///
