@@ -8,6 +8,16 @@ use howdah_server::store::{Purpose, Statement};
 
 use crate::support::{TestDatabase, database};
 
+/// A job is looked up in each table by its id.
+const BY_ID: &[&str] = &[
+    "using ready_by_id on ready",
+    "using leased_pkey on leased",
+    "using scheduled_id_key on scheduled",
+    "using waiting_pkey on waiting",
+    "using dead_pkey on dead",
+    "using history_default_id_idx on history_default",
+];
+
 /// What each statement's plan must show.
 const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::Claim, &["using ready_pkey on ready", "Tid Scan on ready", "Limit", "using broker_pkey on broker"]),
@@ -106,17 +116,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::SearchDead, &["using dead_by_type on dead"]),
     // Without a time range, no partition is left.
     (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
-    (
-        Statement::FoundJobs,
-        &[
-            "using ready_by_id on ready",
-            "using leased_pkey on leased",
-            "using scheduled_id_key on scheduled",
-            "using waiting_pkey on waiting",
-            "using dead_pkey on dead",
-            "using history_default_id_idx on history_default",
-        ],
-    ),
+    (Statement::FoundJobs, BY_ID),
     (Statement::FindArchived, &["using archive_file_by_ids on archive_file"]),
     (Statement::HistoryPage, &["Merge Append", "Subplans Removed"]),
     (Statement::HistoryKeyPage, &["Merge Append", "Subplans Removed"]),
@@ -146,18 +146,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
     // What one job waits for.
-    (
-        Statement::ExplainJob,
-        &[
-            "using ready_by_id on ready",
-            "using leased_pkey on leased",
-            "using scheduled_id_key on scheduled",
-            "using waiting_pkey on waiting",
-            "using dead_pkey on dead",
-            "using history_default_id_idx on history_default",
-            "using dependency_pkey on dependency",
-        ],
-    ),
+    (Statement::ExplainJob, BY_ID),
+    (Statement::ExplainJob, &["using dependency_pkey on dependency"]),
     (Statement::ExplainReady, &["using ready_pkey on ready", "using pull_pkey on pull", "on leased"]),
     (Statement::ExplainLimitKey, &["on ready", "on leased", "on scheduled", "on waiting"]),
     (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),

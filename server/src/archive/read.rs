@@ -14,10 +14,10 @@ use crate::{
     store::{ArchivePage, FinishedJob},
 };
 
-/// The most jobs in a page; fewer if the run rests after each.
-const MOST: [usize; 2] = [10_000, 2_000];
-/// How large a page is meant to be. Two are held at once.
-const PAGE_BYTES: [usize; 2] = [4 << 20, 512 << 10];
+/// The most jobs in a page, and how many bytes it is meant to have. Two pages are held at once.
+const PAGE: (usize, usize) = (10_000, 4 << 20);
+/// The same for a run that rests after each page.
+const SMALL_PAGE: (usize, usize) = (2_000, 512 << 10);
 /// How often the log says how far a run is.
 const SAY_EVERY: u64 = 1_000_000;
 
@@ -119,12 +119,12 @@ async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
 
 /// How many jobs the next page has, so that it is about as large as it is meant to be.
 fn next_limit(page: &ArchivePage, rests: bool) -> i32 {
-    let rests = usize::from(rests);
+    let (most_jobs, bytes) = if rests { SMALL_PAGE } else { PAGE };
     let jobs = page.jobs.len().max(1);
     let each = (page.bytes / jobs).max(1);
     // It does not grow at once: the next jobs may be larger.
-    let most = (jobs * 4).clamp(100, MOST[rests]);
-    (PAGE_BYTES[rests] / each).clamp(1, most) as i32
+    let most = (jobs * 4).clamp(100, most_jobs);
+    (bytes / each).clamp(1, most) as i32
 }
 
 #[cfg(test)]
