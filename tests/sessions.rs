@@ -287,21 +287,19 @@ async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_se
     // so there is a first time that is quiet, not each.
     let sql = "SELECT xact_commit + xact_rollback, extract(epoch FROM clock_timestamp())::float8
                FROM pg_stat_database WHERE datname = current_database()";
-    let look = async || -> (i64, f64) {
-        let row = client.query_one(sql, &[]).await.expect(sql);
-        (row.get(0), row.get(1))
-    };
-    soon("a quiet time", async {
+    let mut looks: Vec<(i64, f64)> = Vec::new();
+    soon("a quiet time of three renewals", async {
         loop {
-            let before = look().await;
-            for _ in 0..3 {
-                renewals.next().await;
-            }
-            let after = look().await;
-            // Two of them are this test's own.
-            if (after.0 - before.0 - 2) as f64 <= 2.0 * (after.1 - before.1) {
+            let row = client.query_one(sql, &[]).await.expect(sql);
+            let (sent, at) = (row.get::<_, i64>(0), row.get::<_, f64>(1));
+            looks.push((sent, at));
+            // One of each renewal, and one before, is this test's own.
+            if let [.., (earlier_sent, earlier), _, _, _] = looks[..]
+                && (sent - earlier_sent - 3) as f64 <= 2.0 * (at - earlier)
+            {
                 return;
             }
+            renewals.next().await;
         }
     })
     .await;
