@@ -83,7 +83,7 @@ async fn a_name_that_the_broker_was_not_given_gets_no_answer() {
     for unknown in ["evil.example", "127.0.0.1.evil.example:7433", "a"] {
         for path in ["/metrics", "/healthz", "/", "/nothing", "http://evil.example/metrics"] {
             let answer = answered(&format!("Host: {unknown}\r\n"), path).await;
-            assert_eq!(status(&answer), "421", "{unknown} {path}: {answer}");
+            assert_eq!(status(&answer), "403", "{unknown} {path}: {answer}");
             assert!(answer.contains("--http-host") && !answer.contains("howdah_"), "{answer}");
         }
     }
@@ -91,7 +91,7 @@ async fn a_name_that_the_broker_was_not_given_gets_no_answer() {
         assert_eq!(status(&answered(wrong, "/metrics").await), "400", "{wrong:?}");
     }
     let post = "POST /v1/jobs/t HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
-    assert_eq!(status(&ask(&broker.http, post.as_bytes()).await), "421");
+    assert_eq!(status(&ask(&broker.http, post.as_bytes()).await), "403");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
     assert_eq!(status(&ask(&broker.http, b"GET /healthz HTTP/1.0\r\n\r\n").await), "200");
 }

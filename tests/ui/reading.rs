@@ -92,14 +92,16 @@ async fn a_page_that_is_read_only_refuses_every_change_itself() {
     let id = everything(&broker).await;
     let reading = broker.another_with(|config| config.page = PageMode::ReadOnly).await;
     let mut browser = Browser::at(&reading);
-    let before = broker.count("SELECT count(*) FROM howdah.audit").await;
+    // Bulk operations of before are still worked on.
+    let audited = "SELECT count(*) FROM howdah.audit WHERE reason NOT LIKE 'bulk operation %'";
+    let before = broker.count(audited).await;
     for action in ACTIONS {
         let form: Vec<_> = action.iter().copied().chain([("sure", "yes")]).collect();
         let page = browser.post("/ui/act", &form).await;
         assert_eq!(page.status, 403, "{action:?}: {page:?}");
         assert!(page.body.contains("the setting page is read-only"), "{action:?}: {page:?}");
     }
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.audit").await, before, "what is refused is not recorded");
+    assert_eq!(broker.count(audited).await, before, "what is refused is not recorded");
     assert_eq!(broker.state(id).await, JobState::Dead);
     assert_eq!(broker.retry(&[id]).await, [id], "calls by gRPC go on");
 }

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.line(table(&answer.groups, Timestamp::now()))?;
         }
         if answer.partial {
-            note("of the jobs that wait for their next attempt, only some were counted: at most 2,000, among the 20,000 scheduled jobs that run soonest");
+            note("of the jobs that wait for their next attempt, only some were counted: at most 1,000, among the 10,000 scheduled jobs that run soonest");
         }
         output.flush()
     })

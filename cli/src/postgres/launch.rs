@@ -122,7 +122,9 @@ impl DataLocation {
         let user = User::for_new_files()?;
         let base = dirs::data_base();
         user::check_reach(&base, user.as_ref())?;
-        dirs::sweep(&base, dirs::DATA);
+        // Beside the start, which it would hold up: there may be thousands of files.
+        let killed = base.clone();
+        std::thread::spawn(move || dirs::sweep(&killed, dirs::DATA));
         let scratch = OwnDir::create(&base, dirs::DATA, user.as_ref())?;
         let data_dir = scratch.path().join("data");
         init::create(&data_dir, binaries, user.as_ref(), false)?;

@@ -1371,8 +1371,8 @@ type ListErrorGroupsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The largest groups first.
 	Groups []*ErrorGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// True if some jobs that wait for their next attempt were not counted. A call counts at most 2,000 of them,
-	// among the 20,000 scheduled jobs that start soonest. All dead jobs are counted.
+	// True if some jobs that wait for their next attempt were not counted. A call counts at most 1,000 of them,
+	// among the 10,000 scheduled jobs that start soonest. All dead jobs are counted.
 	Partial       bool `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,4 +1,5 @@
--- What the row of a job, its type, its key and its broker say. Each table is looked up by id. $1 id
+-- What the row of a job, its type, its key, its broker and the bulk operation that ended it say. Each table is looked up by id; of
+-- the journal of bulk operations, there is one look-up for each of them that is kept. $1 id
 WITH job AS MATERIALIZED (
     SELECT 'ready' AS state, type_id, rank, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
            NULL::timestamptz AS leased_at, NULL::timestamptz AS finished, NULL::timestamptz AS deadline,
@@ -37,6 +38,11 @@ SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempt
               AND k.job_id <> $1 AND (k.held_until IS NULL OR k.held_until > now())) AS key_holder,
        ARRAY(SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = $1 ORDER BY d.after_id LIMIT 11) AS after,
        coalesce(t.paused, false) AS paused, t.max_running, t.rate_per_s, t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s, t.key_rate_burst,
-       coalesce(t.key_strict, false) AS key_strict
+       coalesce(t.key_strict, false) AS key_strict, o.id AS bulk_id, o.reason AS bulk_reason
 FROM job j JOIN howdah.task_type t ON t.id = j.type_id LEFT JOIN howdah.broker b ON b.id = j.broker_id
+LEFT JOIN LATERAL (
+    SELECT o.id, o.reason FROM howdah.bulk o
+    WHERE o.operation = CASE j.state WHEN 'cancelled' THEN 'cancel' WHEN 'discarded' THEN 'discard' END
+      AND EXISTS (SELECT FROM howdah.bulk_change c WHERE c.bulk_id = o.id AND c.job_id = $1 AND c.changed = j.finished)
+    LIMIT 1) o ON true
 LIMIT 1

@@ -1,5 +1,5 @@
 -- Groups of failed jobs, the largest first. Dead jobs are counted in the index alone, where VACUUM has been. Of jobs that
--- back off it reads at most 2,000, among the 20,000 scheduled jobs that run soonest, because their errors are grouped in this statement:
+-- back off it reads at most 1,000, among the 10,000 scheduled jobs that run soonest, because their errors are grouped in this statement:
 -- some 15 µs each. $1 type (null: all) $2 groups at most
 WITH dead AS (
     SELECT type_id, error_group, count(*) AS dead, 0::bigint AS backing_off, min(died) AS first_time, max(died) AS last_time,
@@ -8,10 +8,10 @@ WITH dead AS (
     GROUP BY type_id, error_group
 ),
 looked AS MATERIALIZED (
-    SELECT id, type_id, failures -> -1 AS failure FROM howdah.scheduled ORDER BY run_at, id LIMIT 20000
+    SELECT id, type_id, failures -> -1 AS failure FROM howdah.scheduled ORDER BY run_at, id LIMIT 10000
 ),
 seen AS MATERIALIZED (
-    SELECT * FROM looked WHERE failure IS NOT NULL AND ($1::integer IS NULL OR type_id = $1) LIMIT 2000
+    SELECT * FROM looked WHERE failure IS NOT NULL AND ($1::integer IS NULL OR type_id = $1) LIMIT 1000
 ),
 backing_off AS (
     SELECT type_id, howdah.error_group(failure ->> 'error') AS error_group, 0::bigint AS dead, count(*) AS backing_off,
@@ -30,6 +30,6 @@ grouped AS (
 SELECT t.name AS task_type, g.error_group, g.dead, g.backing_off, g.first_time, g.last_time, g.example_id,
        left(coalesce((SELECT d.failures FROM howdah.dead d WHERE d.id = g.example_id),
                      (SELECT s.failures FROM howdah.scheduled s WHERE s.id = g.example_id)) -> -1 ->> 'error', 2000) AS example_error,
-       (SELECT count(*) >= 2000 FROM seen) OR (SELECT count(*) >= 20000 FROM looked) AS partial
+       (SELECT count(*) >= 1000 FROM seen) OR (SELECT count(*) >= 10000 FROM looked) AS partial
 FROM grouped g JOIN howdah.task_type t ON t.id = g.type_id
 ORDER BY g.dead + g.backing_off DESC, g.example_id DESC

@@ -232,7 +232,7 @@ fn pages() -> Vec<Limit> {
         ),
         fixed(
             "error groups in an answer; retrying jobs considered for it",
-            format!("{}, default {}; 2000", job_query::MAX_PAGE, job_query::PAGE),
+            format!("{}, default {}; 1000", job_query::MAX_PAGE, job_query::PAGE),
         ),
     ]
 }

@@ -69,6 +69,8 @@ pub struct JobFacts {
     pub key_min_gap_ms: Option<i64>,
     /// Whether jobs of a limit key keep their order.
     pub key_strict: bool,
+    /// The bulk operation that cancelled or discarded it, and the reason that was given for that, which may be empty.
+    pub ended_by: Option<(i64, String)>,
 }
 
 /// Where a ready job stands.
@@ -143,6 +145,7 @@ impl Store {
             key_rate_burst: row.get("key_rate_burst"),
             key_min_gap_ms: row.get("key_min_gap_ms"),
             key_strict: row.get("key_strict"),
+            ended_by: row.get::<_, Option<i64>>("bulk_id").map(|id| (id, row.get("bulk_reason"))),
         }))
     }
 

@@ -20,7 +20,7 @@ pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
         Ok(Some(host)) if !is_known(&hosts, host) => {
             let problem = "this port does not answer to that name: use an address, or give the broker the name with \
                            --http-host\n";
-            (StatusCode::MISDIRECTED_REQUEST, problem).into_response()
+            (StatusCode::FORBIDDEN, problem).into_response()
         }
         Ok(_) => next.run(request).await,
     }

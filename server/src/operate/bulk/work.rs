@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Operator, start_of, state_after};
 use crate::{
-    job::{Bulk, BulkState, JobState},
+    job::{Bulk, BulkChange, BulkState, JobState},
     maintain::until_done,
     operate::RetryAnswer,
     store::{Actor, BulkChanged, Lane, Patience, PickBulk, StoreError},
@@ -116,12 +116,19 @@ impl Operator {
     fn actor_of(&self, bulk: &Bulk) -> Actor {
         let Bulk { id, principal, peer, reason, .. } = bulk;
         let more = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        // What the name of the call does not say.
+        let what = match &bulk.spec.change {
+            BulkChange::Undo(of) => format!(" (undo of {of})"),
+            BulkChange::Move(to) => format!(" (move to {to})"),
+            BulkChange::Set(_) => " (set)".to_owned(),
+            _ => String::new(),
+        };
         Actor {
             principal: Some(principal.as_str().into()),
             broker: Some(self.context.config.name.clone()),
             peer: Some(peer.clone()),
             method: bulk.spec.change.method(),
-            reason: format!("bulk operation {id}{more}"),
+            reason: format!("bulk operation {id}{what}{more}"),
         }
     }
 

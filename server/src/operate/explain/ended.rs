@@ -70,10 +70,15 @@ pub(super) fn archived(job: JobView) -> Explanation {
 /// It is dead or has finished.
 pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason> {
     let error = job.error.clone().unwrap_or_default();
-    let ended = match job.state {
+    let mut ended = match job.state {
         JobState::Dead => dead(job),
         state => finished(state, job.finished, job.now),
     };
+    if let Some((bulk, why)) = &job.ended_by {
+        let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+        ended.text += &format!(" Bulk operation {bulk} did that{why}.");
+        ended.remedy = format!("If that was wrong: howdah bulk undo {bulk}.");
+    }
     let held = (job.state == JobState::Dead && !key_holder.is_empty()).then(|| Reason {
         kind: ReasonKind::DeadKeyHeld,
         text: format!("It cannot be retried now: {} holds its key.", text::jobs(&key_holder)),
