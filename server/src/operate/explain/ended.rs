@@ -109,12 +109,12 @@ fn since(at: Option<SystemTime>, now: SystemTime) -> String {
 }
 
 fn finished(state: JobState, at: Option<SystemTime>, now: SystemTime) -> Reason {
-    let when = since(at, now);
+    let when = at.map_or_else(String::new, |at| format!(" at {}", text::since(at, now)));
     let (kind, text) = match state {
-        JobState::Succeeded => (ReasonKind::Succeeded, format!("It has succeeded{when}.")),
-        JobState::Cancelled => (ReasonKind::Cancelled, format!("It is cancelled{when}.")),
-        JobState::Expired => (ReasonKind::Expired, format!("It has expired{when}: no worker had started it.")),
-        _ => (ReasonKind::Discarded, format!("It is discarded{when}: it was dead, and an operator gave it up.")),
+        JobState::Succeeded => (ReasonKind::Succeeded, format!("It succeeded{when}.")),
+        JobState::Cancelled => (ReasonKind::Cancelled, format!("It was cancelled{when}.")),
+        JobState::Expired => (ReasonKind::Expired, format!("It expired{when}: no worker had started it.")),
+        _ => (ReasonKind::Discarded, format!("It was discarded{when}: it was dead, and an operator gave it up.")),
     };
     Reason { kind, text, since: at, ..Reason::default() }
 }
