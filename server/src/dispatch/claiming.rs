@@ -84,7 +84,12 @@ impl Dispatch {
         self.measure(&mut jobs);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
-        let (dealt, nobodys) = self.with(|state| state.claimed(wants, jobs, cut, &held_back));
+        let (dealt, nobodys) = self.with(|state| {
+            let dealt = state.claimed(wants, jobs, cut, &held_back);
+            // They would hold slots that other jobs may have.
+            state.stop_ahead(request.limited.iter());
+            dealt
+        });
         self.wait_for_limits(&held_back);
         self.release_expired(expired);
         self.deliver(dealt);

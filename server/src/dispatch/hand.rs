@@ -6,11 +6,48 @@ use std::{
 };
 
 use super::{
-    UNSENT_AFTER,
+    UNSENT_AFTER, ahead,
     state::{Deliveries, DispatchState},
-    type_queue::Dealt,
+    type_queue::{Dealt, TypeQueue},
 };
 use crate::job::{LeasedJob, TypeId};
+
+/// A job that is leased and not dealt.
+pub(super) struct Kept {
+    pub(super) job: LeasedJob,
+    /// Then it is released.
+    until: Instant,
+    /// It was claimed ahead: all windows were full. Otherwise it is too large for the capacity that there is.
+    pub(super) is_ahead: bool,
+}
+
+impl TypeQueue {
+    /// Deals jobs; those that do not fit now are kept.
+    pub(super) fn deal_or_keep(&mut self, jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) {
+        let left = self.deal(jobs, dealt);
+        let is_ahead = self.open.is_empty();
+        let until = Instant::now() + if is_ahead { ahead::KEPT } else { UNSENT_AFTER };
+        self.hand.extend(left.into_iter().map(|job| Kept { job, until, is_ahead }));
+    }
+
+    /// Deals the kept jobs, now that there is more capacity.
+    pub(super) fn deal_hand(&mut self) -> Dealt {
+        let mut dealt = Dealt::new();
+        let mut too_large = VecDeque::new();
+        // As many as there are places for: there may be hundreds, and places become free one by one.
+        while !self.open.is_empty()
+            && let Some(first) = self.hand.front()
+        {
+            let (until, places) = (first.until, self.room_jobs() as usize);
+            let some = self.hand.drain(..places.min(self.hand.len())).map(|kept| kept.job).collect();
+            let left = self.deal(some, &mut dealt);
+            too_large.extend(left.into_iter().map(|job| Kept { job, until, is_ahead: false }));
+        }
+        too_large.append(&mut self.hand);
+        self.hand = too_large;
+        dealt
+    }
+}
 
 impl DispatchState {
     /// Deals jobs that were not claimed. Returns jobs of types that have no workers here any more.
@@ -35,14 +72,17 @@ impl DispatchState {
         let (mut stale, mut next) = (Vec::new(), None);
         let mut left = Vec::new();
         for (type_id, queue) in &mut self.types {
-            while let Some((since, _)) = queue.hand.front() {
-                let at = *since + UNSENT_AFTER;
-                if at > now {
-                    next = Some(next.map_or(at, |n: Instant| n.min(at)));
+            while let Some(first) = queue.hand.front() {
+                if first.until > now {
+                    next = Some(next.map_or(first.until, |n: Instant| n.min(first.until)));
                     break;
                 }
-                if let Some((_, job)) = queue.hand.pop_front() {
-                    queue.leave_heavy(job.weight);
+                if let Some(Kept { job, is_ahead, .. }) = queue.hand.pop_front() {
+                    if is_ahead {
+                        queue.ahead.stop();
+                    } else {
+                        queue.leave_heavy(job.weight);
+                    }
                     stale.push(job);
                     left.push(*type_id);
                 }

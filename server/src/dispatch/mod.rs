@@ -1,6 +1,7 @@
 //! Step 3, claim and deal: one claim at a time, for every type that has ready jobs and workers with capacity. The jobs
 //! are dealt to the least loaded session.
 
+mod ahead;
 mod claiming;
 mod direct;
 mod hand;
@@ -150,7 +151,8 @@ impl Dispatch {
 
     /// From now on exactly these types are paused.
     pub(crate) fn pause(&self, paused: HashSet<TypeId>) {
-        self.with(|state| state.pause(paused));
+        let hand = self.with(|state| state.pause(paused));
+        self.release(hand);
         self.work.notify_one();
     }
 
@@ -205,7 +207,8 @@ impl Dispatch {
 
     /// The session has no windows any more.
     pub(crate) fn leave(&self, session: SessionKey) {
-        self.with(|state| state.leave(session));
+        let hand = self.with(|state| state.leave(session));
+        self.release(hand);
     }
 
     /// The session holds less.

@@ -48,8 +48,9 @@ impl DispatchState {
         self.closed
     }
 
-    /// From now on exactly these types are paused. Types that are not paused any more are claimed at once.
-    pub(super) fn pause(&mut self, paused: HashSet<TypeId>) {
+    /// From now on exactly these types are paused. Types that are not paused any more are claimed at once. Returns jobs of
+    /// paused types that were claimed and not dealt.
+    pub(super) fn pause(&mut self, paused: HashSet<TypeId>) -> Vec<LeasedJob> {
         let before = std::mem::replace(&mut self.paused, paused);
         for type_id in before {
             if !self.paused.contains(&type_id) {
@@ -57,7 +58,10 @@ impl DispatchState {
                 self.enlist(type_id);
             }
         }
+        let of_paused = self.types.iter_mut().filter(|(type_id, _)| self.paused.contains(type_id));
+        let hand = of_paused.flat_map(|(_, queue)| queue.take_ahead()).collect();
         self.pass_all();
+        hand
     }
 
     /// The types that workers are subscribed to, or wait for in a call.
@@ -136,20 +140,29 @@ impl DispatchState {
         types.filter_map(|&type_id| Some((type_id, self.types.get(&type_id)?.window(session)?))).collect()
     }
 
-    pub(super) fn leave(&mut self, session: SessionKey) {
+    /// Returns jobs that were claimed ahead for workers of whom this was the last.
+    pub(super) fn leave(&mut self, session: SessionKey) -> Vec<LeasedJob> {
+        let mut hand = Vec::new();
         for type_id in self.by_session.remove(&session).unwrap_or_default() {
             if let Some(queue) = self.types.get_mut(&type_id) {
                 let seat = queue.remove(session).and_then(|old| Some((old.seat?, old.held)));
                 self.events.extend(seat.map(|(seat, held)| Event::Left(seat.turn, seat.engine, held)));
+                if queue.workers() == 0 {
+                    hand.extend(queue.take_ahead());
+                }
                 if queue.is_unused() {
                     self.types.remove(&type_id);
                 }
             }
         }
+        hand
     }
 
     pub(super) fn free(&mut self, session: SessionKey, type_id: TypeId, load: Load) -> Deliveries {
         let Some(queue) = self.types.get_mut(&type_id) else { return Vec::new() };
+        if queue.claiming {
+            queue.ahead.finished(load.jobs);
+        }
         queue.change(session, |s| {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
@@ -187,7 +200,7 @@ impl DispatchState {
         let mut fewer = Vec::new();
         for (type_id, queue) in &mut self.types {
             let before = queue.hand.len();
-            queue.hand.retain(|(_, job)| !over.contains(&job.lease));
+            queue.hand.retain(|kept| !over.contains(&kept.job.lease));
             if queue.hand.len() < before {
                 fewer.push(*type_id);
             }
@@ -221,7 +234,7 @@ impl DispatchState {
         self.waiters.values().flatten().for_each(|bell| bell.notify_one());
         self.turn.clear();
         self.pass_all();
-        self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|(_, job)| job)).collect()
+        self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|kept| kept.job)).collect()
     }
 
     /// Queues a type for a claim, if a claim could bring jobs.
@@ -261,6 +274,7 @@ impl DispatchState {
             // A wakeup from here on makes it ready again, so nothing is missed while the claim runs.
             queue.ready = false;
             queue.claiming = true;
+            queue.ahead.claim_begins();
             queue.woken = None;
             queue.woken_jobs = 0;
             wants.push(Want {
@@ -305,6 +319,7 @@ impl DispatchState {
             // A short answer has all jobs that were ready when the claim began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
             queue.ready |= !short;
+            queue.ahead.claim_ends(!short && !queue.held_back);
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
             queue.deal_or_keep(jobs, &mut dealt);
             self.pass(want.type_id);

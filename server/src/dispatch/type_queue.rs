@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
-    time::Instant,
 };
 
 use super::{
     Load, Recipient, SessionKey, Window,
+    ahead::Ahead,
+    hand::Kept,
     subscription::{Seat, Stand, Subscription},
     turn::Turn,
 };
@@ -20,7 +21,7 @@ pub(super) type Dealt = HashMap<SessionKey, (Arc<dyn Recipient>, Vec<LeasedJob>)
 pub(super) struct TypeQueue {
     subscriptions: HashMap<SessionKey, Subscription>,
     // The sessions with capacity, the least loaded first.
-    open: BTreeSet<(u32, SessionKey)>,
+    pub(super) open: BTreeSet<(u32, SessionKey)>,
     room_jobs: u64,
     room_bytes: u64,
     // Capacity of these that is reserved for jobs that are being stored.
@@ -60,7 +61,9 @@ pub(super) struct TypeQueue {
     /// A job of this weight did not fit: heavier ones are not claimed until there is more capacity.
     cap: Option<u64>,
     /// Jobs that were claimed and do not fit now: they are dealt first when there is more capacity.
-    pub(super) hand: VecDeque<(Instant, LeasedJob)>,
+    pub(super) hand: VecDeque<Kept>,
+    /// How many jobs are claimed ahead of the capacity.
+    pub(super) ahead: Ahead,
     average_bytes: f64,
 }
 
@@ -91,6 +94,7 @@ impl Default for TypeQueue {
             woken: None,
             cap: None,
             hand: VecDeque::new(),
+            ahead: Ahead::default(),
             average_bytes: 256.0,
         }
     }
@@ -124,8 +128,13 @@ impl TypeQueue {
         self.subscriptions.get(&key).map(|subscription| subscription.window)
     }
 
-    /// How many jobs to claim: as many as fit, in jobs and (by the average size) in bytes.
+    /// How many jobs to claim: as many as fit, and some ahead.
     pub(super) fn wanted(&self) -> u64 {
+        self.fitting() + self.wanted_ahead()
+    }
+
+    /// How many jobs fit, in jobs and (by the average size) in bytes.
+    fn fitting(&self) -> u64 {
         let jobs = self.room_jobs.saturating_sub(self.reserved.jobs.into());
         if jobs == 0 || !self.hand.is_empty() {
             return 0;
@@ -155,8 +164,8 @@ impl TypeQueue {
     /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next
     /// jobs may go direct.
     pub(super) fn is_soon_empty(&self) -> bool {
-        let wanted = self.wanted();
-        (self.ready || self.claiming) && wanted > 0 && self.backlog <= wanted
+        let fitting = self.fitting();
+        (self.ready || self.claiming) && fitting > 0 && self.backlog <= fitting
     }
 
     pub(super) fn reserve(&mut self, load: Load) {
@@ -321,24 +330,6 @@ impl TypeQueue {
             dealt.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
         }
         left
-    }
-
-    /// Deals jobs; those that do not fit now are kept.
-    pub(super) fn deal_or_keep(&mut self, jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) {
-        let now = Instant::now();
-        let left = self.deal(jobs, dealt);
-        self.hand.extend(left.into_iter().map(|job| (now, job)));
-    }
-
-    /// Deals the kept jobs, now that there is more capacity.
-    pub(super) fn deal_hand(&mut self) -> Dealt {
-        let mut dealt = Dealt::new();
-        if let Some((since, _)) = self.hand.front() {
-            let since = *since;
-            let jobs = self.hand.drain(..).map(|(_, job)| job).collect();
-            self.hand = self.deal(jobs, &mut dealt).into_iter().map(|job| (since, job)).collect();
-        }
-        dealt
     }
 
     /// The least loaded session that can take a job of this size.

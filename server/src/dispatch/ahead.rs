@@ -1,0 +1,80 @@
+//! Claims ahead of the workers' capacity. A place that a worker has freed would stay empty for as long as a claim takes: a
+//! statement and its commit. So while more jobs are ready than the workers have places for, a claim brings some more: as
+//! many as the workers finish during two claims. They are kept in the hand, and the first worker with a free place gets
+//! them. Workers with slow handlers free no place during a claim, so nothing is claimed ahead for them.
+
+use std::time::Duration;
+
+use super::{state::DispatchState, type_queue::TypeQueue};
+use crate::job::{LeasedJob, TypeId};
+
+/// The most jobs of a type that are claimed ahead.
+const MOST: u64 = 512;
+/// Jobs that were claimed ahead and that no worker took within this time are released.
+pub(super) const KEPT: Duration = Duration::from_millis(100);
+
+/// How far claims of a type go ahead.
+#[derive(Default)]
+pub(super) struct Ahead {
+    // Jobs that workers have finished since the claim in progress began,
+    finished: u32,
+    // and during a claim, on average.
+    pace: f64,
+    // The last claim left ready jobs. So a worker elsewhere with a free place has jobs to claim, too.
+    has_more: bool,
+}
+
+impl Ahead {
+    /// Workers have finished so many jobs while a claim runs.
+    pub(super) fn finished(&mut self, jobs: u32) {
+        self.finished += jobs;
+    }
+
+    pub(super) fn claim_begins(&mut self) {
+        self.finished = 0;
+    }
+
+    pub(super) fn claim_ends(&mut self, has_more: bool) {
+        self.pace = (self.pace + f64::from(self.finished)) / 2.0;
+        self.has_more = has_more;
+    }
+
+    /// Nothing is claimed ahead until claims show again that it pays.
+    pub(super) fn stop(&mut self) {
+        *self = Self::default();
+    }
+
+    /// How many jobs to have in the hand after a claim.
+    fn jobs(&self) -> u64 {
+        if self.has_more { (self.pace.round() as u64 * 2).min(MOST) } else { 0 }
+    }
+}
+
+impl TypeQueue {
+    /// How many jobs to claim besides those that fit now. Nothing until half of the hand is dealt, so that claims are few.
+    pub(super) fn wanted_ahead(&self) -> u64 {
+        // A window that several engines deal to is not this one's alone.
+        let most = if self.has_turns() { 0 } else { self.ahead.jobs() };
+        let kept = self.hand.len() as u64;
+        if kept * 2 > most { 0 } else { most - kept }
+    }
+
+    /// Takes the jobs that were claimed ahead from the hand.
+    pub(super) fn take_ahead(&mut self) -> Vec<LeasedJob> {
+        self.ahead.stop();
+        let (ahead, others) = self.hand.drain(..).partition::<Vec<_>, _>(|kept| kept.is_ahead);
+        self.hand.extend(others);
+        ahead.into_iter().map(|kept| kept.job).collect()
+    }
+}
+
+impl DispatchState {
+    /// Nothing is claimed ahead of these types.
+    pub(super) fn stop_ahead<'a>(&mut self, types: impl Iterator<Item = &'a TypeId>) {
+        for type_id in types {
+            if let Some(queue) = self.types.get_mut(type_id) {
+                queue.ahead.stop();
+            }
+        }
+    }
+}
