@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Dispatch;
+use super::{Dispatch, state::DispatchState};
 use crate::{
     backoff::Backoff,
     job::LeasedJob,
@@ -145,6 +145,8 @@ impl Dispatch {
     }
 
     fn release_stale_hand(&self) -> Option<Instant> {
+        let dealt = self.with(DispatchState::deal_hands);
+        self.deliver(dealt);
         let (stale, next) = self.with(|state| state.stale_hand(Instant::now()));
         self.release(stale);
         next

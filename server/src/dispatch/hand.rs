@@ -22,8 +22,9 @@ pub(super) struct Kept {
 }
 
 impl TypeQueue {
-    /// Deals jobs; those that do not fit now are kept.
+    /// Deals jobs, after those that are kept; those that do not fit now are kept.
     pub(super) fn deal_or_keep(&mut self, jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) {
+        self.deal_hand(dealt);
         let left = self.deal(jobs, dealt);
         let is_ahead = self.open.is_empty();
         let until = Instant::now() + if is_ahead { ahead::KEPT } else { UNSENT_AFTER };
@@ -31,8 +32,7 @@ impl TypeQueue {
     }
 
     /// Deals the kept jobs, now that there is more capacity.
-    pub(super) fn deal_hand(&mut self) -> Dealt {
-        let mut dealt = Dealt::new();
+    pub(super) fn deal_hand(&mut self, dealt: &mut Dealt) {
         let mut too_large = VecDeque::new();
         // As many as there are places for: there may be hundreds, and places become free one by one.
         while !self.open.is_empty()
@@ -40,12 +40,11 @@ impl TypeQueue {
         {
             let (until, places) = (first.until, self.room_jobs() as usize);
             let some = self.hand.drain(..places.min(self.hand.len())).map(|kept| kept.job).collect();
-            let left = self.deal(some, &mut dealt);
+            let left = self.deal(some, dealt);
             too_large.extend(left.into_iter().map(|job| Kept { job, until, is_ahead: false }));
         }
         too_large.append(&mut self.hand);
         self.hand = too_large;
-        dealt
     }
 }
 
@@ -65,6 +64,19 @@ impl DispatchState {
             }
         }
         (dealt.into_values().collect(), nobodys)
+    }
+
+    /// Deals kept jobs to sessions that have room again without having finished a job: they read again.
+    pub(super) fn deal_hands(&mut self) -> Deliveries {
+        let mut dealt = Deliveries::new();
+        for (type_id, queue) in &mut self.types {
+            if !queue.hand.is_empty() && !queue.open.is_empty() && !self.paused.contains(type_id) {
+                let mut of_type = Dealt::new();
+                queue.deal_hand(&mut of_type);
+                dealt.extend(of_type.into_values());
+            }
+        }
+        dealt
     }
 
     /// Jobs that have not been dealt for too long, and when that will be so for the others.

@@ -7,7 +7,7 @@ use super::{
     state::DispatchState,
     subscription::{Stand, Subscription},
     turn::{Effects, Event, Place},
-    type_queue::TypeQueue,
+    type_queue::{Dealt, TypeQueue},
 };
 use crate::job::TypeId;
 
@@ -159,7 +159,9 @@ impl Place {
                 };
                 seat.wanted = is_wanted;
             });
-            dealt = queue.deal_hand().into_values().collect();
+            let mut of_hand = Dealt::new();
+            queue.deal_hand(&mut of_hand);
+            dealt = of_hand.into_values().collect();
             state.enlist(place.type_id);
         });
         effects.deal(&self.dispatch, dealt);

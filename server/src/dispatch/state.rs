@@ -124,7 +124,8 @@ impl DispatchState {
         }
         let queue = self.types.entry(type_id).or_default();
         let other = queue.subscribe(session, window, held, turn);
-        let dealt = queue.deal_hand();
+        let mut dealt = Dealt::new();
+        queue.deal_hand(&mut dealt);
         self.events.extend(other.map(|seat| Event::Left(seat.turn, seat.engine, Load::default())));
         self.changed(type_id, key);
         self.enlist(type_id);
@@ -167,8 +168,9 @@ impl DispatchState {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
         });
-        let (dealt, has_turns) = (queue.deal_hand(), queue.has_turns());
-        if has_turns {
+        let mut dealt = Dealt::new();
+        queue.deal_hand(&mut dealt);
+        if queue.has_turns() {
             self.changed(type_id, session);
         }
         self.enlist(type_id);

@@ -1,5 +1,6 @@
 //! Windows that several engines deal to: whatever happens in which order, the window holds, and nobody waits for ever.
 
+mod ahead; // what one engine claims before there is room
 mod passing; // when an engine passes the turn
 
 use std::{
