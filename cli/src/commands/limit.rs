@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use howdah_client::proto::LimitKey;
 
-use super::{context::Global, failure::Failure, output::Output, text};
+use super::{context::Global, failure::Failure, output::Output, text, values};
 use howdah_server::logging::escaped;
 
 /// The commands for limit keys.
@@ -28,7 +28,7 @@ pub(super) enum Command {
         #[arg(value_name = "KEY")]
         key: String,
         /// Pause it for this time, such as 15m [default: until it is resumed]
-        #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+        #[arg(long = "for", value_name = "DURATION", value_parser = values::duration)]
         duration: Option<Duration>,
     },
     /// End the pause of a limit key

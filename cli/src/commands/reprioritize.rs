@@ -6,6 +6,7 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
+    values,
 };
 
 /// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
@@ -28,7 +29,7 @@ pub(super) struct Args {
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: i32,
     /// Ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "task_type")]
+    #[arg(value_name = "ID", required_unless_present = "task_type", value_parser = values::id)]
     ids: Vec<i64>,
     /// Change all jobs of this type that wait for a worker
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]

@@ -10,7 +10,7 @@ use super::{
     json::{JobJson, state_name},
     output::{Output, note},
     table::{Align, Table},
-    text,
+    text, values,
 };
 use howdah_server::logging::escaped;
 
@@ -40,7 +40,7 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE", required_unless_present = "id")]
     task_type: Option<String>,
     /// Find the job with this id
-    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"])]
+    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"], value_parser = values::id)]
     id: Option<i64>,
     /// Find the jobs with this key: the one that holds it, the one that waits for it, dead and finished ones
     #[arg(long, value_name = "KEY", group = "what", conflicts_with_all = ["since", "until"])]
@@ -63,10 +63,10 @@ pub(super) struct Args {
     state: Option<ProtoState>,
     /// Look only at jobs of this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
     /// [default: 24h]
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
     /// Look only at jobs before this time, or before so long ago [default: now]
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// Find at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100)]

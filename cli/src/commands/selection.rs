@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{
     failure::Failure,
     output::{Output, note},
+    values,
 };
 
 /// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
@@ -17,7 +18,7 @@ const BATCH: usize = 1_000;
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
     /// Ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with = "of_type")]
+    #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with = "of_type", value_parser = values::id)]
     ids: Vec<i64>,
     /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]

@@ -11,7 +11,7 @@ use super::{
     failure::Failure,
     output::{Output, note},
     table::{Align, Table},
-    text,
+    text, values,
 };
 use howdah_server::logging::escaped;
 
@@ -33,10 +33,10 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
     /// Start with the period of this time, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time_or_ago)]
     since: Timestamp,
     /// Leave out periods that start at this time or later, or so long ago
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// The length of the periods [default: minute for up to 2 hours, hour for up to 3 days, day for more]
     #[arg(long, value_name = "PERIOD")]

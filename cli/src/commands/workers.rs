@@ -10,7 +10,7 @@ use super::{
     failure::Failure,
     output::{Output, note},
     table::{Align, Table},
-    text,
+    text, values,
 };
 
 /// List the workers of all brokers: what they hold, how fast they settle, who is idle or stuck
@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
     /// Call a worker stuck that has held jobs for this time without settling, extending or reporting on any [default: 5m]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     stuck_after: Option<Duration>,
     /// Print one JSON object per worker
     #[arg(long)]

@@ -11,7 +11,7 @@ mod start;
 use clap::Subcommand;
 use howdah_client::proto::{BulkOperation, BulkSpec, JobState as ProtoState};
 
-use super::{context::Global, failure::Failure, jobs};
+use super::{context::Global, failure::Failure, jobs, values};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -62,7 +62,7 @@ struct Spec {
     #[arg(value_name = "OPERATION", value_enum)]
     operation: Operation,
     /// With undo: the id of the bulk operation to undo
-    #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = values::id)]
     undone: Option<i64>,
     /// The task type of the jobs; not with undo
     #[arg(long = "type", value_name = "TYPE", required_unless_present = "undone", conflicts_with = "undone")]

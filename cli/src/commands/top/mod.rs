@@ -33,6 +33,7 @@ use super::{
     context::{Global, block_on},
     failure::Failure,
     signals::Signals,
+    values,
 };
 
 /// The longest time of a call: after that the figures are stale, and the next call begins.
