@@ -6,7 +6,7 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
-    values,
+    text, values,
 };
 
 /// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.flush()?;
         if missed > 0 {
-            return Err(Failure::failed(format!("{missed} of {} jobs were not released", args.ids.len())));
+            return Err(Failure::failed(format!("{missed} of {} not released", text::jobs_were(args.ids.len()))));
         }
         Ok(())
     })

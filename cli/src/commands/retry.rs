@@ -11,7 +11,7 @@ use super::{
     input::Input,
     output::note,
     selection::{Answer, Operation, Selection},
-    text, values,
+    values,
 };
 
 /// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
@@ -82,6 +82,6 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             }
             Ok(Answer { done: answer.retried_ids, key_held: answer.key_held_ids, next: answer.next_page_token })
         };
-        args.selection.apply(state as i32, args.json, &RETRIED, call).await
+        args.selection.apply(&client, state as i32, args.json, &RETRIED, call).await
     })
 }

@@ -67,6 +67,11 @@ pub(super) fn jobs(count: i64) -> String {
     if count == 1 { "1 job".into() } else { format!("{count} jobs") }
 }
 
+/// `1 job was`, `2 jobs were`.
+pub(super) fn jobs_were(count: usize) -> String {
+    if count == 1 { "1 job was".into() } else { format!("{count} jobs were") }
+}
+
 /// The payload as text, if it is text.
 pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))

@@ -55,6 +55,9 @@ enum Operation {
     Set,
 }
 
+/// The operations that need a task type.
+const OF_TYPE: [&str; 6] = ["retry", "cancel", "discard", "reprioritize", "move", "set"];
+
 /// An operation, and the jobs that it changes.
 #[derive(Debug, clap::Args)]
 struct Spec {
@@ -65,7 +68,8 @@ struct Spec {
     #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = values::id)]
     undone: Option<i64>,
     /// The task type of the jobs; not with undo
-    #[arg(long = "type", value_name = "TYPE", required_unless_present = "undone", conflicts_with = "undone")]
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "undone",
+          required_if_eq_any = OF_TYPE.map(|operation| ("operation", operation)))]
     task_type: Option<String>,
     /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: each that the operation changes]
     #[arg(long, value_name = "STATE", value_parser = jobs::state)]

@@ -11,7 +11,7 @@ use super::{
     context::{Global, block_on},
     failure::Failure,
     output::note,
-    text, values,
+    values,
 };
 use sink::Listing;
 
