@@ -360,9 +360,14 @@ async fn a_task_type_that_does_not_exist_is_said_by_all_commands_that_take_one()
         &["reprioritize", "5", "--type", "TYPE"],
     ];
     for command in commands {
-        let of = |name: &'static str| command.iter().map(|word| if *word == "TYPE" { name } else { *word }).collect::<Vec<_>>();
+        let of = |name: &'static str| {
+            command.iter().map(|word| if *word == "TYPE" { name } else { *word }).collect::<Vec<_>>()
+        };
         let (status, _, err) = run(&[&of("nope")[..], &server(&broker)].concat(), b"").await;
-        assert!(status.code() == Some(1) && err.contains("there is no task type \"nope\""), "{command:?}: {status}: {err}");
+        assert!(
+            status.code() == Some(1) && err.contains("there is no task type \"nope\""),
+            "{command:?}: {status}: {err}"
+        );
         // One that exists is not called missing, whether there is something to show or not.
         let (_, _, err) = run(&[&of("there")[..], &server(&broker)].concat(), b"").await;
         assert!(!err.contains("no task type"), "{command:?}: {err}");
@@ -392,7 +397,10 @@ async fn what_the_broker_refuses_is_said_of_the_flag_as_it_was_typed() {
         assert!(err.starts_with(&format!("howdah: {said}")), "{args:?}: {status}: {err}");
     }
     let (status, _, err) = run(&[&["stats", "--since", "10000y"], &server(&broker)[..]].concat(), b"").await;
-    assert!(status.code() == Some(2) && err.contains("'10000y' for '--since <TIME>': a time is in the years 1970"), "{err}");
+    assert!(
+        status.code() == Some(2) && err.contains("'10000y' for '--since <TIME>': a time is in the years 1970"),
+        "{err}"
+    );
 }
 
 #[tokio::test]

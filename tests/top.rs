@@ -162,7 +162,7 @@ async fn a_type_is_paused_and_resumed_after_a_question_and_keeps_its_other_setti
     operator.press("p").await;
     assert!(operator.picture(80, 24).contains("Pause mail.send, with 0 jobs ready?"));
     operator.press("x").await;
-    assert!(operator.picture(80, 24).contains("only y and n answer"));
+    assert!(operator.picture(80, 24).contains("other keys do nothing"));
     operator.press("n").await;
     let settings = async || {
         let one = ListTaskTypesRequest { task_type: "mail.send".into(), ..Default::default() };

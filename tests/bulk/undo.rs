@@ -148,8 +148,8 @@ async fn random_jobs_in_all_states_are_after_cancel_and_undo_what_they_were() {
         let doubled = "SELECT count(*) FROM (SELECT id FROM howdah.job GROUP BY id HAVING count(*) > 1) d";
         assert_eq!(broker.count(doubled).await, 0);
         assert_eq!(broker.preview(undo(bulk.id)).await.selected_count, 0);
-        let again = broker.bulks().start_bulk(StartBulkRequest { spec: Some(undo(bulk.id)), ..Default::default() });
-        let no = soon("an answer", again).await.unwrap_err();
+        let again = StartBulkRequest { spec: Some(undo(bulk.id)), ..Default::default() };
+        let no = soon("an answer", broker.bulks().start_bulk(again)).await.unwrap_err();
         assert!(no.code() == Code::FailedPrecondition && no.message().starts_with("nothing is left to undo"), "{no}");
     }
 }
@@ -207,6 +207,7 @@ async fn what_cannot_be_undone_is_refused_with_the_reason() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(vec!["t"; 600]).await;
     let running = broker.start_bulk(slow(BulkOperation::Cancel, "t")).await.id;
+    broker.begun_bulk(running).await;
     let no = refused(&broker, undo(running)).await;
     assert_eq!(no.code(), Code::FailedPrecondition);
     assert!(no.message().contains("is running; wait until it has ended, or cancel it"), "{no}");

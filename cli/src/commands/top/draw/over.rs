@@ -37,7 +37,7 @@ const HELP: [&str; 16] = [
 
 /// The keys that answer a question.
 pub(super) fn answers(question: &Question) -> &'static str {
-    if question.is_unanswered { "only y and n answer:  y  yes     n  no" } else { "y  yes     n  no" }
+    if question.is_unanswered { "y  yes     n, q, Esc  no     (other keys do nothing)" } else { "y  yes     n  no" }
 }
 
 /// Help or a question, in the middle of the body; over the head as well, if it does not fit into the body.
