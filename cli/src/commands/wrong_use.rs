@@ -36,34 +36,43 @@ fn asked(mut command: Command, words: &[String]) -> Command {
     command
 }
 
-/// Says what a number is, instead of "invalid digit found in string".
+/// Says what a number must be, instead of "invalid digit found in string" and of ranges in Rust.
 fn number(error: Error) -> Error {
     let source = std::error::Error::source(&error);
-    let is_whole = source.is_some_and(|source| source.is::<ParseIntError>());
-    if error.kind() != ErrorKind::ValueValidation
-        || !(is_whole || source.is_some_and(|source| source.is::<ParseFloatError>()))
-    {
-        return error;
-    }
+    let Some(source) = source.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
     };
     let (flag, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
     let problem = match value.parse::<i128>() {
-        Ok(number) if is_whole && number < 0 => "it is negative",
-        Ok(_) if is_whole => "it is too large",
-        _ if is_whole => "it is not a whole number",
-        _ => "it is not a number",
+        _ if source.is::<ParseFloatError>() => "it is not a number".into(),
+        Ok(number) if source.is::<ParseIntError>() && number < 0 => "it is negative".into(),
+        Ok(_) if source.is::<ParseIntError>() => "it is too large".into(),
+        Err(_) if source.is::<ParseIntError>() => "it is not a whole number".into(),
+        _ => match range(&source.to_string()) {
+            Some(range) => range,
+            None => return error,
+        },
     };
     let message = format!("invalid value '{value}' for '{flag}': {problem}\n\nFor more information, try '--help'.\n");
     Error::raw(ErrorKind::ValueValidation, message)
 }
 
+/// `0 is not in 1..=1000` in words.
+fn range(problem: &str) -> Option<String> {
+    let (_, range) = problem.split_once(" is not in ")?;
+    let (low, high) = range.split_once("..")?;
+    let high = high.trim_start_matches('=');
+    let is_bound = [i64::MAX.to_string(), u64::MAX.to_string()].iter().all(|most| most != high);
+    let numbers = [low, high].iter().all(|number| number.parse::<i128>().is_ok());
+    numbers.then(|| if is_bound { format!("use {low} to {high}") } else { format!("use {low} or more") })
+}
+
 /// A value that begins with a dash is given to its flag with `=`. After `--` it would be an argument.
 fn tip(error: &Error, command: &Command, words: &[String]) -> Option<StyledStr> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
-    if error.kind() != ErrorKind::UnknownArgument || error.get(ContextKind::Suggested).is_none() {
+    if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     // The error names the dash and the first letter.
@@ -96,7 +105,7 @@ mod tests {
             ("howdah job -7", "an id is a number, from 1 on"),
             ("howdah enqueue t x --delay -7s", "a duration is not negative"),
             ("howdah workers --stuck-after -7s", "a duration is not negative"),
-            ("howdah type set t --key-max-running -7", "-7 is not in 1..=1000000"),
+            ("howdah type set t --key-max-running -7", "use 1 to 1000000"),
             ("howdah jobs t --limit -7", "it is negative"),
         ] {
             let said = said(line);
@@ -113,6 +122,8 @@ mod tests {
     fn a_text_that_begins_with_a_dash_is_given_with_an_equals_sign() {
         let said = said("howdah search t --key -k");
         assert!(said.contains("to pass '-k' as the value of '--key', use '--key=-k'"), "{said}");
+        let said = self::said("howdah audit --id -7");
+        assert!(said.contains("use '--id=-7'"), "{said}");
     }
 
     #[test]
@@ -128,6 +139,10 @@ mod tests {
         for (line, word) in [
             ("howdah jobs t --limit foo", "invalid value 'foo' for '--limit <N>': it is not a whole number"),
             ("howdah stats --limit 99999999999999999999", "it is too large"),
+            ("howdah stats --limit 0", "'--limit <N>': use 1 to 1000"),
+            ("howdah jobs t --limit 0", "'--limit <N>': use 1 or more"),
+            ("howdah enqueue t x --priority high", "'--priority <N>': it is not a whole number"),
+            ("howdah enqueue t x --after foo", "an id is a number, from 1 on"),
             ("howdah type set t --rate foo", "invalid value 'foo' for '--rate <NUMBER>': it is not a number"),
         ] {
             assert!(said(line).contains(word), "{line}: {}", said(line));
