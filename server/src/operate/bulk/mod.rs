@@ -74,7 +74,7 @@ impl Operator {
         };
         let states = spec.states();
         preview.in_states = of_type.map(|_| states.iter().map(in_state).sum());
-        // Those that run come last, and were not reached.
+        // Those that run may not have been reached.
         if has_more && states.contains(&JobState::Leased) && spec.error_group.is_none() {
             preview.running = in_state(&JobState::Leased);
         }
