@@ -1,5 +1,7 @@
 //! The command line, as a person and a script use it.
 
+mod said; // what is said of wrong values, and of nothing to show
+
 use howdah_proto::v1::JobState;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -312,6 +314,7 @@ async fn the_wait_for_a_job_without_history_is_refused_whoever_is_faster() {
 #[tokio::test]
 async fn an_error_group_that_is_not_there_and_times_without_a_zone() {
     let broker = TestBroker::start().await;
+    broker.enqueue("bad").await;
     let group = ["retry", "--type", "bad", "--error", "no such group"];
     let (status, _, err) = run(&[&group[..], &server(&broker)].concat(), b"").await;
     assert!(status.code() == Some(1) && err.contains("no such group"), "{err}");

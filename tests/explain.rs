@@ -210,6 +210,11 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
     let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, [ReasonKind::WorkersFull, ReasonKind::OthersFirst]);
     assert_eq!((last.position.expect("a place").jobs_before, last.expected_in), (1, None));
+    assert_eq!(last.reasons[0].text, "The worker of full holds 1 of at most 1 job.");
+    assert!(
+        last.reasons[1].text.ends_with(", 1 job goes first.")
+            && last.reasons[1].remedy.starts_with("That job must start")
+    );
 }
 
 #[tokio::test]

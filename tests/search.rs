@@ -374,5 +374,9 @@ async fn the_command_goes_on_until_its_limit_and_says_how_far_it_came() {
     assert_eq!((out.as_str(), err.trim()), ("", "no such jobs: looked at 5, which is all"));
     let (status, _, err) = search(&["c", "--path", "$[", "--state", "scheduled"]).await;
     assert_eq!(status.code(), Some(65), "{err}");
-    assert!(err.contains("payload_path"), "{err}");
+    assert!(err.starts_with("howdah: --path "), "{err}");
+    let (status, _, err) = search(&["--id", "999999"]).await;
+    assert!(status.success() && err == "job 999999 does not exist, or its history has been dropped\n", "{err}");
+    let (status, _, err) = search(&["c", "--key", "k3", "--limit", "0"]).await;
+    assert!(status.code() == Some(2) && err.contains("--limit"), "{err}");
 }

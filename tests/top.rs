@@ -148,6 +148,9 @@ async fn types_are_shown_with_their_jobs_their_rates_and_their_times() {
     .await;
     let picture = operator.picture(80, 24);
     assert!(picture.contains("counted ") && picture.contains("every 2s"), "{picture}");
+    assert!(picture.contains("WAITING"), "a type with only waiting jobs does not look empty: {picture}");
+    let picture = operator.picture(110, 24);
+    assert!(picture.contains("WAITING") && picture.contains("SCHEDULED"), "{picture}");
 }
 
 #[tokio::test]
@@ -158,7 +161,9 @@ async fn a_type_is_paused_and_resumed_after_a_question_and_keeps_its_other_setti
     operator.until("mail.send").await;
     operator.press("p").await;
     assert!(operator.picture(80, 24).contains("Pause mail.send, with 0 jobs ready?"));
-    operator.press("xn").await;
+    operator.press("x").await;
+    assert!(operator.picture(80, 24).contains("other keys do nothing"));
+    operator.press("n").await;
     let settings = async || {
         let one = ListTaskTypesRequest { task_type: "mail.send".into(), ..Default::default() };
         found(&broker, one).await[0].settings.clone().expect("settings")
@@ -184,6 +189,8 @@ async fn dead_jobs_are_retried_after_a_question_with_their_number_and_examples()
     for words in ["Retry the dead jobs of mail.send, about 5 jobs?", "no route \\u{1b}[2J to host", "y  yes"] {
         assert!(picture.contains(words), "{words}: {picture}");
     }
+    let small = operator.picture(80, 8);
+    assert!(small.matches("to host").count() == 3 && small.contains("y  yes"), "{small}");
     operator.press("n").await;
     assert_eq!(broker.state(ids[0]).await, JobState::Dead);
     operator.press("ry").await;

@@ -43,10 +43,22 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     let json: serde_json::Value = serde_json::from_str(&started.stdout).expect("JSON");
     assert_eq!((json["operation"].as_str(), json["max_jobs_per_second"].as_i64()), (Some("cancel"), Some(1)));
     let id = json["id"].to_string();
+    broker.begun_bulk(id.parse().expect("an id")).await;
     for (act, state) in [("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")] {
         let acted = howdah(&[act, &id]).await;
         assert!(acted.code == 0 && acted.stderr.contains(&format!(" is {state}: ")), "{acted:?}");
     }
+    let mut worker = broker.worker("c").window(2).await;
+    worker.take(2).await;
+    let preview = howdah(&["preview", "cancel", "--type", "c"]).await;
+    assert!(preview.stdout.contains("Of these, 2 run now: their workers are told to stop.\n"), "{preview:?}");
+    assert!(preview.stdout.ends_with("It takes less than a second.\n"), "{preview:?}");
+    let preview = howdah(&["preview", "retry", "--type", "c"]).await;
+    assert!(
+        !preview.stdout.contains("run now") && preview.stdout.ends_with("Nothing would be changed.\n"),
+        "{preview:?}"
+    );
+    worker.vanish();
     let waited = howdah(&["show", &id, "--wait"]).await;
     assert_eq!(waited.code, 1, "{waited:?}");
     let preview = howdah(&["preview", "undo", &id]).await;
@@ -54,6 +66,10 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     assert!(preview.stdout.contains("is not undone"), "{preview:?}");
     let undone = howdah(&["start", "undo", &id, "--yes", "--wait"]).await;
     assert!(undone.code == 0 && undone.stderr.contains("is completed"), "{undone:?}");
+    let again = howdah(&["preview", "undo", &id]).await;
+    assert_eq!(again.stdout, format!("undo bulk operation {id}: 0 jobs\nNothing is left to undo.\n"));
+    let again = howdah(&["start", "undo", &id, "--yes"]).await;
+    assert!(again.code == 1 && again.stderr.contains("nothing is left to undo of bulk operation"), "{again:?}");
     let shown = howdah(&["show", undone.stdout.trim()]).await;
     assert!(shown.stdout.contains(&format!("what: undo bulk operation {id}, c\n")), "{shown:?}");
     for wrong in [
@@ -80,6 +96,7 @@ async fn the_commands_move_jobs_and_set_their_fields() {
     let ids = broker.enqueue_all(vec!["c"; 2]).await;
     let preview = howdah(&["preview", "move", "--type", "c", "--to", "d"]).await;
     assert!(preview.stdout.starts_with("move c to d: 2 jobs\n") && preview.stdout.contains("Skipped: "), "{preview:?}");
+    assert!(preview.stdout.contains("The task type d does not exist yet, and is created.\n"), "{preview:?}");
     let moved = howdah(&["start", "move", "--type", "c", "--to", "d", "--yes", "--wait"]).await;
     assert!(moved.code == 0 && moved.stderr.contains("is completed: 2 of 2 jobs done"), "{moved:?}");
     let fields = ["--max-attempts", "20", "--timeout", "90s", "--delay", "2h", "--add-tag", "x", "--remove-tag=-y"];

@@ -147,9 +147,10 @@ async fn random_jobs_in_all_states_are_after_cancel_and_undo_what_they_were() {
         assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk_change").await, 0);
         let doubled = "SELECT count(*) FROM (SELECT id FROM howdah.job GROUP BY id HAVING count(*) > 1) d";
         assert_eq!(broker.count(doubled).await, 0);
-        // There is nothing left to undo.
-        let again = undone(&broker, bulk.id).await;
-        assert_eq!((again.state(), again.selected_count, again.done_count), (BulkState::Completed, 0, 0));
+        assert_eq!(broker.preview(undo(bulk.id)).await.selected_count, 0);
+        let again = StartBulkRequest { spec: Some(undo(bulk.id)), ..Default::default() };
+        let no = soon("an answer", broker.bulks().start_bulk(again)).await.unwrap_err();
+        assert!(no.code() == Code::FailedPrecondition && no.message().starts_with("nothing is left to undo"), "{no}");
     }
 }
 
@@ -168,6 +169,24 @@ async fn jobs_that_come_back_run_at_once_with_the_attempt_that_was_cut_short() {
     assert_eq!(worker.ack(&again).status().await, SettleStatus::Ok);
     first.until_state(id, JobState::Succeeded).await;
     assert_eq!(first.wait(id).await.state(), JobState::Succeeded);
+}
+
+#[tokio::test]
+async fn the_same_request_finds_its_undo_also_when_nothing_is_left_to_undo() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("t").await;
+    let bulk = cancelled(&broker, "t").await;
+    let start = async |key: &str| {
+        let request = StartBulkRequest { spec: Some(undo(bulk.id)), request_key: key.into() };
+        soon("an answer", broker.bulks().start_bulk(request))
+            .await
+            .map(|answer| answer.into_inner().bulk.expect("one").id)
+    };
+    let id = start("a").await.expect("started");
+    broker.ended_bulk(id).await;
+    assert_eq!(start("a").await.expect("found"), id);
+    assert_eq!(start("b").await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 2);
 }
 
 #[tokio::test]
@@ -214,6 +233,7 @@ async fn what_cannot_be_undone_is_refused_with_the_reason() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(vec!["t"; 600]).await;
     let running = broker.start_bulk(slow(BulkOperation::Cancel, "t")).await.id;
+    broker.begun_bulk(running).await;
     let no = refused(&broker, undo(running)).await;
     assert_eq!(no.code(), Code::FailedPrecondition);
     assert!(no.message().contains("is running; wait until it has ended, or cancel it"), "{no}");

@@ -9,7 +9,7 @@ use super::{
     failure::Failure,
     output::Output,
     table::{Align, Table},
-    text,
+    text, values,
 };
 
 /// List what people and programs have changed: who, when, by which call, and why
@@ -24,10 +24,10 @@ Examples:
   howdah audit --id 17 --json")]
 pub(super) struct Args {
     /// Only entries from this time on, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
     /// Only entries before this time, or so long ago
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// Only changes by this principal; roles that use SQL are sql:ROLE
     #[arg(long, value_name = "NAME")]

@@ -41,6 +41,6 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
             let answer = client.cancel_jobs_by(request).await?;
             Ok(Answer { done: answer.cancelled_ids, key_held: Vec::new(), next: answer.next_page_token })
         };
-        selection.apply(state.unwrap_or_default() as i32, json, &CANCELLED, call).await
+        selection.apply(&client, state.unwrap_or_default() as i32, json, &CANCELLED, call).await
     })
 }

@@ -34,6 +34,6 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
             let answer = client.discard_jobs(DiscardJobsRequest { filter: Some(filter), page_token }).await?;
             Ok(Answer { done: answer.discarded_ids, key_held: Vec::new(), next: answer.next_page_token })
         };
-        selection.apply(JobState::Unspecified as i32, json, &DISCARDED, call).await
+        selection.apply(&client, JobState::Unspecified as i32, json, &DISCARDED, call).await
     })
 }

@@ -9,7 +9,7 @@ use super::{
     failure::Failure,
     output::{Output, note},
     table::{Align, Table},
-    text,
+    task_type, text,
 };
 use howdah_server::logging::escaped;
 
@@ -52,13 +52,17 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let task_type = args.task_type.clone().unwrap_or_default();
         let request = ListErrorGroupsRequest { task_type, page_size: args.limit };
         let answer = client.list_error_groups(request).await?;
+        if answer.groups.is_empty() {
+            task_type::must_exist(&client, args.task_type.as_deref()).await?;
+        }
         let mut output = Output::new();
         if args.json {
             for group in &answer.groups {
                 output.json(&json(group))?;
             }
         } else if answer.groups.is_empty() {
-            note("no job is dead or waits for its next attempt");
+            let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {}", escaped(name)));
+            note(format_args!("no job{of} is dead or waits for its next attempt"));
         } else {
             output.line(table(&answer.groups, Timestamp::now()))?;
         }

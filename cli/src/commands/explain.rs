@@ -4,7 +4,7 @@ use howdah_client::proto::{ExplainJobResponse, JobReason, JobState, ReasonKind};
 use howdah_server::{job, logging::escaped};
 use jiff::Timestamp;
 
-use super::{context::Global, failure::Failure, output::Output, text};
+use super::{context::Global, failure::Failure, output::Output, text, values};
 
 /// Explain why a job does not run, what must change, and where it stands
 ///
@@ -16,7 +16,7 @@ Examples:
   howdah explain 17 --json | jq -r '.reasons[0].kind'")]
 pub(super) struct Args {
     /// The job's id
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
     /// Print one JSON object: state, reasons, position, expected_in_ms
     #[arg(long)]

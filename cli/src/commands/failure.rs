@@ -5,6 +5,7 @@ use std::{io, process::ExitCode};
 use howdah_client::Error;
 use tonic::Code;
 
+use super::refused;
 use crate::postgres::DevError;
 use howdah_server::{config::ConfigError, logging::escaped, serve::StartError, store::StoreError};
 
@@ -25,37 +26,44 @@ pub(super) struct Failure {
     code: u8,
     /// `None`: the command has printed everything.
     message: Option<String>,
+    /// The field of the request that the broker has refused.
+    field: Option<String>,
 }
 
 impl Failure {
     /// The command failed.
     pub(super) fn failed(message: impl Into<String>) -> Self {
-        Self { code: FAILED, message: Some(message.into()) }
+        Self { code: FAILED, message: Some(message.into()), field: None }
     }
 
     /// The command line or the configuration is wrong.
     pub(super) fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, message: Some(message.into()) }
+        Self { code: USAGE, message: Some(message.into()), field: None }
     }
 
     /// The broker refused the input.
     pub(super) fn data(message: impl Into<String>) -> Self {
-        Self { code: DATA_ERROR, message: Some(message.into()) }
+        Self { code: DATA_ERROR, message: Some(message.into()), field: None }
     }
 
     /// The broker or the database does not answer.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Self { code: UNAVAILABLE, message: Some(message.into()) }
+        Self { code: UNAVAILABLE, message: Some(message.into()), field: None }
+    }
+
+    /// The broker refused the credential.
+    fn denied(message: String) -> Self {
+        Self { code: NO_PERMISSION, message: Some(message), field: None }
     }
 
     /// The signal with this exit code stopped the command.
     pub(super) fn interrupted(code: u8, message: Option<String>) -> Self {
-        Self { code, message }
+        Self { code, message, field: None }
     }
 
     /// The reader of our output has closed it, which is a success.
     pub(super) fn nobody_listens() -> Self {
-        Self { code: 0, message: None }
+        Self { code: 0, message: None, field: None }
     }
 
     /// The same failure with `context` before its message.
@@ -66,6 +74,15 @@ impl Failure {
     /// The same failure with more after its message.
     pub(super) fn followed_by(self, more: &str) -> Self {
         Self { message: self.message.map(|message| format!("{message}; {more}")), ..self }
+    }
+
+    /// The same failure in words of this command line.
+    pub(super) fn in_words(self, command: &clap::Command, matches: &clap::ArgMatches) -> Self {
+        let Self { code, mut message, field } = self;
+        if let (Some(said), Some(field)) = (&mut message, &field) {
+            *said = refused::in_words(said, field, command, matches);
+        }
+        Self { code, message, field }
     }
 
     /// Prints the message, and returns the exit code.
@@ -138,13 +155,13 @@ impl From<Error> for Failure {
             _ => match error.code() {
                 Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => Self::unavailable(message),
                 Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => {
-                    Self { code: DATA_ERROR, message: Some(message) }
+                    let field = error.field().map(str::to_owned);
+                    Self { code: DATA_ERROR, message: Some(message), field }
                 }
-                Code::Unauthenticated => Self {
-                    code: NO_PERMISSION,
-                    message: Some(format!("{message}; give a token with --token-file or HOWDAH_TOKEN")),
-                },
-                Code::PermissionDenied => Self { code: NO_PERMISSION, message: Some(message) },
+                Code::Unauthenticated => {
+                    Self::denied(format!("{message}; give a token with --token-file or HOWDAH_TOKEN"))
+                }
+                Code::PermissionDenied => Self::denied(message),
                 Code::Unimplemented => Self::failed(format!("{message}; is this server a Howdah broker?")),
                 _ => Self::failed(message),
             },

@@ -13,6 +13,7 @@ use super::{
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::Output,
+    values,
 };
 
 /// How long one answer may take.
@@ -39,7 +40,7 @@ pub(super) struct Args {
     #[arg(long)]
     live: bool,
     /// Ask again for at most this time, until it is ready
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "0s", hide_default_value = true)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s", hide_default_value = true)]
     wait: Duration,
 }
 

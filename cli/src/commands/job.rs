@@ -8,7 +8,7 @@ use super::{
     failure::Failure,
     json::{JobJson, state_name},
     output::Output,
-    text,
+    text, values,
 };
 use howdah_server::logging::escaped;
 
@@ -21,7 +21,7 @@ Examples:
   howdah job 17 --json | jq -r .payload | base64 -d > payload")]
 pub(super) struct Args {
     /// The job's id
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
     /// Print one JSON object; payload, result and checkpoint are in base64, and also as text if they are text
     #[arg(long)]

@@ -6,7 +6,7 @@ use howdah_client::{NewJob, proto};
 use howdah_proto::json::{WordError, from_words};
 use howdah_server::job::options::{JobOption, OPTIONS, OptionKind};
 
-use super::failure::Failure;
+use super::{failure::Failure, values};
 
 /// The given flags, by option.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,12 +44,39 @@ fn flag(option: &JobOption) -> Arg {
         .allow_negative_numbers(true)
         .action(if option.kind.is_repeated() { ArgAction::Append } else { ArgAction::Set });
     match option.kind {
+        OptionKind::Integer(..) => arg.allow_hyphen_values(true).value_parser(whole),
+        OptionKind::Jobs => arg.allow_negative_numbers(true).value_delimiter(',').value_parser(job),
+        OptionKind::Duration(..) => arg.allow_hyphen_values(true).value_parser(duration),
+        OptionKind::Durations(..) => arg.allow_hyphen_values(true).value_delimiter(',').value_parser(duration),
+        OptionKind::Time => arg.allow_hyphen_values(true).value_parser(time),
         OptionKind::Word(words) => {
             arg.value_parser(clap::builder::PossibleValuesParser::new(words)).hide_possible_values(true)
         }
-        OptionKind::Durations(..) | OptionKind::TaskTypes(_) | OptionKind::Jobs => arg.value_delimiter(','),
+        OptionKind::TaskTypes(_) => arg.value_delimiter(','),
         _ => arg,
     }
+}
+
+/// A duration, which goes on as it is; in the protocol's form too, such as 1.5s.
+fn duration(given: &str) -> Result<String, String> {
+    let is_of_protocol =
+        given.strip_suffix('s').and_then(|seconds| seconds.parse::<f64>().ok()).is_some_and(|s| s >= 0.0);
+    if is_of_protocol { Ok(given.to_owned()) } else { values::duration(given).map(|_| given.to_owned()) }
+}
+
+/// A whole number, which goes on as it is. The broker knows its bounds.
+fn whole(given: &str) -> Result<String, String> {
+    given.parse::<i64>().map(|_| given.to_owned()).map_err(|_| "it is not a whole number".into())
+}
+
+/// The id of a job, which goes on as it is.
+fn job(given: &str) -> Result<String, String> {
+    values::id(given).map(|_| given.to_owned())
+}
+
+/// A time, which goes on as it is.
+fn time(given: &str) -> Result<String, String> {
+    values::time(given).map(|_| given.to_owned())
 }
 
 impl clap::Args for JobFlags {

@@ -9,7 +9,7 @@ use super::{
     json::{JobJson, state_name},
     output::{Output, note},
     table::{Align, Table},
-    text,
+    task_type, text,
 };
 use howdah_server::{job::JobState, logging::escaped};
 
@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
     /// List at most this many jobs
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// List every job
     #[arg(long, conflicts_with = "limit")]
@@ -85,6 +85,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
                 note(format_args!("only {what}: --limit or --all lists more"));
             }
+        }
+        if listed == 0 {
+            task_type::must_exist(&client, &*args.task_type).await?;
         }
         if listed == 0 && !args.json {
             note(format_args!("no such jobs of type {:?}", args.task_type));

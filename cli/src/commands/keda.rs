@@ -14,7 +14,7 @@ use super::{
     failure::Failure,
     output::Output,
     signals::Signals,
-    tls_args,
+    tls_args, values,
 };
 use crate::keda::{self, Scaler, ServeError};
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
     )]
     listen: SocketAddr,
     /// For triggers of the type external-push: look this often whether there are jobs
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     interval: Duration,
     /// Show KEDA this certificate (PEM); needs --serve-tls-key
     #[arg(long, value_name = "FILE", requires = "serve_tls_key")]

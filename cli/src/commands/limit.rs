@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use howdah_client::proto::LimitKey;
+use howdah_client::proto::{LimitKey, ListLimitKeysRequest};
 
-use super::{context::Global, failure::Failure, output::Output, text};
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+    task_type, text, values,
+};
 use howdah_server::logging::escaped;
 
 /// The commands for limit keys.
@@ -28,7 +33,7 @@ pub(super) enum Command {
         #[arg(value_name = "KEY")]
         key: String,
         /// Pause it for this time, such as 15m [default: until it is resumed]
-        #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+        #[arg(long = "for", value_name = "DURATION", value_parser = values::duration)]
         duration: Option<Duration>,
     },
     /// End the pause of a limit key
@@ -46,14 +51,47 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| match command {
         Command::List { task_type, json } => {
             let mut output = Output::new();
-            for key in client.list_limit_keys(task_type).await? {
-                print(&mut output, &key, json)?;
+            let keys = client.list_limit_keys(&task_type).await?;
+            for key in &keys {
+                print(&mut output, key, json)?;
+            }
+            if keys.is_empty() {
+                task_type::must_exist(&client, &*task_type).await?;
+            }
+            if keys.is_empty() && !json {
+                let name = escaped(&task_type);
+                note(format_args!("no limit key of {name} has waiting jobs or is paused"));
             }
             output.flush()
         }
-        Command::Pause { task_type, key, duration } => Ok(client.pause_limit_key(task_type, key, duration).await?),
-        Command::Resume { task_type, key } => Ok(client.resume_limit_key(task_type, key).await?),
+        Command::Pause { task_type, key, duration } => {
+            task_type::must_exist(&client, &*task_type).await?;
+            client.pause_limit_key(&task_type, &key, duration).await?;
+            // Whoever may pause it need not be one who may list it.
+            let request = ListLimitKeysRequest { task_type: task_type.clone(), page_size: 1_000, ..Default::default() };
+            if let Ok(page) = client.task_types().list_limit_keys(request).await.map(tonic::Response::into_inner) {
+                let listed = page.limit_keys.iter().find(|listed| listed.limit_key == key);
+                note(paused(&task_type, &key, listed, page.next_page_token.is_empty()));
+            }
+            Ok(())
+        }
+        Command::Resume { task_type, key } => {
+            task_type::must_exist(&client, &*task_type).await?;
+            Ok(client.resume_limit_key(task_type, key).await?)
+        }
     })
+}
+
+/// What a pause holds up. It may be of a key that has no jobs yet, or is mistyped.
+fn paused(task_type: &str, name: &str, key: Option<&LimitKey>, is_all: bool) -> String {
+    let jobs = match key.map(|key| (key.waiting_count, key.running_count)) {
+        Some((0, 0)) => ": no job has this key now".into(),
+        Some((waiting, running)) => format!(": {waiting} waiting, {running} running"),
+        None if is_all => ": no job has this key now".into(),
+        // It is on another page.
+        None => String::new(),
+    };
+    format!("limit key {name:?} of {} is paused{jobs}", escaped(task_type))
 }
 
 fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure> {

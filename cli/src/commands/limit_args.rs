@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use howdah_client::proto::{Rate, TaskTypeSettings};
 
-use super::text;
+use super::{text, values};
 
 /// Limits on running jobs and on starts, over all brokers together.
 #[derive(Debug, Default, clap::Args)]
@@ -25,7 +25,7 @@ pub(super) struct LimitArgs {
     #[arg(long, value_name = "true|false")]
     key_strict_order: Option<bool>,
     /// Leave at least this time between the starts of two jobs of one limit key, such as 2s; 1ms to 30 days
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     key_min_gap: Option<Duration>,
     /// Start at most this many jobs of one limit key per second, over 0 to 1000000
     #[arg(long, value_name = "NUMBER")]

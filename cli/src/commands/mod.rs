@@ -11,6 +11,7 @@ mod failure; // exit codes and the line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod job_flags; // the options of a job
 mod json; // jobs and task types with stable names
+mod refused; // what the broker says of a field, in words of the command line
 mod reason; // why: a flag of commands that change something
 mod output; // standard output, which the reader may close
 mod retry_args; // the flags of a retry policy
@@ -20,6 +21,9 @@ mod table; // aligned columns
 mod tls_args; // certificates for https://
 mod text; // times, durations, payloads and texts, formatted for people
 mod selection; // jobs by id or by type
+mod task_type; // one that does not exist
+mod values; // ids, times and durations
+mod wrong_use; // a wrong command line
 
 // The commands.
 #[cfg(feature = "archive")]
@@ -199,17 +203,22 @@ fn command() -> clap::Command {
     };
     // Commands of theirs do not either.
     let hide_all = |command: clap::Command| hide(command).mut_subcommands(hide);
-    WITHOUT_SERVER.iter().fold(reason::add_to(Cli::command()), |command, name| command.mut_subcommand(name, hide_all))
+    let all = values::take_negative(reason::add_to(Cli::command()));
+    WITHOUT_SERVER.iter().fold(all, |command, name| command.mut_subcommand(name, hide_all))
 }
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let words: Vec<_> = std::env::args_os().collect();
+    let matches = command().try_get_matches_from(&words).unwrap_or_else(|error| {
+        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        wrong_use::mended(error, command(), &words).exit()
+    });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     cli.global.note_source(&matches);
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.in_words(&command(), &matches).report(),
     }
 }
 

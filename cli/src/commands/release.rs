@@ -6,6 +6,7 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
+    text, values,
 };
 
 /// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
@@ -25,7 +26,7 @@ Examples:
   howdah jobs email.send --state leased             # which jobs run, and since when")]
 pub(super) struct Args {
     /// Ids of the jobs
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", required = true, value_parser = values::id)]
     ids: Vec<i64>,
     /// The attempts have failed, with this error
     #[arg(long, value_name = "ERROR")]
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.flush()?;
         if missed > 0 {
-            return Err(Failure::failed(format!("{missed} of {} jobs were not released", args.ids.len())));
+            return Err(Failure::failed(format!("{missed} of {} not released", text::jobs_were(args.ids.len()))));
         }
         Ok(())
     })

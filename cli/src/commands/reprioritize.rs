@@ -6,6 +6,7 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
+    task_type, text, values,
 };
 
 /// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
@@ -28,7 +29,7 @@ pub(super) struct Args {
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: i32,
     /// Ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "task_type")]
+    #[arg(value_name = "ID", required_unless_present = "task_type", value_parser = values::id)]
     ids: Vec<i64>,
     /// Change all jobs of this type that wait for a worker
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]
@@ -43,6 +44,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if let Some(task_type) = &args.task_type {
             let jobs = client.reprioritize_type(task_type, args.priority).await?;
+            if jobs == 0 {
+                task_type::must_exist(&client, &**task_type).await?;
+            }
             if args.json {
                 output.json(&serde_json::json!({"task_type": task_type, "job_count": jobs}))?;
             } else {
@@ -66,7 +70,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.flush()?;
         if missed > 0 {
-            return Err(Failure::failed(format!("{missed} of {} jobs were not reprioritized", args.ids.len())));
+            return Err(Failure::failed(format!("{missed} of {} not reprioritized", text::jobs_were(args.ids.len()))));
         }
         Ok(())
     })

@@ -11,7 +11,7 @@ use super::{
     input::Input,
     output::note,
     selection::{Answer, Operation, Selection},
-    text,
+    values,
 };
 
 /// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
@@ -35,10 +35,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "STATE", requires = "of_type", value_parser = ["dead", "scheduled"])]
     state: Option<String>,
     /// Run them after this time instead of now, such as 90s, 5m, 2h 30m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     delay: Option<Duration>,
     /// Run them at this time instead of now, such as 2027-01-01T03:00:00Z; without a zone it is UTC
-    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = text::parse_time)]
+    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = values::time)]
     run_at: Option<Timestamp>,
     /// Replace the payload of one job; - reads standard input
     #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["file", "of_type"])]
@@ -82,6 +82,6 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             }
             Ok(Answer { done: answer.retried_ids, key_held: answer.key_held_ids, next: answer.next_page_token })
         };
-        args.selection.apply(state as i32, args.json, &RETRIED, call).await
+        args.selection.apply(&client, state as i32, args.json, &RETRIED, call).await
     })
 }

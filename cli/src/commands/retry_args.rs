@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use howdah_client::proto::{RetryPolicy, RetryPolicyKind};
 
-use super::text;
+use super::{text, values};
 
 /// The delays between attempts.
 #[derive(Debug, Default, clap::Args)]
@@ -15,19 +15,19 @@ pub(super) struct RetryArgs {
     #[arg(long, value_name = "KIND", value_parser = ["exponential", "linear", "fixed", "list"])]
     retry_kind: Option<String>,
     /// Wait this long after the first failure, such as 5s
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     retry_initial_delay: Option<Duration>,
     /// Exponential: multiply the delay by this from one failure to the next, 1 to 100
     #[arg(long, value_name = "NUMBER")]
     retry_multiplier: Option<f64>,
     /// Exponential, linear: wait at most this long, before jitter, such as 1h
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     retry_max_delay: Option<Duration>,
     /// Make this part of the delay random, 0 to 1; 0.1 means plus or minus 10 %
     #[arg(long, value_name = "NUMBER")]
     retry_jitter: Option<f64>,
     /// Wait for these delays in order, such as 1s,30s,5m; the last one repeats. Sets the kind to list
-    #[arg(long, value_name = "DURATION,...", value_delimiter = ',', value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION,...", value_delimiter = ',', value_parser = values::duration)]
     retry_delays: Vec<Duration>,
 }
 

@@ -10,14 +10,15 @@ use super::{
     json::{JobJson, state_name},
     output::{Output, note},
     table::{Align, Table},
-    text,
+    task_type, text, values,
 };
 use howdah_server::logging::escaped;
 
 /// Find jobs by id, key, tag, header or payload
 ///
-/// By id, key or tag it uses an index. By header or payload it looks at the jobs of one type one by one: those in one state, of a
-/// time range. It says how many it has looked at, and goes on until it has found --limit jobs or looked at all.
+/// By id, key or tag it uses an index, and finds jobs of any age. With --header, --text or --path it looks at the jobs of one type
+/// one by one: those in one state, which --state must name, of a time range, which is the last 24 hours without --since. It says
+/// how many it has looked at, and goes on until it has found --limit jobs or looked at all.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(after_help = "\
@@ -40,7 +41,7 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE", required_unless_present = "id")]
     task_type: Option<String>,
     /// Find the job with this id
-    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"])]
+    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"], value_parser = values::id)]
     id: Option<i64>,
     /// Find the jobs with this key: the one that holds it, the one that waits for it, dead and finished ones
     #[arg(long, value_name = "KEY", group = "what", conflicts_with_all = ["since", "until"])]
@@ -48,28 +49,28 @@ pub(super) struct Args {
     /// Find the jobs with this tag
     #[arg(long, value_name = "TAG", group = "what", conflicts_with_all = ["since", "until"])]
     tag: Option<String>,
-    /// Find the jobs with this header
+    /// Find the jobs with this header; needs --state
     #[arg(long, value_name = "NAME=VALUE", group = "what", requires = "state", value_parser = header)]
     header: Option<JobHeader>,
-    /// Find the jobs whose payload contains this text
+    /// Find the jobs whose payload contains this text; needs --state
     #[arg(long, value_name = "TEXT", group = "what", requires = "state")]
     text: Option<String>,
-    /// Find the jobs whose payload is JSON with something at this path
+    /// Find the jobs whose payload is JSON with something at this path; needs --state
     #[arg(long, value_name = "PATH", group = "what", requires = "state")]
     path: Option<String>,
     /// Look only at jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded, cancelled,
     /// expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// Look only at jobs of this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
-    /// [default: 24h]
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    /// With --header, --text, --path: look only at jobs of this time or later, such as 2027-01-01T03:00:00Z, or since so long ago,
+    /// such as 90m or 7d [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
-    /// Look only at jobs before this time, or before so long ago [default: now]
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    /// With --header, --text, --path: look only at jobs before this time, or before so long ago [default: now]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// Find at most this many jobs
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Find every job
     #[arg(long, conflicts_with = "limit")]
@@ -85,6 +86,15 @@ fn header(text: &str) -> Result<JobHeader, String> {
 }
 
 impl Args {
+    /// That no job was found.
+    fn nothing(&self, looked: &str) -> String {
+        match self.id {
+            Some(id) => format!("job {id} does not exist, or its history has been dropped"),
+            None if self.key.is_some() || self.tag.is_some() => "no such jobs".into(),
+            None => format!("no such jobs: {looked}, which is all"),
+        }
+    }
+
     fn request(&self, now: Timestamp) -> SearchJobsRequest {
         let query = None
             .or(self.id.map(Query::Id))
@@ -125,8 +135,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             }
             let looked = format!("looked at {}", grouped(page.looked_at_count));
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
+                if found == 0 {
+                    task_type::must_exist(&client, args.task_type.as_deref()).await?;
+                }
                 if found == 0 && !args.json {
-                    note(format_args!("no such jobs: {looked}, which is all"));
+                    note(args.nothing(&looked));
                 }
                 break;
             }

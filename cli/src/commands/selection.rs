@@ -2,12 +2,13 @@
 
 use std::{collections::HashSet, ops::AsyncFn};
 
-use howdah_client::proto::JobFilter;
+use howdah_client::{Client, proto::JobFilter};
 use serde_json::json;
 
 use super::{
     failure::Failure,
     output::{Output, note},
+    task_type, text, values,
 };
 
 /// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
@@ -17,7 +18,7 @@ const BATCH: usize = 1_000;
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
     /// Ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with = "of_type")]
+    #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with = "of_type", value_parser = values::id)]
     ids: Vec<i64>,
     /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
@@ -50,6 +51,7 @@ impl Selection {
     /// Calls until all jobs are done, and prints their ids. The command fails if an id was left out.
     pub(super) async fn apply(
         &self,
+        client: &Client,
         state: i32,
         json: bool,
         operation: &Operation,
@@ -81,8 +83,11 @@ impl Selection {
                 token = answer.next;
             }
         }
+        if let (Some(task_type), 0) = (&self.task_type, done + missed) {
+            task_type::must_exist(client, &**task_type).await?;
+        }
         if let Some(task_type) = &self.task_type {
-            note(format_args!("{done} jobs of type {task_type:?} {}", operation.done));
+            note(format_args!("{} of type {task_type:?} {}", text::jobs(done as i64), operation.done));
         }
         if let (Some(group), 0) = (&self.error_group, done + missed) {
             return Err(Failure::failed(format!(
@@ -90,7 +95,10 @@ impl Selection {
                 operation.done
             )));
         }
-        if missed > 0 { Err(Failure::failed(format!("{missed} jobs were not {}", operation.done))) } else { Ok(()) }
+        match missed {
+            0 => Ok(()),
+            missed => Err(Failure::failed(format!("{} not {}", text::jobs_were(missed), operation.done))),
+        }
     }
 
     fn filters(&self, state: i32) -> Vec<JobFilter> {

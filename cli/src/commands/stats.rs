@@ -11,14 +11,15 @@ use super::{
     failure::Failure,
     output::{Output, note},
     table::{Align, Table},
-    text,
+    task_type, text, values,
 };
-use howdah_server::logging::escaped;
+use howdah_server::{job, logging::escaped};
 
 /// Show what happened, by task type and period
 ///
-/// Counts jobs and attempts, and shows for how long jobs waited and ran. Without a type it shows the totals of all
-/// types, the busiest first. READY is the largest number of ready jobs at a sample of the period. What happened in the last seconds may be missing.
+/// Counts jobs and attempts, and shows for how long jobs waited and ran: the mean, and the time that 50, 90 and 99 % of them took at
+/// most. RUN SUM is the time of all attempts together. Without a type it shows the totals of all types, the busiest first. READY is
+/// the largest number of ready jobs at a sample of the period. What happened in the last seconds may be missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,16 +34,16 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
     /// Start with the period of this time, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time_or_ago)]
     since: Timestamp,
     /// Leave out periods that start at this time or later, or so long ago
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// The length of the periods [default: minute for up to 2 hours, hour for up to 3 days, day for more]
     #[arg(long, value_name = "PERIOD")]
     by: Option<Period>,
     /// Without a type: show at most this many types, 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "task_type", value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
     /// Print one JSON object per line; durations are in seconds
     #[arg(long)]
@@ -57,10 +58,35 @@ enum Period {
     Day,
 }
 
+/// A time just at the bound is within it.
+const SLACK: Duration = Duration::from_secs(60);
+
+impl From<Period> for StatsPeriod {
+    fn from(period: Period) -> Self {
+        match period {
+            Period::Minute => Self::Minute,
+            Period::Hour => Self::Hour,
+            Period::Day => Self::Day,
+        }
+    }
+}
+
 impl Period {
+    /// That a part of the time was asked for of which nothing is kept any more.
+    fn gone(self, age: Duration) -> Option<&'static str> {
+        let kept = match self {
+            Self::Minute => job::StatsPeriod::Minute,
+            Self::Hour => job::StatsPeriod::Hour,
+            Self::Day => job::StatsPeriod::Day,
+        };
+        (age > kept.kept() + SLACK).then_some(match self {
+            Self::Minute => "minutes are kept for 2 hours: what is older is not shown; --by hour shows more",
+            Self::Hour | Self::Day => "hours and days are kept for 90 days: what is older is not shown",
+        })
+    }
+
     /// So that there are not too many.
     fn for_age(age: Duration) -> Self {
-        const SLACK: Duration = Duration::from_secs(60);
         match age {
             _ if age <= Duration::from_hours(2) + SLACK => Self::Minute,
             _ if age <= Duration::from_hours(72) + SLACK => Self::Hour,
@@ -72,21 +98,20 @@ impl Period {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let now = Timestamp::now();
     let age = Duration::try_from(now.duration_since(args.since)).unwrap_or_default();
-    let period = match args.by.unwrap_or_else(|| Period::for_age(age)) {
-        Period::Minute => StatsPeriod::Minute,
-        Period::Hour => StatsPeriod::Hour,
-        Period::Day => StatsPeriod::Day,
-    };
+    let period = args.by.unwrap_or_else(|| Period::for_age(age));
     let time = |time: Timestamp| Some(std::time::SystemTime::from(time).into());
     let request = GetStatsRequest {
         task_type: args.task_type.clone().unwrap_or_default(),
-        period: period.into(),
+        period: StatsPeriod::from(period).into(),
         since: time(args.since),
         until: args.until.and_then(time),
         limit: args.limit,
     };
     global.with_client(async |client| {
         let answer = client.get_stats(request).await?;
+        if answer.stats.is_empty() {
+            task_type::must_exist(&client, args.task_type.as_deref()).await?;
+        }
         let mut output = Output::new();
         if args.json {
             for stats in &answer.stats {
@@ -97,11 +122,13 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         } else {
             output.line(table(&answer.stats, args.task_type.is_some()))?;
         }
-        output.flush()
+        output.flush()?;
+        period.gone(age).map(note);
+        Ok(())
     })
 }
 
-fn table(all: &[Stats], by_period: bool) -> Table<12> {
+fn table(all: &[Stats], by_period: bool) -> Table<15> {
     let first = if by_period { "START" } else { "TYPE" };
     let right = |name| (name, Align::Right);
     let mut table = Table::new([
@@ -111,8 +138,11 @@ fn table(all: &[Stats], by_period: bool) -> Table<12> {
         right("FAILED"),
         right("DEAD"),
         right("READY"),
+        right("WAIT MEAN"),
         right("WAIT P50"),
+        right("WAIT P90"),
         right("WAIT P99"),
+        right("RUN SUM"),
         right("RUN MEAN"),
         right("RUN P50"),
         right("RUN P90"),
@@ -129,8 +159,11 @@ fn table(all: &[Stats], by_period: bool) -> Table<12> {
             stats.failed_count.to_string(),
             stats.dead_count.to_string(),
             stats.backlog.map_or_else(|| "-".into(), |backlog| backlog.ready.to_string()),
+            shown(wait.mean),
             shown(wait.p50),
+            shown(wait.p90),
             shown(wait.p99),
+            sum(&run),
             shown(run.mean),
             shown(run.p50),
             shown(run.p90),
@@ -138,6 +171,12 @@ fn table(all: &[Stats], by_period: bool) -> Table<12> {
         ]);
     }
     table
+}
+
+/// The time of all of them together.
+fn sum(stats: &DurationStats) -> String {
+    let sum = Duration::try_from_secs_f64(stats.sum_seconds).ok().filter(|_| stats.count > 0);
+    shown(sum.and_then(|sum| sum.try_into().ok()))
 }
 
 /// With two or three digits: no more are known.
@@ -253,7 +292,7 @@ mod tests {
             let shown = table(&[stats()], by_period).to_string();
             shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
         };
-        assert_eq!(lines(true)[1], "1970-01-01 01:00 15 11 1 0 20 - - 50ms 1.2ms 100ms 3m 12s");
+        assert_eq!(lines(true)[1], "1970-01-01 01:00 15 11 1 0 20 - - - - 600ms 50ms 1.2ms 100ms 3m 12s");
         assert!(lines(false)[1].starts_with("email.send 15 11 1"), "{:?}", lines(false));
     }
 
@@ -268,6 +307,15 @@ mod tests {
             r#""backlog":{"ready":20,"leased":0,"scheduled":0,"waiting":3,"dead":0}}"#
         );
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_time_of_which_nothing_is_kept_is_told() {
+        let hours = |period: Period, hours| period.gone(Duration::from_hours(hours));
+        assert_eq!([hours(Period::Minute, 2), hours(Period::Hour, 90 * 24), hours(Period::Day, 90 * 24)], [None; 3]);
+        assert!(hours(Period::Minute, 3).is_some_and(|said| said.contains("2 hours") && said.contains("--by hour")));
+        assert!(hours(Period::Hour, 91 * 24).is_some_and(|said| said.contains("90 days")));
+        assert!(hours(Period::Day, 91 * 24).is_some_and(|said| said.contains("90 days")));
     }
 
     #[test]

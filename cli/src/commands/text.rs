@@ -17,19 +17,6 @@ pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// A time as people write it. Without a zone it is UTC, as [`time`] prints it.
-pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
-    howdah_proto::json::time_text(text).parse().map_err(|error: jiff::Error| error.to_string())
-}
-
-/// A time, or a duration before now.
-pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
-    match humantime::parse_duration(given) {
-        Ok(ago) => Timestamp::now().checked_sub(ago).map_err(|error| error.to_string()),
-        Err(_) => parse_time(given),
-    }
-}
-
 /// A time of the protocol; `None` if it is unset or invalid.
 pub(super) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
@@ -78,6 +65,11 @@ pub(super) fn size(bytes: usize) -> String {
 /// `1 job`, `2 jobs`.
 pub(super) fn jobs(count: i64) -> String {
     if count == 1 { "1 job".into() } else { format!("{count} jobs") }
+}
+
+/// `1 job was`, `2 jobs were`.
+pub(super) fn jobs_were(count: usize) -> String {
+    if count == 1 { "1 job was".into() } else { format!("{count} jobs were") }
 }
 
 /// The payload as text, if it is text.

@@ -11,7 +11,7 @@ use super::{
     limit_args::{self, LimitArgs, limits_list},
     output::Output,
     retry_args::{RetryArgs, retry_list},
-    text,
+    text, values,
 };
 use howdah_server::logging::escaped;
 
@@ -51,10 +51,10 @@ pub(super) struct Args {
     history_days: Option<u32>,
     /// Ageing: a job that has waited this much longer runs before one whose priority number is lower by one, such as
     /// 1m; 1ms to about 407 days
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     priority_step: Option<Duration>,
     /// Timeout of an attempt, for jobs without one, such as 30s
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     timeout: Option<Duration>,
     /// true: deliver no jobs; false: deliver them again
     #[arg(long, value_name = "true|false")]

@@ -22,8 +22,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let task_type = client.get_task_type(&args.task_type).await?;
-        let task_type =
-            task_type.ok_or_else(|| Failure::failed(format!("task type {:?} does not exist", args.task_type)))?;
+        let task_type = task_type.ok_or_else(|| super::task_type::unknown(&args.task_type))?;
         let mut output = Output::new();
         if args.json {
             output.json(&SettingsJson::of(task_type.settings.as_ref()))?;

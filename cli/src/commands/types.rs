@@ -9,7 +9,7 @@ use super::{
     output::{Output, note},
     storage::{self, StorageJson},
     table::{Align, Table},
-    text,
+    task_type, text,
 };
 
 /// Count the jobs of each task type by state, and show the health of the storage
@@ -52,7 +52,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
     for name in &args.task_types {
         match client.get_task_type(name).await? {
             Some(task_type) => found.push(task_type),
-            None => return Err(Failure::failed(format!("task type {name:?} does not exist"))),
+            None => return Err(task_type::unknown(name)),
         }
     }
     if args.task_types.is_empty() {

@@ -10,7 +10,7 @@ use super::{
     failure::Failure,
     json::{JobJson, state_name},
     output::{Output, note},
-    text,
+    text, values,
 };
 
 /// Wait until jobs are finished or dead, and show their results
@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[arg(value_name = "ID", required = true)]
     ids: Vec<i64>,
     /// Wait at most this long, up to 24h
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = values::duration)]
     timeout: Duration,
     /// Print only the results, unchanged
     #[arg(long, conflicts_with = "json")]

@@ -10,7 +10,7 @@ use super::{
     failure::Failure,
     output::{Output, note},
     table::{Align, Table},
-    text,
+    task_type, text, values,
 };
 
 /// List the workers of all brokers: what they hold, how fast they settle, who is idle or stuck
@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
     /// Call a worker stuck that has held jobs for this time without settling, extending or reporting on any [default: 5m]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     stuck_after: Option<Duration>,
     /// Print one JSON object per worker
     #[arg(long)]
@@ -44,13 +44,20 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     };
     global.with_client(async |client| {
         let workers = client.list_workers(request).await?;
+        if workers.is_empty() {
+            task_type::must_exist(&client, args.task_type.as_deref()).await?;
+        }
         let mut output = Output::new();
         if args.json {
             for worker in &workers {
                 output.json(&as_json(worker))?;
             }
         } else if workers.is_empty() {
-            note("no workers are connected: start one with `howdah work TYPE`");
+            let (none, name) = match &args.task_type {
+                Some(name) => (format!("no worker takes {}", escaped(name)), name.as_str()),
+                None => ("no workers are connected".into(), "TYPE"),
+            };
+            note(format_args!("{none}: start one with `howdah work {name} --exec COMMAND`"));
         } else {
             output.line(table(&workers))?;
         }
@@ -96,7 +103,10 @@ fn table(workers: &[Worker]) -> Table<9> {
 
 /// Who it is: its principal, its labels, its library.
 fn client(worker: &Worker) -> String {
-    let mut labels: Vec<_> = worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    // The libraries of this project tell their names in a label as well.
+    let is_told = |value: &str| worker.user_agent.split(' ').any(|word| word == value);
+    let labels = worker.labels.iter().filter(|(name, value)| !(*name == "client" && is_told(value)));
+    let mut labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
     labels.sort_unstable();
     let words = std::iter::once(worker.principal.clone()).chain(labels).chain([worker.user_agent.clone()]);
     escaped(&words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")).into_owned()

@@ -662,8 +662,13 @@ type PreviewBulkResponse struct {
 	StatesCount *int64 `protobuf:"varint,4,opt,name=states_count,json=statesCount,proto3,oneof" json:"states_count,omitempty"`
 	// How long it takes, if about 5,000 jobs a second are changed, or max_jobs_per_second. An estimate.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,5,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How many of the jobs a worker has now. BULK_OPERATION_CANCEL stops them: their workers are told. If has_more is set, it is
+	// the number of the last count, and 0 with an error group.
+	RunningCount int64 `protobuf:"varint,6,opt,name=running_count,json=runningCount,proto3" json:"running_count,omitempty"`
+	// True: there is no task type to_task_type yet. It is created when the bulk operation starts.
+	CreatesTaskType bool `protobuf:"varint,7,opt,name=creates_task_type,json=createsTaskType,proto3" json:"creates_task_type,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PreviewBulkResponse) Reset() {
@@ -729,6 +734,20 @@ func (x *PreviewBulkResponse) GetExpectedDuration() *durationpb.Duration {
 		return x.ExpectedDuration
 	}
 	return nil
+}
+
+func (x *PreviewBulkResponse) GetRunningCount() int64 {
+	if x != nil {
+		return x.RunningCount
+	}
+	return 0
+}
+
+func (x *PreviewBulkResponse) GetCreatesTaskType() bool {
+	if x != nil {
+		return x.CreatesTaskType
+	}
+	return false
 }
 
 // The operation to start.
@@ -1381,13 +1400,15 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\bend_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x14\n" +
 	"\x05store\x18\x10 \x01(\tR\x05store\"=\n" +
 	"\x12PreviewBulkRequest\x12'\n" +
-	"\x04spec\x18\x01 \x01(\v2\x13.howdah.v1.BulkSpecR\x04spec\"\x84\x02\n" +
+	"\x04spec\x18\x01 \x01(\v2\x13.howdah.v1.BulkSpecR\x04spec\"\xd5\x02\n" +
 	"\x13PreviewBulkResponse\x12%\n" +
 	"\x0eselected_count\x18\x01 \x01(\x03R\rselectedCount\x12\x19\n" +
 	"\bhas_more\x18\x02 \x01(\bR\ahasMore\x12*\n" +
 	"\bexamples\x18\x03 \x03(\v2\x0e.howdah.v1.JobR\bexamples\x12&\n" +
 	"\fstates_count\x18\x04 \x01(\x03H\x00R\vstatesCount\x88\x01\x01\x12F\n" +
-	"\x11expected_duration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x10expectedDurationB\x0f\n" +
+	"\x11expected_duration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x10expectedDuration\x12#\n" +
+	"\rrunning_count\x18\x06 \x01(\x03R\frunningCount\x12*\n" +
+	"\x11creates_task_type\x18\a \x01(\bR\x0fcreatesTaskTypeB\x0f\n" +
 	"\r_states_count\"\\\n" +
 	"\x10StartBulkRequest\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.howdah.v1.BulkSpecR\x04spec\x12\x1f\n" +

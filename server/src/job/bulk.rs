@@ -118,6 +118,10 @@ pub struct BulkPreview {
     pub examples: Vec<super::JobView>,
     /// Jobs of the type in these states, as they were counted last.
     pub in_states: Option<i64>,
+    /// Those that a worker has.
+    pub running: i64,
+    /// Whether the type that they go to does not exist yet.
+    pub creates_type: bool,
 }
 
 impl BulkChange {

@@ -19,7 +19,7 @@ use crate::commands::{
     confirm,
     context::block_on,
     output::{Output, note},
-    text,
+    text, values,
 };
 
 /// Forget finished jobs: those of a key, of a task type, or before a time
@@ -43,7 +43,7 @@ pub(in crate::commands) struct Args {
     #[arg(long = "type", value_name = "TYPE")]
     task_type: Option<String>,
     /// Forget jobs that ended before this time, such as 2027-01-01T03:00:00Z, or before so long ago, such as 90d
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     before: Option<Timestamp>,
     /// Do not ask
     #[arg(long)]

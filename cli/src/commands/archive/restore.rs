@@ -14,7 +14,7 @@ use crate::commands::{
     confirm,
     context::block_on,
     output::{Output, note},
-    text,
+    text, values,
 };
 
 /// Enqueue archived jobs again, as new jobs
@@ -33,7 +33,7 @@ Examples:
   howdah archive restore --type order.ship --state cancelled --since 2026-01-01 --until 2026-02-01 --reason 'cancelled by mistake'")]
 pub(in crate::commands) struct Args {
     /// Restore the job with this id; give it several times for several jobs
-    #[arg(long, value_name = "ID", conflicts_with_all = ["task_type", "key", "since", "until", "state", "limit"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["task_type", "key", "since", "until", "state", "limit"], value_parser = values::id)]
     id: Vec<i64>,
     /// Restore jobs of this task type
     #[arg(long = "type", value_name = "TYPE")]
@@ -45,10 +45,10 @@ pub(in crate::commands) struct Args {
     #[arg(long, value_name = "STATE", value_parser = ["succeeded", "cancelled", "expired", "discarded"])]
     state: Option<String>,
     /// Restore jobs that ended at this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
     /// Restore jobs that ended before this time, or before so long ago
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// Restore at most this many jobs, those of the newest days first. Jobs that were restored by an earlier run count
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]

@@ -1,13 +1,13 @@
 //! `howdah bulk pause`, `resume` and `cancel`.
 
 use super::shown;
-use crate::commands::{context::Global, failure::Failure, output::note};
+use crate::commands::{context::Global, failure::Failure, output::note, values};
 
 /// Pause a bulk operation: jobs that are not changed yet stay as they are until it is resumed
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct PauseArgs {
     /// The id of the bulk operation
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
 }
 
@@ -15,7 +15,7 @@ pub(in crate::commands) struct PauseArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct ResumeArgs {
     /// The id of the bulk operation
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
 }
 
@@ -23,7 +23,7 @@ pub(in crate::commands) struct ResumeArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct CancelArgs {
     /// The id of the bulk operation
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
 }
 

@@ -7,7 +7,7 @@ use howdah_server::logging::escaped;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::commands::{failure::Failure, text};
+use crate::commands::{failure::Failure, text, values};
 
 /// The fields to set.
 #[derive(Debug, clap::Args)]
@@ -17,13 +17,13 @@ pub(super) struct FieldArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000))]
     max_attempts: Option<i32>,
     /// Let an attempt take this long at most, such as 90s, 5m, 2h 30m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     timeout: Option<Duration>,
     /// Let jobs start this long from now, such as 90s, 5m, 2h 30m; 0s: now
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     delay: Option<Duration>,
     /// Let jobs start at this time, such as 2027-01-01T03:00:00Z; without a zone it is UTC
-    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = text::parse_time)]
+    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = values::time)]
     run_at: Option<Timestamp>,
     /// Give jobs this tag; repeatable
     #[arg(long, value_name = "TAG", allow_hyphen_values = true)]

@@ -12,7 +12,7 @@ use crate::commands::{
     context::Global,
     failure::Failure,
     output::{Output, note},
-    text,
+    text, values,
 };
 use howdah_server::logging::escaped;
 
@@ -31,7 +31,7 @@ Examples:
   howdah bulk show 1 --json | jq .done")]
 pub(in crate::commands) struct Args {
     /// The id of the bulk operation
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
     /// Wait until it ends, and show its progress on stderr
     #[arg(long)]

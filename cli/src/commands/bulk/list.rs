@@ -10,7 +10,7 @@ use crate::commands::{
     failure::Failure,
     output::{Output, note},
     table::{Align, Table},
-    text,
+    task_type, text,
 };
 
 /// List bulk operations with their progress, the newest first
@@ -49,7 +49,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             return output.flush();
         }
         if bulks.is_empty() {
-            note("there are no bulk operations: start one with `howdah bulk start`");
+            task_type::must_exist(&client, args.task_type.as_deref()).await?;
+            let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {}", escaped(name)));
+            let open = if args.open { " that run or are paused" } else { "" };
+            note(format_args!("there are no bulk operations{of}{open}: start one with `howdah bulk start`"));
             return Ok(());
         }
         let right = |name| (name, Align::Right);

@@ -11,7 +11,7 @@ mod start;
 use clap::Subcommand;
 use howdah_client::proto::{BulkOperation, BulkSpec, JobState as ProtoState};
 
-use super::{context::Global, failure::Failure, jobs};
+use super::{context::Global, failure::Failure, jobs, values};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -55,6 +55,9 @@ enum Operation {
     Set,
 }
 
+/// The operations that need a task type.
+const OF_TYPE: [&str; 6] = ["retry", "cancel", "discard", "reprioritize", "move", "set"];
+
 /// An operation, and the jobs that it changes.
 #[derive(Debug, clap::Args)]
 struct Spec {
@@ -62,10 +65,11 @@ struct Spec {
     #[arg(value_name = "OPERATION", value_enum)]
     operation: Operation,
     /// With undo: the id of the bulk operation to undo
-    #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = values::id)]
     undone: Option<i64>,
     /// The task type of the jobs; not with undo
-    #[arg(long = "type", value_name = "TYPE", required_unless_present = "undone", conflicts_with = "undone")]
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "undone",
+          required_if_eq_any = OF_TYPE.map(|operation| ("operation", operation)))]
     task_type: Option<String>,
     /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: each that the operation changes]
     #[arg(long, value_name = "STATE", value_parser = jobs::state)]

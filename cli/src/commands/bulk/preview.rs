@@ -1,7 +1,7 @@
 //! `howdah bulk preview`: which jobs a bulk operation would change.
 
 use super::{Spec, shown};
-use crate::commands::{context::Global, failure::Failure, output::Output};
+use crate::commands::{context::Global, failure::Failure, output::Output, task_type};
 
 /// Count the jobs that a bulk operation would change, and show three of them
 ///
@@ -27,6 +27,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let spec = args.spec.spec()?;
     global.with_client(async |client| {
         let preview = client.preview_bulk(spec.clone()).await?;
+        if preview.selected_count == 0 {
+            task_type::must_exist(&client, args.spec.task_type.as_deref()).await?;
+        }
         let mut output = Output::new();
         if args.json {
             output.json(&shown::preview_json(&preview))?;

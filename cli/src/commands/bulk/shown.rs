@@ -55,7 +55,7 @@ pub(super) fn what(spec: &BulkSpec) -> String {
         words.push_str(&fields::shown(set));
     }
     if spec.max_jobs_per_second > 0 {
-        let _ = write!(words, ", at most {} jobs/s", spec.max_jobs_per_second);
+        let _ = write!(words, ", at most {} a second", text::jobs(spec.max_jobs_per_second.into()));
     }
     words
 }
@@ -75,6 +75,20 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
     }
     let mut lines = vec![format!("{}: {selected}", what(spec))];
     lines.extend(preview.examples.iter().map(|job| format!("  {}", example(job))));
+    if preview.selected_count == 0 && !preview.has_more {
+        let nothing = if spec.undo_bulk_id > 0 { "Nothing is left to undo." } else { "Nothing would be changed." };
+        lines.push(nothing.into());
+        return lines;
+    }
+    if spec.operation() == BulkOperation::Cancel && preview.running_count > 0 {
+        let about = if preview.has_more { "about " } else { "" };
+        let (run, them) =
+            if preview.running_count == 1 { ("runs", "its worker is") } else { ("run", "their workers are") };
+        lines.push(format!("Of these, {about}{} {run} now: {them} told to stop.", preview.running_count));
+    }
+    if preview.creates_task_type {
+        lines.push(format!("The task type {} does not exist yet, and is created.", escaped(&spec.to_task_type)));
+    }
     if spec.operation() == BulkOperation::Undo {
         lines.push(
             "Skipped: jobs whose key another job holds, whose time to start has passed, or that ran after a job that"
@@ -87,9 +101,10 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
             "Skipped: jobs whose key another job holds there, and jobs that share their key here. Not undoable.".into(),
         );
     }
-    if let Some(time) = text::duration(preview.expected_duration.as_ref()).filter(|time| time.as_secs() > 0) {
-        lines.push(format!("about {}", text::short(time)));
-    }
+    lines.extend(text::duration(preview.expected_duration.as_ref()).map(|time| match time.as_secs() {
+        0 => "It takes less than a second.".into(),
+        _ => format!("It takes about {}.", text::short(time)),
+    }));
     lines
 }
 
@@ -126,7 +141,8 @@ pub(super) fn preview_json(preview: &PreviewBulkResponse) -> Value {
     json!({
         "selected": preview.selected_count, "has_more": preview.has_more,
         "examples": preview.examples.iter().map(|job| job.id).collect::<Vec<_>>(),
-        "states_count": preview.states_count,
+        "states_count": preview.states_count, "running": preview.running_count,
+        "creates_task_type": preview.creates_task_type,
         "expected_ms": text::duration(preview.expected_duration.as_ref()).map(|time| time.as_millis() as u64),
     })
 }

@@ -11,6 +11,7 @@ use crate::commands::{
     context::Global,
     failure::Failure,
     output::{Output, note},
+    task_type,
 };
 
 /// Start a bulk operation: change many jobs in the background
@@ -80,6 +81,9 @@ fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
 async fn confirmed(client: &Client, spec: &BulkSpec) -> Result<bool, Failure> {
     confirm::needs_terminal("look at howdah bulk preview, and give --yes")?;
     let preview = client.preview_bulk(spec.clone()).await?;
+    if preview.selected_count == 0 && spec.undo_bulk_id == 0 {
+        task_type::must_exist(client, &*spec.task_type).await?;
+    }
     shown::preview(spec, &preview).into_iter().for_each(note);
     confirm::ask().await
 }

@@ -11,7 +11,7 @@ use super::{
     context::{Global, block_on},
     failure::Failure,
     output::note,
-    text,
+    values,
 };
 use sink::Listing;
 
@@ -43,10 +43,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "STATE", value_parser = ["succeeded", "cancelled", "expired", "discarded"])]
     state: Option<String>,
     /// List only jobs that ended at this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
     /// List only jobs that ended before this time, or before so long ago
-    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]

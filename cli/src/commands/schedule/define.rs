@@ -15,6 +15,7 @@ use crate::commands::{
     job_flags::JobFlags,
     output::Output,
     schedule::{json::ScheduleJson, show},
+    values,
 };
 
 /// Create a schedule
@@ -90,7 +91,7 @@ pub(in crate::commands) struct UpdateArgs {
 #[command(next_help_heading = "Plan")]
 struct When {
     /// Fire once in this period, such as 5m; at least 1s
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "cron")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, conflicts_with = "cron")]
     every: Option<Duration>,
     /// Fire by the calendar: minute hour day month weekday, optionally with seconds first; or @daily and the like
     #[arg(long, value_name = "EXPRESSION")]
@@ -117,7 +118,7 @@ struct When {
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     end_time: Option<TimeOrNone>,
     /// Delay each firing by a random part of this, such as 30s
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     jitter: Option<Duration>,
 }
 
@@ -129,7 +130,7 @@ fn time_or_none(given: &str) -> Result<TimeOrNone, String> {
     if given == "none" {
         return Ok(TimeOrNone(None));
     }
-    crate::commands::text::parse_time(given).map(|time| TimeOrNone(Some(time)))
+    values::time(given).map(|time| TimeOrNone(Some(time)))
 }
 
 pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use super::super::{
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::{Output, note},
+    values,
 };
 
 /// Make a token, with which a program or a person may call brokers that run with --auth token
@@ -35,7 +36,7 @@ pub(in crate::commands) struct Args {
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = Scope::parse)]
     scopes: Vec<Scope>,
     /// It ends by itself after this time, such as 90d [default: it holds until it is revoked]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     expires: Option<Duration>,
     /// Write to the database itself (--database-url, HOWDAH_DATABASE_URL), not through a broker: for the first token
     #[arg(long)]

@@ -47,6 +47,15 @@ pub struct Question {
     pub lines: Vec<String>,
     /// What is done after y.
     pub then: Change,
+    /// A key that answers nothing was pressed.
+    pub is_unanswered: bool,
+}
+
+impl Question {
+    /// These lines, and what is done after y.
+    pub fn new(lines: Vec<String>, then: Change) -> Self {
+        Self { lines, then, is_unanswered: false }
+    }
 }
 
 /// What has come of a change.
@@ -98,7 +107,7 @@ async fn ask_retry(client: &Client, task_type: String, count: i64) -> Result<Don
     let mut lines = vec![format!("Retry the dead jobs of {name}, {how_many}?")];
     lines.push("Each has all of its attempts again. The first ones:".into());
     lines.extend(page.jobs.iter().map(|job| format!("{}  {}", job.id, jobs::remark(job))));
-    Ok(Done::Asked(Question { lines, then: Change::RetryType { task_type } }))
+    Ok(Done::Asked(Question::new(lines, Change::RetryType { task_type })))
 }
 
 async fn retry_type(client: &Client, task_type: &str) -> Result<String, Error> {

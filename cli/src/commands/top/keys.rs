@@ -155,7 +155,7 @@ impl Top {
             (format!("Resume {name}, with {} ready?", text::jobs(row.ready)), "Its jobs go to workers again.")
         };
         let lines = vec![question, follows.into()];
-        self.over = Over::Question(Question { lines, then: Change::Pause { task_type, paused } });
+        self.over = Over::Question(Question::new(lines, Change::Pause { task_type, paused }));
     }
 
     fn ask_retry(&mut self) -> Effect {
@@ -164,7 +164,7 @@ impl Top {
                 format!("Retry job {id}?"),
                 "It runs as soon as it can. A dead job has all of its attempts again.".into(),
             ];
-            self.over = Over::Question(Question { lines, then: Change::RetryJob { id } });
+            self.over = Over::Question(Question::new(lines, Change::RetryJob { id }));
             return Effect::Nothing;
         }
         let Some(row) = self.chosen_type() else { return Effect::Nothing };
@@ -178,7 +178,7 @@ impl Top {
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => Effect::Nothing,
             // Nothing is answered by a slip of the hand.
             _ => {
-                self.over = Over::Question(question);
+                self.over = Over::Question(Question { is_unanswered: true, ..question });
                 Effect::Nothing
             }
         }

@@ -33,6 +33,7 @@ use super::{
     context::{Global, block_on},
     failure::Failure,
     signals::Signals,
+    values,
 };
 
 /// The longest time of a call: after that the figures are stale, and the next call begins.
@@ -57,7 +58,7 @@ pub(super) struct Args {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let interval = values::duration(text)?;
     let range = Duration::from_millis(500)..=Duration::from_hours(1);
     if range.contains(&interval) { Ok(interval) } else { Err("use 500ms to 1h".into()) }
 }

@@ -24,6 +24,7 @@ use super::{
     context::{Global, block_on},
     failure::Failure,
     signals::Signals,
+    values,
 };
 use crate::workers::exec::StopTokens;
 
@@ -82,10 +83,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_jobs: Option<u64>,
     /// Exit after this time; running jobs finish first
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     max_age: Option<Duration>,
     /// When exiting, wait at most this long for running jobs [default: until they finish]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     stop_after: Option<Duration>,
     /// Exit when no job is left to run; =now does not wait for jobs of other workers, =10m waits also for jobs that are due within 10 minutes
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "")]
@@ -93,7 +94,7 @@ pub(super) struct Args {
     /// With --post: limit a request and its answer to this time [default: 30s]. With --sql: cancel the statements of a
     /// job after this time [default: none but the job's own timeout]
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["exec", "argv"],
-          value_parser = humantime::parse_duration)]
+          value_parser = values::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
     process: ProcessArgs,

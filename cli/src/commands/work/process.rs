@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use super::{super::failure::Failure, kind::Kind};
+use super::{
+    super::{failure::Failure, values},
+    kind::Kind,
+};
 use crate::workers::{
     exec::{Exec, MAX_RESULT_BYTES, StopTokens, Watchman},
     lines::{Lines, Replace},
@@ -37,7 +40,7 @@ pub(super) struct ProcessArgs {
     process_jobs: Option<u64>,
     /// With --lines: replace a process after this time
     #[arg(long, value_name = "DURATION", requires = "lines", conflicts_with_all = NO_LINES,
-          value_parser = humantime::parse_duration)]
+          value_parser = values::duration)]
     process_age: Option<Duration>,
     /// Pass only these variables and PATH to the command [default: all variables]
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = variable, requires = "program",

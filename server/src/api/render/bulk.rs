@@ -87,6 +87,8 @@ pub(crate) fn bulk_preview(spec: &BulkSpec, preview: BulkPreview, reads: bool) -
         has_more: preview.has_more,
         examples: preview.examples.into_iter().map(|example| seen(example, reads)).collect(),
         states_count: preview.in_states,
+        running_count: preview.running,
+        creates_task_type: preview.creates_type,
         expected_duration: Some(duration(expected(spec, jobs.max(preview.selected)))),
     }
 }

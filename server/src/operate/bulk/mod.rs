@@ -8,7 +8,7 @@ use super::Operator;
 use crate::{
     error::Error,
     job::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState, JobState, PagePosition, TypeId},
-    store::{Actor, NewBulk, PickBulk},
+    store::{Actor, NewBulk, PickBulk, StoreError},
 };
 
 pub(crate) use work::{BATCH, ROUNDS, SHARE, always};
@@ -26,6 +26,18 @@ const EXPECTED_PER_S: i64 = 5_000;
 /// Of failed jobs all, whatever the clock of this machine says.
 const LATER: Duration = Duration::from_hours(24 * 365);
 
+/// The jobs of a bulk operation, as far as they were counted.
+#[derive(Default)]
+struct Counted {
+    /// The first of them.
+    first: Vec<i64>,
+    selected: usize,
+    /// Of these, those that a worker has.
+    running: usize,
+    /// There may be more.
+    has_more: bool,
+}
+
 /// A bulk operation to start.
 #[derive(Clone, Debug)]
 pub(crate) struct StartBulkQuery {
@@ -41,27 +53,32 @@ impl Operator {
         let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Ok(BulkPreview::default());
         };
-        let (first, selected, has_more) = self.count(type_id, spec).await?;
-        let mut examples = Vec::new();
+        let Counted { first, selected, running, has_more } = self.count(type_id, spec).await?;
+        let mut preview =
+            BulkPreview { selected: selected as i64, has_more, running: running as i64, ..BulkPreview::default() };
         for id in first {
             // One that has ended since was one of them a moment ago; its history may be gone.
-            examples.extend(self.context.store.get_job(id).await?);
+            preview.examples.extend(self.context.store.get_job(id).await?);
         }
         if spec.change.undoes().is_some() {
-            return Ok(BulkPreview { selected, has_more, examples, in_states: None });
+            return Ok(preview);
+        }
+        if let Some(to) = spec.change.to_type() {
+            preview.creates_type = self.context.registry.find(to).await?.is_none();
         }
         let counted = self.context.job_counts.look(&self.context.store).await;
         let of_type = counted.types.iter().find(|counted| counted.name == spec.task_type.as_str());
-        let in_states = of_type.map(|counted| {
-            let states = spec.states();
-            JobState::COUNTED
-                .iter()
-                .zip(counted.counts)
-                .filter(|(state, _)| states.contains(state))
-                .map(|(_, jobs)| jobs)
-                .sum()
-        });
-        Ok(BulkPreview { selected, has_more, examples, in_states })
+        let in_state = |state: &JobState| {
+            let counts = of_type.map(|counted| counted.counts).unwrap_or_default();
+            JobState::COUNTED.iter().zip(counts).find(|(counted, _)| *counted == state).map_or(0, |(_, jobs)| jobs)
+        };
+        let states = spec.states();
+        preview.in_states = of_type.map(|_| states.iter().map(in_state).sum());
+        // Those that run may not have been reached.
+        if has_more && states.contains(&JobState::Leased) && spec.error_group.is_none() {
+            preview.running = in_state(&JobState::Leased);
+        }
+        Ok(preview)
     }
 
     /// The type of the jobs. Of an undo it is that of the bulk operation, which must be one that can be undone.
@@ -91,25 +108,28 @@ impl Operator {
         Ok(Some(bulk.type_id))
     }
 
-    /// The first jobs, how many there are, and whether there may be more.
-    async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<(Vec<i64>, i64, bool), Error> {
+    /// Counts the jobs, to a bound.
+    async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<Counted, Error> {
         let (states, before) = (spec.states(), SystemTime::now() + LATER);
         let mut at = states.first().copied().map(start_of);
-        let (mut first, mut selected) = (Vec::new(), 0);
+        let mut counted = Counted::default();
         for _ in 0..COUNTS {
             let Some(from) = at else { break };
             // One more than is counted, to know whether there are more.
-            let at_most = (COUNTED + 1 - selected) as i32;
+            let at_most = (COUNTED + 1 - counted.selected) as i32;
             let pick = PickBulk { type_id, spec, from, at_most, last_id: i64::MAX, before };
             let picked = self.context.store.pick_for_bulk(&pick).await?;
-            first.extend(picked.ids.iter().copied().take(EXAMPLES - first.len()));
-            selected += picked.ids.len();
-            if selected > COUNTED {
-                return Ok((first, COUNTED as i64, true));
+            counted.first.extend(picked.ids.iter().copied().take(EXAMPLES - counted.first.len()));
+            counted.selected += picked.ids.len();
+            if from.state == JobState::Leased {
+                counted.running += picked.ids.len();
+            }
+            if counted.selected > COUNTED {
+                return Ok(Counted { selected: COUNTED, has_more: true, ..counted });
             }
             at = picked.next.or_else(|| state_after(&states, from.state));
         }
-        Ok((first, selected as i64, at.is_some()))
+        Ok(Counted { has_more: at.is_some(), ..counted })
     }
 
     /// Starts a bulk operation; it is worked off in the background. The same request again finds the same one.
@@ -122,10 +142,16 @@ impl Operator {
             // A new type is created, as by an enqueue.
             self.context.registry.resolve(std::slice::from_ref(to), by.name()).await?;
         }
-        let (_, selected, has_more) = self.count(type_id, spec).await?;
+        let Counted { selected, has_more, .. } = self.count(type_id, spec).await?;
+        let undone = spec.change.undoes().filter(|_| selected == 0 && !has_more);
         let request_key = query.request_key.as_deref();
-        let bulk = NewBulk { spec, type_id, selected: (selected, has_more), request_key, at_most: MOST_OPEN };
-        let id = self.context.store.start_bulk(&bulk, by).await?;
+        // An empty undo starts nothing. It still finds what the same request has started, and perhaps done, before.
+        let at_most = if undone.is_some() { 0 } else { MOST_OPEN };
+        let bulk = NewBulk { spec, type_id, selected: (selected as i64, has_more), request_key, at_most };
+        let id = match (self.context.store.start_bulk(&bulk, by).await, undone) {
+            (Err(StoreError::TooMany(_)), Some(undone)) => return Err(nothing_to_undo(undone)),
+            (started, _) => started?,
+        };
         self.context.wake.bulk_in(Duration::ZERO);
         self.get_bulk(id).await
     }
@@ -178,6 +204,12 @@ pub(crate) fn expected(spec: &BulkSpec, jobs: i64) -> Duration {
 /// A bulk operation that does not exist, or not for this caller.
 pub(crate) fn no_bulk(id: i64) -> Error {
     Error::NotFound(format!("bulk operation {id} does not exist, or ended so long ago that it was deleted"))
+}
+
+fn nothing_to_undo(id: i64) -> Error {
+    Error::Precondition(format!(
+        "nothing is left to undo of bulk operation {id}: its jobs are back, or their history was dropped"
+    ))
 }
 
 fn start_of(state: JobState) -> PagePosition {

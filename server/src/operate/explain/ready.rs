@@ -165,9 +165,10 @@ impl<'a> About<'a> {
         Reason {
             kind: ReasonKind::TooLarge,
             text: format!(
-                "It has {} bytes; the {} of {task_type} take at most {}.",
+                "It has {} bytes; the {} of {task_type} {} at most {}.",
                 self.job.weight.unwrap_or_default(),
                 workers(self.workers),
+                text::verb(self.workers as i64, "takes", "take"),
                 self.largest
             ),
             remedy: "A worker must take larger messages, or have a larger window in bytes.".into(),
@@ -183,14 +184,16 @@ impl<'a> About<'a> {
         is_full.then(|| Reason {
             kind: ReasonKind::WorkersFull,
             text: format!(
-                "The {} of {} hold {} of at most {} jobs.",
+                "The {} of {} {} {} of at most {}.",
                 workers(self.workers),
                 self.job.task_type,
+                text::verb(self.workers as i64, "holds", "hold"),
                 self.held,
-                self.window
+                text::count(self.window as i64)
             ),
             remedy: format!(
-                "One of their jobs must end{}; more workers or larger windows make it start earlier.",
+                "{} must end{}; more workers or larger windows make it start earlier.",
+                if self.held == 1 { "That job" } else { "One of those jobs" },
                 if self.is_pulled() { ", or a program must pull it (PullJobs)" } else { "" }
             ),
             limit: self.window as f64,
@@ -204,8 +207,14 @@ impl<'a> About<'a> {
         let most = self.job.max_running.filter(|_| self.is_at_limit())?;
         Some(Reason {
             kind: ReasonKind::TypeLimit,
-            text: format!("Of {}, {most} may run at once, and {} do.", self.job.task_type, self.facts.running),
-            remedy: "One of them must end, or max_running must be raised.".into(),
+            text: format!(
+                "Of {}, {} may run at once, and {} {}.",
+                self.job.task_type,
+                text::count(i64::from(most)),
+                self.facts.running,
+                text::verb(self.facts.running, "does", "do")
+            ),
+            remedy: format!("{} must end, or the limit must be raised.", one_of(self.facts.running)),
             limit: f64::from(most),
             used: self.facts.running,
             ..Reason::default()
@@ -235,18 +244,30 @@ impl<'a> About<'a> {
         let others = (first.jobs > 0).then(|| Reason {
             kind: ReasonKind::OthersFirst,
             text: format!("Of {}, {} first.", self.job.task_type, text::go_first(first)),
-            remedy: "Those jobs must start; a lower priority number makes it go before them.".into(),
+            remedy: format!(
+                "{} must start; a lower priority number makes this one go before {}.",
+                text::those(first.jobs),
+                text::verb(first.jobs, "it", "them")
+            ),
             used: first.jobs,
             ..Reason::default()
         });
         let fair = self.job.fair_key.as_ref().filter(|_| self.facts.takes_turns).map(|key| Reason {
             kind: ReasonKind::FairShare,
-            text: format!("Some of those have other fairness keys: they take turns with those of {key:?}."),
+            text: match first.jobs {
+                1 => format!("It has another fairness key: jobs of that one take turns with those of {key:?}."),
+                _ => format!("Some of those have other fairness keys: they take turns with those of {key:?}."),
+            },
             key: key.clone(),
             ..Reason::default()
         });
         others.into_iter().chain(fair)
     }
+}
+
+/// Of the jobs that run.
+pub(super) fn one_of(running: i64) -> &'static str {
+    if running == 1 { "That job" } else { "One of them" }
 }
 
 fn workers(number: usize) -> String {

@@ -40,6 +40,21 @@ pub(super) fn go_first(before: Before) -> String {
     }
 }
 
+/// `That job`, `Those jobs`.
+pub(super) fn those(number: i64) -> &'static str {
+    if number == 1 { "That job" } else { "Those jobs" }
+}
+
+/// The word, with its verb for a third person: `hold` is `holds` of one.
+pub(super) fn verb(number: i64, of_one: &'static str, of_many: &'static str) -> &'static str {
+    if number == 1 { of_one } else { of_many }
+}
+
+/// `1 job`, `12 jobs`.
+pub(super) fn count(number: i64) -> String {
+    format!("{number} {}", verb(number, "job", "jobs"))
+}
+
 /// `job 17 (ready)`, `jobs 17 (ready), 18 and 19 (dead)`.
 pub(super) fn jobs(jobs: &[RelatedJob]) -> String {
     let one = |job: &RelatedJob| match &job.known {

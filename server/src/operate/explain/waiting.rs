@@ -2,7 +2,7 @@
 
 use howdah_proto::v1::ReasonKind;
 
-use super::{MOST_RELATED, before, if_paused, text};
+use super::{MOST_RELATED, before, if_paused, ready::one_of, text};
 use crate::{
     job::{JobState, Reason, RelatedJob},
     store::{JobFacts, LimitKeyFacts},
@@ -28,11 +28,7 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
         reasons.push(Reason {
             kind: ReasonKind::Dependency,
             text: format!("It runs after {}{more}.", text::jobs(&after)),
-            remedy: if dead {
-                "Those jobs must succeed: somebody must retry or discard the dead ones.".into()
-            } else {
-                "Those jobs must succeed.".into()
-            },
+            remedy: remedy_after(&job.after, dead),
             jobs: after,
             ..Reason::default()
         });
@@ -45,6 +41,16 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
         });
     }
     reasons.into_iter().chain(if_paused(job)).collect()
+}
+
+/// What must become of the jobs that it runs after.
+fn remedy_after(after: &[i64], dead: bool) -> String {
+    let retried = match (dead, after.len()) {
+        (false, _) => "",
+        (true, 1) => ": somebody must retry or discard it",
+        (true, _) => ": somebody must retry or discard the dead ones",
+    };
+    format!("{} must succeed{retried}.", text::those(after.len() as i64))
 }
 
 /// A gap or a rate counts what is ready as if it started now: no more become ready than may start.
@@ -100,7 +106,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
                 text::jobs(&jobs),
                 if used == 1 { "the slot" } else { "the slots" }
             ),
-            remedy: "One of them must end, or the limit must be raised.".into(),
+            remedy: format!("{} must end, or the limit must be raised.", one_of(used)),
             limit: f64::from(most),
             used,
             jobs,
@@ -135,7 +141,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyOrder,
             text: format!("At its limit key {key:?}, {} first.", text::go_first(before(limit.before))),
-            remedy: "Those jobs must start.".into(),
+            remedy: format!("{} must start.", text::those(limit.before)),
             ..base()
         });
     }

@@ -46,7 +46,9 @@ pub(super) fn all(top: &Top, frame: &mut Frame<'_>, now: Instant) {
         frame.buffer_mut().set_style(body, DIM);
     }
     frame.render_widget(Paragraph::new(foot_line(top, now)), foot);
-    over::draw(top, frame, body);
+    // It may cover the head, so that a question is readable on a terminal of few lines.
+    let above = Rect { height: frame.area().height.saturating_sub(foot.height), ..frame.area() };
+    over::draw(top, frame, body, above);
 }
 
 fn heading(top: &Top) -> Line<'_> {
@@ -94,8 +96,8 @@ fn tabs(top: &Top) -> Line<'_> {
 
 /// The last line: what was said last, or how old the figures are.
 fn foot_line(top: &Top, now: Instant) -> Line<'_> {
-    if matches!(top.over, Over::Question(_)) {
-        return Line::styled("y  yes     n  no", BOLD);
+    if let Over::Question(question) = &top.over {
+        return Line::styled(over::answers(question), BOLD);
     }
     let age = |since: Instant| text::short(now.saturating_duration_since(since).max(Duration::from_secs(1)));
     if let Link::Down { since, error, next } = &top.link {

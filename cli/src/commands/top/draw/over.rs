@@ -3,13 +3,16 @@
 use howdah_server::logging::escaped;
 use ratatui::{
     Frame,
-    layout::Rect,
+    layout::{Rect, Size},
     text::Line,
     widgets::{Block, Clear, Paragraph, Wrap},
 };
 
 use super::{
-    super::state::{Over, Top},
+    super::{
+        change::Question,
+        state::{Over, Top},
+    },
     BOLD,
 };
 
@@ -32,21 +35,34 @@ const HELP: [&str; 16] = [
     "Numbers of jobs are those of the broker's last count.",
 ];
 
-/// Help or a question, in the middle.
-pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
+/// The keys that answer a question.
+pub(super) fn answers(question: &Question) -> &'static str {
+    if question.is_unanswered { "y  yes     n, q, Esc  no     (other keys do nothing)" } else { "y  yes     n  no" }
+}
+
+/// Help or a question, in the middle of the body; over the head as well, if it does not fit into the body.
+pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, body: Rect, above: Rect) {
     match &top.over {
         Over::Nothing | Over::Filter => {}
-        Over::Help => show(frame, area, " keys (any key goes back) ", HELP.map(Line::from).to_vec()),
+        Over::Help => show(frame, body, " keys (any key goes back) ", HELP.map(Line::from).to_vec()),
         Over::Question(question) => {
             let first = question.lines.iter().take(1).map(|line| Line::styled(escaped(line), BOLD));
             let more = question.lines.iter().skip(1).map(|line| Line::from(escaped(line)));
-            let end = [Line::default(), Line::styled("y  yes     n  no", BOLD)];
-            show(frame, area, " sure? ", first.chain(more).chain(end).collect());
+            let end = [Line::default(), Line::styled(answers(question), BOLD)];
+            let lines: Vec<_> = first.chain(more).collect();
+            let whole: Vec<_> = lines.iter().cloned().chain(end).collect();
+            // Without room for all of it: the last line of the picture has the answers too.
+            match () {
+                () if size(&whole, body).height <= body.height => show(frame, body, " sure? ", whole),
+                () if size(&whole, above).height <= above.height => show(frame, above, " sure? ", whole),
+                () => show(frame, above, " sure? ", lines),
+            }
         }
     }
 }
 
-fn show(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: Vec<Line<'_>>) {
+/// The size that the lines need, with their frame; no wider than the area.
+fn size(lines: &[Line<'_>], area: Rect) -> Size {
     let widest = lines.iter().map(Line::width).max().unwrap_or_default() as u16;
     let width = (widest + 4).min(area.width);
     let inner = usize::from(width.saturating_sub(2).max(1));
@@ -55,7 +71,12 @@ fn show(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: Vec<Line<
         0 | 1 => 1,
         more => more as u16 + 1,
     };
-    let height = (lines.iter().map(rows).sum::<u16>() + 2).min(area.height);
+    Size { width, height: lines.iter().map(rows).sum::<u16>() + 2 }
+}
+
+fn show(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: Vec<Line<'_>>) {
+    let Size { width, height } = size(&lines, area);
+    let height = height.min(area.height);
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     frame.render_widget(Clear, place);
     let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });

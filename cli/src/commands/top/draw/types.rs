@@ -19,16 +19,16 @@ const COLUMNS: [Column<TypeRow>; 13] = [
         style: |row| if row.dead > 0 { BAD } else { Style::new() },
         ..number("DEAD", 8, 2, |row| columns::count(row.dead))
     },
-    number("SCHEDULED", 9, 11, |row| columns::count(row.scheduled)),
-    number("WAITING", 8, 12, |row| columns::count(row.waiting)),
+    number("SCHEDULED", 9, 8, |row| columns::count(row.scheduled)),
+    number("WAITING", 8, 7, |row| columns::count(row.waiting)),
     number("OLDEST", 7, 5, |row| columns::time(row.oldest)),
     number("IN/s", 6, 4, |row| columns::rate(flow(row, |flow| flow.enqueued))),
     number("DONE/s", 6, 3, |row| columns::rate(flow(row, |flow| flow.succeeded))),
     number("FAIL/s", 6, 6, |row| columns::rate(flow(row, |flow| flow.failed))),
-    number("WAIT50%", 8, 9, |row| columns::time(row.flow.and_then(|flow| flow.wait.p50))),
-    number("WAIT99%", 8, 7, |row| columns::time(row.flow.and_then(|flow| flow.wait.p99))),
-    number("RUN50%", 8, 10, |row| columns::time(row.flow.and_then(|flow| flow.run.p50))),
-    number("RUN99%", 8, 8, |row| columns::time(row.flow.and_then(|flow| flow.run.p99))),
+    number("WAIT50%", 8, 11, |row| columns::time(row.flow.and_then(|flow| flow.wait.p50))),
+    number("WAIT99%", 8, 9, |row| columns::time(row.flow.and_then(|flow| flow.wait.p99))),
+    number("RUN50%", 8, 12, |row| columns::time(row.flow.and_then(|flow| flow.run.p50))),
+    number("RUN99%", 8, 10, |row| columns::time(row.flow.and_then(|flow| flow.run.p99))),
 ];
 
 /// The list.

@@ -1,0 +1,112 @@
+//! Values of flags that several commands take: ids, times and durations. Each is read in one place, and refused with one
+//! message.
+
+use std::{any::TypeId, time::Duration};
+
+use clap::Command;
+use jiff::Timestamp;
+
+/// The years of a time in the protocol.
+const YEARS: &str = "a time is in the years 1970 to 9999";
+/// 9999-12-31T23:59:59Z.
+const LAST_SECOND: i64 = 253_402_300_799;
+
+/// The id of a job or of a bulk operation.
+pub(super) fn id(given: &str) -> Result<i64, String> {
+    let id = given.parse::<i64>().ok().filter(|id| *id > 0);
+    id.ok_or_else(|| "an id is a number, from 1 on".into())
+}
+
+/// A duration as people write it.
+pub(super) fn duration(given: &str) -> Result<Duration, String> {
+    humantime::parse_duration(given).map_err(|_| match given.trim_start().starts_with('-') {
+        true => "a duration is not negative".into(),
+        false => "write a duration, such as 90s, 5m or 2h 30m".into(),
+    })
+}
+
+/// A time as people write it. Without a zone it is UTC, as times are printed.
+pub(super) fn time(given: &str) -> Result<Timestamp, String> {
+    let time: Timestamp = howdah_proto::json::time_text(given)
+        .parse()
+        .map_err(|_| String::from("write a time, such as 2027-01-01T03:00:00Z; without a zone it is UTC"))?;
+    possible(Ok(time))
+}
+
+/// A time, or a duration before now.
+pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
+    if let Ok(ago) = humantime::parse_duration(given) {
+        return possible(Timestamp::now().checked_sub(ago));
+    }
+    time(given).map_err(|problem| match given.trim_start().starts_with('-') {
+        true => "write how long ago without a minus, such as 90m or 7d".into(),
+        false if problem == YEARS => problem,
+        false => "write a time, such as 2027-01-01T03:00:00Z, or how long ago, such as 90m or 7d".into(),
+    })
+}
+
+fn possible(time: Result<Timestamp, jiff::Error>) -> Result<Timestamp, String> {
+    time.ok().filter(|time| (0..=LAST_SECOND).contains(&time.as_second())).ok_or_else(|| YEARS.into())
+}
+
+/// The command line with flags that take `-7` as their value, as far as their values are numbers, times or durations: what is
+/// wrong with it is said by whoever reads the value. Otherwise it would be called an unknown flag.
+pub(super) fn take_negative(command: Command) -> Command {
+    let is_one_of =
+        |parser: &clap::builder::ValueParser, types: &[TypeId]| types.iter().any(|id| parser.type_id() == *id);
+    let numbers = [
+        TypeId::of::<i32>(),
+        TypeId::of::<i64>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<f64>(),
+    ];
+    let others = [TypeId::of::<Duration>(), TypeId::of::<Timestamp>()];
+    command
+        .mut_args(|arg| {
+            let parser = arg.get_value_parser();
+            let (is_number, is_other) = (is_one_of(parser, &numbers), is_one_of(parser, &others));
+            match arg.is_positional() {
+                // Flags may follow it.
+                true if is_number => arg.allow_negative_numbers(true),
+                false if is_number || is_other => arg.allow_hyphen_values(true),
+                _ => arg,
+            }
+        })
+        .mut_subcommands(take_negative)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_duration_is_answered_with_examples() {
+        assert_eq!(duration("2h 30m"), Ok(Duration::from_secs(9_000)));
+        for wrong in ["", "soon", "7", "7 fortnights"] {
+            assert!(duration(wrong).unwrap_err().contains("90s, 5m or 2h 30m"), "{wrong}");
+        }
+        assert_eq!(duration("-7s").unwrap_err(), "a duration is not negative");
+    }
+
+    #[test]
+    fn what_is_no_time_is_answered_with_both_forms() {
+        assert_eq!(time_or_ago("2027-01-01 03:00").unwrap(), time("2027-01-01T03:00:00Z").unwrap());
+        let both = time_or_ago("foo").unwrap_err();
+        assert!(both.contains("2027-01-01T03:00:00Z") && both.contains("7d"), "{both}");
+        assert!(time("7d").unwrap_err().contains("2027-01-01T03:00:00Z"));
+        assert!(time_or_ago("-7d").unwrap_err().contains("without a minus"));
+        for far in ["10000y", "1969-12-31T23:59:59Z", "90000000000d"] {
+            assert_eq!(time_or_ago(far).unwrap_err(), YEARS, "{far}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_a_number_from_1_on() {
+        assert_eq!(id("17"), Ok(17));
+        for wrong in ["foo", "0", "-7", "1.5", "9223372036854775808"] {
+            assert_eq!(id(wrong).unwrap_err(), "an id is a number, from 1 on", "{wrong}");
+        }
+    }
+}

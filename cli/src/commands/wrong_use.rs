@@ -1,0 +1,151 @@
+//! What is said of a wrong command line, where the words of clap are wrong or of no help.
+
+use std::num::{ParseFloatError, ParseIntError};
+
+use clap::{
+    Command, Error,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+/// The error of these words, the first of which is the program.
+pub(super) fn mended(error: Error, command: Command, words: &[String]) -> Error {
+    if !error.use_stderr() {
+        return error;
+    }
+    let mut command = asked(command, words);
+    let mut error = number(error);
+    // Otherwise it lists flags that come from variables as if they had to be given.
+    if error.get(ContextKind::Usage).is_some() {
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    }
+    if let Some(tip) = tip(&error, &command, words) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
+}
+
+/// The command that the words name.
+fn asked(mut command: Command, words: &[String]) -> Command {
+    command.build();
+    for word in words.iter().skip(1) {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner.clone();
+        }
+    }
+    command
+}
+
+/// Says what a number must be, instead of "invalid digit found in string" and of ranges in Rust.
+fn number(error: Error) -> Error {
+    let source = std::error::Error::source(&error);
+    let Some(source) = source.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (flag, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    let problem = match value.parse::<i128>() {
+        _ if source.is::<ParseFloatError>() => "it is not a number".into(),
+        Ok(number) if source.is::<ParseIntError>() && number < 0 => "it is negative".into(),
+        Ok(_) if source.is::<ParseIntError>() => "it is too large".into(),
+        Err(_) if source.is::<ParseIntError>() => "it is not a whole number".into(),
+        _ => match range(&source.to_string()) {
+            Some(range) => range,
+            None => return error,
+        },
+    };
+    let message = format!("invalid value '{value}' for '{flag}': {problem}\n\nFor more information, try '--help'.\n");
+    Error::raw(ErrorKind::ValueValidation, message)
+}
+
+/// `0 is not in 1..=1000` in words.
+fn range(problem: &str) -> Option<String> {
+    let (_, range) = problem.split_once(" is not in ")?;
+    let (low, high) = range.split_once("..")?;
+    let high = high.trim_start_matches('=');
+    let is_bound = [i64::MAX.to_string(), u64::MAX.to_string()].iter().all(|most| most != high);
+    let numbers = [low, high].iter().all(|number| number.parse::<i128>().is_ok());
+    numbers.then(|| if is_bound { format!("use {low} to {high}") } else { format!("use {low} or more") })
+}
+
+/// A value that begins with a dash is given to its flag with `=`. After `--` it would be an argument.
+fn tip(error: &Error, command: &Command, words: &[String]) -> Option<StyledStr> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    // The error names the dash and the first letter.
+    let at = words.iter().position(|word| word.starts_with(unknown.as_str()))?;
+    let flag = words.get(at.checked_sub(1)?)?;
+    let takes_one = command.get_arguments().any(|arg| {
+        arg.get_long().is_some_and(|long| flag.strip_prefix("--") == Some(long)) && arg.get_action().takes_values()
+    });
+    takes_one.then(|| format!("to pass '{0}' as the value of '{flag}', use '{flag}={0}'", words[at]).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command;
+
+    use super::*;
+
+    fn said(line: &str) -> String {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = command().try_get_matches_from(&words).unwrap_err();
+        mended(error, command(), &words).to_string()
+    }
+
+    #[test]
+    fn a_value_that_begins_with_a_dash_is_a_value() {
+        for (line, word) in [
+            ("howdah stats --since -7d", "without a minus"),
+            ("howdah audit --since -7", "without a minus"),
+            ("howdah search --id -7", "an id is a number, from 1 on"),
+            ("howdah job -7", "an id is a number, from 1 on"),
+            ("howdah enqueue t x --delay -7s", "a duration is not negative"),
+            ("howdah workers --stuck-after -7s", "a duration is not negative"),
+            ("howdah type set t --key-max-running -7", "use 1 to 1000000"),
+            ("howdah jobs t --limit -7", "it is negative"),
+        ] {
+            let said = said(line);
+            assert!(said.starts_with("error: invalid value '-7") && said.contains(word), "{line}: {said}");
+        }
+        assert!(
+            command().try_get_matches_from(["howdah", "type", "set", "t", "--rate", "-7"]).is_ok(),
+            "the broker refuses it"
+        );
+        assert!(command().try_get_matches_from(["howdah", "retry", "17", "--json"]).is_ok(), "flags follow ids");
+    }
+
+    #[test]
+    fn a_text_that_begins_with_a_dash_is_given_with_an_equals_sign() {
+        let said = said("howdah search t --key -k");
+        assert!(said.contains("to pass '-k' as the value of '--key', use '--key=-k'"), "{said}");
+        let said = self::said("howdah audit --id -7");
+        assert!(said.contains("use '--id=-7'"), "{said}");
+    }
+
+    #[test]
+    fn the_usage_lists_no_flags_that_may_be_left_out() {
+        for line in ["howdah job", "howdah bulk start", "howdah --server x:1 limit pause t"] {
+            let said = said(line);
+            assert!(said.contains("Usage: howdah ") && !said.contains("--server <URL>"), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_called_a_number() {
+        for (line, word) in [
+            ("howdah jobs t --limit foo", "invalid value 'foo' for '--limit <N>': it is not a whole number"),
+            ("howdah stats --limit 99999999999999999999", "it is too large"),
+            ("howdah stats --limit 0", "'--limit <N>': use 1 to 1000"),
+            ("howdah jobs t --limit 0", "'--limit <N>': use 1 or more"),
+            ("howdah enqueue t x --priority high", "'--priority <N>': it is not a whole number"),
+            ("howdah enqueue t x --after foo", "an id is a number, from 1 on"),
+            ("howdah type set t --rate foo", "invalid value 'foo' for '--rate <NUMBER>': it is not a number"),
+        ] {
+            assert!(said(line).contains(word), "{line}: {}", said(line));
+        }
+    }
+}
