@@ -69,7 +69,7 @@ async fn a_page_that_is_read_only_shows_every_view_and_offers_nothing() {
         (&*format!("/ui/job?id={id}"), "no route to host"),
         ("/ui/failures", "no route to host"),
         ("/ui/schedules", "hourly"),
-        ("/ui/schedule?name=hourly", "Every 1 h"),
+        ("/ui/schedule?name=hourly", "Every 1h"),
         ("/ui/statistics", "Statistics"),
         ("/ui/workers", "Workers"),
         ("/ui/limits?type=t", ">k1</th>"),
