@@ -65,7 +65,7 @@ async fn a_page_that_is_read_only_shows_every_view_and_offers_nothing() {
         ("/ui/jobs?type=t&state=dead", "no route to host"),
         ("/ui/jobs?type=t&tag=red", "The newest first"),
         ("/ui/jobs?type=t&sort=attempts", "no route to host"),
-        ("/ui/jobs?type=t&key=none", "Only unfinished jobs"),
+        ("/ui/jobs?type=t&key=none", "The newest first"),
         (&*format!("/ui/job?id={id}"), "no route to host"),
         ("/ui/failures", "no route to host"),
         ("/ui/schedules", "hourly"),
