@@ -100,7 +100,7 @@ impl What {
                 "Take from worker",
                 "EndLeases",
                 "Their workers lose them. The attempt does not count, and the jobs are ready again at once.",
-                "taken from their workers",
+                "released",
             ],
             Self::Reprioritize => [
                 "reprioritize",
