@@ -18,8 +18,8 @@ const PRINCIPAL: &str = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1
 const BAD: [&str; 6] = ["<script>", "<img", "onerror=alert(1)>", "\"'>", "javascript:", "<b>"];
 
 /// A script in everything that others write: jobs, a worker, a bulk operation, a schedule, a pause, a broker, a principal. Returns a
-/// dead job and one that has succeeded.
-async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64) {
+/// dead job, one that has succeeded, and the worker.
+async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker) {
     let admin = &guarded.admin;
     admin.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     let job = || new_job("t", SCRIPT).header(SCRIPT, SCRIPT).fair_key(SCRIPT).tags(&[TAG]).max_attempts(1);
@@ -50,9 +50,7 @@ async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64) {
         let asked = question(browser, pairs).await;
         browser.confirm(&asked, SCRIPT).await.leads_to();
     }
-    // The worker stays connected.
-    std::mem::forget(worker);
-    (dead, done)
+    (dead, done, worker)
 }
 
 #[tokio::test]
@@ -60,7 +58,7 @@ async fn scripts_in_everything_that_others_write_are_shown_as_text() {
     let guarded = Guarded::start_with(|config| config.name = SCRIPT.into()).await;
     let all = ["enqueue:*", "work:*", "read:*", "payload:*", "operate:*", "admin:*"];
     let mut browser = Browser::logged_in(&guarded.broker, &guarded.token(PRINCIPAL, &all).await).await;
-    let (dead, done) = scripts(&guarded, &mut browser).await;
+    let (dead, done, _worker) = scripts(&guarded, &mut browser).await;
     super::views::until_shown(&browser, "/ui/types", "name=t").await;
     let script = encoded(&[("x", SCRIPT)]).split_off(2);
     // Each view, and how often a script is shown in it besides the names of the broker and the principal.
