@@ -1,4 +1,5 @@
-//! What the page shows that is no call of its own: numbers of jobs as they were counted last, settings without counts. The rule of each is that of the call that tells the same.
+//! What the page shows that is no call of its own: numbers of jobs as they were counted last, settings without counts. The rule of
+//! each is that of the call that tells the same.
 
 use std::time::Duration;
 
