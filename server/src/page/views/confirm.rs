@@ -1,6 +1,7 @@
 //! Asks before anything is done: how many, three examples, what is set, what follows.
 
-mod about;
+mod about; // what the question is about
+mod numbers; // how many jobs
 
 use askama::Template;
 use axum::response::Response;

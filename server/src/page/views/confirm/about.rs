@@ -3,9 +3,9 @@
 use howdah_proto::v1::{self, BulkOperation, JobState};
 use tonic::Code;
 
-use super::super::{
-    parts::{JobRow, counts},
-    spec,
+use super::{
+    super::{parts::JobRow, spec},
+    numbers::{in_group, of_state, runs, selected},
 };
 use crate::{
     error::Error,
@@ -13,7 +13,7 @@ use crate::{
         Trouble, Visit,
         action::{Action, Target},
         what::What,
-        words::{State, counted, number, plain, span, wire_span},
+        words::{State, counted, plain, wire_span},
     },
 };
 
@@ -176,11 +176,6 @@ impl About {
     }
 }
 
-/// `1 job runs`.
-fn runs(jobs: i64) -> String {
-    format!("{} {}", counted(jobs, "job"), if jobs == 1 { "runs" } else { "run" })
-}
-
 /// Fails if there is no such task type, as far as the person who looks may know.
 async fn known(visit: &Visit, task_type: &str) -> Result<(), Trouble> {
     if visit.is_unknown(task_type).await {
@@ -199,47 +194,4 @@ async fn bulk(visit: &Visit, id: i64) -> Result<Option<(&'static str, String)>, 
         Err(status) if status.code() == Code::PermissionDenied => Ok(None),
         Err(status) => Err(status.into()),
     }
-}
-
-/// The jobs that a preview has counted.
-fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
-    let selected = number(answer.selected_count);
-    match (answer.has_more, answer.states_count) {
-        (true, Some(all)) => {
-            format!("more than {selected} jobs of {name} (it has about {} in these states)", number(all))
-        }
-        (true, None) => format!("more than {selected} jobs of {name}"),
-        (false, _) => format!("{} of {name}", counted(answer.selected_count, "job")),
-    }
-}
-
-/// The jobs of a type, as they were counted last, at least `seen`; and how many of them run.
-async fn of_state(
-    visit: &Visit,
-    task_type: &str,
-    state: Option<JobState>,
-    seen: i64,
-) -> Result<(String, i64), Trouble> {
-    let word = state.map(|state| State::of(state).word);
-    let (view, age) = visit.calls().counted_type(&visit.by, task_type).await?;
-    let running = view.counts.unwrap_or_default().leased;
-    let counts = counts(view.counts.unwrap_or_default());
-    let count: i64 = counts.iter().filter(|(known, _)| word.is_none_or(|word| word == *known)).map(|(_, n)| n).sum();
-    let kind = word.map_or("job".into(), |word| format!("{word} job"));
-    let name = match age {
-        Some(age) if count >= seen => {
-            format!("about {} of {task_type} (counted {} ago)", counted(count, &kind), span(age))
-        }
-        _ => format!("all {kind}s of {task_type}"),
-    };
-    Ok((name, running))
-}
-
-/// The jobs of an error group.
-async fn in_group(visit: &Visit, task_type: &str, group: &str) -> Result<String, Trouble> {
-    let request = v1::ListErrorGroupsRequest { task_type: task_type.to_owned(), page_size: 1_000 };
-    let groups = visit.calls().list_error_groups(&visit.by, request).await?.into_inner().groups;
-    let count = groups.iter().find(|known| known.error_group == group).map(|known| known.dead_count);
-    let count = count.map_or("all dead jobs".into(), |count| counted(count, "dead job"));
-    Ok(format!("{count} of {task_type} with this error"))
 }
