@@ -48,8 +48,8 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
             "Attempts that ended",
             "<path class=\"succeeded\" d=\"M",
             "complete until",
-            "Wait mean",
-            "Run sum",
+            "Wait</span> mean",
+            "Run</span> sum",
         ]);
         assert!(
             page.body
