@@ -4,13 +4,15 @@ mod actions; // a question, then a call
 mod bulks; // changes of many jobs
 pub mod client; // the browser
 mod failures; // the same error many times
-mod hostile; // what others have written, and what does not belong here
+mod hostile; // what does not belong here
 mod limits; // limit keys that wait
 mod live; // figures that change
 mod reading; // a page that changes nothing
 mod records; // audit, tokens, brokers, storage
 mod rights; // what one may not see is not there
 mod schedules; // plans, and what is done with them
+mod scripts; // what others have written
+mod search; // jobs by what they carry
 mod sessions; // a token becomes a cookie
 mod views; // what is shown
 mod watching; // who works, what happened, why not

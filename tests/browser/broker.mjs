@@ -30,14 +30,27 @@ async function ready(args, env = {}) {
 const ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
 /**
- * Starts a broker; returns where it serves HTTP, a function that runs a command, one that starts another broker on the same
- * database, with these options, and one that stops it.
+ * Starts a broker; returns where it serves HTTP, a function that runs a command, one that starts a worker, one that starts another
+ * broker on the same database, with these options, and one that stops it.
  */
 export async function start() {
   const broker = await ready(["dev", "--ephemeral", ...ports, "--name", "broker-1"]);
   const run = async (...args) => (await promisify(execFile)(program, ["--server", broker.grpc, ...args])).stdout;
   const another = (...options) => ready(["serve", ...ports, ...options], { HOWDAH_DATABASE_URL: broker.postgres });
-  return { http: broker.http, run, another, stop: broker.stop };
+  const work = (...args) => {
+    const worker = spawn(program, ["--server", broker.grpc, "work", ...args], { stdio: "ignore" });
+    const ended = once(worker, "exit");
+    const stop = async () => {
+      // Twice: it does not wait for the job that it runs.
+      worker.kill("SIGTERM");
+      worker.kill("SIGINT");
+      await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 3_000))]);
+      worker.kill("SIGKILL");
+      await ended;
+    };
+    return { stop };
+  };
+  return { http: broker.http, run, work, another, stop: broker.stop };
 }
 
 /** A file with a token of Ann, who may read everything; and the token. */

@@ -45,10 +45,11 @@ export async function changes({ step, open, picture, comes, broker }) {
     await form.getByLabel("New priority").fill("5");
     await form.getByLabel("Most jobs a second").fill("1");
     await form.getByRole("button", { name: "Preview…" }).click();
-    await page.getByRole("heading", { name: /Bulk .* 70 jobs of thumbnail.make/ }).waitFor();
+    await page.getByRole("heading", { name: "Bulk set the priority of 70 jobs of thumbnail.make to 5?" }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 3);
     await page.getByLabel("Reason").fill("thumbnails can wait");
-    await page.getByRole("button", { name: /^Bulk|^Start/ }).click();
+    await page.getByText("at most 1", { exact: true }).waitFor();
+    await page.getByRole("button", { name: "Bulk set priority", exact: true }).click();
     await page.getByRole("status").getByText("It was started.").waitFor();
     for (const [button, said] of [["Pause", "It was paused."], ["Resume", "It was resumed."], ["Pause", "It was paused."]]) {
       await page.getByRole("button", { name: `${button}…` }).click();
@@ -84,11 +85,13 @@ export async function changes({ step, open, picture, comes, broker }) {
       await form.getByRole("button", { name: "Preview…" }).click();
       await page.getByRole("heading", { name: heading }).waitFor();
       assert.equal(await page.locator("tbody tr").count(), 3);
+      // What was filled in is told again before anything is done.
+      for (const value of Object.values(fields)) await page.locator("dl.asked dd").getByText(value).waitFor();
       await completed("It was started.");
     };
-    await start("import.row", "bulk-move", { "Move to type": "import.slow" }, /^Bulk move 3 jobs of import.row/);
+    await start("import.row", "bulk-move", { "Move to type": "import.slow" }, "Bulk move 3 jobs of import.row to import.slow?");
     const fields = { Attempts: "7", "Timeout of an attempt": "5m", "Start in": "2h", "Add tags": "slow, nightly" };
-    await start("import.slow", "bulk-set", fields, /^Bulk set fields of 3 jobs of import.slow/);
+    await start("import.slow", "bulk-set", fields, "Bulk set fields of 3 jobs of import.slow?");
     const shows = async (state) => {
       await page.goto(`${broker.http}/ui/jobs?type=import.slow&state=${state}`);
       assert.equal(await page.locator("tbody tr").count(), 3);
@@ -96,11 +99,12 @@ export async function changes({ step, open, picture, comes, broker }) {
       await page.getByText("nightly").first().waitFor();
     };
     await shows("scheduled");
-    await start("import.slow", "bulk-cancel", {}, /^Bulk cancel 3 jobs of import.slow/);
+    await start("import.slow", "bulk-cancel", {}, "Bulk cancel 3 jobs of import.slow?");
     await page.getByRole("button", { name: "Undo…" }).first().click();
-    await page.getByRole("heading", { name: /^Bulk undo 3 jobs/ }).waitFor();
+    await page.getByRole("heading", { name: /^Bulk undo 3 jobs of bulk operation \d+\?$/ }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 3);
     await completed("It was started.");
+    assert.equal(await page.getByRole("button", { name: "Undo…" }).count(), 0, "all of them were put back");
     await shows("scheduled");
     await close();
   });

@@ -5,8 +5,10 @@ import { chromium } from "playwright-core";
 import { fill, start } from "./broker.mjs";
 import { changes } from "./changes.mjs";
 import { doors } from "./doors.mjs";
+import { jobs } from "./jobs.mjs";
 import { live } from "./live.mjs";
 import { looks } from "./looks.mjs";
+import { records } from "./records.mjs";
 import { ways } from "./ways.mjs";
 
 const pictures = process.argv.includes("--pictures") ? new URL("../../docs/page/", import.meta.url).pathname : null;
@@ -63,7 +65,7 @@ async function comes(page, path, locator) {
 
 try {
   await fill(broker.run);
-  for (const group of [looks, changes, ways, live, doors]) await group({ step, open, picture, comes, broker });
+  for (const group of [looks, changes, records, jobs, ways, live, doors]) await group({ step, open, picture, comes, broker });
   console.log(`${steps} steps in a browser, all well`);
 } finally {
   await browser.close();

@@ -1,7 +1,7 @@
 // Ways to use the page: a phone, no script, the keyboard.
 import assert from "node:assert/strict";
 
-const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/job?id=1", "/ui/failures",
+const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/jobs?type=mail.send&state=dead&text=order", "/ui/job?id=1", "/ui/failures",
   "/ui/statistics", "/ui/statistics?type=mail.send&over=2h", "/ui/workers", "/ui/schedules",
   "/ui/schedule?name=nightly-report", "/ui/limits", "/ui/bulks", "/ui/storage", "/ui/audit", "/ui/tokens", "/ui/confirm?do=discard&type=mail.send"];
 

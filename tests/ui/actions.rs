@@ -80,11 +80,12 @@ async fn jobs_are_cancelled_taken_from_their_worker_and_given_another_priority()
     worker.next().await;
     worker.window("held", 0).await;
     let asked =
-        question(&browser, &[("do", "release"), ("id", &held.to_string())]).await.has(&["Take from worker 1 job?"]);
+        question(&browser, &[("do", "release"), ("id", &held.to_string())]).await.has(&["Take 1 job from the worker?"]);
     assert!(browser.confirm(&asked, "").await.leads_to().ends_with("n=1"));
     broker.until_state(held, JobState::Ready).await;
 
     let asked = question(&browser, &[("do", "reprioritize"), ("id", &held.to_string()), ("priority", "-7")]).await;
+    let asked = asked.has(&["Set the priority of 1 job to -7?"]);
     assert!(browser.confirm(&asked, "").await.leads_to().ends_with("n=1"));
     assert_eq!(broker.job(held).await.priority, -7);
     let asked = question(&browser, &[("do", "reprioritize"), ("id", &held.to_string()), ("priority", "5000")]).await;
@@ -110,4 +111,24 @@ async fn a_type_is_paused_and_resumed_and_keeps_its_other_settings() {
         "<dd>7</dd>",
     ]);
     assert_eq!(settings().await, 0);
+}
+
+#[tokio::test]
+async fn a_question_about_jobs_that_are_not_there_says_so_and_offers_nothing() {
+    let broker = TestBroker::start().await;
+    let browser = Browser::at(&broker);
+    let id = broker.enqueue("t").delay(HOUR).await;
+    super::views::until_shown(&browser, "/ui/types", "name=t").await;
+    let (text, missing) = (id.to_string(), (id + 1_000).to_string());
+    let asked = question(&browser, &[("do", "cancel"), ("id", &text), ("id", &missing)]).await;
+    asked.has(&["Cancel 1 job?", &format!("There is no job {missing}.")]);
+    assert_eq!(question(&browser, &[("do", "cancel"), ("id", &missing), ("id", "-9")]).await.status, 404);
+    for (pairs, said) in [
+        (&[("do", "discard"), ("type", "t")][..], "Discard: t has no dead job"),
+        (&[("do", "retry"), ("type", "t"), ("group", "no <host>")], "Retry: t has no dead job with this error"),
+        (&[("do", "bulk-retry"), ("type", "t"), ("state", "dead")], "Bulk retry: t has no such job"),
+    ] {
+        let asked = question(&browser, pairs).await.has(&[said, "There is nothing to do", "Go back"]);
+        asked.has_no(&["name=\"sure\"", "no <host>"]);
+    }
 }

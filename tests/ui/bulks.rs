@@ -29,7 +29,14 @@ async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview()
     browser.get("/ui/failures").await.has(&["In the background…", "/ui/bulks?type=t&amp;state=dead&amp;group="]);
     browser.get("/ui/bulks?state=dead&group=no+%3Chost").await.has(&["<option selected>dead</option>", "no &#60;host"]);
     let pairs = [("do", "bulk-retry"), ("type", "t"), ("state", "dead"), ("group", "no host #"), ("back", "/bulks")];
-    let asked = question(&browser, &pairs).await.has(&["Bulk retry 4 jobs of t?", "no host 1", "StartBulk"]);
+    let asked = question(&browser, &pairs).await.has(&[
+        "Bulk retry 4 jobs of t?",
+        "no host 1",
+        "StartBulk",
+        "<dt>State</dt><dd>dead</dd>",
+        "<dt>Last error</dt><dd>no host #</dd>",
+        "<dt>Jobs in a second</dt><dd>as many as other work leaves room for</dd>",
+    ]);
     assert_eq!(asked.body.matches("<th scope=\"row\">").count(), 3);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 0, "a question changes nothing");
     let done = browser.confirm(&asked, "host is back").await;
@@ -64,7 +71,8 @@ async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
         ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
         ("cancel-bulk", "Cancel the bulk operation", "It was cancelled.", "cancelled"),
     ] {
-        let asked = question(&browser, &[("do", what), ("bulk", &id), ("back", "/bulks")]).await.has(&[title]);
+        let asked = question(&browser, &[("do", what), ("bulk", &id), ("back", "/bulks")]).await;
+        let asked = asked.has(&[title, "t: cancel jobs, at most 1 a second"]);
         let done = browser.confirm(&asked, "").await;
         browser.get(done.leads_to()).await.has(&[said, offered]);
     }
@@ -89,6 +97,7 @@ async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_p
         "Bulk undo 3 jobs of bulk operation 1?",
         "another job holds",
         "StartBulk",
+        "<dt>What it does</dt><dd>t: cancel jobs</dd>",
     ]);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a question changes nothing");
     let done = browser.confirm(&asked, "a mistake").await;
@@ -97,6 +106,9 @@ async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_p
     for id in ids {
         assert_eq!(broker.state(id).await, JobState::Ready);
     }
+    browser.get("/ui/bulks").await.has_no(&["Undo…"]);
+    let again = question(&browser, &[("do", "undo-bulk"), ("bulk", "1")]).await;
+    again.has(&["Bulk undo: bulk operation 1 has no job to put back"]).has_no(&["name=\"sure\""]);
     for id in ["2", "7", "x"] {
         let status = question(&browser, &[("do", "undo-bulk"), ("bulk", id)]).await.status;
         assert!((400..500).contains(&status), "{id}: {status}");
@@ -112,15 +124,33 @@ async fn jobs_are_moved_and_get_fields_after_a_preview() {
     let pairs = [("do", "bulk-move"), ("type", "t"), ("to", "<u>"), ("back", "/bulks")];
     assert_eq!(question(&browser, &pairs).await.status, 400);
     let pairs = [("do", "bulk-move"), ("type", "t"), ("to", "u"), ("back", "/bulks")];
-    let asked = question(&browser, &pairs).await.has(&["Bulk move 3 jobs of t?", "cannot be undone", "StartBulk"]);
+    let asked = question(&browser, &pairs).await.has(&[
+        "Bulk move 3 jobs of t to u?",
+        "cannot be undone",
+        "There is no task type u yet: it is made.",
+        "It takes less than a second.",
+        "<dt>New task type</dt><dd>u</dd>",
+        "<dt>State</dt><dd>any that it changes</dd>",
+    ]);
     let done = browser.confirm(&asked, "a slow host").await;
     until_state(&broker, "completed").await;
     browser.get(done.leads_to()).await.has(&["It was started.", "move jobs to u", "a slow host"]).has_no(&["Undo…"]);
-    let pairs = [("do", "bulk-set"), ("type", "u"), ("attempts", "9"), ("delay", "2h"), ("add", "x, y")];
-    let asked = question(&browser, &pairs).await.has(&["Bulk set fields of 3 jobs of u?"]);
+    super::views::until_shown(&browser, "/ui/types", "name=u").await;
+    let pairs =
+        [("do", "bulk-set"), ("type", "u"), ("attempts", "9"), ("delay", "2h"), ("add", "x, y"), ("rate", "1000")];
+    let asked = question(&browser, &pairs).await.has(&["Bulk set fields of 3 jobs of u?", ">Bulk set fields</button>"]);
+    let asked = asked.has(&[
+        "<dt>Attempts at most</dt><dd>9</dd>",
+        "<dt>Start</dt><dd>in 2h</dd>",
+        "<dt>Tags that are added</dt><dd>x, y</dd>",
+        "<dt>Jobs in a second</dt><dd>at most 1,000</dd>",
+    ]);
     browser.confirm(&asked, "").await;
     broker.until("the end", "SELECT count(*) = 2 FROM howdah.bulk WHERE state = 'completed'").await;
-    browser.get("/ui/bulks").await.has(&["set jobs, max attempts 9, start 20", "with tag x, with tag y"]);
+    browser
+        .get("/ui/bulks")
+        .await
+        .has(&["set jobs, max attempts 9, start 20", "with tag x, with tag y, at most 1,000 a second"]);
     let job = broker.job(ids[0]).await;
     assert_eq!((job.state(), &*job.task_type, job.max_attempts), (JobState::Scheduled, "u", 9));
     for pairs in [
@@ -142,11 +172,11 @@ async fn dead_jobs_are_discarded_and_ready_ones_get_another_priority_in_the_back
         (&[("do", "bulk-discard"), ("type", "t")][..], "Bulk discard 2 jobs of t?", "discard jobs"),
         (
             &[("do", "bulk-reprioritize"), ("type", "t"), ("priority", "-7")],
-            "Bulk set priority of 3 jobs of t?",
+            "Bulk set the priority of 3 jobs of t to -7?",
             "reprioritize jobs, priority -7",
         ),
     ] {
-        let asked = question(&browser, pairs).await.has(&[title, "StartBulk"]);
+        let asked = question(&browser, pairs).await.has(&[title, "StartBulk"]).has_no(&[" of</button>"]);
         browser.confirm(&asked, "").await.leads_to();
         broker.until("the end", "SELECT bool_and(state = 'completed') FROM howdah.bulk").await;
         browser.get("/ui/bulks").await.has(&[said]);
@@ -204,4 +234,17 @@ async fn bulk_operations_of_others_are_not_there_and_nothing_is_offered_without_
         let form = [("do", "bulk-cancel"), ("type", task_type), ("sure", "yes")];
         assert_eq!(browser.post("/ui/act", &form).await.status, 403);
     }
+}
+
+#[tokio::test]
+async fn before_jobs_are_cancelled_one_is_told_how_many_of_them_run() {
+    let broker = TestBroker::start().await;
+    let browser = Browser::at(&broker);
+    broker.enqueue_all(vec!["t"; 5]).await;
+    let none = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
+    none.has(&["Bulk cancel 5 jobs of t?", "None of them runs now."]);
+    let mut worker = broker.worker("t").window(2).await;
+    worker.take(2).await;
+    let asked = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
+    asked.has(&["Bulk cancel 5 jobs of t?", "Of them, 2 jobs run now."]);
 }

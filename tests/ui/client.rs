@@ -74,7 +74,8 @@ impl Page {
     pub fn hidden(&self) -> Vec<(String, String)> {
         let part = |text: &str, name: &str| {
             let rest = text.split_once(&format!(" {name}=\""))?.1;
-            Some(rest.split_once('"')?.0.replace("&#38;", "&").replace("&#34;", "\"").replace("&#60;", "<"))
+            let value = rest.split_once('"')?.0.replace("&#34;", "\"").replace("&#39;", "'");
+            Some(value.replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&"))
         };
         let fields = self.body.split("<input type=\"hidden\"").skip(1).map(|rest| rest.split('>').next().unwrap());
         fields.map(|field| (part(field, "name").unwrap(), part(field, "value").unwrap())).collect()

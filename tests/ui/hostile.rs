@@ -1,53 +1,9 @@
-//! What others have written is shown as text, and what does not come from the page changes nothing.
+//! What does not come from the page changes nothing, and what is giant or broken is refused.
 
 use howdah_proto::v1::JobState;
 
-use super::{
-    client::{Browser, encoded},
-    progress,
-};
+use super::client::Browser;
 use crate::support::*;
-
-const SCRIPT: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;{{7*7}}";
-
-#[tokio::test]
-async fn scripts_in_everything_that_others_write_are_shown_as_text() {
-    let broker = TestBroker::start().await;
-    let id =
-        broker.enqueue(new_job("t", SCRIPT)).key(SCRIPT).limit_key(SCRIPT).header(SCRIPT, SCRIPT).max_attempts(1).await;
-    let mut worker = broker.worker("t").window(1).await;
-    let job = worker.next().await;
-    worker.report(vec![progress(&job, 0.5, SCRIPT)]).await;
-    worker.nack(&job, SCRIPT).await;
-    broker.until_state(id, JobState::Dead).await;
-    let browser = Browser::at(&broker);
-    let script = encoded(&[("x", SCRIPT)]).split_off(2);
-    for path in [
-        format!("/ui/job?id={id}"),
-        format!("/ui/job?id={id}&as=text"),
-        "/ui/jobs?type=t".into(),
-        format!("/ui/jobs?type=t&state=dead&group={script}"),
-        format!("/ui/jobs?type=t&key={script}"),
-        format!("/ui/types?q={script}&sort={script}"),
-        format!("/ui/type?name={script}"),
-        format!("/ui/find?q={script}"),
-        format!("/ui/?done={script}&n={script}"),
-        format!("/ui/confirm?do=retry&id={id}&back=/{script}"),
-        format!("/ui/confirm?do=discard&type=t&group={script}"),
-        format!("/ui/confirm?do={script}"),
-        format!("/ui/login?next=/{script}"),
-        format!("/ui/{script}"),
-    ] {
-        let page = browser.get(&path).await;
-        assert!([200, 303, 307, 400, 404].contains(&page.status), "{path}: {page:?}");
-        for bad in ["<script>", "<img", "onerror=alert(1)>", "javascript:"] {
-            assert!(!page.body.contains(bad), "{bad} in {path}: {}", page.body);
-        }
-        assert!(!page.header("location").contains(['<', '"', '\n']), "{page:?}");
-    }
-    let shown = browser.get(&format!("/ui/job?id={id}")).await;
-    assert!(shown.body.matches("&#60;script&#62;").count() >= 5, "{}", shown.body);
-}
 
 #[tokio::test]
 async fn every_answer_forbids_what_is_inline_or_comes_from_elsewhere() {

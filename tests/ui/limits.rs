@@ -12,7 +12,7 @@ use crate::{access::fixture::Guarded, support::*};
 async fn types_with_limits_are_listed_and_the_limit_keys_of_one_that_wait() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
-    browser.get("/ui/limits").await.has(&["No task type has a limit"]);
+    browser.get("/ui/limits").await.has(&["No task type has a limit", "howdah type set --help"]);
     let key_rate = Some(Rate { per_second: 5.0, burst: 1 });
     broker.set("t", TaskTypeSettings { max_running: 1_000, key_max_running: 1, key_rate, ..Default::default() }).await;
     broker.enqueue("free").await;

@@ -2,7 +2,10 @@
 
 use howdah_proto::v1::TaskTypeSettings;
 
-use super::{client::Browser, views::until_shown};
+use super::{
+    client::{Browser, question},
+    views::until_shown,
+};
 use crate::support::*;
 
 #[tokio::test]
@@ -14,10 +17,15 @@ async fn the_workers_of_all_brokers_are_shown_with_what_they_hold() {
     a.enqueue("mail.send").await;
     here.next().await;
     let _there = b.worker("other").window(3).await;
-    let page = browser.get("/ui/workers").await.has(&["host=&#60;one&#62;", "1 of 7", "working"]).has_no(&["<one>"]);
+    let page = browser
+        .get("/ui/workers")
+        .await
+        .has(&["host=&#60;one&#62;", "1 of 7", "working", "Quiet for"])
+        .has_no(&["<one>"]);
     assert!(page.body.contains("name=mail.send"), "{page:?}");
     until_shown(&browser, "/ui/workers", "0 of 3").await;
     browser.get("/ui/workers?type=other").await.has(&["0 of 3", "idle"]).has_no(&["1 of 7"]);
+    a.enqueue("nobody").await;
     browser.get("/ui/workers?type=nobody").await.has(&["No worker takes jobs of this type"]);
     assert_eq!(browser.get("/ui/workers?page=x").await.status, 400);
 }
@@ -33,11 +41,16 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
     for job in worker.take(2).await {
         if job.id == failing { worker.nack(&job, "no").await } else { worker.ack(&job).await }
     }
-    for over in ["2h", "24h", "7d", "90d", "junk"] {
+    for over in ["2h", "24h", "7d", "90d", ""] {
         let path = format!("/ui/statistics?type=mail.send&over={over}");
         until_shown(&browser, &path, "Time that jobs waited").await;
-        let page =
-            browser.get(&path).await.has(&["Attempts that ended", "<path class=\"succeeded\" d=\"M", "complete until"]);
+        let page = browser.get(&path).await.has(&[
+            "Attempts that ended",
+            "<path class=\"succeeded\" d=\"M",
+            "complete until",
+            "Wait</span> mean",
+            "Run</span> sum",
+        ]);
         assert!(
             page.body
                 .contains("<td class=\"n\">2</td><td class=\"n\">1</td><td class=\"n\">1</td><td class=\"n\">1</td>"),
@@ -61,7 +74,9 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
         ]);
     }
     browser.get("/ui/statistics").await.has(&["statistics?type=mail.send&amp;over=24h\">mail.send</a>"]);
-    browser.get("/ui/statistics?type=other").await.has(&["Nothing happened in this time"]);
+    for wrong in ["over=99d", "over=junk&type=mail.send"] {
+        assert_eq!(browser.get(&format!("/ui/statistics?{wrong}")).await.status, 400, "{wrong}");
+    }
     assert_eq!(browser.get("/ui/statistics?type=a%20b").await.status, 400);
 }
 
@@ -78,10 +93,34 @@ async fn a_job_says_why_it_does_not_run_and_where_it_stands() {
     browser.get(&path(after)).await.has(&["Why it does not run", &format!("job?id={first}\">{first}</a>")]);
     broker.set("t", TaskTypeSettings { paused: true, ..Default::default() }).await;
     until_shown(&browser, &path(first), "paused").await;
+    let paused = browser.get(&path(first)).await;
+    let paused = paused.has(&["howdah type set t --paused false", "/ui/type?name=t", "value=\"resume-type\">Resume…"]);
+    assert!(paused.hidden().contains(&("type".into(), "t".into())), "{paused:?}");
     broker.set("t", TaskTypeSettings::default()).await;
     let mut worker = broker.worker("t").window(1).await;
     let job = worker.next().await;
     browser.get(&path(job.id)).await.has(&["Where it runs"]);
     worker.ack(&job).await;
     browser.get(&path(job.id)).await.has_no(&["Where it runs", "Why it does not run"]);
+}
+
+#[tokio::test]
+async fn a_job_of_a_paused_limit_key_offers_to_resume_the_key() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    broker.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
+    broker.enqueue(new_job("t", "").limit_key("ann's")).await;
+    let key = [("type", "t"), ("key", "ann's")];
+    let of = |action| [("do", action), key[0], key[1]];
+    let asked = question(&browser, &of("pause-key")).await;
+    browser.confirm(&asked, "").await.leads_to();
+    let id = broker.enqueue(new_job("t", "").limit_key("ann's")).await;
+    let path = format!("/ui/job?id={id}");
+    until_shown(&browser, &path, "is paused").await;
+    let page =
+        browser.get(&path).await.has(&["howdah limit resume t &#39;ann&#39;\\&#39;&#39;s&#39;", "/ui/limits?type=t"]);
+    page.has(&["name=\"key\" value=\"ann&#39;s\"", "value=\"resume-key\">Resume…"]);
+    let asked = question(&browser, &of("resume-key")).await;
+    browser.confirm(&asked, "").await.leads_to();
+    browser.get(&path).await.has_no(&["is paused"]);
 }

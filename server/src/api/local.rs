@@ -34,7 +34,7 @@ pub(crate) use by::{By, Client};
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// What those may call who may change nothing.
-const READING: [Rpc; 15] = [
+const READING: [Rpc; 16] = [
     Rpc::GetJob,
     Rpc::ListJobs,
     Rpc::SearchJobs,
@@ -45,6 +45,7 @@ const READING: [Rpc; 15] = [
     Rpc::ListWorkers,
     Rpc::ListLimitKeys,
     Rpc::PreviewBulk,
+    Rpc::GetBulk,
     Rpc::ListBulks,
     Rpc::GetSchedule,
     Rpc::ListSchedules,
@@ -175,6 +176,7 @@ calls! {
     pause_bulk = PauseBulk of bulks: PauseBulkRequest -> PauseBulkResponse;
     resume_bulk = ResumeBulk of bulks: ResumeBulkRequest -> ResumeBulkResponse;
     cancel_bulk = CancelBulk of bulks: CancelBulkRequest -> CancelBulkResponse;
+    get_bulk = GetBulk of bulks: GetBulkRequest -> GetBulkResponse;
     list_bulks = ListBulks of bulks: ListBulksRequest -> ListBulksResponse;
     list_tokens = ListTokens of access: ListTokensRequest -> ListTokensResponse;
     list_audit = ListAudit of access: ListAuditRequest -> ListAuditResponse;

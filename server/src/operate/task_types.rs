@@ -76,12 +76,6 @@ impl Operator {
         Ok(Some(all.into_iter().find(|row| row.id == id).map(|row| row.settings).unwrap_or_default()))
     }
 
-    /// The unfinished job that holds a key.
-    pub(crate) async fn key_holder(&self, name: &TaskTypeName, key: &str) -> Result<Option<i64>, Error> {
-        let Some(id) = self.context.registry.find(name).await? else { return Ok(None) };
-        Ok(self.context.store.key_holder(id, key).await?)
-    }
-
     /// The health of the storage. `None`: Postgres does not let this role read it, which is no reason to refuse the
     /// rest of an answer.
     pub async fn storage_health(&self) -> Option<StorageHealth> {

@@ -142,7 +142,8 @@ fn under(at: &str) -> Router<SharedPage> {
         .route(&format!("{at}/login"), get(login::form).post(login::log_in))
         .route(&format!("{at}/logout"), post(login::log_out))
         .route(&format!("{at}/theme"), post(layout::choose_theme))
-        .route(&format!("{at}/assets/{{name}}"), get(assets::asset));
+        .route(&format!("{at}/assets/{{name}}"), get(assets::asset))
+        .route(&format!("{at}/{{*other}}"), seen(views::nowhere::view));
     views().into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
 }
 

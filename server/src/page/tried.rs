@@ -31,3 +31,13 @@ fn each_view_is_tried() {
         assert!(is_tried, "no test of tests/ui looks at /ui{path}");
     }
 }
+
+#[test]
+fn scripts_are_tried_in_each_view() {
+    let scripts = tests().into_iter().find(|(file, _)| file == "scripts.rs").unwrap().1;
+    // Live figures are numbers, and the stream has no end.
+    for (path, _) in views().into_iter().filter(|(path, _)| *path != "/live") {
+        let asked = [format!("\"/ui{path}\""), format!("\"/ui{path}?")];
+        assert!(asked.iter().any(|asked| scripts.contains(asked)), "tests/ui/scripts.rs does not look at /ui{path}");
+    }
+}

@@ -11,6 +11,7 @@ use super::{
     SharedPage,
     layout::{Layout, Theme, answer},
     params::query,
+    words::plain,
 };
 use crate::error::{Error, http_status};
 
@@ -59,7 +60,7 @@ impl Trouble {
             _ => "Something went wrong",
         };
         let code = StatusCode::from_u16(http_status(status.code())).unwrap_or_default();
-        answer(code, &View { layout, title, problem: status.message().to_owned() })
+        answer(code, &View { layout, title, problem: plain(status.message()) })
     }
 }
 

@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use tokio::sync::Semaphore;
+use tonic::Code;
 
 use super::{
     SharedPage,
@@ -18,6 +19,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
+    access::Operation,
     api::local::{By, Client, Local},
     error::Error,
 };
@@ -87,6 +89,13 @@ impl Visit {
     /// Where to go after a change: somewhere in the page.
     pub(super) fn back(&self) -> String {
         format!("{}{}", self.page.base, within(self.params.get("back")))
+    }
+
+    /// Whether there is no task type of this name, as far as the person who looks may know: a mistyped name is told from a type
+    /// without jobs.
+    pub(super) async fn is_unknown(&self, task_type: &str) -> bool {
+        self.by.may(Operation::Read, task_type)
+            && self.calls().counted_type(&self.by, task_type).await.is_err_and(|it| it.code() == Code::NotFound)
     }
 
     /// Places for browsers that look at live figures.

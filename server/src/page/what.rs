@@ -100,7 +100,7 @@ impl What {
                 "Take from worker",
                 "EndLeases",
                 "Their workers lose them. The attempt does not count, and the jobs are ready again at once.",
-                "taken from their workers",
+                "released",
             ],
             Self::Reprioritize => [
                 "reprioritize",
@@ -179,7 +179,7 @@ impl What {
             ],
             Self::BulkReprioritize => [
                 "bulk-reprioritize",
-                "Bulk set priority of",
+                "Bulk set priority",
                 "StartBulk",
                 "They have another priority, in the background. Jobs of a lower number run first.",
                 "started",
@@ -194,7 +194,7 @@ impl What {
             ],
             Self::BulkSet => [
                 "bulk-set",
-                "Bulk set fields of",
+                "Bulk set fields",
                 "StartBulk",
                 "They get these fields, in the background. This cannot be undone: set them anew.",
                 "started",
@@ -226,6 +226,17 @@ impl What {
     /// That of a name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|what| what.words().name == name)
+    }
+
+    /// What the question begins with, before the jobs.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            Self::Release => "Take",
+            Self::Reprioritize => "Set the priority of",
+            Self::BulkReprioritize => "Bulk set the priority of",
+            Self::BulkSet => "Bulk set fields of",
+            other => other.words().button,
+        }
     }
 
     /// Whether it is done to jobs, and at once.

@@ -97,18 +97,17 @@ pub(super) fn number_of(n: &i64) -> String {
     number(*n)
 }
 
-/// A duration in its two largest units.
+/// A duration in its two largest units, as commands and explanations write it: `3m 12s`, `250ms`.
 pub(super) fn span(time: Duration) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let seconds = time.as_secs();
-    if seconds == 0 {
-        return format!("{} ms", time.as_millis());
-    }
-    let Some(at) = UNITS.iter().position(|(unit, _)| seconds >= *unit) else { return String::new() };
+    let Some(at) = UNITS.iter().position(|(unit, _)| seconds >= *unit) else {
+        return format!("{}ms", time.as_millis());
+    };
     let (unit, name) = UNITS[at];
-    let first = format!("{} {name}", seconds / unit);
+    let first = format!("{}{name}", seconds / unit);
     match UNITS.get(at + 1).map(|(smaller, name)| (seconds % unit / smaller, name)) {
-        Some((rest, name)) if rest > 0 && seconds / unit < 10 => format!("{first} {rest} {name}"),
+        Some((rest, name)) if rest > 0 => format!("{first} {rest}{name}"),
         _ => first,
     }
 }
@@ -121,10 +120,10 @@ pub(super) fn wire_span(time: prost_types::Duration) -> String {
 /// Seconds with two or three digits: of statistics no more are known.
 pub(super) fn short_span(seconds: f64) -> String {
     match seconds {
-        0.0..0.000_999_5 => format!("{:.0} µs", seconds * 1e6),
-        0.000_999_5..0.009_995 => format!("{:.1} ms", seconds * 1e3),
-        0.009_995..0.9995 => format!("{:.0} ms", seconds * 1e3),
-        0.9995..60.0 => format!("{seconds:.1} s"),
+        0.0..0.000_999_5 => format!("{:.0}µs", seconds * 1e6),
+        0.000_999_5..0.009_995 => format!("{:.1}ms", seconds * 1e3),
+        0.009_995..0.9995 => format!("{:.0}ms", seconds * 1e3),
+        0.9995..60.0 => format!("{seconds:.1}s"),
         _ => span(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
     }
 }
@@ -144,11 +143,25 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// The first line of a text, shortened.
+/// The first line of a text, shortened, without control characters.
 pub(super) fn first_line(text: &str, most: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     let start: String = line.chars().take(most).collect();
-    if start.len() < line.len() || text.lines().nth(1).is_some() { format!("{start}…") } else { start }
+    let is_part = start.len() < line.len() || text.lines().nth(1).is_some();
+    format!("{}{}", plain(&start), if is_part { "…" } else { "" })
+}
+
+/// A text as it can be shown: control characters but for line breaks and tabs are written out, as commands do: `\u{1b}`.
+pub(super) fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            shown.extend(c.escape_debug());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -160,14 +173,20 @@ mod tests {
         assert_eq!([0, 1, 2_000].map(|n| counted(n, "job")), ["0 jobs", "1 job", "2,000 jobs"]);
         assert_eq!([0, 999, 1_000, 1_234_567, -1_000].map(number), ["0", "999", "1,000", "1,234,567", "−1,000"]);
         let spans = [0, 5, 65, 3_600, 3_700, 90_000, 864_000 + 7_200].map(|s| span(Duration::from_secs(s)));
-        assert_eq!(spans, ["0 ms", "5 s", "1 min 5 s", "1 h", "1 h 1 min", "1 d 1 h", "10 d"]);
+        assert_eq!(spans, ["0ms", "5s", "1m 5s", "1h", "1h 1m", "1d 1h", "10d 2h"]);
         let short = [0.000_05, 0.0015, 0.25, 1.0, 12.34, 90.0].map(short_span);
-        assert_eq!(short, ["50 µs", "1.5 ms", "250 ms", "1.0 s", "12.3 s", "1 min 30 s"]);
+        assert_eq!(short, ["50µs", "1.5ms", "250ms", "1.0s", "12.3s", "1m 30s"]);
         assert_eq!([10, 1_536, 3 << 20].map(size), ["10 B", "1.5 KiB", "3.0 MiB"]);
         assert_eq!(
             (first_line("ab", 2), first_line("abc", 2), first_line("a\nb", 9)),
             ("ab".into(), "ab…".into(), "a…".into())
         );
+    }
+
+    #[test]
+    fn what_moves_a_terminal_s_cursor_is_written_out() {
+        assert_eq!(plain("a\tb\n\u{1b}[2J\r\u{85}é"), "a\tb\n\\u{1b}[2J\\r\\u{85}é");
+        assert_eq!(first_line("\u{1b}[31mred\nblue", 5), "\\u{1b}[31m…");
     }
 
     #[test]
@@ -181,7 +200,7 @@ mod tests {
     fn a_time_says_how_long_ago_it_was() {
         let now = prost_types::Timestamp::from(SystemTime::now() - Duration::from_secs(90));
         let when = When::of(Some(now)).unwrap();
-        assert_eq!(when.about, "1 min 30 s ago");
+        assert_eq!(when.about, "1m 30s ago");
         assert!(when.render().unwrap().starts_with("<time "), "{}", when.render().unwrap());
         assert!(When::of(Some(prost_types::Timestamp { seconds: i64::MAX, nanos: -1 })).is_none());
     }

@@ -61,13 +61,6 @@ impl Store {
         Ok(rows.iter().map(|row| row.get("name")).collect())
     }
 
-    /// The job that holds a key of a type now.
-    pub async fn key_holder(&self, type_id: TypeId, key: &str) -> Result<Option<i64>, StoreError> {
-        let (types, keys) = ([type_id], [key]);
-        let rows = self.general().await?.query(Statement::KeyHolders, &[&types.as_slice(), &keys.as_slice()]).await?;
-        Ok(rows.first().map(|row| row.get("job_id")))
-    }
-
     /// Every type that has settings.
     pub async fn all_settings(&self) -> Result<Vec<SettingsRow>, StoreError> {
         let rows = self.general().await?.query(Statement::AllSettings, &[]).await?;

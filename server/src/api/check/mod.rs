@@ -79,11 +79,6 @@ fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
     TaskTypeName::parse(name).map_err(|problem| Error::invalid(field, problem))
 }
 
-/// The key of a job.
-pub(super) fn key(key: &str, limits: &ClusterSettings) -> Result<(), Error> {
-    text::plain("key", key, limits.key_bytes)
-}
-
 /// The task type that gets a job whose attempts are used up. It must differ from the job's own type.
 fn fallback(field: &str, name: &str, of: &TaskTypeName) -> Result<Option<TaskTypeName>, Error> {
     if name == of.as_str() {

@@ -1,5 +1,5 @@
-//! What the page shows that is no call of its own: numbers of jobs as they were counted last, who holds a key, settings without
-//! counts. The rule of each is that of the call that tells the same.
+//! What the page shows that is no call of its own: numbers of jobs as they were counted last, settings without counts. The rule of
+//! each is that of the call that tells the same.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tonic::Status;
 use super::{By, Local};
 use crate::{
     access::{Operation, rule},
-    api::{check, permit, render},
+    api::{permit, render},
     broker::SharedBroker,
     error::Error,
     job::{TaskTypeName, TypeView},
@@ -65,18 +65,6 @@ impl Local {
         }
         let engines = self.fleet.engines().filter(|engine| engine.reachable().is_ok());
         engines.map(|engine| (engine.name.as_str(), &engine.broker)).collect()
-    }
-
-    /// The job that holds a key.
-    pub(crate) async fn key_holder(&self, by: &By, task_type: &str, key: &str) -> Result<Option<i64>, Status> {
-        let name = self.readable(by, task_type)?;
-        check::key(key, &self.broker.cluster())?;
-        for (_, broker) in self.stores() {
-            if let Some(id) = broker.operator.key_holder(&name, key).await? {
-                return Ok(Some(id));
-            }
-        }
-        Ok(None)
     }
 
     /// The names of the stores; empty: there is one.

@@ -7,7 +7,7 @@ use axum::{
 };
 use howdah_proto::v1;
 
-use super::{bulks, confirm::go_on};
+use super::{confirm::go_on, spec};
 use crate::{
     error::Error,
     page::{
@@ -138,7 +138,7 @@ async fn pause(visit: &Visit, action: &Action, paused: bool) -> Result<Done, Tro
 async fn start_bulk(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
     // A form that is sent twice starts one.
     let request_key = visit.params.get("once").to_owned();
-    visit.calls().start_bulk(&visit.by, v1::StartBulkRequest { spec: bulks::spec(action), request_key }).await?;
+    visit.calls().start_bulk(&visit.by, v1::StartBulkRequest { spec: spec::of(action), request_key }).await?;
     Ok(Done { count: 1, ..Done::default() })
 }
 

@@ -8,7 +8,7 @@ use crate::page::{
     Trouble, Visit,
     layout::{Layout, shown},
     params::query,
-    words::{When, number},
+    words::{When, number, plain},
 };
 
 /// Entries on a page.
@@ -67,7 +67,7 @@ fn row(entry: v1::AuditEntry) -> Row {
         types: entry.task_types.join(", "),
         count: number(entry.count),
         ids: entry.ids.into_iter().map(|id| (id, is_of_jobs)).collect(),
-        reason: entry.reason,
+        reason: plain(&entry.reason),
         broker: entry.broker,
         peer: entry.peer,
     }

@@ -2,16 +2,16 @@
 
 use askama::Template;
 use axum::response::Response;
-use howdah_proto::v1::{self, BulkOperation, BulkState, JobState, bulk_fields::Start};
+use howdah_proto::v1::{self, BulkOperation, BulkState, JobState};
 
+use super::spec;
 use crate::{
     access::Operation,
     page::{
         Trouble, Visit,
-        action::{Action, Target},
         layout::{Layout, shown},
         params::query,
-        words::{STATES, State, When, first_line, number, wire_span},
+        words::{STATES, When, first_line, number, plain},
     },
 };
 
@@ -78,7 +78,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
             operates(&task_type)
         },
         types: types.into_iter().take(200).collect(),
-        rows: answer.bulks.into_iter().map(|bulk| row(&visit, bulk)).collect(),
+        rows: rows(&visit, answer.bulks),
         states: STATES.into_iter().take_while(|(state, _)| *state != JobState::Succeeded).map(|(_, w)| w).collect(),
         state: params.get("state").to_owned(),
         group: params.get("group").to_owned(),
@@ -89,7 +89,19 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     shown(&view)
 }
 
-fn row(visit: &Visit, bulk: v1::Bulk) -> Row {
+/// The rows. What another one of them has put back whole is not offered for that again.
+fn rows(visit: &Visit, bulks: Vec<v1::Bulk>) -> Vec<Row> {
+    let undone = |bulk: &v1::Bulk| {
+        bulks.iter().any(|other| {
+            let of = other.spec.as_ref().map_or(0, |spec| spec.undo_bulk_id);
+            of == bulk.id && other.store == bulk.store && other.done_count >= bulk.done_count
+        })
+    };
+    let undone: Vec<bool> = bulks.iter().map(undone).collect();
+    bulks.into_iter().zip(undone).map(|(bulk, undone)| row(visit, bulk, undone)).collect()
+}
+
+fn row(visit: &Visit, bulk: v1::Bulk, undone: bool) -> Row {
     let state = bulk.state();
     let spec = bulk.spec.clone().unwrap_or_default();
     let operates = visit.by.may(Operation::Operate, &spec.task_type);
@@ -106,10 +118,11 @@ fn row(visit: &Visit, bulk: v1::Bulk) -> Row {
         can_pause: operates && state == BulkState::Running,
         can_resume: operates && state == BulkState::Paused,
         can_undo: operates
+            && !undone
             && bulk.end_time.is_some()
             && bulk.done_count > 0
             && matches!(spec.operation(), BulkOperation::Cancel | BulkOperation::Discard),
-        what: what(&spec),
+        what: spec::told(&spec),
         group: first_line(&spec.error_group, 140),
         task_type: spec.task_type,
         done: bulk.done_count,
@@ -119,40 +132,9 @@ fn row(visit: &Visit, bulk: v1::Bulk) -> Row {
         problem: first_line(&bulk.problem, 200),
         started: When::of(bulk.create_time),
         ended: When::of(bulk.end_time),
-        by: by.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "),
+        by: by.into_iter().filter(|part| !part.is_empty()).map(plain).collect::<Vec<_>>().join(": "),
         broker: bulk.broker,
     }
-}
-
-/// `retry dead jobs`, …
-fn what(spec: &v1::BulkSpec) -> String {
-    let operation = spec.operation().as_str_name().trim_start_matches("BULK_OPERATION_").to_lowercase();
-    let of = if spec.undo_bulk_id == 0 { String::new() } else { format!(" of bulk operation {}", spec.undo_bulk_id) };
-    let jobs = if spec.state == 0 { "jobs".into() } else { format!("{} jobs", State::of(spec.state()).word) };
-    let priority = spec.priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
-    let rate = match spec.max_jobs_per_second {
-        0 => String::new(),
-        rate => format!(", at most {} a second", number(rate.into())),
-    };
-    let to = if spec.to_task_type.is_empty() { String::new() } else { format!(" to {}", spec.to_task_type) };
-    let fields = spec.fields.as_ref().map(set).unwrap_or_default();
-    format!("{operation} {jobs}{to}{of}{priority}{fields}{rate}")
-}
-
-/// `, max attempts 5, start 2027-01-01 03:00:00 UTC`, …
-fn set(fields: &v1::BulkFields) -> String {
-    // The first is empty: each word begins with a comma.
-    let mut words = vec![String::new()];
-    words.extend(fields.max_attempts.map(|attempts| format!("max attempts {}", number(attempts.into()))));
-    words.extend(fields.timeout.map(|timeout| format!("timeout {}", wire_span(timeout))));
-    words.extend(match fields.start {
-        None => None,
-        Some(Start::RunAt(at)) => jiff::Timestamp::new(at.seconds, at.nanos).ok().map(|at| format!("start {at:.0}")),
-        Some(Start::Delay(delay)) => Some(format!("start in {}", wire_span(delay))),
-    });
-    words.extend(fields.add_tags.iter().map(|tag| format!("with tag {tag}")));
-    words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {tag}")));
-    words.join(", ")
 }
 
 /// `3 of 5, 1 skipped`, …
@@ -162,23 +144,4 @@ fn progress(bulk: &v1::Bulk) -> String {
     let others = [(bulk.skipped_count, "skipped"), (bulk.failed_count, "failed")].into_iter();
     parts.extend(others.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{} {name}", number(count))));
     parts.join(", ")
-}
-
-/// The bulk operation that an action previews or starts.
-pub(super) fn spec(action: &Action) -> Option<v1::BulkSpec> {
-    let operation = action.what.starts()? as i32;
-    let (priority, max_jobs_per_second) = (action.priority, action.rate.unwrap_or_default());
-    let same = v1::BulkSpec { operation, priority, max_jobs_per_second, ..v1::BulkSpec::default() };
-    match &action.target {
-        Target::OfType { task_type, state, group } => Some(v1::BulkSpec {
-            task_type: task_type.clone(),
-            state: state.unwrap_or_default() as i32,
-            error_group: group.clone(),
-            to_task_type: action.wanted.to.clone(),
-            fields: action.wanted.fields.clone(),
-            ..same
-        }),
-        Target::Bulk(id) => Some(v1::BulkSpec { undo_bulk_id: *id, ..same }),
-        _ => None,
-    }
 }

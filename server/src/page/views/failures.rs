@@ -24,6 +24,8 @@ struct View {
     types: Vec<String>,
     /// Whether groups were looked for.
     looked: bool,
+    /// Whether there is no such type.
+    unknown: bool,
     partial: bool,
     rows: Vec<Row>,
 }
@@ -55,6 +57,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let view = View {
         layout: visit.layout("failures"),
         types: types.take(200).collect(),
+        unknown: answer.groups.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await,
         task_type,
         looked,
         partial: answer.partial,

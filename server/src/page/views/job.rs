@@ -15,7 +15,7 @@ use crate::{
         bytes::Shown,
         layout::{Layout, shown},
         what::What,
-        words::{State, When},
+        words::{State, When, plain},
     },
 };
 use reasons::Reasons;
@@ -44,6 +44,8 @@ struct View {
     carries: Vec<(&'static str, Option<Shown>)>,
     /// Whether the person who looks may see that.
     sees: bool,
+    /// Whether that person may change it, and what holds it back.
+    operates: bool,
     /// The names and words of what can be done, and whether it is final.
     actions: Vec<(&'static str, &'static str, bool)>,
     reprioritizes: bool,
@@ -72,7 +74,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let sees = visit.by.may(Operation::Payload, &job.task_type);
     let way = visit.params.get("as");
     let carried = [("Payload", &job.payload), ("Result", &job.result), ("Checkpoint", &job.checkpoint)];
-    let mut headers: Vec<_> = job.headers.clone().into_iter().collect();
+    let mut headers: Vec<_> = job.headers.iter().map(|(name, value)| (plain(name), plain(value))).collect();
     headers.sort();
     let possible = if operates { possible(job.state()) } else { &[] };
     let view = View {
@@ -91,6 +93,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         progress: job.progress.as_ref().map(progress),
         carries: carried.map(|(name, bytes)| (name, if sees { Shown::of(bytes, way) } else { None })).into(),
         sees,
+        operates,
         actions: possible.iter().map(|what| (what.words().name, what.words().button, what.words().is_final)).collect(),
         reprioritizes: operates
             && matches!(job.state(), JobState::Ready | JobState::Scheduled | JobState::Waiting | JobState::Leased),
@@ -135,5 +138,5 @@ fn times(job: &v1::Job) -> Vec<(&'static str, When)> {
 
 fn progress(progress: &v1::JobProgress) -> Progress {
     let percent = progress.fraction.map(|part| (part * 100.0).clamp(0.0, 100.0).round());
-    Progress { percent, text: progress.text.clone(), at: When::of(progress.update_time) }
+    Progress { percent, text: plain(&progress.text), at: When::of(progress.update_time) }
 }

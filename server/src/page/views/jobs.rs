@@ -1,4 +1,6 @@
-//! The jobs of a type: by state, by the job's key or tag, or those with the most attempts.
+//! The jobs of a type: by state, those that a search finds, or those with the most attempts.
+
+mod asked; // what is searched for
 
 use std::cmp::Reverse;
 
@@ -17,6 +19,7 @@ use crate::{
         words::{STATES, State, number},
     },
 };
+use asked::Asked;
 
 /// Jobs on a page.
 const PAGE: i32 = 50;
@@ -33,25 +36,41 @@ struct View {
     types: Vec<String>,
     task_type: String,
     state: String,
-    key: String,
-    tag: String,
+    asked: Asked,
     group: String,
     by_attempts: bool,
     states: Vec<&'static str>,
     rows: Vec<JobRow>,
     operates: bool,
+    /// Whether payloads may be searched.
+    sees: bool,
     /// What was looked at, if that may not be all.
     note: String,
+    /// Why there is no job; empty: there is one.
+    empty: String,
     /// The query of the first page, and of the next one.
     first: String,
     next: String,
+}
+
+/// Jobs that were found.
+#[derive(Default)]
+struct Found {
+    jobs: Vec<v1::Job>,
+    /// Where the next page begins; empty: there is none.
+    next: String,
+    /// From when on jobs were looked at, for the next page.
+    since: String,
+    note: String,
+    /// What is missing before anything can be looked for.
+    missing: &'static str,
 }
 
 /// The list.
 pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let params = &visit.params;
     let task_type = params.get("type").to_owned();
-    let (state, key, tag, group) = (params.get("state"), params.get("key"), params.get("tag"), params.get("group"));
+    let (state, group, asked) = (params.get("state"), params.get("group"), Asked::of(params));
     let by_attempts = params.get("sort") == "attempts";
     if !params.get("id").is_empty() {
         return super::find::job_of(&visit, params.get("id"));
@@ -60,85 +79,106 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         "" => None,
         word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is no state of a job"))?),
     };
-    let mut note = String::new();
-    let mut next_token = String::new();
-    let jobs = if task_type.is_empty() {
-        Vec::new()
-    } else if !key.is_empty() {
-        note = "Only unfinished jobs are found by their key.".into();
-        holder(&visit, &task_type, key).await?
-    } else if !tag.is_empty() {
-        let request = v1::SearchJobsRequest {
-            query: Some(Query::Tag(tag.to_owned())),
-            task_type: task_type.clone(),
-            state: wanted.unwrap_or_default() as i32,
-            page_size: PAGE,
-            page_token: params.get("page").to_owned(),
-            ..Default::default()
-        };
-        note = "The newest first.".into();
-        let answer = visit.calls().search_jobs(&visit.by, request).await?.into_inner();
-        next_token = answer.next_page_token;
-        answer.jobs
-    } else if by_attempts {
-        let (jobs, looked_at) = most_attempts(&visit, &task_type, wanted).await?;
-        note = looked_at;
-        jobs
-    } else {
-        let request = v1::ListJobsRequest {
-            task_type: task_type.clone(),
-            state: wanted.unwrap_or_default() as i32,
-            page_size: PAGE,
-            page_token: params.get("page").to_owned(),
-            include_payload: false,
-            error_group: group.to_owned(),
-        };
-        let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
-        next_token = answer.next_page_token;
-        answer.jobs
+    let found = match asked.query()? {
+        _ if task_type.is_empty() => {
+            Found { missing: "Choose a task type, or enter the id of a job.", ..Found::default() }
+        }
+        Some(query) => search(&visit, &task_type, wanted, &asked, query).await?,
+        None if by_attempts => most_attempts(&visit, &task_type, wanted).await?,
+        None => list(&visit, &task_type, wanted, group).await?,
     };
-    let asked = [("type", &*task_type), ("state", state), ("tag", tag), ("group", group)];
-    let first = if params.get("page").is_empty() { String::new() } else { query(asked) };
-    let next =
-        if next_token.is_empty() { String::new() } else { query(asked.into_iter().chain([("page", &*next_token)])) };
+    let same = [("type", &*task_type), ("state", state), ("group", group), ("since", &*found.since)];
+    let same = || same.into_iter().chain(asked.pairs());
+    let first = if params.get("page").is_empty() { String::new() } else { query(same()) };
+    let next = if found.next.is_empty() { String::new() } else { query(same().chain([("page", &*found.next)])) };
     let types = visit.calls().counted_types(&visit.by).await?.types.into_iter().map(|view| view.name);
     let view = View {
         layout: visit.layout("jobs"),
         types: types.take(200).collect(),
         operates: visit.by.may(Operation::Operate, &task_type),
+        sees: task_type.is_empty() || visit.by.may(Operation::Payload, &task_type),
+        empty: empty(&visit, &task_type, &found).await,
         state: state.to_owned(),
-        key: key.to_owned(),
-        tag: tag.to_owned(),
         group: group.to_owned(),
         by_attempts,
         states: STATES.into_iter().map(|(_, word)| word).collect(),
-        rows: jobs.into_iter().map(JobRow::of).collect(),
+        rows: found.jobs.into_iter().map(JobRow::of).collect(),
+        note: found.note,
+        asked,
         task_type,
-        note,
         first,
         next,
     };
     shown(&view)
 }
 
-/// The job that holds a key.
-async fn holder(visit: &Visit, task_type: &str, key: &str) -> Result<Vec<v1::Job>, Trouble> {
-    let Some(id) = visit.calls().key_holder(&visit.by, task_type, key).await? else { return Ok(Vec::new()) };
-    match visit.calls().get_job(&visit.by, v1::GetJobRequest { id }).await {
-        Ok(answer) => Ok(answer.into_inner().job.into_iter().collect()),
-        // It has ended meanwhile.
-        Err(status) if status.code() == tonic::Code::NotFound => Ok(Vec::new()),
-        Err(status) => Err(status.into()),
+/// Why there is no job; empty: there is one.
+async fn empty(visit: &Visit, task_type: &str, found: &Found) -> String {
+    match found {
+        Found { missing, .. } if !missing.is_empty() => (*missing).to_owned(),
+        Found { jobs, .. } if !jobs.is_empty() => String::new(),
+        Found { next, .. } if !next.is_empty() => "None on this page, but there may be more.".into(),
+        _ if visit.is_unknown(task_type).await => format!("There is no task type {task_type}."),
+        _ => "There is no such job.".into(),
     }
+}
+
+/// Jobs of a state, or of any, in the order in which they run.
+async fn list(visit: &Visit, task_type: &str, state: Option<JobState>, group: &str) -> Result<Found, Trouble> {
+    let request = v1::ListJobsRequest {
+        task_type: task_type.to_owned(),
+        state: state.unwrap_or_default() as i32,
+        page_size: PAGE,
+        page_token: visit.params.get("page").to_owned(),
+        include_payload: false,
+        error_group: group.to_owned(),
+    };
+    let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
+    Ok(Found { jobs: answer.jobs, next: answer.next_page_token, ..Found::default() })
+}
+
+/// Jobs that have what is searched for.
+async fn search(
+    visit: &Visit,
+    task_type: &str,
+    state: Option<JobState>,
+    asked: &Asked,
+    query: Query,
+) -> Result<Found, Trouble> {
+    if asked.looks() && state.is_none() {
+        let missing = "Choose a state, too: headers and payloads are searched in jobs of one state.";
+        return Ok(Found { missing, ..Found::default() });
+    }
+    let since = if asked.looks() { Some(asked.since()?) } else { None };
+    let request = v1::SearchJobsRequest {
+        query: Some(query),
+        task_type: task_type.to_owned(),
+        state: state.unwrap_or_default() as i32,
+        since,
+        page_size: PAGE,
+        page_token: visit.params.get("page").to_owned(),
+        ..Default::default()
+    };
+    let answer = visit.calls().search_jobs(&visit.by, request).await?.into_inner();
+    let mut note = "The newest first.".to_owned();
+    if asked.looks() {
+        let [looked_at, all] = [answer.looked_at_count, answer.estimated_count].map(number);
+        note = format!("Looked at {looked_at} jobs of about {all}.");
+        if !answer.next_page_token.is_empty() {
+            note += " The next page goes on.";
+        }
+    }
+    if !answer.skipped_ids.is_empty() {
+        let ids: Vec<String> = answer.skipped_ids.iter().map(i64::to_string).collect();
+        note += &format!(" Left out, because to compare their payloads took too long: {}.", ids.join(", "));
+    }
+    let since = since.map(asked::written).unwrap_or_default();
+    Ok(Found { jobs: answer.jobs, next: answer.next_page_token, since, note, missing: "" })
 }
 
 /// Jobs with the most attempts first, of a bounded number of jobs in each state. There is no index for it, and none is worth its
 /// price with each job.
-async fn most_attempts(
-    visit: &Visit,
-    task_type: &str,
-    state: Option<JobState>,
-) -> Result<(Vec<v1::Job>, String), Trouble> {
+async fn most_attempts(visit: &Visit, task_type: &str, state: Option<JobState>) -> Result<Found, Trouble> {
     let mut jobs = Vec::new();
     let mut cut = Vec::new();
     for state in ATTEMPTED.into_iter().filter(|known| state.is_none_or(|state| state == *known)) {
@@ -156,10 +196,10 @@ async fn most_attempts(
     }
     jobs.sort_by_key(|job| Reverse(job.attempt));
     jobs.truncate(2 * PAGE as usize);
-    let looked_at = if cut.is_empty() {
+    let note = if cut.is_empty() {
         "Jobs that are leased, scheduled or dead.".into()
     } else {
         format!("Of the first {} jobs only: there are more.", cut.join(", "))
     };
-    Ok((jobs, looked_at))
+    Ok(Found { jobs, note, ..Found::default() })
 }

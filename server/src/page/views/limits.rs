@@ -25,6 +25,8 @@ struct View {
     types: Vec<(String, String)>,
     task_type: String,
     keys: Vec<Row>,
+    /// Whether there is no such type.
+    unknown: bool,
     operates: bool,
     next: String,
 }
@@ -55,6 +57,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let view = View {
         layout: visit.layout("limits"),
         types: types.take(PAGE as usize).collect(),
+        unknown: keys.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await,
         operates: visit.by.may(Operation::Operate, &task_type),
         task_type,
         keys,

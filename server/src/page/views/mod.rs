@@ -10,6 +10,7 @@ pub(super) mod job;
 pub(super) mod jobs;
 pub(super) mod limits;
 pub(super) mod live; // figures as they change
+pub(super) mod nowhere; // what is not there
 pub(super) mod overview;
 pub(super) mod schedules;
 pub(super) mod statistics;
@@ -20,3 +21,4 @@ pub(super) mod types;
 pub(super) mod workers;
 
 mod parts; // rows that several views have
+mod spec; // bulk operations in words

@@ -1,7 +1,10 @@
 //! What there is at a glance: numbers by state, the types that need somebody.
 
+use std::time::{Duration, SystemTime};
+
 use askama::Template;
 use axum::response::Response;
+use jiff::Timestamp;
 
 use super::parts::TypeRow;
 use crate::page::{
@@ -27,6 +30,8 @@ struct View {
     dead: Vec<TypeRow>,
     paused: Vec<String>,
     age: String,
+    /// When they were counted: the tables stand still while the tiles change. Empty: they were not.
+    as_of: String,
     cut: bool,
 }
 
@@ -59,9 +64,16 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         dead: named(&rows, &dead_names),
         paused,
         age: counted.age.map(span).unwrap_or_default(),
+        as_of: counted.age.map(as_of).unwrap_or_default(),
         cut: counted.cut,
     };
     shown(&view)
+}
+
+/// The time so long ago.
+fn as_of(age: Duration) -> String {
+    let at = Timestamp::try_from(SystemTime::now() - age);
+    at.map(|at| at.strftime("%H:%M:%S UTC").to_string()).unwrap_or_default()
 }
 
 fn named(rows: &[TypeRow], names: &[String]) -> Vec<TypeRow> {

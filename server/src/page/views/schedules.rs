@@ -11,7 +11,7 @@ use crate::{
         Trouble, Visit,
         layout::{Layout, shown},
         params::query,
-        words::{When, counted, number, wire_span},
+        words::{When, counted, number, plain, wire_span},
     },
 };
 
@@ -101,7 +101,7 @@ impl Row {
             last_job: schedule.last_job_id,
             fired: number(schedule.fired),
             skipped: number(schedule.skipped),
-            error: schedule.last_error,
+            error: plain(&schedule.last_error),
         }
     }
 }
@@ -165,6 +165,6 @@ mod tests {
         );
         assert_eq!(cron("junk"), "junk (Europe/Berlin)");
         let period = prost_types::Duration { seconds: 90, nanos: 0 };
-        assert_eq!(plan(Some(&Plan::Period(period))).0, "Every 1 min 30 s");
+        assert_eq!(plan(Some(&Plan::Period(period))).0, "Every 1m 30s");
     }
 }

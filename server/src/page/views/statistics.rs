@@ -7,18 +7,22 @@ use axum::response::Response;
 use howdah_proto::v1::{self, StatsPeriod};
 use jiff::Timestamp;
 
-use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
-    plot::Plot,
-    words::{When, number, short_span, span},
+use crate::{
+    error::Error,
+    page::{
+        Trouble, Visit,
+        layout::{Layout, shown},
+        plot::Plot,
+        words::{When, number, short_span, span},
+    },
 };
 
 /// Types in the list. Percentiles of each are added up from all of its periods.
 const TYPES: i32 = 25;
 
 /// What one may look at: its word, its name, the length, the period and its length in seconds.
-const SPANS: [(&str, &str, u64, StatsPeriod, u64); 4] = [
+type Span = (&'static str, &'static str, u64, StatsPeriod, u64);
+const SPANS: [Span; 4] = [
     ("2h", "2 hours", 7_200, StatsPeriod::Minute, 60),
     ("24h", "24 hours", 86_400, StatsPeriod::Hour, 3_600),
     ("7d", "7 days", 604_800, StatsPeriod::Hour, 3_600),
@@ -41,6 +45,8 @@ struct View {
     over: &'static str,
     plots: Vec<Plot>,
     rows: Vec<Row>,
+    /// Whether there is no such type.
+    unknown: bool,
     /// Whether there may be more types.
     cut: bool,
     complete: Option<When>,
@@ -52,15 +58,14 @@ struct Row {
     counts: [String; 4],
     /// The most ready jobs, of a period.
     ready: String,
-    /// Wait and run time, half and 99 % of the attempts.
-    times: [String; 4],
+    /// Wait and run time: the mean, half, 90 and 99 % of the attempts, the sum.
+    times: [[String; 5]; 2],
 }
 
 /// The statistics of a type, or the totals of all of them.
 pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let task_type = visit.params.get("type").to_owned();
-    let chosen = SPANS.iter().find(|(word, ..)| *word == visit.params.get("over")).unwrap_or(&SPANS[FIRST]);
-    let &(over, _, length, period, step) = chosen;
+    let (over, _, length, period, step) = chosen(visit.params.get("over"))?;
     let layout = visit.layout("statistics");
     let now = Timestamp::now().as_second();
     let first = (now - length as i64).div_euclid(step as i64) * step as i64;
@@ -88,6 +93,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     }
     let view = View {
         plots: if of_type { plots(&answer.stats, slots, first, step) } else { Vec::new() },
+        unknown: rows.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await,
         cut: task_type.is_empty() && rows.len() == TYPES as usize,
         complete: When::of(answer.complete_time),
         spans: SPANS.map(|(word, name, ..)| (word, name)),
@@ -99,16 +105,30 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     shown(&view)
 }
 
+/// The span of a word.
+fn chosen(word: &str) -> Result<Span, Error> {
+    if word.is_empty() {
+        return Ok(SPANS[FIRST]);
+    }
+    let words = || SPANS.map(|(word, ..)| word).join(", ");
+    let found = SPANS.into_iter().find(|(known, ..)| *known == word);
+    found.ok_or_else(|| Error::invalid("over", format!("is none of {}", words())))
+}
+
 fn row(stats: &v1::Stats, is_total: bool, step: u64) -> Row {
-    let (wait, run) = (stats.wait.unwrap_or_default(), stats.run.unwrap_or_default());
     let counts = [stats.enqueued_count, stats.succeeded_count, stats.failed_count, stats.dead_count];
-    let time = |time: Option<prost_types::Duration>| seconds(time).map(short_span).unwrap_or_default();
     Row {
         name: if is_total { stats.task_type.clone() } else { start(stats.start_time.map_or(0, |at| at.seconds), step) },
         counts: counts.map(number),
         ready: stats.backlog.map(|backlog| number(backlog.ready)).unwrap_or_default(),
-        times: [wait.p50, wait.p99, run.p50, run.p99].map(time),
+        times: [stats.wait, stats.run].map(|all| times(all.unwrap_or_default())),
     }
+}
+
+fn times(all: v1::DurationStats) -> [String; 5] {
+    let sum = Some(all.sum_seconds).filter(|_| all.count > 0);
+    let [mean, p50, p90, p99] = [all.mean, all.p50, all.p90, all.p99].map(seconds);
+    [mean, p50, p90, p99, sum].map(|time| time.map(short_span).unwrap_or_default())
 }
 
 /// The start of a period.

@@ -7,7 +7,7 @@ use howdah_proto::v1::{self, SnapshotHolderKind};
 use crate::page::{
     Trouble, Visit,
     layout::{Layout, shown},
-    words::{When, number, wire_span},
+    words::{When, number, plain, wire_span},
 };
 
 #[derive(Template)]
@@ -106,5 +106,5 @@ fn holder(holder: v1::SnapshotHolder) -> Vec<(&'static str, String)> {
         ("Application", holder.application_name),
         ("State", holder.state),
     ];
-    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name, plain(&value))).collect()
 }

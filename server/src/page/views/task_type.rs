@@ -118,7 +118,7 @@ mod tests {
             ..Default::default()
         });
         let settings = v1::TaskTypeSettings { retry_policy, max_running: 1_000, ..Default::default() };
-        let expected = [("Retries", "linear, first after 1 min 30 s, ± 50 %"), ("Jobs that run at once", "1,000")];
+        let expected = [("Retries", "linear, first after 1m 30s, ± 50 %"), ("Jobs that run at once", "1,000")];
         assert_eq!(told(&settings), expected.map(|(name, value)| (name, value.to_owned())));
     }
 }

@@ -25,6 +25,8 @@ struct View {
     layout: Layout,
     task_type: String,
     rows: Vec<Row>,
+    /// Whether there is no such type.
+    unknown: bool,
     next: String,
 }
 
@@ -62,8 +64,9 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     if !answer.next_page_token.is_empty() {
         next = query([("type", &*task_type), ("page", &answer.next_page_token)]);
     }
-    let rows = answer.workers.into_iter().map(row).collect();
-    shown(&View { layout: visit.layout("workers"), task_type, rows, next })
+    let rows: Vec<Row> = answer.workers.into_iter().map(row).collect();
+    let unknown = rows.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await;
+    shown(&View { layout: visit.layout("workers"), task_type, rows, unknown, next })
 }
 
 fn row(worker: v1::Worker) -> Row {

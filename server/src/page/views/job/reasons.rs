@@ -1,8 +1,12 @@
 //! Why a job does not run, in the words of `ExplainJob`.
 
-use howdah_proto::v1::{self, JobState};
+use howdah_proto::v1::{self, JobState, ReasonKind};
 
-use crate::page::words::{number, wire_span};
+use crate::page::{
+    params::query,
+    what::What,
+    words::{number, plain, wire_span},
+};
 
 /// Everything that holds it back, and where it stands.
 pub(super) struct Reasons {
@@ -17,6 +21,20 @@ pub(super) struct Reason {
     pub(super) remedy: String,
     /// Jobs that hold it back.
     pub(super) jobs: Vec<i64>,
+    /// The end of a pause; `None`: nothing is paused.
+    pub(super) pause: Option<Pause>,
+}
+
+/// A pause that holds it back.
+pub(super) struct Pause {
+    /// The command that ends it.
+    pub(super) command: String,
+    /// Where what is paused is shown, after the base.
+    pub(super) at: String,
+    /// The action of the page that ends it.
+    pub(super) action: &'static str,
+    /// Its names and values.
+    pub(super) fields: Vec<(&'static str, String)>,
 }
 
 impl Reasons {
@@ -28,12 +46,38 @@ impl Reasons {
             JobState::Dead => "What can be done",
             _ => return None,
         };
-        Some(Self { title, outlook: outlook(&explained), all: explained.reasons.into_iter().map(reason).collect() })
+        let outlook = outlook(&explained);
+        let all = explained.reasons.into_iter().map(|it| reason(&explained.task_type, it)).collect();
+        Some(Self { title, all, outlook })
     }
 }
 
-fn reason(reason: v1::JobReason) -> Reason {
-    Reason { text: reason.text, remedy: reason.remedy, jobs: reason.jobs.into_iter().map(|job| job.id).collect() }
+fn reason(task_type: &str, reason: v1::JobReason) -> Reason {
+    Reason {
+        pause: pause(task_type, &reason),
+        text: plain(&reason.text),
+        remedy: reason.remedy,
+        jobs: reason.jobs.into_iter().map(|job| job.id).collect(),
+    }
+}
+
+fn pause(task_type: &str, reason: &v1::JobReason) -> Option<Pause> {
+    let of_type = ("type", task_type.to_owned());
+    match reason.kind() {
+        ReasonKind::TypePaused => Some(Pause {
+            command: format!("howdah type set {task_type} --paused false"),
+            at: format!("/type?{}", query([("name", task_type)])),
+            action: What::ResumeType.words().name,
+            fields: vec![of_type],
+        }),
+        ReasonKind::LimitKeyPaused => Some(Pause {
+            command: format!("howdah limit resume {task_type} '{}'", reason.key.replace('\'', r"'\''")),
+            at: format!("/limits?{}", query([("type", task_type)])),
+            action: What::ResumeKey.words().name,
+            fields: vec![of_type, ("key", reason.key.clone())],
+        }),
+        _ => None,
+    }
 }
 
 fn outlook(explained: &v1::ExplainJobResponse) -> String {

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1::{self, JobState};
 
-use crate::page::words::{When, between};
+use crate::page::words::{When, between, plain};
 
 /// Something that happened.
 pub(super) struct Event {
@@ -28,7 +28,7 @@ pub(super) fn of(job: &v1::Job) -> Vec<Event> {
     }
     for failure in &job.failures {
         let took = between(failure.start_time, failure.finish_time).unwrap_or_default();
-        let error = failure.error.clone();
+        let error = plain(&failure.error);
         events.push(Event {
             took,
             error,
@@ -91,6 +91,6 @@ mod tests {
         let expected = ["Enqueued", "Attempt 1 failed", "Stage a succeeded, attempt 1", "Attempt 2 failed"];
         assert_eq!(titles[..4], expected);
         assert!(titles[4].starts_with("Dead"));
-        assert_eq!((events[1].took.as_str(), events[1].error.as_str()), ("2 s", "no"));
+        assert_eq!((events[1].took.as_str(), events[1].error.as_str()), ("2s", "no"));
     }
 }

@@ -1,0 +1,57 @@
+//! How many jobs a question is about, in words.
+
+use howdah_proto::v1::{self, JobState};
+
+use super::super::parts::counts;
+use crate::page::{
+    Trouble, Visit,
+    words::{State, counted, number, span},
+};
+
+/// The jobs that a preview has counted.
+pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
+    let selected = number(answer.selected_count);
+    match (answer.has_more, answer.states_count) {
+        (true, Some(all)) => {
+            format!("more than {selected} jobs of {name} (it has about {} in these states)", number(all))
+        }
+        (true, None) => format!("more than {selected} jobs of {name}"),
+        (false, _) => format!("{} of {name}", counted(answer.selected_count, "job")),
+    }
+}
+
+/// The jobs of a type, as they were counted last, at least `seen`; and how many of them run.
+pub(super) async fn of_state(
+    visit: &Visit,
+    task_type: &str,
+    state: Option<JobState>,
+    seen: i64,
+) -> Result<(String, i64), Trouble> {
+    let word = state.map(|state| State::of(state).word);
+    let (view, age) = visit.calls().counted_type(&visit.by, task_type).await?;
+    let running = view.counts.unwrap_or_default().leased;
+    let counts = counts(view.counts.unwrap_or_default());
+    let count: i64 = counts.iter().filter(|(known, _)| word.is_none_or(|word| word == *known)).map(|(_, n)| n).sum();
+    let kind = word.map_or("job".into(), |word| format!("{word} job"));
+    let name = match age {
+        Some(age) if count >= seen => {
+            format!("about {} of {task_type} (counted {} ago)", counted(count, &kind), span(age))
+        }
+        _ => format!("all {kind}s of {task_type}"),
+    };
+    Ok((name, running))
+}
+
+/// The jobs of an error group.
+pub(super) async fn in_group(visit: &Visit, task_type: &str, group: &str) -> Result<String, Trouble> {
+    let request = v1::ListErrorGroupsRequest { task_type: task_type.to_owned(), page_size: 1_000 };
+    let groups = visit.calls().list_error_groups(&visit.by, request).await?.into_inner().groups;
+    let count = groups.iter().find(|known| known.error_group == group).map(|known| known.dead_count);
+    let count = count.map_or("all dead jobs".into(), |count| counted(count, "dead job"));
+    Ok(format!("{count} of {task_type} with this error"))
+}
+
+/// `1 job runs`.
+pub(super) fn runs(jobs: i64) -> String {
+    format!("{} {}", counted(jobs, "job"), if jobs == 1 { "runs" } else { "run" })
+}

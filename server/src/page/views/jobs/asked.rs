@@ -1,0 +1,119 @@
+//! What is searched for among the jobs of a type.
+
+use std::time::{Duration, SystemTime};
+
+use howdah_proto::v1::{JobHeader, search_jobs_request::Query};
+use prost_types::Timestamp;
+
+use crate::{error::Error, page::params::Params};
+
+/// How far back one looks unless something else is asked for.
+const SINCE: Duration = Duration::from_hours(24);
+
+/// The fields of the form, as they were filled in.
+pub(super) struct Asked {
+    pub(super) key: String,
+    pub(super) tag: String,
+    /// `name=value`.
+    pub(super) header: String,
+    pub(super) text: String,
+    pub(super) path: String,
+    /// For a header, a text and a path: a duration or a time.
+    pub(super) since: String,
+}
+
+impl Asked {
+    pub(super) fn of(params: &Params) -> Self {
+        let of = |name| params.get(name).to_owned();
+        Self {
+            key: of("key"),
+            tag: of("tag"),
+            header: of("header"),
+            text: of("text"),
+            path: of("path"),
+            since: of("since"),
+        }
+    }
+
+    /// The names and values of what is searched for.
+    pub(super) fn pairs(&self) -> [(&'static str, &str); 5] {
+        let Self { key, tag, header, text, path, .. } = self;
+        [("key", key), ("tag", tag), ("header", header), ("text", text), ("path", path)]
+    }
+
+    /// What is searched for; `None`: nothing, all jobs are listed.
+    pub(super) fn query(&self) -> Result<Option<Query>, Error> {
+        let mut set = self.pairs().into_iter().filter(|(_, value)| !value.is_empty());
+        let Some((name, value)) = set.next() else { return Ok(None) };
+        if let Some((other, _)) = set.next() {
+            return Err(Error::invalid(other, format!("is set together with {name}; a search is for one of them")));
+        }
+        let value = value.to_owned();
+        Ok(Some(match name {
+            "key" => Query::Key(value),
+            "tag" => Query::Tag(value),
+            "header" => {
+                let (name, value) =
+                    value.split_once('=').ok_or_else(|| Error::invalid("header", "is not of the form name=value"))?;
+                Query::Header(JobHeader { name: name.trim().into(), value: value.trim().into() })
+            }
+            "text" => Query::PayloadText(value),
+            _ => Query::PayloadPath(value),
+        }))
+    }
+
+    /// Whether jobs themselves are looked at, of one state and time: there is no index for it.
+    pub(super) fn looks(&self) -> bool {
+        [&self.header, &self.text, &self.path].into_iter().any(|value| !value.is_empty())
+    }
+
+    /// From when on jobs are looked at.
+    pub(super) fn since(&self) -> Result<Timestamp, Error> {
+        let ago = if self.since.is_empty() { Some(SINCE) } else { humantime::parse_duration(&self.since).ok() };
+        if let Some(at) = ago.and_then(|ago| SystemTime::now().checked_sub(ago)) {
+            return Ok(at.into());
+        }
+        let time: Result<jiff::Timestamp, _> = howdah_proto::json::time_text(&self.since).parse();
+        let time = time.map_err(|_| {
+            Error::invalid("since", "is neither a duration such as 7d nor a time such as 2027-01-01T03:00:00Z")
+        })?;
+        Ok(Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond() })
+    }
+}
+
+/// A time as it stands in a query, to the microsecond.
+pub(super) fn written(time: Timestamp) -> String {
+    jiff::Timestamp::new(time.seconds, time.nanos).map(|at| format!("{at:.6}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(query: &str) -> Asked {
+        Asked::of(&Params::of(query).unwrap())
+    }
+
+    #[test]
+    fn one_thing_is_searched_for_at_once() {
+        assert_eq!(asked("since=7d").query().unwrap(), None);
+        assert_eq!(asked("tag=a").query().unwrap(), Some(Query::Tag("a".into())));
+        let header = JobHeader { name: "tenant".into(), value: "a=b".into() };
+        assert_eq!(asked("header=tenant%3Da%3Db").query().unwrap(), Some(Query::Header(header)));
+        for bad in ["key=a&tag=b", "text=a&path=b", "header=tenant"] {
+            assert!(asked(bad).query().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn since_is_a_duration_or_a_time_and_comes_back_as_it_was_written() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+        for (text, ago) in [("", 86_400), ("since=7d", 604_800), ("since=90s", 90)] {
+            let since = asked(text).since().unwrap().seconds;
+            assert!((since + ago - now).abs() < 60, "{text}");
+        }
+        let time = asked("since=2026-11-23T10:00:00.25Z").since().unwrap();
+        assert_eq!(asked(&format!("since={}", written(time))).since().unwrap(), time);
+        assert!(asked("since=yesterday").since().is_err());
+    }
+}
