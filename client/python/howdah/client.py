@@ -158,7 +158,8 @@ class AsyncClient:
 
     def in_store(self, name: str) -> Self:
         """The same client for one store of a broker that serves several: its calls are about that store alone, and its
-        jobs go there. It shares the connections of this one. Workers get jobs from all stores, whatever this is.
+        jobs go there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all
+        stores, whatever this is.
         """
         other = copy.copy(self)
         other._use(self.connection.in_store(name))

@@ -168,8 +168,7 @@ export class Network {
     }
     if (id !== null) {
       const first = (this.common.database ??= { id, name: this.name(index) });
-      if (first.id !== id)
-        throw invalid("servers", `${this.name(index)} serves another database than ${first.name}`);
+      if (first.id !== id) throw invalid("servers", `${this.name(index)} serves another database than ${first.name}`);
     }
     this.common.checked.add(index);
   }

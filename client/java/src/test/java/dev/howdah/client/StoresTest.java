@@ -3,6 +3,7 @@ package dev.howdah.client;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import dev.howdah.client.Job.Outcome;
 import dev.howdah.v1.Job;
 import dev.howdah.v1.JobServiceGrpc;
 import dev.howdah.v1.ListJobsRequest;
