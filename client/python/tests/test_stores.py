@@ -52,7 +52,7 @@ async def test_clients_for_asyncio_name_a_store_too(stores: testing.Broker, task
         assert here.connection.brokers is client.connection.brokers
         # A worker gets jobs from all stores.
         worker = howdah.Worker(there)
-        worker.task(task_type)(lambda: None)
+        worker.task(task_type)(lambda payload: payload)
         with worker:
             assert {job.id async for job in client.wait(ids, 30)} == ids
 
