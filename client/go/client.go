@@ -18,6 +18,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -102,11 +103,17 @@ func (c *Config) complete() (err error) {
 
 // Client has connections to one or more brokers of one database. It is safe for concurrent use.
 type Client struct {
+	*shared
+	store   string // Empty: the broker chooses.
+	enqueue EnqueueFunc
+}
+
+// shared is what a client has in common with those that [Client.InStore] makes of it.
+type shared struct {
 	cfg      Config
 	brokers  []*broker
 	current  atomic.Int64 // The index of the broker that calls use.
 	database atomic.Pointer[database]
-	enqueue  EnqueueFunc
 }
 
 // New makes a client. It connects at the first call, so that a broker may start later. Close it at the end.
@@ -114,8 +121,7 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg}
-	c.enqueue = wrapped(cfg.EnqueueMiddleware, c.enqueueOnce)
+	c := newClient(&shared{cfg: cfg}, "")
 	for address := range strings.SplitSeq(strings.Join(cfg.Servers, ","), ",") {
 		b, err := c.newBroker(strings.TrimSpace(address))
 		if err != nil {
@@ -124,6 +130,24 @@ func New(cfg Config) (*Client, error) {
 		c.brokers = append(c.brokers, b)
 	}
 	return c, nil
+}
+
+func newClient(all *shared, store string) *Client {
+	c := &Client{shared: all, store: store}
+	c.enqueue = wrapped(all.cfg.EnqueueMiddleware, c.enqueueOnce)
+	return c
+}
+
+// InStore returns the same client for one store of a broker that serves several: its calls are about that store alone,
+// and its jobs go there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all
+// stores, whatever this is.
+func (c *Client) InStore(name string) (*Client, error) {
+	// What metadata may have in it. Whether there is such a store, the broker says.
+	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+		text := fmt.Sprintf("%q is not the name of a store", name)
+		return nil, &Error{Code: codes.InvalidArgument, Field: "store", Message: text}
+	}
+	return newClient(c.shared, name), nil
 }
 
 // Close closes the connections. Stop workers and producers before.
@@ -187,6 +211,7 @@ func (c *Client) try(
 		defer cancel()
 	}
 	enqueueingOf(ctx).at(b)
+	ctx = c.inStore(ctx)
 	if err := c.check(ctx, b, b.conn); err != nil {
 		return err
 	}

@@ -138,6 +138,15 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity is false because newBroker has looked at the address.
 func (bearer) RequireTransportSecurity() bool { return false }
 
+// inStore returns the context of a call or stream, which names the store of the client. The token is of the connection,
+// which clients of several stores share.
+func (c *Client) inStore(ctx context.Context) context.Context {
+	if c.store == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "howdah-store", c.store)
+}
+
 // check fails if the broker serves another database than the first one: jobs would wait there for workers that never
 // come.
 func (c *Client) check(ctx context.Context, b *broker, conn *grpc.ClientConn) error {

@@ -65,7 +65,7 @@ func (c *Client) link(ctx context.Context, b *broker, serve func(*link) error) e
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(c.inStore(ctx))
 	defer cancel(nil)
 	alarm := time.AfterFunc(longestTry, func() { cancel(errSilent) })
 	defer alarm.Stop()

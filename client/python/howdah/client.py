@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -142,8 +143,11 @@ class AsyncClient:
     """
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
-        self.connection = Connection(addresses, options)
-        channel = cast(Any, self.connection)
+        self._use(Connection(addresses, options))
+
+    def _use(self, connection: Connection) -> None:
+        self.connection = connection
+        channel = cast(Any, connection)
         self.jobs = cast("v1.JobServiceAsyncStub", v1.JobServiceStub(channel))
         self.task_types = cast("v1.TaskTypeServiceAsyncStub", v1.TaskTypeServiceStub(channel))
         self.schedules = cast("v1.ScheduleServiceAsyncStub", v1.ScheduleServiceStub(channel))
@@ -151,6 +155,15 @@ class AsyncClient:
         self.access = cast("v1.AccessServiceAsyncStub", v1.AccessServiceStub(channel))
         self.bulks = cast("v1.BulkServiceAsyncStub", v1.BulkServiceStub(channel))
         self.workers = cast("v1.WorkerServiceAsyncStub", v1.WorkerServiceStub(channel))
+
+    def in_store(self, name: str) -> Self:
+        """The same client for one store of a broker that serves several: its calls are about that store alone, and its
+        jobs go there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all
+        stores, whatever this is.
+        """
+        other = copy.copy(self)
+        other._use(self.connection.in_store(name))
+        return other
 
     async def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
         """Enqueues a job. When this returns, it is committed; whatever breaks meanwhile, it is not stored twice."""

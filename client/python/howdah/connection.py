@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Tuple
 
 import grpc
@@ -41,23 +43,47 @@ def new_request_key() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
+@dataclass
+class _Shared:
+    """What all connections to the same brokers know: the one in use, and the database of the first that answered."""
+
+    current: int = 0
+    database: Optional[Tuple[str, str]] = None
+
+
 class Connection:
     """A channel for the generated stubs, made of all brokers: each call has a deadline, and is retried where it is safe.
 
-    Stubs built on it send the credential, go on to the next broker when one does not answer, and raise `HowdahError`.
+    Stubs built on it send the credential and the store, go on to the next broker when one does not answer, and raise `HowdahError`.
     """
 
     def __init__(self, addresses: Addresses, options: ClientOptions) -> None:
         listed, self.options = from_environment(addresses, options)
         self.token = Token(self.options.pop("token", None), self.options.get("token_file"))
         self.brokers = [Broker(address, bool(self.token), self.options) for address in listed]
-        self.current = 0
         self.request_timeout = self.options.get("request_timeout", 30.0)
-        self._database: Optional[Tuple[str, str]] = None
+        self.store = ""
+        self._shared = _Shared()
+
+    @property
+    def current(self) -> int:
+        """The broker that calls use now."""
+        return self._shared.current
+
+    def in_store(self, name: str) -> Connection:
+        """The same brokers, channels and credential, for calls about this store."""
+        # What metadata may have in it. Whether there is such a store, the broker says.
+        if not all(" " <= character <= "~" for character in name):
+            raise invalid("store", f"{name!r} is not the name of a store")
+        other = copy.copy(self)
+        other.store = name
+        return other
 
     def metadata(self) -> Tuple[Tuple[str, str], ...]:
+        """What goes with each call."""
         token = self.token.read() if self.token else ""
-        return (("authorization", f"Bearer {token}"),) if token else ()
+        credential = (("authorization", f"Bearer {token}"),) if token else ()
+        return (*credential, ("howdah-store", self.store)) if self.store else credential
 
     def unary_unary(self, path: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
         async def call(request: Any, timeout: Optional[float] = None, used: Any = None, **_: Any) -> Any:
@@ -132,7 +158,7 @@ class Connection:
     def move_on_from(self, broker: Broker) -> None:
         """Calls use the next broker, unless another call has moved on already."""
         if self.brokers[self.current] is broker:
-            self.current = (self.current + 1) % len(self.brokers)
+            self._shared.current = (self.current + 1) % len(self.brokers)
 
     def at(self, index: int) -> Broker:
         return self.brokers[index % len(self.brokers)]
@@ -185,10 +211,10 @@ class Connection:
             found.update(error.trailing_metadata() or ())
         database = found.get("howdah-database")
         if database is not None:
-            self._database = self._database or (database, broker.name)
-            if self._database[0] != database:
+            first = self._shared.database = self._shared.database or (database, broker.name)
+            if first[0] != database:
                 hint = "give only brokers of one database to a client"
-                raise invalid("address", f"{broker.name} serves another database than {self._database[1]}; {hint}")
+                raise invalid("address", f"{broker.name} serves another database than {first[1]}; {hint}")
         broker.checked = True
 
     async def close(self) -> None:

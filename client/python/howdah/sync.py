@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import threading
 from concurrent.futures import Future
@@ -106,8 +107,11 @@ class Client:
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
         # Not a partial, whose repr would show the token.
-        self._make: Callable[[], AsyncClient] = lambda: AsyncClient(addresses, **options)
-        self._pid, self._made = os.getpid(), self._make()
+        self._use(lambda: AsyncClient(addresses, **options))
+
+    def _use(self, make: Callable[[], AsyncClient]) -> None:
+        self._make = make
+        self._pid, self._made = os.getpid(), make()
         channel = cast(Any, _Channel(self))
         self.jobs = v1.JobServiceStub(channel)
         self.task_types = v1.TaskTypeServiceStub(channel)
@@ -122,6 +126,12 @@ class Client:
         if self._pid != os.getpid():
             self._pid, self._made = os.getpid(), self._make()
         return self._made
+
+    def in_store(self, name: str) -> Self:
+        """As `AsyncClient.in_store`."""
+        other = copy.copy(self)
+        other._use(lambda: self._inner.in_store(name))
+        return other
 
     def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
         """As `AsyncClient.enqueue`."""

@@ -135,8 +135,10 @@ class Broker:
         if not line.startswith("ready "):
             raise RuntimeError(f"{program} dev ended with status {self._process.wait()}")
         ready = dict(part.split("=", 1) for part in line.split()[1:])
-        #: Its address for clients, and the URL of its database.
-        self.address, self.postgres = ready["grpc"], ready["postgres"]
+        #: With ``--stores``: the URL of each store's database, by the store's name.
+        self.stores = {key[len("store.") :]: url for key, url in ready.items() if key.startswith("store.")}
+        #: Its address for clients, and the URL of its database; of several stores, of the first one's.
+        self.address, self.postgres = ready["grpc"], ready.get("postgres") or next(iter(self.stores.values()))
 
     def stop(self) -> None:
         self._process.terminate()

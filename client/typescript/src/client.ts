@@ -55,11 +55,16 @@ export class Client {
   /** What they use, for any other service. */
   readonly transport: Transport;
   readonly #network: Network;
-  readonly #middleware: Middleware[] = [];
+  readonly #middleware: Middleware[];
 
   /** Connects at the first use, so that the broker may start later than this program. */
-  constructor(options: ClientOptions | string = {}) {
-    this.#network = new Network(resolve(typeof options === "string" ? { servers: options } : options));
+  constructor(options?: ClientOptions | string);
+  /** @internal */
+  constructor(network: Network, middleware: Middleware[]);
+  constructor(options: ClientOptions | string | Network = {}, middleware: Middleware[] = []) {
+    const named = typeof options === "string" ? { servers: options } : options;
+    this.#network = named instanceof Network ? named : new Network(resolve(named));
+    this.#middleware = middleware;
     this.transport = repeating(this.#network);
     this.jobs = createClient(pb.JobService, this.transport);
     this.taskTypes = createClient(pb.TaskTypeService, this.transport);
@@ -80,6 +85,15 @@ export class Client {
       await client.close();
       throw error;
     }
+  }
+
+  /**
+   * The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
+   * there. It shares the connections and the middleware of this one, so only one of them is closed. Workers get jobs from
+   * all stores, whatever this is.
+   */
+  inStore(name: string): Client {
+    return new Client(this.#network.inStore(name), this.#middleware);
   }
 
   /** Adds code around each enqueue, and around each handler of workers that are made from now on. */

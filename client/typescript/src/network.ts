@@ -8,31 +8,45 @@ import type { Settings } from "./settings.js";
 
 /** @internal One HTTP/2 connection to a broker. */
 export class Link {
+  /** For calls about the store of the client that has made it. */
   readonly transport: Transport;
   readonly #manager: Http2SessionManager;
+  readonly #transports = new Map<string, Transport>();
 
   constructor(
     private readonly settings: Settings,
     readonly url: URL,
+    store: string,
   ) {
     // Without an interval there are no PINGs, and a dead connection would be noticed after minutes.
     const pings = { pingIntervalMs: settings.keepaliveMs, pingTimeoutMs: 20_000 };
     // The default of 64 KiB stalls a stream of jobs at each round trip.
     const options = { ...settings.tls, settings: { initialWindowSize: 8 << 20 } };
     this.#manager = new Http2SessionManager(url.origin, pings, options);
-    const authorize: Interceptor = (next) => (request) => {
-      const { token } = settings.credential;
+    this.transport = this.inStore(store);
+  }
+
+  /** For calls about a store, on this same connection: with its name and the token. */
+  inStore(store: string): Transport {
+    const known = this.#transports.get(store);
+    if (known) return known;
+    const { credential, maxMessageBytes } = this.settings;
+    const address: Interceptor = (next) => (request) => {
+      const { token } = credential;
       if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
+      if (store !== "") request.header.set("howdah-store", store);
       return next(request);
     };
-    this.transport = createGrpcTransport({
-      baseUrl: url.origin,
+    const transport = createGrpcTransport({
+      baseUrl: this.url.origin,
       sessionManager: this.#manager,
-      interceptors: [authorize],
+      interceptors: [address],
       acceptCompression: [],
-      readMaxBytes: settings.maxMessageBytes,
-      writeMaxBytes: settings.maxMessageBytes,
+      readMaxBytes: maxMessageBytes,
+      writeMaxBytes: maxMessageBytes,
     });
+    this.#transports.set(store, transport);
+    return transport;
   }
 
   /** Connects, unless it is connected. */
@@ -54,15 +68,33 @@ const onlyInvalid = (error: unknown) => {
   if (error instanceof HowdahError && error.field === "servers") throw error;
 };
 
+/** What a client and those for one store, which were made from it, have in common. */
+class Shared {
+  current = 0;
+  database: { id: string; name: string } | undefined;
+  readonly links = new Map<number, Link>();
+  readonly checked = new Set<number>();
+}
+
 /** @internal The brokers of a client: connections for its calls, and others for its streams. */
 export class Network {
-  /** The broker that calls use. */
-  current = 0;
-  readonly #links = new Map<number, Link>();
-  readonly #checked = new Set<number>();
-  #database: { id: string; name: string } | undefined;
+  constructor(
+    readonly settings: Settings,
+    private readonly store = "",
+    private readonly common = new Shared(),
+  ) {}
 
-  constructor(readonly settings: Settings) {}
+  /** The same connections, for calls about this store. */
+  inStore(name: string): Network {
+    // What metadata may have in it. Whether there is such a store, the broker says.
+    if (!/^[\x20-\x7e]*$/.test(name)) throw invalid("store", `${JSON.stringify(name)} is not the name of a store`);
+    return new Network(this.settings, name, this.common);
+  }
+
+  /** The broker that calls use. */
+  get current(): number {
+    return this.common.current;
+  }
 
   get size(): number {
     return this.settings.addresses.length;
@@ -75,14 +107,14 @@ export class Network {
   }
 
   moveOnFrom(broker: number): void {
-    if (this.current === broker % this.size) this.current = (broker + 1) % this.size;
+    if (this.current === broker % this.size) this.common.current = (broker + 1) % this.size;
   }
 
   /** Finds a broker that answers. */
   async connect(): Promise<void> {
     for (let broker = 0; ; broker++) {
       try {
-        this.current = broker;
+        this.common.current = broker;
         await this.shared(broker);
         break;
       } catch (error) {
@@ -97,16 +129,17 @@ export class Network {
   /** The connection that all calls to a broker share. */
   async shared(broker: number): Promise<Transport> {
     const index = broker % this.size;
-    const link = this.#links.get(index) ?? new Link(this.settings, this.url(index));
-    this.#links.set(index, link);
+    const { links } = this.common;
+    const link = links.get(index) ?? new Link(this.settings, this.url(index), this.store);
+    links.set(index, link);
     await link.ready();
     await this.#check(index, link);
-    return link.transport;
+    return link.inStore(this.store);
   }
 
   /** A new connection for a stream: the death of an old one may only be noticed by its PING. */
   async dial(broker: number, signal?: AbortSignal): Promise<Link> {
-    const link = new Link(this.settings, this.url(broker));
+    const link = new Link(this.settings, this.url(broker), this.store);
     try {
       await link.ready(signal);
       await this.#check(broker % this.size, link);
@@ -120,7 +153,7 @@ export class Network {
 
   /** Jobs that were sent to a broker of another database would wait there for workers that never come. */
   async #check(index: number, link: Link): Promise<void> {
-    if (this.size === 1 || this.#checked.has(index)) return;
+    if (this.size === 1 || this.common.checked.has(index)) return;
     let id: string | null = null;
     try {
       const noteId = (header: Headers) => {
@@ -134,16 +167,14 @@ export class Network {
       if (id === null && error.retryable) throw error;
     }
     if (id !== null) {
-      this.#database ??= { id, name: this.name(index) };
-      const { name } = this.#database;
-      if (this.#database.id !== id)
-        throw invalid("servers", `${this.name(index)} serves another database than ${name}`);
+      const first = (this.common.database ??= { id, name: this.name(index) });
+      if (first.id !== id) throw invalid("servers", `${this.name(index)} serves another database than ${first.name}`);
     }
-    this.#checked.add(index);
+    this.common.checked.add(index);
   }
 
   close(): void {
-    for (const link of this.#links.values()) link.close();
-    this.#links.clear();
+    for (const link of this.common.links.values()) link.close();
+    this.common.links.clear();
   }
 }

@@ -59,9 +59,12 @@ final class Connection implements ClientInterceptor {
         AccessServiceGrpc.getCreateTokenMethod());
     private static final Metadata.Key<String> TOKEN = Metadata.Key.of("authorization",
         Metadata.ASCII_STRING_MARSHALLER);
+    private static final Metadata.Key<String> STORE = Metadata.Key.of("howdah-store",
+        Metadata.ASCII_STRING_MARSHALLER);
     private static final Metadata.Key<String> DATABASE = Metadata.Key.of("howdah-database",
         Metadata.ASCII_STRING_MARSHALLER);
 
+    /** The channel is shared by all connections to the broker: what goes with a call is added by the one that calls. */
     private record Broker(URI address, ManagedChannel channel, AtomicReference<String> database) {}
 
     final HowdahClientBuilder options;
@@ -71,13 +74,17 @@ final class Connection implements ClientInterceptor {
     final ExecutorService background;
     private final Credential credential;
     private final List<Broker> brokers;
-    private final AtomicInteger current = new AtomicInteger();
+    private final AtomicInteger current;
+    /** The store that its calls are about; empty: the broker chooses. */
+    private final String store;
 
     Connection(HowdahClientBuilder options) {
         this.options = options;
         credential = new Credential(options);
         brokers = options.addresses.stream().map(address -> parse(address.strip()))
-            .map(address -> new Broker(address, open(address), new AtomicReference<>())).toList();
+            .map(address -> new Broker(address, open(address).build(), new AtomicReference<>())).toList();
+        current = new AtomicInteger();
+        store = "";
         ThreadFactory daemon = task -> {
             var thread = new Thread(task, "howdah-client");
             thread.setDaemon(true);
@@ -89,6 +96,25 @@ final class Connection implements ClientInterceptor {
         timer.setRejectedExecutionHandler(new ThreadPoolExecutor.DiscardPolicy());
         background = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(),
             daemon, new ThreadPoolExecutor.DiscardPolicy());
+    }
+
+    private Connection(Connection shared, String store) {
+        options = shared.options;
+        credential = shared.credential;
+        brokers = shared.brokers;
+        current = shared.current;
+        timer = shared.timer;
+        background = shared.background;
+        this.store = store;
+    }
+
+    /** The same channels and credential, for calls about this store. */
+    Connection inStore(String name) {
+        // What metadata may have in it. Whether there is such a store, the broker says.
+        if (!name.chars().allMatch(letter -> letter >= ' ' && letter < 0x7f)) {
+            throw HowdahException.invalid("store", "\"" + name + "\" is not the name of a store");
+        }
+        return new Connection(this, name);
     }
 
     private URI parse(String address) {
@@ -112,7 +138,7 @@ final class Connection implements ClientInterceptor {
         }
     }
 
-    private ManagedChannel open(URI address) {
+    private NettyChannelBuilder open(URI address) {
         try {
             var tls = TlsChannelCredentials.newBuilder();
             if (options.ca != null) {
@@ -127,7 +153,7 @@ final class Connection implements ClientInterceptor {
                 .keepAliveTime(KEEPALIVE_SECONDS, TimeUnit.SECONDS)
                 .keepAliveTimeout(KEEPALIVE_TIMEOUT_SECONDS, TimeUnit.SECONDS).keepAliveWithoutCalls(true)
                 .maxInboundMessageSize(options.maxMessageBytes).disableRetry()
-                .userAgent("howdah-client-java/" + HowdahClient.VERSION).intercept(this).build();
+                .userAgent("howdah-client-java/" + HowdahClient.VERSION);
         } catch (IOException | IllegalArgumentException error) {
             throw HowdahException.invalid("tls", "the certificates cannot be used: " + error);
         }
@@ -146,13 +172,17 @@ final class Connection implements ClientInterceptor {
     }
 
     Channel channel() {
-        return brokers.get(current.get()).channel;
+        return shared(brokers.get(current.get()));
+    }
+
+    private Channel shared(Broker broker) {
+        return ClientInterceptors.intercept(broker.channel, this);
     }
 
     /** A channel of its own for a stream: the one before may be on a connection whose death nobody has noticed. */
     ManagedChannel dial(int index) {
         var broker = brokers.get(index % brokers.size());
-        var channel = open(broker.address);
+        var channel = open(broker.address).intercept(this).build();
         try {
             checkDatabase(broker, channel);
             return channel;
@@ -166,7 +196,7 @@ final class Connection implements ClientInterceptor {
     /** Looks at all brokers at once. Fails if none answers, or if two serve different databases. */
     void connect() {
         var asked = brokers.stream()
-            .map(broker -> CompletableFuture.runAsync(() -> ask(broker, broker.channel), background)).toList();
+            .map(broker -> CompletableFuture.runAsync(() -> ask(broker, shared(broker)), background)).toList();
         HowdahException last = null;
         boolean reached = false;
         for (long patience : new long[] {options.connectTimeout.toMillis(), LONGEST_TRY.toMillis()}) {
@@ -249,9 +279,9 @@ final class Connection implements ClientInterceptor {
             HowdahException error;
             used.accept(broker.address);
             try {
-                checkDatabase(broker, broker.channel);
-                var deadline = each(Duration.ofNanos(patience), sentOnce);
-                return send.apply(ClientInterceptors.intercept(broker.channel, deadline));
+                var channel = shared(broker);
+                checkDatabase(broker, channel);
+                return send.apply(ClientInterceptors.intercept(channel, each(Duration.ofNanos(patience), sentOnce)));
             } catch (StatusRuntimeException | HowdahException thrown) {
                 error = HowdahException.of(thrown, broker.address.toString());
             }
@@ -289,7 +319,7 @@ final class Connection implements ClientInterceptor {
         };
     }
 
-    /** Adds the token, and a deadline to calls that have none. */
+    /** Adds the token and the store, and a deadline to calls that have none. */
     @Override
     public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions given, Channel next) {
         boolean unbounded = given.getDeadline() == null && method.getType() == MethodDescriptor.MethodType.UNARY;
@@ -299,6 +329,9 @@ final class Connection implements ClientInterceptor {
             public void start(Listener<R> listener, Metadata headers) {
                 if (credential.isSet()) {
                     headers.put(TOKEN, "Bearer " + credential.token());
+                }
+                if (!store.isEmpty()) {
+                    headers.put(STORE, store);
                 }
                 super.start(listener, headers);
             }

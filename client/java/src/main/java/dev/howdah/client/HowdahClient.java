@@ -52,6 +52,11 @@ public final class HowdahClient implements AutoCloseable {
         this.connection = new Connection(options);
     }
 
+    private HowdahClient(HowdahClient shared, String store) {
+        options = shared.options;
+        connection = shared.connection.inStore(store);
+    }
+
     /** {@return a client with the settings of the environment: {@code HOWDAH_SERVER}, {@code HOWDAH_TOKEN}, …} */
     public static HowdahClient connect() {
         return builder().environment(System.getenv()).connect();
@@ -69,6 +74,18 @@ public final class HowdahClient implements AutoCloseable {
     /** {@return a builder, for more settings than addresses} */
     public static HowdahClientBuilder builder() {
         return new HowdahClientBuilder();
+    }
+
+    /**
+     * The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
+     * there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all stores,
+     * whatever this is.
+     *
+     * @param name of the store
+     * @return its client
+     */
+    public HowdahClient inStore(String name) {
+        return new HowdahClient(this, name);
     }
 
     /**

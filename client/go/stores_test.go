@@ -1,0 +1,90 @@
+package howdah_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	howdah "howdah.dev/go"
+	"howdah.dev/go/howdahtest"
+	"howdah.dev/go/howdahv1"
+)
+
+// perStore: the ids of a store's jobs begin with its number, which is 0 for store1 and 1 for store2.
+const perStore = 1_000_000_000_000_000
+
+func inStore(t *testing.T, client *howdah.Client, name string) *howdah.Client {
+	t.Helper()
+	of, err := client.InStore(name)
+	must(t, err)
+	return of
+}
+
+func listed(t *testing.T, client *howdah.Client) (ids []int64) {
+	t.Helper()
+	request := &howdahv1.ListJobsRequest{TaskType: typeName(t), PageSize: 10}
+	list, err := howdahv1.NewJobServiceClient(client).ListJobs(t.Context(), request)
+	must(t, err)
+	for _, job := range list.Jobs {
+		ids = append(ids, job.Id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestJobsGoToTheStoreThatTheClientNames(t *testing.T) {
+	t.Parallel()
+	two := howdahtest.StartBroker(t, "--stores", "2")
+	client := connect(t, func(cfg *howdah.Config) { cfg.Servers = []string{two.Address} })
+	here, there := inStore(t, client, "store1"), inStore(t, client, "store2")
+	first, err := here.Enqueue(t.Context(), typeName(t), nil)
+	must(t, err)
+	second, err := there.Enqueue(t.Context(), typeName(t), nil)
+	must(t, err)
+	producer := there.NewProducer(howdah.ProducerConfig{})
+	third, err := producer.Enqueue(t.Context(), typeName(t), nil)
+	must(t, errors.Join(err, producer.Close()))
+	ids := []int64{first.Id, second.Id, third.Id}
+	if stores := []int64{ids[0] / perStore, ids[1] / perStore, ids[2] / perStore}; !slices.Equal(stores, []int64{0, 1, 1}) {
+		t.Error(ids)
+	}
+	// Lists ask that store; those of the client itself ask all.
+	if got := listed(t, here); !slices.Equal(got, ids[:1]) {
+		t.Error(got)
+	}
+	if got := listed(t, there); !slices.Equal(got, ids[1:]) {
+		t.Error(got)
+	}
+	if got := listed(t, client); !slices.Equal(got, ids) {
+		t.Error(got)
+	}
+	// A worker gets jobs from all stores.
+	worker := there.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil }, 4)
+	run(t, worker)
+	for _, err := range client.Wait(within(t, 20*time.Second), ids...) {
+		must(t, err)
+	}
+
+	_, err = inStore(t, client, "post").Enqueue(t.Context(), typeName(t), nil)
+	var refused *howdah.Error
+	if !errors.As(err, &refused) || refused.Code != codes.InvalidArgument || refused.Field != "howdah-store" ||
+		refused.Message != `howdah-store is "post"; this broker serves store1, store2` {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestWhatCannotBeTheNameOfAStoreIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"m\u00e4il", "a\nb"} {
+		_, err := connect(t).InStore(name)
+		var refused *howdah.Error
+		if !errors.As(err, &refused) || refused.Code != codes.InvalidArgument || refused.Field != "store" {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

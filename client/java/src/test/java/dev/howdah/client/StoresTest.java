@@ -1,0 +1,84 @@
+package dev.howdah.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import dev.howdah.client.Job.Outcome;
+import dev.howdah.v1.Job;
+import dev.howdah.v1.JobServiceGrpc;
+import dev.howdah.v1.ListJobsRequest;
+import io.grpc.Status;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** A client for one store, with a broker of two. */
+class StoresTest {
+    /** The ids of a store's jobs begin with its number: those of store1 with 0, of store2 with 1. */
+    private static final long PER_STORE = 1_000_000_000_000_000L;
+    private static HowdahTesting.Broker broker;
+    private static HowdahClient client;
+
+    @BeforeAll
+    static void start() {
+        broker = HowdahTesting.Broker.start("--stores", "2");
+        client = HowdahClient.connect(broker.address());
+    }
+
+    @AfterAll
+    static void stop() {
+        client.close();
+        broker.close();
+    }
+
+    private static Set<Long> listed(HowdahClient client, String type) {
+        var request = ListJobsRequest.newBuilder().setTaskType(type).setPageSize(10).build();
+        return client.call(JobServiceGrpc::newBlockingStub, jobs -> jobs.listJobs(request)).getJobsList().stream()
+            .map(Job::getId).collect(Collectors.toSet());
+    }
+
+    @Test
+    void jobs_go_to_the_store_that_the_client_names() {
+        var type = Brokers.newType();
+        HowdahClient here = client.inStore("store1"), there = client.inStore("store2");
+        long first = here.enqueue(NewJob.of(type, 1)).id(), second = there.enqueue(NewJob.of(type, 2)).id(), third;
+        try (var producer = there.producer()) {
+            third = producer.submit(NewJob.of(type, 3)).join().id();
+        }
+        var ids = List.of(first, second, third);
+        assertEquals(List.of(0L, 1L, 1L), ids.stream().map(id -> id / PER_STORE).toList());
+        // Lists ask that store; those of the client itself ask all.
+        assertEquals(Set.of(first), listed(here, type));
+        assertEquals(Set.of(second, third), listed(there, type));
+        assertEquals(Set.copyOf(ids), listed(client, type));
+        // A worker gets jobs from all stores.
+        var ended = new ArrayList<Long>();
+        try (var worker = there.worker().handle(type, Integer.class, (n, job) -> Outcome.ok(n)).start()) {
+            client.awaitAll(ids, Brokers.SOON, job -> ended.add(job.getId()));
+        }
+        assertEquals(Set.copyOf(ids), Set.copyOf(ended));
+    }
+
+    @Test
+    void a_store_that_is_not_there_is_refused_with_the_names_of_those_that_are() {
+        var elsewhere = client.inStore("post");
+        var error = assertThrows(HowdahException.class, () -> elsewhere.enqueue(NewJob.of("t", 1)));
+        assertEquals(Status.Code.INVALID_ARGUMENT, error.code());
+        assertEquals("howdah-store", error.field());
+        assertEquals("howdah-store is \"post\"; this broker serves store1, store2", error.getMessage());
+    }
+
+    @Test
+    void what_cannot_be_the_name_of_a_store_is_refused_at_once() {
+        for (var name : List.of("m\u00e4il", "a\nb")) {
+            var error = assertThrows(HowdahException.class, () -> client.inStore(name));
+            assertEquals(Status.Code.INVALID_ARGUMENT, error.code());
+            assertEquals("store", error.field());
+            assertEquals("store: \"" + name + "\" is not the name of a store", error.getMessage());
+        }
+    }
+}

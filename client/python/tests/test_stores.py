@@ -1,0 +1,78 @@
+"""A client for one store, against a broker with two."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import grpc
+import pytest
+
+import howdah
+from howdah import testing, v1
+
+# The ids of a store's jobs begin with its number: those of store1 with 0, of store2 with 1.
+PER_STORE = 10**15
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[testing.Broker]:
+    with testing.Broker("--stores=2") as broker:
+        assert list(broker.stores) == ["store1", "store2"]
+        yield broker
+
+
+@pytest.fixture
+def client(stores: testing.Broker) -> Iterator[howdah.Client]:
+    with howdah.Client(stores.address) as client:
+        yield client
+
+
+def listed(client: howdah.Client, task_type: str) -> list[int]:
+    return [job.id for job in client.jobs.ListJobs(v1.ListJobsRequest(task_type=task_type, page_size=10)).jobs]
+
+
+def test_jobs_go_to_the_store_that_the_client_names(client: howdah.Client, task_type: str) -> None:
+    here, there = client.in_store("store1"), client.in_store("store2")
+    first, second = here.enqueue(task_type).id, there.enqueue(task_type).id
+    with there.producer() as producer:
+        third = producer.submit(task_type).result().id
+    assert [job // PER_STORE for job in (first, second, third)] == [0, 1, 1]
+    # Lists ask that store; those of the client itself ask all.
+    assert listed(here, task_type) == [first]
+    assert sorted(listed(there, task_type)) == [second, third]
+    assert sorted(listed(client, task_type)) == [first, second, third]
+
+
+async def test_clients_for_asyncio_name_a_store_too(stores: testing.Broker, task_type: str) -> None:
+    async with howdah.AsyncClient(stores.address) as client:
+        here, there = client.in_store("store1"), client.in_store("store2")
+        ids = {(await each.enqueue(task_type)).id for each in (here, there)}
+        assert {job // PER_STORE for job in ids} == {0, 1}
+        # On one connection.
+        assert here.connection.brokers is client.connection.brokers
+        # A worker gets jobs from all stores.
+        worker = howdah.Worker(there)
+        worker.task(task_type)(lambda payload: payload)
+        with worker:
+            assert {job.id async for job in client.wait(ids, 30)} == ids
+
+
+def test_a_store_that_is_not_there_is_refused_with_the_names_of_those_that_are(client: howdah.Client) -> None:
+    with pytest.raises(howdah.HowdahError) as caught:
+        client.in_store("post").enqueue("a")
+    assert (caught.value.code, caught.value.field) == (grpc.StatusCode.INVALID_ARGUMENT, "howdah-store")
+    assert caught.value.message == 'howdah-store is "post"; this broker serves store1, store2'
+
+
+@pytest.mark.parametrize("name", ["mäil", "a\nb"])
+def test_what_cannot_be_the_name_of_a_store_is_refused_at_once(name: str) -> None:
+    for client in (howdah.Client("127.0.0.1:1"), howdah.AsyncClient("127.0.0.1:1")):
+        with pytest.raises(howdah.HowdahError, match="is not the name of a store") as caught:
+            client.in_store(name)
+        assert (caught.value.code, caught.value.field) == (grpc.StatusCode.INVALID_ARGUMENT, "store")
+
+
+def test_a_recording_client_records_what_goes_to_a_store() -> None:
+    client = testing.RecordingClient()
+    client.in_store("mail").enqueue("email.send", 1)
+    testing.assert_enqueued(client, "email.send", 1)

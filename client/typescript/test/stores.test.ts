@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client, Code, HowdahError } from "howdah";
+import { startBroker, type TestBroker } from "howdah/testing";
+
+let broker: TestBroker;
+let client: Client;
+
+before(async () => {
+  broker = await startBroker({ args: ["--stores", "2"] });
+  client = await Client.connect(broker.server);
+});
+
+after(async () => {
+  await client.close();
+  await broker.stop();
+});
+
+/** The ids of a store's jobs begin with its number: those of store1 with 0, of store2 with 1. */
+const storeOf = (id: bigint) => id / 10n ** 15n;
+
+test("jobs go to the store that the client names", async () => {
+  const [here, there] = [client.inStore("store1"), client.inStore("store2")];
+  const [first, second] = [await here.enqueue("t"), await there.enqueue("t")];
+  const producer = there.producer();
+  const third = await producer.enqueue("t");
+  await producer.close();
+  const ids = [first.id, second.id, third.id];
+  assert.deepEqual(ids.map(storeOf), [0n, 1n, 1n]);
+  // Lists ask that store; those of the client itself ask all.
+  const listed = async (of: Client) => {
+    const { jobs } = await of.jobs.listJobs({ taskType: "t", pageSize: 10 });
+    return new Set(jobs.map(({ id }) => id));
+  };
+  assert.deepEqual(await listed(here), new Set([first.id]));
+  assert.deepEqual(await listed(there), new Set([second.id, third.id]));
+  assert.deepEqual(await listed(client), new Set(ids));
+  // A worker gets jobs from all stores.
+  const worker = there.worker().handle("t", () => {});
+  void worker.run();
+  for await (const job of client.wait(ids, { timeoutMs: 20_000 })) assert.ok(ids.includes(job.id));
+  assert.equal((await worker.stop()).acked, 3);
+});
+
+test("middleware of a client is around the enqueues of those for its stores", async () => {
+  const own = new Client(broker.server);
+  const there = own.inStore("store2");
+  own.use({
+    enqueue: (jobs, next) => {
+      for (const job of jobs) job.headers.tenant = "t1";
+      return next();
+    },
+  });
+  const { id } = await there.enqueue("headers");
+  assert.equal((await there.getJob(id)).headers.tenant, "t1");
+  await own.close();
+});
+
+test("a store that is not there is refused, with the names of those that are", async () => {
+  await assert.rejects(client.inStore("post").enqueue("t"), (error: HowdahError) => {
+    assert.deepEqual([error.code, error.field], [Code.InvalidArgument, "howdah-store"]);
+    return error.message === 'howdah-store is "post"; this broker serves store1, store2';
+  });
+});
+
+test("what cannot be the name of a store is refused at once", () => {
+  for (const name of ["mäil", "a\nb"])
+    assert.throws(
+      () => client.inStore(name),
+      (error: HowdahError) => {
+        assert.deepEqual([error.code, error.field], [Code.InvalidArgument, "store"]);
+        return error.message === `store: ${JSON.stringify(name)} is not the name of a store`;
+      },
+    );
+});
