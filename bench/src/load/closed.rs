@@ -21,13 +21,14 @@ const QUEUED: usize = 8;
 pub(super) struct Maker {
     types: Arc<[String]>,
     next: usize,
+    tenants: u32,
     payload: usize,
 }
 
 impl Maker {
     /// Producers start with different types.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
-        Self { types: plan.types.clone(), next: producer * 37, payload: plan.payload }
+        Self { types: plan.types.clone(), next: producer * 37, tenants: plan.tenants, payload: plan.payload }
     }
 
     /// Jobs that are due at the same time share a payload.
@@ -40,7 +41,16 @@ impl Maker {
     pub(super) fn job(&mut self, payload: bytes::Bytes) -> NewJob {
         let task_type = self.types[self.next % self.types.len()].clone();
         self.next += 1;
-        NewJob { task_type, payload, ..NewJob::default() }
+        NewJob { task_type, payload, fair_key: self.tenant(), ..NewJob::default() }
+    }
+
+    /// The fair key of some tenant: one after the other without an order, and each as often.
+    fn tenant(&self) -> String {
+        if self.tenants == 0 {
+            return String::new();
+        }
+        let scattered = (self.next as u32).wrapping_mul(2_654_435_761) >> 8;
+        format!("tenant-{}", scattered % self.tenants)
     }
 }
 
