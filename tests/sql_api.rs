@@ -98,7 +98,9 @@ async fn a_rollback_leaves_nothing_behind() {
         client.query(sql, &[]).await.expect(sql);
     }
     client.batch_execute("ROLLBACK").await.unwrap();
-    for table in ["job", "payload", "job_key", "request", "dependency", "expiry", "limit_state", "fair_share", "task_type"] {
+    for table in
+        ["job", "payload", "job_key", "request", "dependency", "expiry", "limit_state", "fair_share", "task_type"]
+    {
         assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 0, "{table}");
     }
 }

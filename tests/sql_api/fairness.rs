@@ -45,7 +45,12 @@ async fn keys_take_turns_whichever_way_their_jobs_come() {
 async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over() {
     let broker = TestBroker::start().await;
     let client = broker.database.connect().await;
-    client.batch_execute("SELECT howdah.enqueue_many('share', ARRAY(SELECT 'a' FROM generate_series(1, 9)), fair_key => 'a')").await.ok();
+    client
+        .batch_execute(
+            "SELECT howdah.enqueue_many('share', ARRAY(SELECT 'a' FROM generate_series(1, 9)), fair_key => 'a')",
+        )
+        .await
+        .ok();
     enqueue(&client, &"a".repeat(30)).await;
     let before = order(&client).await.len() as i32;
     enqueue(&client, "b").await;
@@ -173,7 +178,9 @@ async fn many_connections_with_fair_keys_do_not_notify_in_each_transaction() {
     let at_once = async |client: &Client, key: &str| {
         for sql in [
             "SET track_functions = 'pl'".to_owned(),
-            format!("DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM howdah.enqueue('t', '', fair_key => '{key}'); COMMIT; END LOOP; END $$"),
+            format!(
+                "DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM howdah.enqueue('t', '', fair_key => '{key}'); COMMIT; END LOOP; END $$"
+            ),
             "SELECT pg_stat_force_next_flush()".to_owned(),
         ] {
             client.batch_execute(&sql).await.expect(&sql);

@@ -166,9 +166,17 @@ BEGIN
         RETURN howdah.enqueue_plain(task_type, payload);
     END IF;
     base := howdah.fair_base(t.id, 0::smallint, howdah.rank_now(), t.step);
+    -- Its turn is given out when the transaction commits; until then, others with the same key wait.
+    WITH turn AS (
+        INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given) VALUES (t.id, 0, of_key, base, 1)
+        ON CONFLICT ON CONSTRAINT fair_share_pkey DO UPDATE
+        SET given = 1, last_rank = greatest(excluded.last_rank, f.last_rank + howdah.fair_turn())
+        RETURNING f.last_rank AS rank
+    )
     INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, options, payload)
-    VALUES (nextval('howdah.job_id'), howdah.fair_rank(t.id, of_key, base), now(), t.timeout_ms, t.id, 0, t.max_attempts, 0,
-            jsonb_build_object('fair_key', of_key), payload)
+    SELECT nextval('howdah.job_id'), turn.rank, now(), t.timeout_ms, t.id, 0, t.max_attempts, 0,
+           jsonb_build_object('fair_key', of_key), payload
+    FROM turn
     RETURNING r.id INTO job_id;
     PERFORM howdah.announce_fair(t.id, base);
     INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (t.id, 1);

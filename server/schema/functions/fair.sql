@@ -51,19 +51,6 @@ BEGIN
     RETURN found;
 END $$;
 
--- The next rank of a key that gets one job. It is given out for ever when the transaction commits; until then, others with the same
--- key wait.
-CREATE OR REPLACE FUNCTION howdah.fair_rank(of_type integer, of_key text, base bigint) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-    given_rank bigint;
-BEGIN
-    INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given) VALUES (of_type, 0, of_key, base, 1)
-    ON CONFLICT ON CONSTRAINT fair_share_pkey DO UPDATE
-    SET given = 1, last_rank = greatest(excluded.last_rank, f.last_rank + howdah.fair_turn())
-    RETURNING f.last_rank INTO given_rank;
-    RETURN given_rank;
-END $$;
-
 -- Notifies the brokers of jobs with ranks from this one on, unless another connection does: as functions/announce.sql does it for
 -- jobs whose rank is the current time, with a mark of the same form. Here ranks may be far from the time, so an announcement says
 -- from which rank on it holds, and only jobs from there on may rely on it.

@@ -1,6 +1,6 @@
 //! The way of a table a tenant. `pgbench` is both ends of it: 64 connections put tasks in, 32 take them out.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
@@ -18,7 +18,7 @@ const MAKE: &str = include_str!("../../../sql/tenants.sql");
 /// How often it is looked whether all has been taken out.
 const LOOK: Duration = Duration::from_millis(200);
 /// If nothing is taken out for so long, nothing will be.
-const LOOKS: u32 = 300;
+const STALLED: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Tables {
@@ -98,23 +98,16 @@ impl Tables {
         let (until, after) = (now(self.database()?).await?, Mark::take(&self.environment).await);
         bar.at(self.extent.time.as_secs_f64());
         self.into.park().await?;
-        let count = match part {
-            Part::In => {
-                "SELECT count(*) FROM howdah_tenants.task t WHERE t.created >= $1::bigint * interval '1 us' + 'epoch'::timestamptz \
-                         AND t.created < $2::bigint * interval '1 us' + 'epoch'::timestamptz"
-            }
-            _ => {
-                "SELECT count(*) FROM howdah_tenants.history h WHERE h.finished >= $1::bigint * interval '1 us' + 'epoch'::timestamptz \
-                  AND h.finished < $2::bigint * interval '1 us' + 'epoch'::timestamptz"
-            }
-        };
-        if part == Part::In {
-            let jobs = self.database()?.number(count, &[&from, &until]).await?;
-            self.all_out(None).await?;
-            return Ok(span(jobs, until - from, [before, after]));
-        }
+        let (table, time) = if part == Part::In { ("task", "created") } else { ("history", "finished") };
+        let count = format!(
+            "SELECT count(*) FROM howdah_tenants.{table} WHERE {time} >= $1::bigint * interval '1 us' + 'epoch'::timestamptz \
+             AND {time} < $2::bigint * interval '1 us' + 'epoch'::timestamptz"
+        );
+        let mut jobs = self.database()?.number(&count, &[&from, &until]).await?;
         self.all_out(None).await?;
-        let jobs = self.database()?.number(count, &[&from, &until]).await?;
+        if part == Part::Both {
+            jobs = self.database()?.number(&count, &[&from, &until]).await?;
+        }
         Ok(span(jobs, until - from, [before, after]))
     }
 
@@ -132,22 +125,18 @@ impl Tables {
     /// Lets them be taken out until there is none: when so many are in history, if that is known.
     async fn all_out(&mut self, known: Option<i64>) -> Result<()> {
         self.out.go()?;
-        let (mut before, mut looks) = (-1, 0);
+        let (mut before, mut changed) = (-1, Instant::now());
         loop {
             let done = self.moved().await?;
-            let is_empty = match known {
-                Some(known) => done >= known,
-                // It may be that the counts are late.
-                None => done == before && self.database()?.number(ANY_LEFT, &[]).await? == 0,
-            };
-            looks = if done == before { looks + 1 } else { 0 };
-            if is_empty {
+            // Sessions may tell late of what they did before.
+            if known.is_none_or(|known| done >= known) && self.database()?.number(ANY_LEFT, &[]).await? == 0 {
                 break;
             }
-            if looks > LOOKS {
+            if done != before {
+                (before, changed) = (done, Instant::now());
+            } else if changed.elapsed() > STALLED {
                 return Err(Error::Process("tasks of tenants are not taken out of their tables".into()));
             }
-            before = done;
             sleep(LOOK).await;
         }
         self.out.park().await
