@@ -108,3 +108,27 @@ pub(super) async fn answers(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn keys(tenants: u32) -> HashMap<String, u32> {
+        let mut maker = Maker { types: Arc::new(["t".to_owned()]), next: 37, tenants, payload: 8 };
+        let mut keys = HashMap::new();
+        for job in maker.jobs(10_000, 0) {
+            *keys.entry(job.fair_key).or_default() += 1;
+        }
+        keys
+    }
+
+    #[test]
+    fn jobs_of_tenants_have_their_fair_keys_each_about_as_often() {
+        assert_eq!(keys(0), HashMap::from([(String::new(), 10_000)]));
+        let keys = keys(100);
+        assert_eq!(keys.len(), 100);
+        assert!(keys.values().all(|count| (80..120).contains(count)), "{keys:?}");
+    }
+}
