@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
+use tokio_postgres::types::ToSql;
 
 use super::{CALLERS, Extent, Part};
 use crate::{
@@ -15,6 +16,8 @@ use crate::{
 
 /// Ready jobs of the tenants. $1 type, $2 jobs, $3 bytes of payload, $4 tenants.
 const FILL: &str = include_str!("../../../sql/tenants_fill.sql");
+/// Ready jobs of a type. $1 its name.
+const OF_TYPE: &str = "FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
 const CALLS: Demand = Demand::Single { producers: CALLERS };
 
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub(super) struct Jobs {
 impl Jobs {
     /// Starts the brokers, and connects.
     pub(super) async fn start(bench: &mut Bench, extent: Extent) -> Result<Self> {
-        let _bar = Bar::spinner("tenants: fair keys");
+        let bar = Bar::spinner("tenants: fair keys");
         let environment = bench.environment().await?;
         let mut plan = bench.plan(1);
         plan.tenants = extent.tenants;
@@ -49,7 +52,10 @@ impl Jobs {
             variables: &variables,
         };
         let by_sql = Pgbench::start(environment.database()?, script).await?;
-        Ok(Self { environment, plan, sql_plan, by_sql, extent, faults: Faults::default() })
+        let mut this = Self { environment, plan, sql_plan, by_sql, extent, faults: Faults::default() };
+        // Each connection has stored one.
+        this.faults = this.work_off_sql(&bar).await?;
+        Ok(this)
     }
 
     /// Ends the brokers.
@@ -106,27 +112,33 @@ impl Jobs {
         sleep(self.extent.time).await;
         let (until, after) = (database.number(now, &[]).await?, Mark::take(&self.environment).await);
         self.by_sql.park().await?;
-        let database = self.environment.database()?;
-        let task_type = &self.sql_plan.types[0];
-        let of_type = "FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
         let measured = format!(
-            "SELECT count(*) {of_type} AND r.created >= $2::bigint * interval '1 us' + 'epoch'::timestamptz \
+            "SELECT count(*) {OF_TYPE} AND r.created >= $2::bigint * interval '1 us' + 'epoch'::timestamptz \
              AND r.created < $3::bigint * interval '1 us' + 'epoch'::timestamptz"
         );
-        let jobs = database.number(&measured, &[task_type, &from, &until]).await?;
+        let parameters: [&(dyn ToSql + Sync); 3] = [&self.sql_plan.types[0], &from, &until];
+        let jobs = self.environment.database()?.number(&measured, &parameters).await?;
+        let faults = self.work_off_sql(bar).await?;
+        Ok((span(jobs as u64, Duration::from_micros((until - from) as u64), [before, after]), faults))
+    }
+
+    /// Has done what came by SQL. Nobody else has stored jobs since, so the ids are consecutive.
+    async fn work_off_sql(&self, bar: &Bar) -> Result<Faults> {
+        let database = self.environment.database()?;
         let mut ends = [0; 3];
         for (end, what) in ends.iter_mut().zip(["min(r.id)", "max(r.id)", "count(*)"]) {
-            *end = database.number(&format!("SELECT coalesce({what}, 0) {of_type}"), &[task_type]).await?;
+            *end =
+                database.number(&format!("SELECT coalesce({what}, 0) {OF_TYPE}"), &[&self.sql_plan.types[0]]).await?;
         }
         let [first, last, count] = ends;
-        let stored = || format!("{count} jobs stored by SQL have ids from {first} to {last}: some are missing");
-        if count != 0 && last - first + 1 != count {
-            return Err(Error::Process(stored()));
+        if last - first + 1 != count {
+            let stored = format!("{count} jobs stored by SQL have ids from {first} to {last}: some are missing");
+            return Err(Error::Process(stored));
         }
         let mut trial = Trial::new(&self.environment, self.sql_plan.clone())?;
         trial.expect(first..=last);
         self.work_off(&mut trial, count as u64, bar).await?;
-        Ok((span(jobs as u64, Duration::from_micros((until - from) as u64), [before, after]), trial.faults(0)))
+        Ok(trial.faults(0))
     }
 
     /// Jobs wait; then workers come and do them.
