@@ -89,7 +89,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let extent = Extent { tenants, payload, time, warm_up: WARM_UP.min(time), waiting: bench.args.jobs(WAITING) };
     let tables = Tables::start(bench, extent).await?;
     let jobs = Jobs::start(bench, extent).await?;
-    turns(tables, jobs, extent, bench).await
+    // It holds both environments, which is much for a future inside of others.
+    Box::pin(turns(tables, jobs, extent, bench)).await
 }
 
 async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench) -> Result<Vec<Row>> {
