@@ -87,6 +87,41 @@ async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
 }
 
 #[tokio::test]
+async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
+    let args = [
+        "bench",
+        "tenants",
+        "--tenants",
+        "20",
+        "--jobs",
+        "2000",
+        "--seconds",
+        "1",
+        "--yardstick-seconds",
+        "1",
+        "--json",
+    ];
+    let rows = rows(&args, "tenants").await;
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let (tables, own) = (
+        ["in, a table a tenant", "out, a table a tenant", "both, a table a tenant"],
+        ["in", "in, by SQL", "out", "both"],
+    );
+    assert_eq!(cases, [tables[0], own[0], own[1], tables[1], own[2], tables[2], own[3]]);
+    for row in &rows {
+        none_went_wrong(row);
+        let is_own = own.contains(&row["case"].as_str().unwrap());
+        assert_eq!(row["of_tables_each"].as_array().map(Vec::len), is_own.then_some(5), "{row}");
+        // Whether any job comes in a fifth of a second is the machine's affair.
+        assert!(row["jobs"].is_u64() && row.get("of_tables").is_some() == is_own, "{row}");
+    }
+    // What waits is taken out to the last, in each round.
+    for row in rows.iter().filter(|row| row["case"].as_str().unwrap().starts_with("out")) {
+        assert!(row["jobs"] == 10_000 && row["jobs_per_s"].as_f64() > Some(0.0), "{row}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
     let args =
         ["bench", "rates", "--rate", "20", "--rate", "50", "--seconds", "3", "--yardstick-seconds", "1", "--json"];
@@ -149,6 +184,7 @@ async fn what_cannot_be_measured_is_said_before_anything_is_started() {
         (&["bench", "--payload", "7"], "payload"),
         (&["bench", "cycle", "--seconds", "0"], "seconds"),
         (&["bench", "rates", "--rate", "0"], "--rate"),
+        (&["bench", "tenants", "--tenants", "0"], "--tenants"),
         (&["bench", "client"], "--client"),
         (&["bench", "drain", "--client", "python worker.py"], "only the workload client"),
     ] {

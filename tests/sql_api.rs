@@ -4,6 +4,7 @@
 mod columns; // what the view has, and what its page says
 mod drivers; // psql, psycopg
 mod encoding; // databases that are not UTF-8
+mod fairness; // many connections whose fair keys take turns
 mod grants; // what roles may do with which task types
 mod exactly_once; // writes and acks that commit together, with workers that are killed
 mod node; // node-postgres
@@ -88,6 +89,7 @@ async fn a_rollback_leaves_nothing_behind() {
     client.batch_execute("LISTEN howdah_wake; BEGIN").await.unwrap();
     for sql in [
         "SELECT howdah.enqueue('roll.back', 'x')",
+        "SELECT howdah.enqueue('roll.back', 'x', fair_key => 'f')",
         "SELECT howdah.enqueue('roll.back', repeat('x', 5000), key => 'k', limit_key => 'l', delay => '1 h', request_key => 'r')",
         "SELECT howdah.enqueue_many('roll.back', ARRAY['a', 'b'])",
         "SELECT howdah.enqueue_batch('[{\"task_type\": \"roll.back\", \"local_name\": \"a\"},
@@ -96,7 +98,9 @@ async fn a_rollback_leaves_nothing_behind() {
         client.query(sql, &[]).await.expect(sql);
     }
     client.batch_execute("ROLLBACK").await.unwrap();
-    for table in ["job", "payload", "job_key", "request", "dependency", "expiry", "limit_state", "task_type"] {
+    for table in
+        ["job", "payload", "job_key", "request", "dependency", "expiry", "limit_state", "fair_share", "task_type"]
+    {
         assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 0, "{table}");
     }
 }
@@ -113,6 +117,8 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
         "SELECT howdah.enqueue('t', repeat('x', 5000))",
         "SELECT howdah.enqueue('t', 'soon', delay => '10 ms')",
         "SELECT howdah.enqueue('t', 'limited', limit_key => 'l')",
+        "SELECT howdah.enqueue('t', 'fair', fair_key => 'f')",
+        "SELECT howdah.enqueue('t', 'fair again', fair_key => 'f')",
         "SELECT howdah.enqueue_many('t', ARRAY['many'])",
         "SELECT howdah.enqueue_batch('[{\"task_type\": \"t\", \"payload\": {\"a\": 1}}]'::jsonb)",
     ] {

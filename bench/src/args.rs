@@ -47,9 +47,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) brokers: u32,
     /// Enqueue this many jobs, for workloads with a fixed number [default: drain 500000, backlog 5000000, pinned
-    /// 1000000 per round]
+    /// 1000000 per round, tenants 500000 to take out per round]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     jobs: Option<u64>,
+    /// Tenants, for the workload tenants
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) tenants: u32,
     /// Jobs a second, for the workload rates; repeatable [default: 10, 100, 1000, 5000, 20000]
     #[arg(long = "rate", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rates: Vec<u32>,
@@ -123,7 +126,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 18] = [
+        const ALL: [Name; 19] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
@@ -140,6 +143,7 @@ impl ValueEnum for Name {
             Name::One(W::Security),
             Name::One(W::Flood),
             Name::One(W::Operate),
+            Name::One(W::Tenants),
             Name::One(W::Client),
             Name::All,
         ];

@@ -32,7 +32,8 @@ pub async fn run(
     let workloads = args.workloads()?;
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
     let (database_url, set) = (args.database_url.clone(), args.set.clone());
-    let options = SettingOptions { servers, client, database_url, set, launcher };
+    let max_connections = workloads.iter().filter_map(|workload| workload.max_connections()).max();
+    let options = SettingOptions { servers, client, database_url, max_connections, set, launcher };
     let mut stop = std::pin::pin!(stop);
     let setting = tokio::select! {
         setting = start(options) => setting?,

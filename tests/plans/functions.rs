@@ -106,6 +106,7 @@ const OF_APPLICATIONS: &[(&str, &[&str])] = &[
          SELECT howdah.enqueue('t1', 'x', key => 'k', key_policy => 'debounce', delay => '1 s')",
         &["job_key_pkey", "scheduled_id_key"],
     ),
+    ("SELECT howdah.enqueue('t1', 'x', fair_key => 'f100')", &["ready_pkey"]),
     ("SELECT howdah.enqueue_many('t1', ARRAY['a', 'b'])", &[]),
     (
         "SELECT howdah.complete(30010, 30010)",

@@ -179,6 +179,7 @@ async fn a_hostile_search_path_gets_no_rights() {
     for sql in [
         "SELECT howdah.enqueue('t')",
         "SELECT howdah.enqueue('t', 'text')",
+        "SELECT howdah.enqueue('t', 'text', fair_key => 'f')",
         "SELECT howdah.enqueue('t', '{}'::jsonb, key => 'k', delay => '1 s', headers => '{\"a\": \"b\"}')",
         "SELECT howdah.enqueue_many('t', ARRAY['a'])",
         "SELECT * FROM howdah.enqueue_batch('[{\"task_type\": \"t\"}]'::jsonb)",

@@ -4,6 +4,7 @@ mod child; // a `howdah` process that we started
 mod database; // statements and counters of Postgres
 mod gauge; // memory and processor time of processes
 mod guard; // tokens and TLS
+mod pgbench; // Postgres's own load generator
 mod setting; // a private Postgres, or one that runs already
 mod worker_program; // a worker in any language
 
@@ -12,6 +13,7 @@ pub(crate) use self::{
     database::Database,
     gauge::Mark,
     guard::Guard,
+    pgbench::{Pgbench, Script},
     setting::{Setting, SettingOptions, Special},
     worker_program::WorkerProgram,
 };

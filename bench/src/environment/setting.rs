@@ -17,6 +17,8 @@ pub(crate) struct SettingOptions {
     pub(crate) client: ClientBuilder,
     /// A Postgres that runs already.
     pub(crate) database_url: Option<String>,
+    /// Connections that a private Postgres has to allow, if more than usual.
+    pub(crate) max_connections: Option<u32>,
     /// The `--set` flags of the brokers that we start.
     pub(crate) set: Vec<String>,
     /// How to start them.
@@ -66,7 +68,11 @@ impl Setting {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
             let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
-            let child = Child::start(&options.launcher, None, &args.map(str::to_owned), &[]).await?;
+            let mut args: Vec<String> = args.map(str::to_owned).into();
+            if let Some(most) = options.max_connections {
+                args.extend(["--max-connections".to_owned(), most.to_string()]);
+            }
+            let child = Child::start(&options.launcher, None, &args, &[]).await?;
             url = Some(child.field("postgres")?.to_owned());
             dev = Some(child);
         }

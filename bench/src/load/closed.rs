@@ -21,13 +21,14 @@ const QUEUED: usize = 8;
 pub(super) struct Maker {
     types: Arc<[String]>,
     next: usize,
+    tenants: u32,
     payload: usize,
 }
 
 impl Maker {
     /// Producers start with different types.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
-        Self { types: plan.types.clone(), next: producer * 37, payload: plan.payload }
+        Self { types: plan.types.clone(), next: producer * 37, tenants: plan.tenants, payload: plan.payload }
     }
 
     /// Jobs that are due at the same time share a payload.
@@ -40,7 +41,16 @@ impl Maker {
     pub(super) fn job(&mut self, payload: bytes::Bytes) -> NewJob {
         let task_type = self.types[self.next % self.types.len()].clone();
         self.next += 1;
-        NewJob { task_type, payload, ..NewJob::default() }
+        NewJob { task_type, payload, fair_key: self.tenant(), ..NewJob::default() }
+    }
+
+    /// The fair key of some tenant: one after the other without an order, and each as often.
+    fn tenant(&self) -> String {
+        if self.tenants == 0 {
+            return String::new();
+        }
+        let scattered = (self.next as u32).wrapping_mul(2_654_435_761) >> 8;
+        format!("tenant-{}", scattered % self.tenants)
     }
 }
 
@@ -97,4 +107,28 @@ pub(super) async fn answers(
         tally.enqueued(&answer.jobs);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn keys(tenants: u32) -> HashMap<String, u32> {
+        let mut maker = Maker { types: Arc::new(["t".to_owned()]), next: 37, tenants, payload: 8 };
+        let mut keys = HashMap::new();
+        for job in maker.jobs(10_000, 0) {
+            *keys.entry(job.fair_key).or_default() += 1;
+        }
+        keys
+    }
+
+    #[test]
+    fn jobs_of_tenants_have_their_fair_keys_each_about_as_often() {
+        assert_eq!(keys(0), HashMap::from([(String::new(), 10_000)]));
+        let keys = keys(100);
+        assert_eq!(keys.len(), 100);
+        assert!(keys.values().all(|count| (80..120).contains(count)), "{keys:?}");
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Demand {
 pub(crate) struct Plan {
     /// Task types; jobs take turns among them.
     pub(crate) types: Arc<[String]>,
+    /// Tenants whose fair keys the jobs have; 0: jobs have none.
+    pub(crate) tenants: u32,
     /// Bytes of a payload.
     pub(crate) payload: usize,
     /// Jobs of an enqueue request.

@@ -321,6 +321,11 @@ impl<'a> Trial<'a> {
         Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.environment).await] })
     }
 
+    /// Stops enqueuing.
+    pub(crate) fn stop_producing(&self) {
+        self.stop_producers.cancel();
+    }
+
     /// Stops enqueuing, and waits until all enqueued jobs are settled.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         self.stop_producers.cancel();
@@ -352,6 +357,11 @@ impl<'a> Trial<'a> {
     /// From when jobs were due to the answers of their calls, since the last call.
     pub(crate) fn take_answers(&self) -> Micros {
         self.tally.take_answers()
+    }
+
+    /// How many jobs are stored, as far as it was answered.
+    pub(crate) fn stored(&self) -> u64 {
+        self.tally.enqueued_count()
     }
 
     /// How many jobs are settled.

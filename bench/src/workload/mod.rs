@@ -18,6 +18,7 @@ mod single;
 mod slots;
 mod steady; // the base of most workloads
 mod streams;
+mod tenants;
 mod turns; // the base of those that compare
 mod types;
 
@@ -71,6 +72,8 @@ pub(crate) enum Workload {
     Flood,
     /// Cycle plain, without sums of statistics, with spans, and with 20 open pages, in turn: seven rounds
     Operate,
+    /// 1,000 tenants with fair keys, beside the same Postgres with a table a tenant: in, out, both at once; five rounds
+    Tenants,
     /// A worker in any language drains 200,000 jobs: name its program with --client
     Client,
 }
@@ -79,7 +82,7 @@ impl Workload {
     /// Checks whether it can be measured with these brokers and this database.
     pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
         let (needs_database, brokers) = match self {
-            Self::Backlog | Self::Pinned | Self::Client => (true, 1),
+            Self::Backlog | Self::Pinned | Self::Tenants | Self::Client => (true, 1),
             Self::Brokers => (false, brokers::MOST),
             _ => (false, 1),
         };
@@ -97,6 +100,11 @@ impl Workload {
             return Err(Error::Usage(format!("{name} needs {brokers} brokers: name them all with --server")));
         }
         Ok(())
+    }
+
+    /// How many connections Postgres has to allow, if more than usual.
+    pub(crate) fn max_connections(self) -> Option<u32> {
+        (self == Self::Tenants).then_some(tenants::MAX_CONNECTIONS)
     }
 
     /// Measures it. Returns a row for each case.
@@ -118,6 +126,7 @@ impl Workload {
             Self::Security => security::run(bench).await,
             Self::Flood => flood::run(bench).await,
             Self::Operate => operate::run(bench).await,
+            Self::Tenants => tenants::run(bench).await,
             Self::Client => client::run(bench).await,
         }
     }
@@ -160,6 +169,7 @@ impl Bench {
         let (workers, window) = (self.args.workers as usize, self.args.window as usize);
         Plan {
             types: types.collect::<Vec<_>>().into(),
+            tenants: 0,
             payload: self.args.payload,
             batch: self.args.batch as usize,
             workers,

@@ -111,12 +111,12 @@ impl Turns {
     }
 }
 
-fn rates(slices: &[Span]) -> Vec<f64> {
+pub(super) fn rates(slices: &[Span]) -> Vec<f64> {
     slices.iter().map(Span::rate).collect()
 }
 
 /// The one in the middle of those that are known: in a very short slice nothing may be settled.
-fn median(values: &[f64]) -> f64 {
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

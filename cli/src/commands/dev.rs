@@ -68,6 +68,9 @@ pub(super) struct Args {
     /// is still used
     #[arg(long, env = "HOWDAH_NO_FETCH", hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_fetch: bool,
+    /// Let Postgres allow so many connections
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    max_connections: u32,
     /// Serve so many stores: databases of the private Postgres, as if each were of another service (store1, store2, …)
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     stores: u16,
@@ -92,7 +95,9 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     };
     let keys = Keys::prepare(args.tls, &mut settings.broker, data_dir.as_deref())?;
     let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
-    let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), fetch, ..ClusterConfig::default() };
+    let max_connections = args.max_connections;
+    let binaries = given(args.pg_bin);
+    let cluster = ClusterConfig { data_dir, binaries, fetch, max_connections, ..ClusterConfig::default() };
     block_on(dev(settings.broker, cluster, keys, args.stores))
 }
 

@@ -141,6 +141,48 @@ BEGIN
     RETURN job_id;
 END $$;
 
+-- Enqueues a job with a fair key and no other option: what enqueue_any would do, without what such a job does not need. Many tenants
+-- enqueue at once, so it takes no lock but that of its key's turn.
+CREATE OR REPLACE FUNCTION howdah.enqueue_fair(task_type text, payload bytea, fair_key text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_variable
+DECLARE
+    t record;
+    of_key text;
+    base bigint;
+    job_id bigint;
+BEGIN
+    -- As in enqueue_plain: whatever is special goes through enqueue_any.
+    SELECT o.id, o.timeout_ms, coalesce(o.max_attempts, 10::smallint) AS max_attempts,
+           coalesce(o.priority_step_us, howdah.default_step()) AS step, s.key_bytes
+    INTO t FROM howdah.task_type o CROSS JOIN howdah.settings s
+    WHERE o.name = task_type AND octet_length(payload) <= least(o.max_payload_bytes, 1024) AND o.unused_since IS NULL
+      AND current_setting(E'howdah\x2ejob_id', true) IS NULL AND NOT howdah.has_grants();
+    IF NOT FOUND THEN
+        RETURN howdah.enqueue_any(task_type, payload, fair_key => fair_key);
+    END IF;
+    of_key := howdah.text_of('fair_key', fair_key, t.key_bytes);
+    IF of_key IS NULL THEN
+        RETURN howdah.enqueue_plain(task_type, payload);
+    END IF;
+    base := howdah.fair_base(t.id, 0::smallint, howdah.rank_now(), t.step);
+    -- Its turn is given out when the transaction commits; until then, others with the same key wait.
+    WITH turn AS (
+        INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given) VALUES (t.id, 0, of_key, base, 1)
+        ON CONFLICT ON CONSTRAINT fair_share_pkey DO UPDATE
+        SET given = 1, last_rank = greatest(excluded.last_rank, f.last_rank + howdah.fair_turn())
+        RETURNING f.last_rank AS rank
+    )
+    INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, options, payload)
+    SELECT nextval('howdah.job_id'), turn.rank, now(), t.timeout_ms, t.id, 0, t.max_attempts, 0,
+           jsonb_build_object('fair_key', of_key), payload
+    FROM turn
+    RETURNING r.id INTO job_id;
+    PERFORM howdah.announce_fair(t.id, base);
+    INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (t.id, 1);
+    RETURN job_id;
+END $$;
+
 -- Stores a job. It exists, and the brokers are notified, if and when the transaction commits. There is a function each for
 -- payloads of bytes, text and JSON. Postgres inlines them, so the path of a job is mostly known before the statement runs.
 --
@@ -162,16 +204,22 @@ CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text, payload jsonb) RETURNS
 CREATE OR REPLACE FUNCTION howdah.enqueue(task_type varchar, payload bytea DEFAULT '', {{arguments}}, request_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE sql
     RETURN CASE WHEN priority = 0 AND num_nonnulls({{given}}, request_key) = 0 THEN howdah.enqueue_plain(task_type, payload)
+                WHEN priority = 0 AND fair_key IS NOT NULL AND num_nonnulls({{given}}, request_key) = 1
+                THEN howdah.enqueue_fair(task_type, payload, fair_key)
                 ELSE howdah.enqueue_any(task_type, payload, priority => priority, {{passed}}, request_key => request_key) END;
 
 CREATE OR REPLACE FUNCTION howdah.enqueue(task_type varchar, payload text, {{arguments}}, request_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE sql
     RETURN CASE WHEN priority = 0 AND num_nonnulls({{given}}, request_key) = 0
                 THEN howdah.enqueue_plain(task_type, convert_to(payload, 'UTF8'))
+                WHEN priority = 0 AND fair_key IS NOT NULL AND num_nonnulls({{given}}, request_key) = 1
+                THEN howdah.enqueue_fair(task_type, convert_to(payload, 'UTF8'), fair_key)
                 ELSE howdah.enqueue_any(task_type, convert_to(payload, 'UTF8'), priority => priority, {{passed}}, request_key => request_key) END;
 
 CREATE OR REPLACE FUNCTION howdah.enqueue(task_type varchar, payload jsonb, {{arguments}}, request_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE sql
     RETURN CASE WHEN priority = 0 AND num_nonnulls({{given}}, request_key) = 0
                 THEN howdah.enqueue_plain(task_type, convert_to(payload::text, 'UTF8'))
+                WHEN priority = 0 AND fair_key IS NOT NULL AND num_nonnulls({{given}}, request_key) = 1
+                THEN howdah.enqueue_fair(task_type, convert_to(payload::text, 'UTF8'), fair_key)
                 ELSE howdah.enqueue_any(task_type, convert_to(payload::text, 'UTF8'), priority => priority, {{passed}}, request_key => request_key) END;

@@ -24,7 +24,7 @@ BEGIN
         FOR called IN
             SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
             WHERE p.pronamespace = pg_catalog.to_regnamespace(rtrim('howdah.', '.')) AND p.proname = ANY (CASE name
-                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_any', 'enqueue_many', 'enqueue_batch', 'cancel', 'retry_now', 'end_lease', 'reprioritize', 'on_change', 'enqueue_change',
+                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_fair', 'enqueue_any', 'enqueue_many', 'enqueue_batch', 'cancel', 'retry_now', 'end_lease', 'reprioritize', 'on_change', 'enqueue_change',
                                                'enqueue_changed']
                 WHEN 'howdah_worker' THEN ARRAY['complete', 'fail', 'snooze', 'extend']
                 ELSE ARRAY['payload_of', 'payload_size', 'error_group', 'original_type', 'coordination_of', 'limits_of', 'step_of', 'store_of',

@@ -18,48 +18,6 @@ BEGIN
         ELSE 'ready' END;
 END $$;
 
--- Gives jobs with a fair key ranks in which the keys of a type take turns: start-time fair queueing (Goyal, Vin, Cheng
--- 1996). A key starts at the lowest rank that is ready now, or 1 ms after its last one.
-CREATE OR REPLACE FUNCTION howdah.fair_ranks(jobs howdah.waiting[]) RETURNS howdah.waiting[] LANGUAGE plpgsql AS $$
-DECLARE
-    quantum CONSTANT bigint := 1000;
-    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
-    ranked howdah.waiting[];
-BEGIN
-    WITH job AS MATERIALIZED (
-        SELECT j AS job, j.id, j.type_id, j.priority, j.options ->> 'fair_key' AS fair_key,
-               row_number() OVER (PARTITION BY j.type_id, j.priority, j.options ->> 'fair_key' ORDER BY j.rank, j.id) AS n
-        FROM unnest(jobs) j
-        WHERE j.options ? 'fair_key' AND j.attempt = 0 AND howdah.destination_of(j) IN ('ready', 'waiting_for_limit')
-    ),
-    -- The rank of the current time in a priority; the ranks of that priority are at most half a step away from it.
-    base AS MATERIALIZED (
-        SELECT b.type_id, b.priority, coalesce((
-            SELECT r.rank FROM howdah.ready r
-            WHERE r.type_id = b.type_id AND r.rank >= b.rank - 2592000000000 AND r.rank < b.rank + b.step / 2
-            ORDER BY r.type_id, r.rank, r.id LIMIT 1), b.rank) AS rank
-        FROM (SELECT DISTINCT type_id, priority, howdah.rank_step(type_id) AS step,
-                     priority * howdah.rank_step(type_id) + now_us AS rank FROM job) b
-    ),
-    given AS (
-        INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given)
-        SELECT k.type_id, k.priority, k.fair_key, b.rank + (k.given - 1) * quantum, k.given
-        FROM (SELECT type_id, priority, fair_key, max(n) AS given FROM job GROUP BY 1, 2, 3) k
-        JOIN base b USING (type_id, priority)
-        ORDER BY 1, 2, 3
-        ON CONFLICT (type_id, priority, fair_key) DO UPDATE SET given = excluded.given,
-            last_rank = greatest(excluded.last_rank, f.last_rank + excluded.given * quantum)
-        RETURNING type_id, priority, fair_key, last_rank - (given - 1) * quantum AS first_rank
-    )
-    SELECT array_agg(ROW(j.id, coalesce(g.first_rank + (f.n - 1) * quantum, j.rank), j.created, j.timeout_ms,
-                         j.last_token, j.type_id, j.attempt, j.max_attempts, j.priority, j.key, j.limit_key, j.headers,
-                         j.options, j.failures, j.payload)::howdah.waiting)
-    INTO ranked
-    FROM unnest(jobs) j LEFT JOIN job f USING (id)
-    LEFT JOIN given g ON g.type_id = f.type_id AND g.priority = f.priority AND g.fair_key = f.fair_key;
-    RETURN ranked;
-END $$;
-
 -- Inserts jobs, which are in no table, into the tables in which they belong now.
 CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN

@@ -66,3 +66,14 @@ CREATE TABLE howdah.fair_share (
     given      integer NOT NULL,           -- number of jobs in the batch that got it
     PRIMARY KEY (type_id, priority, fair_key)
 );
+
+-- Hints about types with fair keys (functions/fair.sql): the lowest rank that was ready (floor), which connection announced a
+-- type last, and when (told), and from which rank on (told_from). Sequences, because all transactions see their values at once,
+-- and no transaction waits for a row. Types share them: a value says whose it is.
+DO $$ BEGIN
+    FOR i IN 0..7 LOOP
+        EXECUTE format('CREATE SEQUENCE howdah.fair_floor_%s', i);
+        EXECUTE format('CREATE SEQUENCE howdah.fair_told_%s', i);
+        EXECUTE format('CREATE SEQUENCE howdah.fair_told_from_%s', i);
+    END LOOP;
+END $$;

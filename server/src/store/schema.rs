@@ -68,6 +68,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/announce.sql",
     "functions/limits.sql",
     "functions/limit_changes.sql",
+    "functions/fair.sql",
     "functions/route.sql",
     "functions/claim.sql",
     "functions/settle.sql",

@@ -1,0 +1,86 @@
+-- The way of a table a tenant, to compare with: tasks go in through a function, one a call, and out in batches to a table of the
+-- finished ones. The tables have no index: nothing is looked up in them. `created` and `finished` are there to count by.
+CREATE SCHEMA howdah_tenants;
+SET search_path = howdah_tenants;
+
+CREATE SEQUENCE task_id;
+CREATE TABLE task (
+    id       bigint NOT NULL DEFAULT nextval('howdah_tenants.task_id'),
+    created  timestamptz NOT NULL DEFAULT now(),
+    payload  bytea NOT NULL
+);
+CREATE TABLE history (
+    id        bigint NOT NULL,
+    created   timestamptz NOT NULL,
+    finished  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    payload   bytea NOT NULL
+);
+
+-- The statements of one tenant.
+CREATE FUNCTION insert_into(tenant integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT format('INSERT INTO howdah_tenants.task_%s (payload) VALUES ($1)', tenant)
+$$;
+CREATE FUNCTION move_from(tenant integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT format(
+        'WITH gone AS (DELETE FROM howdah_tenants.task_%1$s WHERE ctid = ANY (ARRAY(
+             SELECT ctid FROM howdah_tenants.task_%1$s LIMIT 10000)) RETURNING *)
+         INSERT INTO howdah_tenants.history_%1$s (id, created, payload) SELECT id, created, payload FROM gone', tenant)
+$$;
+
+-- One task in.
+CREATE FUNCTION add_task(tenant integer, payload bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE howdah_tenants.insert_into(tenant) USING payload;
+END $$;
+
+-- Up to 10,000 tasks of a tenant out, unless somebody else is at them.
+CREATE FUNCTION move_tasks(tenant integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    moved bigint := 0;
+BEGIN
+    IF pg_try_advisory_xact_lock(1952804469, tenant) THEN
+        EXECUTE howdah_tenants.move_from(tenant);
+        GET DIAGNOSTICS moved = ROW_COUNT;
+    END IF;
+    RETURN moved;
+END $$;
+
+-- What follows commits often: one transaction holds only so many locks.
+CREATE PROCEDURE make(tenants integer) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR tenant IN 0..tenants - 1 LOOP
+        EXECUTE format('CREATE TABLE howdah_tenants.task_%s () INHERITS (howdah_tenants.task)', tenant);
+        EXECUTE format('CREATE TABLE howdah_tenants.history_%s () INHERITS (howdah_tenants.history)', tenant);
+        IF tenant % 50 = 49 THEN
+            COMMIT;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Plans the statement of each tenant, so that this session knows its tables.
+CREATE PROCEDURE touch(tenants integer, moves boolean) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR tenant IN 0..tenants - 1 LOOP
+        IF moves THEN
+            EXECUTE 'EXPLAIN ' || howdah_tenants.move_from(tenant);
+        ELSE
+            EXECUTE 'EXPLAIN ' || howdah_tenants.insert_into(tenant) USING ''::bytea;
+        END IF;
+        IF tenant % 20 = 19 THEN
+            COMMIT;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Tasks of all tenants, which wait.
+CREATE PROCEDURE fill(tenants integer, tasks bigint, bytes integer) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR tenant IN 0..tenants - 1 LOOP
+        EXECUTE format(
+            'INSERT INTO howdah_tenants.task_%s (payload) SELECT decode(repeat(''5a'', $1), ''hex'') FROM generate_series(1, $2)', tenant)
+        USING bytes, tasks / tenants + CASE WHEN tenant < tasks % tenants THEN 1 ELSE 0 END;
+        IF tenant % 50 = 49 THEN
+            COMMIT;
+        END IF;
+    END LOOP;
+END $$;

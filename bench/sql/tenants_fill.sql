@@ -1,0 +1,13 @@
+-- Jobs of many tenants that are ready, as Howdah's enqueue would have left them, without going through it: the keys take turns.
+-- The payload begins with eight bytes of ones: "due when the clock starts".
+-- $1 type $2 how many $3 bytes of payload $4 tenants; returns the last id
+WITH body AS MATERIALIZED (
+    SELECT decode(repeat('ff', 8) || repeat('5a', $3::bigint::integer - 8), 'hex') AS payload
+), stored AS (
+    INSERT INTO howdah.ready (id, rank, created, type_id, attempt, max_attempts, priority, options, payload)
+    SELECT nextval('howdah.job_id'), (extract(epoch FROM now()) * 1000000)::bigint + n / $4::bigint * 1000, now(),
+           $1::bigint::integer, 0, 10, 0, jsonb_build_object('fair_key', 'tenant-' || n % $4::bigint), body.payload
+    FROM body, generate_series(0, $2::bigint - 1) n
+    RETURNING id
+)
+SELECT max(id) FROM stored

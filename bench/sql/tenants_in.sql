@@ -1,0 +1,9 @@
+-- For pgbench: one task a call, of any tenant. A connection first gets to know the tables, then waits at the gate.
+\if :cold
+CALL howdah_tenants.touch(:tenants, false);
+SELECT pg_advisory_xact_lock_shared(:gate);
+\set cold 0
+\else
+\set tenant random(0, :tenants - 1)
+SELECT howdah_tenants.add_task(:tenant, decode(repeat('5a', :bytes), 'hex'));
+\endif

@@ -1,0 +1,11 @@
+-- For pgbench: all tasks of one tenant after the other, each connection from another place. A connection first gets to know the
+-- tables, then waits at the gate.
+\if :cold
+CALL howdah_tenants.touch(:tenants, true);
+SELECT pg_advisory_xact_lock_shared(:gate);
+\set tenant :client_id
+\set cold 0
+\else
+\set tenant (:tenant + :clients) % :tenants
+SELECT howdah_tenants.move_tasks(:tenant);
+\endif

@@ -1,0 +1,188 @@
+//! Howdah's way: a fair key a tenant. Jobs come one a call, over gRPC or by SQL, and go to the workers of the plan, which ack them.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tokio_postgres::types::ToSql;
+
+use super::{CALLERS, Extent, Part};
+use crate::{
+    environment::{Environment, Mark, Pgbench, Script},
+    error::{Error, Result},
+    load::{Demand, Faults, Plan, Span, Trial},
+    report::Bar,
+    workload::{Bench, only_type},
+};
+
+/// Ready jobs of the tenants. $1 type, $2 jobs, $3 bytes of payload, $4 tenants.
+const FILL: &str = include_str!("../../../sql/tenants_fill.sql");
+/// Ready jobs of a type. $1 its name.
+const OF_TYPE: &str = "FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
+const CALLS: Demand = Demand::Single { producers: CALLERS };
+
+#[derive(Debug)]
+pub(super) struct Jobs {
+    environment: Environment,
+    plan: Plan,
+    /// For what comes by SQL, since its ids have to be known.
+    sql_plan: Plan,
+    by_sql: Pgbench,
+    extent: Extent,
+    faults: Faults,
+}
+
+impl Jobs {
+    /// Starts the brokers, and connects.
+    pub(super) async fn start(bench: &mut Bench, extent: Extent) -> Result<Self> {
+        let bar = Bar::spinner("tenants: fair keys");
+        let environment = bench.environment().await?;
+        let mut plan = bench.plan(1);
+        plan.tenants = extent.tenants;
+        let mut sql_plan = plan.clone();
+        sql_plan.types = only_type(&bench.plan(1));
+        let variables = [
+            ("tenants", extent.tenants.to_string()),
+            ("bytes", extent.payload.to_string()),
+            ("type", sql_plan.types[0].clone()),
+        ];
+        let script = Script {
+            name: "howdah bench: jobs in",
+            text: include_str!("../../../sql/tenants_enqueue.sql"),
+            connections: CALLERS,
+            variables: &variables,
+        };
+        let by_sql = Pgbench::start(environment.database()?, script).await?;
+        let mut this = Self { environment, plan, sql_plan, by_sql, extent, faults: Faults::default() };
+        // Each connection has stored one.
+        this.faults = this.work_off_sql(&bar).await?;
+        Ok(this)
+    }
+
+    /// Ends the brokers.
+    pub(super) async fn stop(self, bench: &Bench) -> Result<()> {
+        self.by_sql.stop().await;
+        bench.leave(self.environment).await
+    }
+
+    pub(super) fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    pub(super) fn brokers(&self) -> usize {
+        self.environment.brokers.len()
+    }
+
+    /// Measures a slice. Afterwards all jobs are done.
+    pub(super) async fn measure(&mut self, part: Part, by_sql: bool, what: &str) -> Result<Span> {
+        self.environment.settle_down().await;
+        let bar = Bar::new(what.to_owned(), self.extent.time.as_secs_f64());
+        let (span, faults) = match part {
+            Part::In if by_sql => self.in_by_sql(&bar).await?,
+            Part::In => self.in_by_calls().await?,
+            Part::Out => self.out(&bar).await?,
+            Part::Both => self.both(&bar).await?,
+        };
+        self.faults += faults;
+        Ok(span)
+    }
+
+    /// Jobs come, and nobody works; what was answered counts.
+    async fn in_by_calls(&self) -> Result<(Span, Faults)> {
+        let mut trial = Trial::new(&self.environment, self.plan.clone())?;
+        trial.produce(CALLS, None).await?;
+        trial.warm_up(self.extent.warm_up).await?;
+        let (before, from, began) = (Mark::take(&self.environment).await, trial.stored(), Instant::now());
+        trial.warm_up(self.extent.time).await?;
+        let (jobs, time) = (trial.stored() - from, began.elapsed());
+        let span = span(jobs, time, [before, Mark::take(&self.environment).await]);
+        trial.stop_producing();
+        trial.connect_workers().await?;
+        trial.finish().await?;
+        trial.dismiss().await?;
+        Ok((span, trial.faults(0)))
+    }
+
+    /// The same by SQL; what begins in the measured time counts.
+    async fn in_by_sql(&mut self, bar: &Bar) -> Result<(Span, Faults)> {
+        self.by_sql.go()?;
+        sleep(self.extent.warm_up).await;
+        let database = self.environment.database()?;
+        let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let (before, from) = (Mark::take(&self.environment).await, database.number(now, &[]).await?);
+        sleep(self.extent.time).await;
+        let (until, after) = (database.number(now, &[]).await?, Mark::take(&self.environment).await);
+        self.by_sql.park().await?;
+        let measured = format!(
+            "SELECT count(*) {OF_TYPE} AND r.created >= $2::bigint * interval '1 us' + 'epoch'::timestamptz \
+             AND r.created < $3::bigint * interval '1 us' + 'epoch'::timestamptz"
+        );
+        let parameters: [&(dyn ToSql + Sync); 3] = [&self.sql_plan.types[0], &from, &until];
+        let jobs = self.environment.database()?.number(&measured, &parameters).await?;
+        let faults = self.work_off_sql(bar).await?;
+        Ok((span(jobs as u64, Duration::from_micros((until - from) as u64), [before, after]), faults))
+    }
+
+    /// Has done what came by SQL. Nobody else has stored jobs since, so the ids are consecutive.
+    async fn work_off_sql(&self, bar: &Bar) -> Result<Faults> {
+        let database = self.environment.database()?;
+        let mut ends = [0; 3];
+        for (end, what) in ends.iter_mut().zip(["min(r.id)", "max(r.id)", "count(*)"]) {
+            *end =
+                database.number(&format!("SELECT coalesce({what}, 0) {OF_TYPE}"), &[&self.sql_plan.types[0]]).await?;
+        }
+        let [first, last, count] = ends;
+        if count == 0 {
+            return Ok(Faults::default());
+        }
+        if last - first + 1 != count {
+            let stored = format!("{count} jobs stored by SQL have ids from {first} to {last}: some are missing");
+            return Err(Error::Process(stored));
+        }
+        let mut trial = Trial::new(&self.environment, self.sql_plan.clone())?;
+        trial.expect(first..=last);
+        self.work_off(&mut trial, count as u64, bar).await?;
+        Ok(trial.faults(0))
+    }
+
+    /// Jobs wait; then workers come and do them.
+    async fn out(&self, bar: &Bar) -> Result<(Span, Faults)> {
+        let Extent { waiting, payload, tenants, .. } = self.extent;
+        let database = self.environment.database()?;
+        let make = "INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
+                    RETURNING id::bigint";
+        let type_id = database.number(make, &[&self.plan.types[0]]).await?;
+        let parameters: [i64; 3] = [waiting as i64, payload as i64, i64::from(tenants)];
+        let last = database.number(FILL, &[&type_id, &parameters[0], &parameters[1], &parameters[2]]).await?;
+        database.execute("VACUUM ANALYZE howdah.ready", "VACUUM").await?;
+        self.environment.settle_down().await;
+        let mut trial = Trial::new(&self.environment, self.plan.clone())?;
+        trial.expect(last - waiting as i64 + 1..=last);
+        let span = self.work_off(&mut trial, waiting, bar).await?;
+        Ok((span, trial.faults(0)))
+    }
+
+    /// From before the workers connect to the last ack.
+    async fn work_off(&self, trial: &mut Trial<'_>, jobs: u64, bar: &Bar) -> Result<Span> {
+        let began = trial.begin();
+        trial.connect_workers().await?;
+        let span = trial.measure_until(began, jobs, bar).await?;
+        trial.dismiss().await?;
+        Ok(span)
+    }
+
+    /// Jobs come, and are done meanwhile.
+    async fn both(&self, bar: &Bar) -> Result<(Span, Faults)> {
+        let mut trial = Trial::new(&self.environment, self.plan.clone())?;
+        trial.connect_workers().await?;
+        trial.produce(CALLS, None).await?;
+        trial.warm_up(self.extent.warm_up).await?;
+        let span = trial.measure(self.extent.time, bar).await?;
+        trial.finish().await?;
+        trial.dismiss().await?;
+        Ok((span, trial.faults(0)))
+    }
+}
+
+fn span(jobs: u64, time: Duration, marks: [Mark; 2]) -> Span {
+    Span { jobs, seconds: time.as_secs_f64(), samples: Vec::new(), marks }
+}

@@ -1,0 +1,199 @@
+//! Fair keys by SQL: jobs that come one a call, from many connections, take turns like all others; and brokers hear of them.
+
+use tokio_postgres::Client;
+
+use super::{one, without_polls};
+use crate::support::*;
+
+/// Enqueues a job of each of these keys, in this order.
+async fn enqueue(client: &Client, keys: &str) {
+    for key in keys.chars() {
+        client.query("SELECT howdah.enqueue('share', $1::text, fair_key => $1)", &[&key.to_string()]).await.unwrap();
+    }
+}
+
+/// The keys of the ready jobs, in the order in which they run.
+async fn order(client: &Client) -> String {
+    one(client, "SELECT coalesce(string_agg(options ->> 'fair_key', '' ORDER BY rank, id), '') FROM howdah.ready").await
+}
+
+/// Runs the next jobs.
+async fn run(broker: &TestBroker, jobs: i32) {
+    let pulled = broker.pull("share").up_to(jobs).await;
+    assert_eq!(pulled.len(), jobs as usize);
+    broker.settle(pulled.iter().map(ack).collect()).await;
+}
+
+#[tokio::test]
+async fn keys_take_turns_whichever_way_their_jobs_come() {
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
+    enqueue(&client, "aaaaaa").await;
+    broker.enqueue_all(vec![new_job("share", "b").fair_key("b"); 2]).await;
+    enqueue(&client, "cc").await;
+    assert_eq!(order(&client).await, "abcabcaaaa");
+    // One that comes later begins where they are by now, not where they began, and not behind all of them.
+    run(&broker, 6).await;
+    enqueue(&client, "db").await;
+    assert_eq!(order(&client).await, "adbaaa");
+    let first = "SELECT last_rank FROM howdah.fair_share WHERE fair_key = 'd'";
+    let lowest: i64 = one(&client, "SELECT min(rank) FROM howdah.ready").await;
+    assert_eq!(one::<i64>(&client, first).await, lowest);
+}
+
+#[tokio::test]
+async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over() {
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
+    enqueue(&client, &"a".repeat(30)).await;
+    enqueue(&client, "b").await;
+    assert_eq!(&order(&client).await[..2], "ab");
+    run(&broker, 31).await;
+    // Nothing is ready: a key begins at the current time, also one that had many turns long ago.
+    let turns = "UPDATE howdah.fair_share SET last_rank = last_rank - 3600000000";
+    client.batch_execute(turns).await.unwrap();
+    enqueue(&client, "ab").await;
+    let now = "SELECT count(DISTINCT rank) = 1 AND min(rank) = min((extract(epoch FROM created) * 1000000)::bigint) FROM howdah.ready";
+    assert!(one::<bool>(&client, now).await);
+}
+
+/// The hint at which rank a look for the lowest begins: of this type, in ms, looked up so many seconds ago.
+async fn hint(client: &Client, of_type: &str, rank: &str, seconds_ago: i32) {
+    let sql = format!(
+        "SELECT setval(format('howdah.fair_floor_%s', t.id & 7)::regclass,
+                       (((t.id {of_type}) >> 3 & 2047)::bigint << 52) | (({rank}) / 1000 << 10)
+                       | ((floor(date_part('epoch', clock_timestamp()))::bigint - {seconds_ago}) & 1023))
+         FROM howdah.task_type t WHERE t.name = 'share'"
+    );
+    client.query(&sql, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hint_that_is_wrong_puts_a_key_behind_what_is_below_it_for_two_seconds_at_most() {
+    let database = database().await;
+    let client = database.connect().await;
+    enqueue(&client, "aaaa").await;
+    let third = "(SELECT rank FROM howdah.ready ORDER BY rank OFFSET 2 LIMIT 1)";
+    // Fresh, and too high: behind two turns.
+    hint(&client, "+ 0", third, 0).await;
+    enqueue(&client, "b").await;
+    assert_eq!(order(&client).await, "aaaba");
+    // Too high for all that is ready: as if nothing were.
+    hint(&client, "+ 0", "(SELECT max(rank) + 5000 FROM howdah.ready)", 0).await;
+    enqueue(&client, "c").await;
+    let begins = "SELECT rank = (extract(epoch FROM created) * 1000000)::bigint FROM howdah.ready WHERE options ->> 'fair_key' = 'c'";
+    assert!(one::<bool>(&client, begins).await);
+    // From two seconds ago: nobody relies on it.
+    hint(&client, "+ 0", third, 2).await;
+    enqueue(&client, "d").await;
+    assert_eq!(&order(&client).await[..2], "ad");
+    // Of another type that shares the sequence.
+    hint(&client, "+ 8", third, 0).await;
+    enqueue(&client, "e").await;
+    assert_eq!(&order(&client).await[..3], "ade");
+    // Too low: it only takes longer.
+    hint(&client, "+ 0", "(SELECT min(rank) - 60000000 FROM howdah.ready)", 0).await;
+    enqueue(&client, "f").await;
+    assert_eq!(&order(&client).await[..4], "adef");
+}
+
+#[tokio::test]
+async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
+    client.batch_execute("SELECT howdah.enqueue('share', 'x'::text)").await.unwrap();
+    let settings = "UPDATE howdah.task_type SET timeout_ms = 5000, max_attempts = 3";
+    client.batch_execute(settings).await.unwrap();
+    run(&broker, 1).await;
+    for sql in [
+        "SELECT howdah.enqueue('share', 'y', fair_key => 'f')",
+        "SELECT howdah.enqueue('share', 'y'::bytea, fair_key => 'f')",
+        "SELECT howdah.enqueue('share', 'y', fair_key => 'f', headers => '{}')",
+        "SELECT id FROM howdah.enqueue_batch('[{\"task_type\": \"share\", \"payload\": \"y\", \"fair_key\": \"f\"}]')",
+        "SELECT howdah.enqueue('share', repeat('y', 2000), fair_key => 'f')",
+    ] {
+        client.query(sql, &[]).await.expect(sql);
+    }
+    let kinds = "SELECT count(DISTINCT (timeout_ms, max_attempts, attempt, priority, options - 'payload_bytes', key, headers)) FROM howdah.ready";
+    assert_eq!(one::<i64>(&client, kinds).await, 1);
+    let turns = "SELECT array_agg(rank - (SELECT min(rank) FROM howdah.ready) ORDER BY id) FROM howdah.ready";
+    assert_eq!(one::<Vec<i64>>(&client, turns).await, [0, 1000, 2000, 3000, 4000]);
+    let counted = "SELECT sum(enqueued)::bigint FROM howdah.statistics_change";
+    assert!(one::<Option<i64>>(&client, counted).await.is_none_or(|counted| counted >= 5));
+    // An empty key is none; a bad one is refused as everywhere.
+    client.batch_execute("SELECT howdah.enqueue('share', 'z', fair_key => '')").await.unwrap();
+    assert_eq!(one::<i64>(&client, "SELECT count(*) FROM howdah.ready WHERE options IS NULL").await, 1);
+    super::refused_by_name(&client, "SELECT howdah.enqueue('share', 'z', fair_key => E'a\\nb')", "fair_key ").await;
+}
+
+#[tokio::test]
+async fn fair_jobs_of_those_that_keep_silent_are_found_by_the_one_that_announces() {
+    let broker = without_polls().await;
+    let mut worker = broker.worker("share").window(1000).await;
+    let clients = [broker.database.connect().await, broker.database.connect().await, broker.database.connect().await];
+    for n in 0..90 {
+        let sql = format!("SELECT howdah.enqueue('share', '{n}', fair_key => 'f{}')", n % 7);
+        clients[n % 3].batch_execute(&sql).await.unwrap();
+    }
+    let mut ids = std::collections::HashSet::new();
+    while ids.len() < 90 {
+        let job = worker.next().await;
+        assert!(ids.insert(job.id));
+    }
+}
+
+#[tokio::test]
+async fn a_fair_job_whose_rank_is_below_what_was_announced_announces_itself() {
+    let broker = without_polls().await;
+    let mut worker = broker.worker("share").await;
+    let [client, other] = [broker.database.connect().await, broker.database.connect().await];
+    enqueue(&client, "a").await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    for round in 0..20 {
+        // Another connection says that jobs of a later time are there, and no others. (Its own announcement, of this moment.)
+        let told = "SELECT setval(format('howdah.fair_told_from_%s', t.id & 7)::regclass, howdah.rank_now() + 60000000),
+                           setval(format('howdah.fair_told_%s', t.id & 7)::regclass, howdah.announcement_mark(t.id, howdah.rank_now()))
+                    FROM howdah.task_type t WHERE t.name = 'share'";
+        other.query(told, &[]).await.unwrap();
+        enqueue(&client, "b").await;
+        let job = worker.next().await;
+        assert_eq!(job.payload, "b", "round {round}");
+        worker.ack(&job).await;
+    }
+}
+
+#[tokio::test]
+async fn many_connections_with_fair_keys_do_not_notify_in_each_transaction() {
+    let database = database().await;
+    let [first, second] = [database.connect().await, database.connect().await];
+    let at_once = async |client: &Client, key: &str| {
+        for sql in [
+            "SET track_functions = 'pl'".to_owned(),
+            format!(
+                "DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM howdah.enqueue('t', '', fair_key => '{key}'); COMMIT; END LOOP; END $$"
+            ),
+            "SELECT pg_stat_force_next_flush()".to_owned(),
+        ] {
+            client.batch_execute(&sql).await.expect(&sql);
+        }
+    };
+    database.connect().await.batch_execute("SELECT howdah.enqueue('t')").await.unwrap();
+    let said = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
+    let (mut stored, mut before) = (1, 0);
+    // If the machine runs one after the other, each announces all of its own: then once more.
+    let both_run = async {
+        loop {
+            tokio::join!(at_once(&first, "f"), at_once(&second, "g"));
+            stored += 4000;
+            assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, stored);
+            until(&database, "the counts", &format!("SELECT coalesce(({said}), 0) > {before}")).await;
+            let all = database.count(said).await;
+            if all - before < 3900 {
+                break;
+            }
+            before = all;
+        }
+    };
+    soon("two that announce less than 3900 of 4000", both_run).await;
+}
