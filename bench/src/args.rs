@@ -123,7 +123,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 18] = [
+        const ALL: [Name; 19] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
@@ -140,6 +140,7 @@ impl ValueEnum for Name {
             Name::One(W::Security),
             Name::One(W::Flood),
             Name::One(W::Operate),
+            Name::One(W::Stores),
             Name::One(W::Client),
             Name::All,
         ];

@@ -157,11 +157,7 @@ impl Program {
     }
 }
 
-fn serve_args<'a>(
-    database: &'a TestDatabase,
-    config: Option<&'a NamedTempFile>,
-    more: &[&'a str],
-) -> Vec<&'a str> {
+fn serve_args<'a>(database: &'a TestDatabase, config: Option<&'a NamedTempFile>, more: &[&'a str]) -> Vec<&'a str> {
     let stores = match config {
         Some(file) => ["--config", file.path().to_str().expect("a path")],
         None => ["--database-url", &database.url],

@@ -90,6 +90,11 @@ pub async fn file(database: &TestDatabase) -> Option<NamedTempFile> {
     Some(file)
 }
 
+/// What `/readyz` says when all is ready.
+pub fn all_ready() -> String {
+    if are_two_here() { format!("store {OWN}: ready\nstore {OTHER}: ready\n") } else { "ready\n".to_owned() }
+}
+
 /// The metrics of the store that is the test's database, named as with one store.
 pub fn own_metrics(text: &str) -> String {
     let (own, other) = (format!("store=\"{OWN}\""), format!("store=\"{OTHER}\""));

@@ -34,6 +34,8 @@ pub(crate) enum Demand {
 pub(crate) struct Plan {
     /// Task types; jobs take turns among them.
     pub(crate) types: Arc<[String]>,
+    /// The jobs of a request are of one type, and requests take turns among the types.
+    pub(crate) one_type_a_request: bool,
     /// Bytes of a payload.
     pub(crate) payload: usize,
     /// Jobs of an enqueue request.

@@ -16,6 +16,7 @@ mod rates;
 mod security;
 mod single;
 mod slots;
+mod stores;
 mod steady; // the base of most workloads
 mod streams;
 mod turns; // the base of those that compare
@@ -71,6 +72,8 @@ pub(crate) enum Workload {
     Flood,
     /// Cycle plain, without sums of statistics, with spans, and with 20 open pages, in turn: seven rounds
     Operate,
+    /// Cycle with one store, with two, each in a Postgres of its own, and with one of two away, in turn: seven rounds
+    Stores,
     /// A worker in any language drains 200,000 jobs: name its program with --client
     Client,
 }
@@ -84,10 +87,13 @@ impl Workload {
             _ => (false, 1),
         };
         let name = self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        if self == Self::Stores && database_url.is_some() {
+            return Err(Error::Usage(format!("{name} starts a Postgres for each store: leave out --database-url")));
+        }
         if servers.is_empty() {
             return Ok(());
         }
-        if matches!(self, Self::Security | Self::Flood | Self::Operate) {
+        if matches!(self, Self::Security | Self::Flood | Self::Operate | Self::Stores) {
             return Err(Error::Usage(format!("{name} starts its own brokers: leave out --server")));
         }
         if needs_database && database_url.is_none() {
@@ -118,6 +124,7 @@ impl Workload {
             Self::Security => security::run(bench).await,
             Self::Flood => flood::run(bench).await,
             Self::Operate => operate::run(bench).await,
+            Self::Stores => stores::run(bench).await,
             Self::Client => client::run(bench).await,
         }
     }
@@ -165,6 +172,7 @@ impl Bench {
             workers,
             window,
             types_per_worker: 1_000,
+            one_type_a_request: false,
             in_flight: self.args.in_flight.map_or((workers * window).div_ceil(2), |jobs| jobs as usize),
             kind: self.args.client.kind(),
             handler: Duration::ZERO,
