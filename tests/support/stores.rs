@@ -95,6 +95,21 @@ pub fn all_ready() -> String {
     if are_two_here() { format!("store {OWN}: ready\nstore {OTHER}: ready\n") } else { "ready\n".to_owned() }
 }
 
+/// Where a broker says whether it serves the test's database. With several stores it is ready while one of them is.
+pub fn readyz() -> &'static str {
+    if are_two_here() { "/readyz?store=own" } else { "/readyz" }
+}
+
+/// A table of a command without the column that names stores, which it has with several.
+pub fn own_table(text: &str) -> String {
+    let (heading, own) = ("STORE  ", format!("{OWN:<5}  "));
+    let without = |line: &str| {
+        let rest = line.strip_prefix(heading).or_else(|| line.strip_prefix(&own));
+        rest.unwrap_or(line).to_owned()
+    };
+    text.split_inclusive('\n').map(without).collect()
+}
+
 /// The metrics of the store that is the test's database, named as with one store.
 pub fn own_metrics(text: &str) -> String {
     let (own, other) = (format!("store=\"{OWN}\""), format!("store=\"{OTHER}\""));
