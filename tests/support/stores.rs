@@ -19,6 +19,11 @@ const OTHER: &str = "other";
 const ONE_STORE: &[(&str, &str)] = &[
     ("sessions::a_broker_that_has_expired_itself_does_not_say_what_is_lost", SERVED_ELSEWHERE),
     ("sessions::a_lease_that_its_broker_is_about_to_end_is_not_adopted_again", SERVED_ELSEWHERE),
+    ("storage::the_storage_comes_with_the_first_page_of_all_types_only", "the storage is that of one store"),
+    (
+        "traces::elsewhere::an_attempt_that_comes_back_has_a_span_for_each_time_in_a_trace_that_the_broker_has_made",
+        SERVED_ELSEWHERE,
+    ),
 ];
 
 const SERVED_ELSEWHERE: &str = "a store that refuses a worker for now does not end its stream: the other one serves it";
@@ -93,6 +98,16 @@ pub async fn file(database: &TestDatabase) -> Option<NamedTempFile> {
     let mut file = NamedTempFile::new().expect("a file");
     file.write_all(text.as_bytes()).expect("write");
     Some(file)
+}
+
+/// How many stores the brokers of this test have.
+pub fn count() -> usize {
+    if are_two_here() { 2 } else { 1 }
+}
+
+/// The flags of a command that is about the test's database alone.
+pub fn own_store() -> &'static [&'static str] {
+    if are_two_here() { &["--in-store", OWN] } else { &[] }
 }
 
 /// What `/readyz` says when all is ready.
