@@ -99,6 +99,11 @@ system *ARGS:
 system-18 *ARGS:
     .ci/with-postgres-18 cargo test --workspace --test system {{ ARGS }}
 
+# Run the tests of the whole system with two stores behind each broker
+[group("test")]
+system-stores *ARGS:
+    HOWDAH_TEST_STORES=2 cargo test --workspace --test system {{ ARGS }}
+
 # Package the Rust client, install it from that package into an empty project, and run the programs of its README there
 [group("test")]
 client-rust:

@@ -10,6 +10,7 @@ mod history; // live and archived jobs in one
 mod kill; // kill -9 at each step
 mod late; // jobs that come after their day was archived
 mod restore; // archived jobs come back as new ones
+mod stores; // several, in one place
 mod readers; // DuckDB, pandas, Polars
 mod s3; // a bucket whose server fails
 

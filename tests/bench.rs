@@ -122,6 +122,20 @@ async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
 }
 
 #[tokio::test]
+async fn two_stores_are_measured_beside_one_in_turn_and_each_beside_one_that_is_away() {
+    let args = ["bench", "stores", "--seconds", "1", "--yardstick-seconds", "1", "--json"];
+    let rows = rows(&args, "stores").await;
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let expected = ["1 store", "2 stores", "first store, the second away", "second store, the first away"];
+    assert_eq!(cases, expected);
+    rows.iter().for_each(none_went_wrong);
+    for row in &rows[1..] {
+        assert_eq!(row["of_plain_each"].as_array().map(Vec::len), Some(7), "{row}");
+    }
+    assert!(rows[1]["yardsticks_of_one"].as_f64() > Some(0.0), "{}", rows[1]);
+}
+
+#[tokio::test]
 async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
     let args =
         ["bench", "rates", "--rate", "20", "--rate", "50", "--seconds", "3", "--yardstick-seconds", "1", "--json"];

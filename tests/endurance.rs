@@ -20,6 +20,7 @@ mod puller; // a worker without a stream
 mod record; // who was told what, when
 mod replica; // promoted
 mod restarts; // upgrades, poison, killed producers, many streams
+mod stores; // two, of which one is stopped
 mod watch; // looks all the time
 mod worker; // a process
 

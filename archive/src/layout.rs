@@ -1,5 +1,6 @@
 //! Names of files. What readers look for is `store=0/day=YYYY-MM-DD/type=NAME/part-….parquet`; what is being written lies
-//! under `_staging` and does not end in `.parquet`, so that no pattern that finds the one finds the other.
+//! under `_staging` and does not end in `.parquet`, so that no pattern that finds the one finds the other. `0` is the number of
+//! the store, so the stores of a broker can archive to one place.
 
 use object_store::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

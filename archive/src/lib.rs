@@ -37,6 +37,3 @@ pub use row::Row;
 pub use select::Wanted;
 pub use verify::{check, ids_of};
 pub use write::{Bounds, OnPart, Writer};
-
-/// The store whose jobs are archived: a database with its schema. There is one until a broker has several.
-pub const STORE: u32 = 0;

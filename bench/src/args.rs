@@ -144,6 +144,7 @@ impl ValueEnum for Name {
             Name::One(W::Flood),
             Name::One(W::Operate),
             Name::One(W::Tenants),
+            Name::One(W::Stores),
             Name::One(W::Client),
             Name::All,
         ];

@@ -29,7 +29,7 @@ async fn a_principal_creates_a_quarter_of_all_task_types_by_every_way_in_and_oth
     exhausted(flood.enqueue("new").answer().await.expect_err("enqueued"));
     exhausted(flood.enqueue("old").fallback("new").answer().await.expect_err("enqueued"));
     exhausted(flood.enqueue("old").next_stages(&["new"]).answer().await.expect_err("enqueued"));
-    exhausted(flood.worker("new").answer().await.err().expect("subscribed"));
+    exhausted(flood.worker("new").refused().await);
     let pull = v1::PullJobsRequest { task_types: vec!["new".into()], max_jobs: 1, ..Default::default() };
     exhausted(flood.workers().pull_jobs(pull).await.expect_err("pulled"));
     let settings = Some(TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() });

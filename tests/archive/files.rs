@@ -83,9 +83,17 @@ impl Files {
         self.ending(".unfinished").len()
     }
 
-    /// The manifest of a day.
+    /// The manifest of a day, of the only store that has archived it.
     pub fn manifest(&self, day: &str) -> Manifest {
-        let text = std::fs::read(self.root().join(format!("store=0/day={day}/_manifest.json"))).expect("a manifest");
+        let found = self.ending(&format!("day={day}/_manifest.json"));
+        let [only] = &found[..] else { panic!("not one manifest: {found:?}") };
+        serde_json::from_slice(&std::fs::read(only).expect("read")).expect("a manifest")
+    }
+
+    /// That of a store.
+    pub fn manifest_of(&self, store: i64, day: &str) -> Manifest {
+        let name = format!("store={store}/day={day}/_manifest.json");
+        let text = std::fs::read(self.root().join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         serde_json::from_slice(&text).expect("a manifest")
     }
 }

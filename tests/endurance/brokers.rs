@@ -26,12 +26,12 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    /// Starts one, and waits until it is ready.
-    pub(super) async fn start(url: &str, more: &[&str], records: &std::path::Path, name: &str) -> Self {
+    /// Starts one on a database, or on several with names (`NAME=URL`), and waits until it is ready.
+    pub(super) async fn start(urls: &[String], more: &[&str], records: &std::path::Path, name: &str) -> Self {
         let [grpc, http] = [(); 2].map(|()| free_address());
-        let mut arguments = ["serve", "--database-url", url, "--listen", &grpc, "--http", &http, "--name", name]
-            .map(str::to_owned)
-            .to_vec();
+        let mut arguments = ["serve", "--listen", &grpc, "--http", &http, "--name", name].map(str::to_owned).to_vec();
+        let flag = if urls.len() == 1 { "--database-url" } else { "--store" };
+        arguments.extend(urls.iter().flat_map(|url| [flag.to_owned(), url.clone()]));
         arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         let diary = (records.to_owned(), name.to_owned());
         let child = spawn(&arguments, &diary);

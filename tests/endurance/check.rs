@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
+mod tables; // jobs in the tables at the end
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
-
-use tokio::time::{Instant, sleep};
 
 use super::{
     load::Load,
@@ -16,15 +16,7 @@ use super::{
     record::{self, Lease, Line},
     watch::Watch,
 };
-
-/// A job as it is in the tables at the end.
-struct Stored {
-    task_type: String,
-    state: String,
-    attempt: i32,
-    max_attempts: i32,
-    payload: String,
-}
+use tables::{Stored, drain, stored, ticks};
 
 /// What a worker did with a lease.
 #[derive(Default)]
@@ -56,7 +48,8 @@ impl Delivery {
 /// What was found.
 pub(super) struct Findings {
     jobs: HashMap<i64, Stored>,
-    asked: HashSet<String>,
+    /// When each request was made first.
+    asked: HashMap<String, u64>,
     accepted: HashMap<String, Vec<i64>>,
     deliveries: HashMap<Lease, Delivery>,
     pub(super) refused: BTreeMap<String, usize>,
@@ -79,8 +72,11 @@ impl Load {
         }
         let jobs = stored(&self).await;
         let mut findings = Findings::read(jobs, record::read(&self.records.path()));
-        let (looks, seen) = self.watch.take().map(Watch::end).unwrap_or_default();
-        findings.wrong.extend(seen);
+        let mut looks = 0;
+        for (more, seen) in self.watches.drain(..).map(Watch::end) {
+            looks += more;
+            findings.wrong.extend(seen);
+        }
         if let Err(left) = drained {
             findings.wrong.push(left);
         }
@@ -103,64 +99,20 @@ impl Load {
         findings
     }
 
-    /// Until nothing is left to do; what is left after two minutes without progress is an error.
+    /// Until nothing is left to do; what is left after a minute without progress is an error.
     async fn drain(&self) -> Result<(), String> {
-        let client = self.database.connect().await;
-        let left = "SELECT count(*) FROM howdah.job WHERE state NOT IN ('succeeded', 'dead') AND task_type <> 'tick'";
-        let (mut before, mut since) = (i64::MAX, Instant::now());
-        loop {
-            let now: i64 = client.query_one(left, &[]).await.expect(left).get(0);
-            if now == 0 {
-                return Ok(());
-            }
-            if now < before {
-                (before, since) = (now, Instant::now());
-            }
-            if since.elapsed() > Duration::from_secs(60) {
-                let which = "SELECT string_agg(state || ' ' || task_type || ' ' || n, ', ')
-                             FROM (SELECT state, task_type, count(*) AS n
-                             FROM howdah.job WHERE state <> 'succeeded' GROUP BY 1, 2) g";
-                let which: Option<String> = client.query_one(which, &[]).await.expect(which).get(0);
-                return Err(format!("{now} jobs do not end: {}", which.unwrap_or_default()));
-            }
-            sleep(Duration::from_millis(200)).await;
+        for database in self.databases() {
+            drain(database).await?;
         }
+        Ok(())
     }
-}
-
-/// The schedule fired once for each second of its life.
-async fn ticks(load: &Load) -> Option<String> {
-    let sql =
-        "SELECT count(*) = count(DISTINCT planned) AND count(*) = extract(epoch FROM max(planned) - min(planned)) + 1,
-                      count(*), count(DISTINCT planned), min(planned)::text, max(planned)::text
-               FROM (SELECT (headers ->> 'howdah-planned-time')::timestamptz AS planned
-                     FROM howdah.job WHERE task_type = 'tick') t";
-    let row = load.database.connect().await.query_one(sql, &[]).await.expect(sql);
-    let (all, distinct): (i64, i64) = (row.get(1), row.get(2));
-    let (from, to): (Option<String>, Option<String>) = (row.get(3), row.get(4));
-    let wrong = format!("the schedule fired {all} times for {distinct} planned times from {from:?} to {to:?}");
-    (row.get::<_, Option<bool>>(0) != Some(true)).then_some(wrong)
-}
-
-async fn stored(load: &Load) -> HashMap<i64, Stored> {
-    let sql = "SELECT id, task_type, state, attempt::integer, max_attempts::integer, payload FROM howdah.job";
-    let rows = load.database.connect().await.query(sql, &[]).await.expect(sql);
-    let count = rows.len();
-    let job = |row: tokio_postgres::Row| {
-        let payload = String::from_utf8_lossy(row.get::<_, &[u8]>(5)).into_owned();
-        let (task_type, state) = (row.get(1), row.get(2));
-        (row.get(0), Stored { task_type, state, attempt: row.get(3), max_attempts: row.get(4), payload })
-    };
-    let jobs: HashMap<i64, Stored> = rows.into_iter().map(job).collect();
-    assert_eq!(jobs.len(), count, "a job is in two places");
-    jobs
 }
 
 impl Findings {
     fn read(jobs: HashMap<i64, Stored>, lines: Vec<Line>) -> Self {
         let mut found = Self {
             jobs,
-            asked: HashSet::new(),
+            asked: HashMap::new(),
             accepted: HashMap::new(),
             deliveries: HashMap::new(),
             refused: BTreeMap::new(),
@@ -176,8 +128,8 @@ impl Findings {
 
     fn take(&mut self, line: Line) {
         match line {
-            Line::Asked { request, .. } => {
-                self.asked.insert(request);
+            Line::Asked { at, request } => {
+                self.asked.entry(request).or_insert(at);
             }
             Line::Broken { .. } => self.broken += 1,
             Line::Accepted { request, ids, after, .. } => {
@@ -227,7 +179,7 @@ impl Findings {
     /// Lost, unexpected, dead, another's payload.
     fn stored(&self, poison: &str, wrong: &mut Vec<String>) {
         let accepted: HashSet<i64> = self.accepted.values().flatten().copied().collect();
-        let unanswered = self.asked.iter().filter(|request| !self.accepted.contains_key(*request));
+        let unanswered = self.asked.keys().filter(|request| !self.accepted.contains_key(*request));
         wrong.extend(unanswered.map(|request| format!("never answered: {request}")));
         for (request, ids) in &self.accepted {
             for (n, id) in ids.iter().enumerate() {
@@ -387,6 +339,17 @@ impl Findings {
 
     fn first(&self) -> String {
         self.wrong.iter().take(20).map(|line| format!("  {line}\n")).collect()
+    }
+
+    /// When each job of a type was asked for, and how long it took until a worker had it first, in microseconds.
+    pub(super) fn waits(&self, task_type: &str) -> Vec<(u64, u64)> {
+        let first =
+            self.deliveries.values().filter(|delivery| delivery.task_type == task_type && delivery.attempt == 1);
+        let wait = |delivery: &Delivery| {
+            let asked = *self.asked.get(delivery.name.rsplit_once('-')?.0)?;
+            Some((asked, delivery.begun.saturating_sub(asked)))
+        };
+        first.filter_map(wait).collect()
     }
 
     pub(super) fn dead(&self) -> usize {

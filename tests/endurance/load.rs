@@ -98,6 +98,8 @@ pub(super) struct Load {
     pub(super) workers: Vec<Option<Child>>,
     pub(super) brokers: Vec<Broker>,
     pub(super) database: TestDatabase,
+    /// The database of the second store, if there are two.
+    pub(super) second: Option<TestDatabase>,
     /// The Postgres, if it is ours alone.
     cluster: Option<Cluster>,
     pub(super) production: Production,
@@ -105,7 +107,7 @@ pub(super) struct Load {
     pub(super) records: Records,
     pub(super) plan: Plan,
     pub(super) began: Instant,
-    pub(super) watch: Option<Watch>,
+    pub(super) watches: Vec<Watch>,
     /// Lives of workers so far, for the names of their records.
     lives: usize,
 }
@@ -135,15 +137,36 @@ impl Load {
 
     /// The same, with a Postgres that somebody else runs.
     pub(super) async fn start_at(plan: Plan, database: TestDatabase, url: &str) -> Self {
+        Self::start_with(plan, database, None, |name| vec![TestDatabase { url: url.to_owned() }.named(name).url]).await
+    }
+
+    /// The same with a second store: its database, and the URL by which brokers reach it.
+    pub(super) async fn start_two(plan: Plan, cluster: Cluster, second: (TestDatabase, String)) -> Self {
+        let database = TestDatabase { url: cluster.url("app") };
+        let stores = vec![format!("first={}", database.url), format!("second={}", second.1)];
+        let load = Self::start_with(plan, database, Some(second.0), |_| stores.clone()).await;
+        Self { cluster: Some(cluster), ..load }
+    }
+
+    async fn start_with(
+        plan: Plan,
+        database: TestDatabase,
+        second: Option<TestDatabase>,
+        urls: impl Fn(&str) -> Vec<String>,
+    ) -> Self {
         let records = Records::new(open_directory());
         let mut brokers = Vec::new();
         for n in 0..plan.brokers {
             let name = format!("broker-{n}");
-            let url = TestDatabase { url: url.to_owned() }.named(&name).url;
-            brokers.push(Broker::start(&url, &plan.settings, &records.path(), &name).await);
+            brokers.push(Broker::start(&urls(&name), &plan.settings, &records.path(), &name).await);
         }
         if plan.replayed {
             database.record().await;
+        }
+        if let Some(second) = &second {
+            // A type is at home where it was made first.
+            database.sql("INSERT INTO howdah.task_type (name) VALUES ('plain')").await;
+            second.sql("INSERT INTO howdah.task_type (name) VALUES ('second')").await;
         }
         plan.mix.prepare(&brokers[0].grpc).await;
         let pause = plan.duration.mul_f64((BATCH * PRODUCERS) as f64 / jobs() as f64);
@@ -156,19 +179,21 @@ impl Load {
             patience: plan.patience,
         };
         let began = Instant::now();
-        let watch = Some(Watch::start(database.url.clone()));
+        let databases = std::iter::once(&database).chain(&second);
+        let watches = databases.map(|database| Watch::start(database.url.clone())).collect();
         let (workers, producers) = (Vec::new(), Vec::new());
         let mut load = Self {
             workers,
             brokers,
             database,
+            second,
             cluster: None,
             production,
             producers,
             records,
             plan,
             began,
-            watch,
+            watches,
             lives: 0,
         };
         for n in 0..load.plan.workers {
@@ -181,6 +206,11 @@ impl Load {
     /// Its own Postgres.
     pub(super) fn cluster(&mut self) -> &mut Cluster {
         self.cluster.as_mut().expect("a Postgres of its own")
+    }
+
+    /// Those of all stores.
+    pub(super) fn databases(&self) -> impl Iterator<Item = &TestDatabase> {
+        std::iter::once(&self.database).chain(&self.second)
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
@@ -229,7 +259,8 @@ impl Load {
     pub(super) fn produce(&mut self) {
         for n in 0..PRODUCERS {
             let record = Record::open(&self.records.path(), &format!("producer-{n}"));
-            let produce = producer::produce(n, self.addresses(), record, self.production.clone());
+            let production = Production { mix: self.plan.mix.of_producer(n), ..self.production.clone() };
+            let produce = producer::produce(n, self.addresses(), record, production);
             self.producers.push(tokio::spawn(produce));
         }
     }

@@ -12,6 +12,10 @@ use crate::support::task_types_client;
 pub(super) enum Mix {
     /// Nothing asked for.
     Plain,
+    /// The same, of a type of the second store.
+    Second,
+    /// Half of the producers enqueue for the first store, and half for the second.
+    Stores,
     /// Priorities, delays, keys, limits, stages and dependencies as well.
     All,
 }
@@ -26,6 +30,8 @@ impl Mix {
     pub(super) fn windows(self) -> Vec<(String, i32)> {
         let types: &[(&str, i32)] = match self {
             Self::Plain => &[("plain", 40)],
+            Self::Second => &[("second", 40)],
+            Self::Stores => &[("plain", 40), ("second", 40)],
             Self::All => &[
                 ("plain", 30),
                 ("keyed", 10),
@@ -43,9 +49,18 @@ impl Mix {
         types.iter().map(|(name, window)| ((*name).to_owned(), *window)).collect()
     }
 
+    /// What the nth producer enqueues.
+    pub(super) fn of_producer(self, n: usize) -> Self {
+        match self {
+            Self::Stores if n % 2 == 0 => Self::Plain,
+            Self::Stores => Self::Second,
+            other => other,
+        }
+    }
+
     /// Limits of its types.
     pub(super) async fn prepare(self, grpc: &str) {
-        if self == Self::Plain {
+        if self != Self::All {
             return;
         }
         let limited = TaskTypeSettings { max_running: MAX_RUNNING as u32, ..TaskTypeSettings::default() };
@@ -79,7 +94,8 @@ impl Mix {
             ..NewJob::default()
         };
         match n {
-            _ if self == Self::Plain => job("plain"),
+            _ if self == Self::Second => job("second"),
+            _ if self != Self::All => job("plain"),
             0 => NewJob { priority: number % 21 - 10, ..job("plain") },
             1 => NewJob {
                 key: format!("k{}", number % 200),

@@ -6,7 +6,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::{TestBroker, database, soon};
+use crate::support::{TestBroker, database, soon, stores};
 
 /// The answer to these bytes, read to its end.
 pub async fn ask(http: &str, bytes: &[u8]) -> String {
@@ -28,13 +28,13 @@ pub(super) fn status(answer: &str) -> &str {
 }
 
 async fn assert_well(http: &str) {
-    for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
+    for (path, body) in [("/healthz", "ok\n"), ("/readyz", stores::all_ready().as_str())] {
         let answer = get(http, path).await;
         assert!(status(&answer) == "200" && answer.ends_with(body), "{path}: {answer}");
     }
     let list = get(http, "/").await;
     assert!(["/healthz", "/readyz", "/metrics"].iter().all(|path| list.contains(path)), "{list}");
-    let metrics = get(http, "/metrics?x=%00%0d%0a&y=%3Cscript%3E").await;
+    let metrics = stores::own_metrics(&get(http, "/metrics?x=%00%0d%0a&y=%3Cscript%3E").await);
     assert!(status(&metrics) == "200" && metrics.contains("howdah_enqueued_total"), "{metrics}");
     assert!(metrics.contains("howdah_connections 0\n"), "{metrics}");
     assert!(metrics.contains("# EOF\n"), "{metrics}");

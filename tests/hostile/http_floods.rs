@@ -6,7 +6,7 @@ use super::{
     assert_serves,
     http::{ask, get, status},
 };
-use crate::support::{TestBroker, eventually, soon};
+use crate::support::{TestBroker, eventually, soon, stores};
 
 /// Connections that send this and then nothing.
 async fn stuck(broker: &TestBroker, count: usize, bytes: &str) -> Vec<TcpStream> {
@@ -103,16 +103,16 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
         FOR part IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ('howdah.history'::regclass, 'howdah.payload'::regclass)
         LOOP EXECUTE 'DROP TABLE ' || part; END LOOP; END $$";
     broker.sql(drop_partitions).await;
-    let answer = get(&broker.http, "/readyz").await;
+    let answer = get(&broker.http, stores::readyz()).await;
     assert_eq!(status(&answer), "503", "{answer}");
     assert!(answer.contains("a partition of history or payloads is missing"), "{answer}");
     // It is made now, not with the next round of maintenance.
-    let ready = async || status(&get(&broker.http, "/readyz").await) == "200";
+    let ready = async || status(&get(&broker.http, stores::readyz()).await) == "200";
     eventually("a ready broker", ready).await;
     assert_serves(&broker.grpc).await;
     broker.sql("ALTER SCHEMA howdah RENAME TO elsewhere").await;
     eventually("a broker that is not ready", async || {
-        let answer = get(&broker.http, "/readyz").await;
+        let answer = get(&broker.http, stores::readyz()).await;
         status(&answer) == "503" && answer.contains("the schema in the database is missing or incomplete")
     })
     .await;
@@ -125,7 +125,7 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
 async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
     let broker = TestBroker::start().await;
     let answers = async |expected: &str| {
-        let asked = async || status(&get(&broker.http, "/readyz").await) == expected;
+        let asked = async || status(&get(&broker.http, stores::readyz()).await) == expected;
         eventually(&format!("the answer {expected}"), asked).await;
     };
     for table in [
@@ -148,7 +148,7 @@ async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
     ] {
         answers("200").await;
         broker.sql(&format!("ALTER TABLE howdah.{table} RENAME TO gone")).await;
-        let answer = get(&broker.http, "/readyz").await;
+        let answer = get(&broker.http, stores::readyz()).await;
         assert_eq!(status(&answer), "503", "{table}: {answer}");
         broker.sql(&format!("ALTER TABLE howdah.gone RENAME TO {table}")).await;
     }
@@ -162,7 +162,7 @@ async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
                  LOOP EXECUTE 'DROP TABLE ' || part; END LOOP; END $$"
             ))
             .await;
-        let answer = get(&broker.http, "/readyz").await;
+        let answer = get(&broker.http, stores::readyz()).await;
         assert!(status(&answer) == "503" && answer.contains("a partition of"), "{parent}: {answer}");
         answers("200").await;
     }

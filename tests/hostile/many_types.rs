@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use howdah_proto::v1::{ClusterSettings, Subscribe, TaskTypeSettings};
+use howdah_proto::v1::{ClusterSettings, TaskTypeSettings};
 use howdah_server::{config::Config, job::TaskTypeName, registry::Registry, store::Store};
 use tonic::Code;
 
-use super::refused;
 use crate::support::{JobOptions as _, TestBroker, Worker, eventually, new_job, soon};
 
 /// A broker whose cluster takes 100 types, and has them.
@@ -27,10 +26,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
     };
     exhausted(&broker.enqueue("new").answer().await.expect_err("enqueued"));
     exhausted(&broker.enqueue(new_job("type/1", "").fallback("new/fallback")).answer().await.expect_err("enqueued"));
-    exhausted(
-        &refused(Worker::try_subscribe(&broker.grpc, Subscribe { task_type: "new".into(), ..Default::default() }))
-            .await,
-    );
+    exhausted(&broker.worker("new").refused().await);
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
     let request = howdah_proto::v1::UpdateTaskTypeRequest { task_type: "new".into(), settings: Some(settings) };
     exhausted(&soon("an answer", broker.task_types().update_task_type(request)).await.expect_err("set"));

@@ -124,7 +124,7 @@ async fn an_error_tells_the_sqlstate_and_neither_host_nor_user_nor_database() {
     let mut told = Vec::new();
     eventually("a broker that cannot connect", async || {
         told.extend(broker.enqueue("t").answer().await.err());
-        told.last().is_some_and(|refused| refused.message().starts_with("Postgres cannot be reached"))
+        told.last().is_some_and(|refused| refused.message().contains("cannot be reached"))
     })
     .await;
     for refused in &told {

@@ -77,6 +77,23 @@ async fn new_types_are_spread_over_the_stores_by_their_names() {
 }
 
 #[tokio::test]
+async fn a_store_that_takes_no_new_types_gets_only_those_that_are_made_there_by_hand() {
+    let (shop, mail) = (empty("shop").await, empty("mail").await);
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |config| config.stores[1].new_types = false).await;
+    for nth in 0..12 {
+        assert_eq!(store_of(broker.enqueue(format!("type.{nth}").as_str()).await), 0);
+    }
+    let _worker = broker.worker("subscribed").await;
+    assert!(broker.pull("pulled").await.is_empty());
+    let made = "SELECT count(*) = 2 FROM howdah.task_type WHERE name IN ('subscribed', 'pulled')";
+    shop.until("the types of those who take jobs", made).await;
+    assert_eq!(mail.count("SELECT count(*) FROM howdah.task_type").await, 0);
+    assert_eq!(store_of(enqueue_at(&broker, "mail", "by.hand").await), 1);
+    assert_eq!(store_of(broker.enqueue("by.hand").await), 1);
+}
+
+#[tokio::test]
 async fn a_request_is_of_one_store() {
     let (_shop, mail, broker) = two().await;
     for (store, name) in [("shop", "a"), ("mail", "b")] {

@@ -297,3 +297,12 @@ async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
     assert!(statuses.iter().all(|status| *status == SettleStatus::Ok), "{statuses:?}");
     assert_eq!(broker.count(LEASED).await + mail.count(LEASED).await, 0);
 }
+
+#[tokio::test]
+async fn each_store_notes_that_its_types_are_pulled() {
+    let (broker, mail) = two("pulls").await;
+    fill(&mail, "t", 1).await;
+    assert_eq!(broker.pull("t").wait(secs(30)).await.len(), 1);
+    mail.until("a note", "SELECT count(*) = 1 FROM howdah.pull").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.pull").await, 0, "it does not have the type");
+}

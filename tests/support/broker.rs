@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::{
     TestDatabase,
     clients::{self, Bearer, Connection},
-    database, soon,
+    database, soon, stores,
 };
 
 /// What a broker offers, whichever process it runs in, with the database behind it.
@@ -91,7 +91,7 @@ impl Service {
 
     /// What `GET /metrics` answers.
     pub async fn metrics(&self) -> String {
-        clients::metrics(&self.http, &self.bearer).await
+        stores::own_metrics(&clients::metrics(&self.http, &self.bearer).await)
     }
 
     /// Runs statements in its database.
@@ -163,6 +163,7 @@ impl TestBroker {
         config.listen = ([127, 0, 0, 1], 0).into();
         config.http = ([127, 0, 0, 1], 0).into();
         change(&mut config);
+        stores::second(&mut config).await;
         let listeners = Listeners::bind(&config).await.expect("bind");
         let (stop, stopped) = oneshot::channel::<()>();
         let (is_ready, ready) = oneshot::channel();

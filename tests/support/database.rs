@@ -14,16 +14,22 @@ use tokio_postgres::NoTls;
 use super::{
     program::howdah,
     signals::{eventually, until},
+    stores,
 };
 
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
+/// What the databases of tests are copies of.
+const TEMPLATE: &str = "template";
+/// The same for those of second stores.
+const OTHER_TEMPLATE: &str = "template_other";
+
 /// A throw-away Postgres. Where none is installed, one is fetched, unless `HOWDAH_NO_FETCH` forbids it.
 pub fn cluster_config() -> ClusterConfig {
     ClusterConfig {
         fsync: false,
-        max_connections: 800,
+        max_connections: if stores::are_two() { 900 } else { 800 },
         howdah_binary: Some(howdah()),
         settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
         fetch: Fetch { notify: say, ..Fetch::default() },
@@ -48,24 +54,32 @@ async fn cluster() -> &'static Cluster {
         .get_or_init(|| async {
             // It lives as long as this process: the guard ends it with us.
             let cluster = Cluster::start(cluster_config()).await.expect("a private Postgres");
-            cluster.create_database("template").await.expect("template database");
-            let store = Store::new(&Config::new(cluster.url("template"))).expect("store");
-            store.migrate().await.expect("migrations");
-            if let Some(number) = store_number() {
-                // Without the store, which would note it in the audit that tests read.
-                let set = format!("SELECT howdah.set_store_number({number})");
-                connect(&cluster.url("template")).await.batch_execute(&set).await.expect(&set);
+            make_template(&cluster, TEMPLATE, store_number()).await;
+            if stores::are_two() {
+                // Not a copy of the other one: copies have one identity, so they are no two stores.
+                make_template(&cluster, OTHER_TEMPLATE, StoreNumber::new(1)).await;
             }
-            store.make_partitions(3).await.expect("partitions");
-            drop(store);
-            // Nobody may be connected to what is copied; Postgres does not say when the last one has left.
-            let admin = connect(&cluster.url("postgres")).await;
-            let alone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'template')";
-            eventually("a template that nobody uses", async || admin.query_one(alone, &[]).await.expect(alone).get(0))
-                .await;
             cluster
         })
         .await
+}
+
+/// A database with Howdah's schema, to be copied.
+async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber>) {
+    cluster.create_database(name).await.expect("template database");
+    let store = Store::new(&Config::new(cluster.url(name))).expect("store");
+    store.migrate().await.expect("migrations");
+    if let Some(number) = number {
+        // Without the store, which would note it in the audit that tests read.
+        let set = format!("SELECT howdah.set_store_number({number})");
+        connect(&cluster.url(name)).await.batch_execute(&set).await.expect(&set);
+    }
+    store.make_partitions(3).await.expect("partitions");
+    drop(store);
+    // Nobody may be connected to what is copied; Postgres does not say when the last one has left.
+    let admin = connect(&cluster.url("postgres")).await;
+    let alone = format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}')");
+    eventually("a template that nobody uses", async || admin.query_one(&alone, &[]).await.expect(&alone).get(0)).await;
 }
 
 /// The number of the store that each test has: with `HOWDAH_TEST_STORE_NUMBER=4095`, all tests have the longest ids.
@@ -82,13 +96,22 @@ pub struct TestDatabase {
 
 /// A fresh database with Howdah's schema.
 pub async fn database() -> TestDatabase {
+    copy_of(TEMPLATE, "test").await
+}
+
+/// One that is another store than all of those.
+pub async fn other_database() -> TestDatabase {
+    copy_of(OTHER_TEMPLATE, "other").await
+}
+
+async fn copy_of(template: &str, called: &str) -> TestDatabase {
     let cluster = cluster().await;
-    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let name = format!("{called}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let admin = connect(&cluster.url("postgres")).await;
     // Creating from a template fails while anybody else is at it: take turns.
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let turn = TURN.lock().await;
-    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template")).await.expect("create database");
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("create database");
     drop(turn);
     TestDatabase { url: cluster.url(&name) }
 }

@@ -26,6 +26,7 @@ pub mod python; // Python with packages
 mod refusal; // an error as callers see it
 mod replica; // a primary, and a replica that follows it
 mod signals; // waiting for what must come
+pub mod stores; // a second store beside the database of each test
 mod subscribe; // every option of a subscription, once
 mod time; // durations and timestamps as the protocol has them
 mod trace; // a record of what happened to each job, and its replay

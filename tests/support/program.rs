@@ -13,7 +13,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Service, TestDatabase, soon};
+use tempfile::NamedTempFile;
+
+use super::{Service, TestDatabase, soon, stores};
 
 /// The path of `howdah`: that of `HOWDAH_BIN`, or else built once with the features and profile of this test run.
 pub fn howdah() -> PathBuf {
@@ -49,6 +51,8 @@ pub struct Program {
     pub stdout: Lines<BufReader<ChildStdout>>,
     /// What it wrote to its standard error, unless that is shown or read.
     log: Option<std::fs::File>,
+    /// What it read its stores from, if they are several.
+    _config: Option<NamedTempFile>,
 }
 
 impl Program {
@@ -73,23 +77,29 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("start howdah");
         let stdout = BufReader::new(child.stdout.take().expect("stdout")).lines();
-        Self { child, stdout, log: None }
+        Self { child, stdout, log: None, _config: None }
     }
 
     /// A broker on ports of its own; waits until it is ready.
     pub async fn serve(database: &TestDatabase, more: &[&str]) -> ServingProgram {
-        Self::start(&serve_args(database, more)).ready(database).await
+        let config = stores::file(database).await;
+        let program = Self::start(&serve_args(database, config.as_ref(), more));
+        Self { _config: config, ..program }.ready(database).await
     }
 
     /// The same, with variables of its environment.
     pub async fn serve_with(database: &TestDatabase, env: &[(&str, String)]) -> ServingProgram {
         let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        Self::start_with(&serve_args(database, &[]), &env).ready(database).await
+        let config = stores::file(database).await;
+        let program = Self::start_with(&serve_args(database, config.as_ref(), &[]), &env);
+        Self { _config: config, ..program }.ready(database).await
     }
 
     /// The same, and its whole log, which is complete when the program has ended.
     pub async fn serve_logged(database: &TestDatabase, more: &[&str]) -> (ServingProgram, JoinHandle<String>) {
-        let mut program = Self::spawn(&serve_args(database, more), &[], Stdio::piped());
+        let config = stores::file(database).await;
+        let program = Self::spawn(&serve_args(database, config.as_ref(), more), &[], Stdio::piped());
+        let mut program = Self { _config: config, ..program };
         let mut log = program.child.stderr.take().expect("stderr");
         let reading = tokio::spawn(async move {
             let mut bytes = Vec::new();
@@ -147,9 +157,12 @@ impl Program {
     }
 }
 
-fn serve_args<'a>(database: &'a TestDatabase, more: &[&'a str]) -> Vec<&'a str> {
-    let serve = ["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    [&serve[..], more].concat()
+fn serve_args<'a>(database: &'a TestDatabase, config: Option<&'a NamedTempFile>, more: &[&'a str]) -> Vec<&'a str> {
+    let stores = match config {
+        Some(file) => ["--config", file.path().to_str().expect("a path")],
+        None => ["--database-url", &database.url],
+    };
+    [&["serve"][..], &stores, &["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], more].concat()
 }
 
 /// A broker that runs as a program.

@@ -75,6 +75,22 @@ impl Subscribing {
         Worker::try_subscribe_as(&grpc, bearer, self.shortest()).await
     }
 
+    /// Why it gets no stream. With several stores a Welcome may come first: a type that no store has is created when all of
+    /// them have said so, and the error ends the stream.
+    pub async fn refused(self) -> Status {
+        let mut worker = match self.answer().await {
+            Ok(worker) => worker,
+            Err(status) => return status,
+        };
+        loop {
+            match worker.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without an error"),
+                Err(status) => return status,
+            }
+        }
+    }
+
     /// Where one type and a number of jobs say it all, in the short form.
     fn shortest(mut self) -> Subscribe {
         if let [Window { task_type, jobs, bytes: 0 }] = &self.message.windows[..] {

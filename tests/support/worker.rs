@@ -206,13 +206,18 @@ impl Worker {
         }
     }
 
-    /// Says how far jobs have come; the next message answers.
+    /// Says how far jobs have come; the next messages answer. With several stores, what the broker refuses by itself is
+    /// answered in a message of its own.
     pub async fn report(&mut self, reports: Vec<ProgressReport>) -> Vec<SettleResult> {
+        let (count, mut results) = (reports.len(), Vec::new());
         self.send(work_request::Message::Progress(Progress { reports })).await;
-        match self.message().await.expect("an open stream") {
-            Some(work_response::Message::Progressed(progressed)) => progressed.results,
-            other => panic!("no answer: {other:?}"),
+        while results.len() < count {
+            match self.message().await.expect("an open stream") {
+                Some(work_response::Message::Progressed(progressed)) => results.extend(progressed.results),
+                other => panic!("no answer: {other:?}"),
+            }
         }
+        results
     }
 }
 

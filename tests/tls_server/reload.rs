@@ -32,6 +32,7 @@ async fn serve(files: &Files, more: &[&str]) -> ServingProgram {
 async fn metric(broker: &Service, authority: &Authority, shows: Option<&Files>, name: &str) -> f64 {
     let http = broker.http.trim_start_matches("http://");
     let text = raw::get(http, "/metrics", raw::config(authority, Some("http/1.1"), shows)).await;
+    let text = stores::own_metrics(&text);
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {text}"));
     line.trim().parse().expect("a number")
 }

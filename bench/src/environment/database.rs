@@ -28,6 +28,11 @@ impl Database {
         Self::connect(&self.url).await
     }
 
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The database's name.
     pub(crate) fn name(&self) -> &str {
         &self.name

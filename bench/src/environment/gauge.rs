@@ -26,13 +26,13 @@ impl Mark {
     /// Takes it.
     pub(crate) async fn take(environment: &Environment) -> Self {
         let (mut postgres, mut wal, mut switched) = (None, None, None);
-        if let Some(database) = &environment.database {
-            wal = database.wal_bytes().await.ok();
+        for database in environment.databases() {
+            add(&mut wal, database.wal_bytes().await.ok());
             if environment.is_local {
                 // If a session ends in between, its time is lost; brokers keep theirs.
                 let pids = database.pids().await.ok();
-                postgres = pids.as_ref().map(|pids| pids.iter().copied().filter_map(cpu_seconds).sum());
-                switched = pids.map(|pids| pids.into_iter().filter_map(switches).sum());
+                add(&mut postgres, pids.as_ref().map(|pids| pids.iter().copied().filter_map(cpu_seconds).sum::<f64>()));
+                add(&mut switched, pids.map(|pids| pids.into_iter().filter_map(switches).sum::<u64>()));
             }
         }
         let brokers: Vec<u32> = environment.broker_pids().collect();
@@ -60,6 +60,13 @@ impl Environment {
     pub(crate) fn resident(&self) -> Option<u64> {
         sum(&self.broker_pids().collect::<Vec<_>>(), resident)
     }
+}
+
+fn add<T: std::ops::Add<Output = T>>(sum: &mut Option<T>, more: Option<T>) {
+    *sum = match (sum.take(), more) {
+        (Some(sum), Some(more)) => Some(sum + more),
+        (sum, more) => sum.or(more),
+    };
 }
 
 /// `None` if there is nothing to add, or a part is unknown.

@@ -5,6 +5,7 @@ mod database; // statements and counters of Postgres
 mod gauge; // memory and processor time of processes
 mod guard; // tokens and TLS
 mod pgbench; // Postgres's own load generator
+mod stores; // of a broker that has several
 mod setting; // a private Postgres, or one that runs already
 mod worker_program; // a worker in any language
 
@@ -15,10 +16,12 @@ pub(crate) use self::{
     guard::Guard,
     pgbench::{Pgbench, Script},
     setting::{Setting, SettingOptions, Special},
+    stores::StorePlace,
     worker_program::WorkerProgram,
 };
 
 use howdah_client::{Client, ClientBuilder};
+use tempfile::NamedTempFile;
 
 use self::{child::Child, guard::Files};
 use crate::{
@@ -31,6 +34,8 @@ use crate::{
 pub(crate) struct Environment {
     /// `None`: only the brokers' addresses are known.
     pub(crate) database: Option<Database>,
+    /// Those of the brokers' other stores.
+    other_databases: Vec<Database>,
     /// Addresses for gRPC.
     pub(crate) brokers: Vec<String>,
     /// How they are connected to.
@@ -38,6 +43,8 @@ pub(crate) struct Environment {
     children: Vec<Child>,
     /// What the brokers read, if they ask for something. It is removed with this.
     guard: Option<Files>,
+    /// Where they read their stores, if they have several.
+    stores: Option<NamedTempFile>,
     /// Whether we drop the database.
     is_private: bool,
     /// Whether Postgres runs on this machine, so that its processes can be measured.
@@ -50,6 +57,11 @@ impl Environment {
         self.database
             .as_ref()
             .ok_or_else(|| Error::Usage("this workload queries the database: set --database-url".into()))
+    }
+
+    /// The databases of all stores that are there.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = &Database> {
+        self.database.iter().chain(&self.other_databases)
     }
 
     /// A connection to the n-th broker, in turn.
@@ -81,7 +93,7 @@ impl Environment {
 
     /// Writes out dirty pages of earlier work, so that they do not slow down the next. Needs a superuser.
     pub(crate) async fn settle_down(&self) {
-        if let Some(database) = &self.database {
+        for database in self.databases() {
             let _ = database.execute("CHECKPOINT", "CHECKPOINT").await;
         }
     }

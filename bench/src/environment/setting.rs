@@ -4,8 +4,13 @@
 use std::path::PathBuf;
 
 use howdah_client::ClientBuilder;
+use tempfile::NamedTempFile;
 
-use super::{Child, Database, Environment, Guard, Launcher, guard::Files};
+use super::{
+    Child, Database, Environment, Guard, Launcher,
+    guard::Files,
+    stores::{self, StorePlace},
+};
 use crate::error::{Error, Result};
 
 /// The options of a setting.
@@ -34,12 +39,19 @@ pub(crate) struct Special {
     set: Vec<String>,
     /// Another program than this one.
     program: Option<PathBuf>,
+    /// Several stores.
+    stores: &'static [StorePlace],
 }
 
 impl Special {
     /// More settings.
     pub(crate) fn set(set: Vec<String>) -> Self {
         Self { set, ..Self::default() }
+    }
+
+    /// These stores.
+    pub(crate) fn stores(stores: &'static [StorePlace]) -> Self {
+        Self { stores, ..Self::default() }
     }
 
     /// Another program than this one.
@@ -56,6 +68,8 @@ pub(crate) struct Setting {
     dev: Option<Child>,
     /// The URL of a database that always exists.
     url: Option<String>,
+    /// A second private Postgres, for brokers with several stores, and its URL.
+    second: Option<(Child, String)>,
     databases: u32,
 }
 
@@ -67,16 +81,10 @@ impl Setting {
     pub(crate) async fn start(options: SettingOptions) -> Result<Self> {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
-            let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
-            let mut args: Vec<String> = args.map(str::to_owned).into();
-            if let Some(most) = options.max_connections {
-                args.extend(["--max-connections".to_owned(), most.to_string()]);
-            }
-            let child = Child::start(&options.launcher, None, &args, &[]).await?;
-            url = Some(child.field("postgres")?.to_owned());
-            dev = Some(child);
+            let (child, at) = private(&options.launcher, options.max_connections).await?;
+            (dev, url) = (Some(child), Some(at));
         }
-        Ok(Self { options, dev, url, databases: 0 })
+        Ok(Self { options, dev, url, second: None, databases: 0 })
     }
 
     /// The number of brokers that were given; 0: they are started.
@@ -87,6 +95,11 @@ impl Setting {
     /// The URL of Postgres, if it is known.
     pub(crate) fn database_url(&self) -> Option<&str> {
         self.url.as_deref()
+    }
+
+    /// The URLs of both private Postgres, as far as they were started.
+    pub(crate) fn both(&self) -> [Option<&str>; 2] {
+        [self.url.as_deref(), self.second.as_ref().map(|(_, url)| url.as_str())]
     }
 
     /// Brokers for a workload. If Postgres is ours, they get a database of their own, so that no workload meets the
@@ -104,30 +117,29 @@ impl Setting {
     /// The same, with brokers that have something special.
     pub(crate) async fn special(&mut self, brokers: usize, special: Special) -> Result<Environment> {
         let is_private = self.dev.is_some();
-        let url = match &self.url {
-            Some(url) if is_private => {
-                self.databases += 1;
-                let name = format!("bench_{}", self.databases);
-                let admin = Database::connect(url).await?;
-                admin.execute(&format!("CREATE DATABASE {name}"), "CREATE DATABASE").await?;
-                Some(on_database(url, &name)?)
-            }
-            url => url.clone(),
-        };
+        let mut urls = Vec::new();
+        for place in if special.stores.is_empty() { &[StorePlace::First] } else { special.stores } {
+            urls.push(self.store(*place).await?);
+        }
+        let stores = if special.stores.is_empty() { None } else { Some(stores::file(&urls)?) };
+        let mut urls = urls.into_iter().flatten();
+        let url = urls.next();
         let given = self.options.servers.iter().take(brokers).cloned().collect();
         let mut environment = Environment {
             database: None,
+            other_databases: Vec::new(),
             brokers: given,
             client: special.guard.as_ref().map_or_else(|| self.options.client.clone(), Files::client),
             children: Vec::new(),
             guard: None,
+            stores,
             is_private,
             is_local: is_private,
         };
         if let Some(url) = &url {
             if self.options.servers.is_empty() {
                 for _ in 0..brokers {
-                    let child = self.broker(url, &special).await?;
+                    let child = self.broker(url, environment.stores.as_ref(), &special).await?;
                     let grpc = child.field("grpc")?;
                     let address = special.guard.as_ref().map_or_else(|| grpc.to_owned(), |files| files.address(grpc));
                     environment.brokers.push(address);
@@ -136,31 +148,57 @@ impl Setting {
             }
             environment.database = Some(Database::connect(url).await?);
         }
+        for url in urls {
+            environment.other_databases.push(Database::connect(&url).await?);
+        }
         environment.guard = special.guard;
         environment.settle_down().await;
         Ok(environment)
     }
 
-    /// Stops the brokers that were started for a workload, and drops their database.
+    /// A database for a store; `None`: it is away.
+    async fn store(&mut self, place: StorePlace) -> Result<Option<String>> {
+        if place == StorePlace::Second && self.second.is_none() {
+            self.second = Some(private(&self.options.launcher, self.options.max_connections).await?);
+        }
+        let [first, second] = self.both();
+        let server = match place {
+            StorePlace::First => first,
+            StorePlace::Second => second,
+            StorePlace::Away => None,
+        };
+        let Some(url) = server.filter(|_| self.dev.is_some()) else { return Ok(server.map(str::to_owned)) };
+        let name = format!("bench_{}", self.databases + 1);
+        let admin = Database::connect(url).await?;
+        admin.execute(&format!("CREATE DATABASE {name}"), "CREATE DATABASE").await?;
+        let url = on_database(url, &name)?;
+        self.databases += 1;
+        Ok(Some(url))
+    }
+
+    /// Stops the brokers that were started for a workload, and drops their databases.
     pub(crate) async fn leave(&self, environment: Environment) -> Result<()> {
         for child in environment.children {
             child.stop().await;
         }
-        if let (true, Some(database), Some(url)) = (environment.is_private, environment.database, &self.url) {
-            let drop = format!("DROP DATABASE {} WITH (FORCE)", database.name());
-            Database::connect(url).await?.execute(&drop, "DROP DATABASE").await?;
+        if environment.is_private {
+            for database in environment.database.into_iter().chain(environment.other_databases) {
+                let drop = format!("DROP DATABASE {} WITH (FORCE)", database.name());
+                let admin = Database::connect(&on_database(database.url(), "postgres")?).await?;
+                admin.execute(&drop, "DROP DATABASE").await?;
+            }
         }
         Ok(())
     }
 
     /// Stops Postgres, if it is ours.
     pub(crate) async fn stop(self) {
-        if let Some(dev) = self.dev {
+        for dev in self.dev.into_iter().chain(self.second.map(|(dev, _)| dev)) {
             dev.stop().await;
         }
     }
 
-    async fn broker(&self, url: &str, special: &Special) -> Result<Child> {
+    async fn broker(&self, url: &str, stores: Option<&NamedTempFile>, special: &Special) -> Result<Child> {
         let mut args: Vec<String> =
             ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"].map(str::to_owned).into();
         for set in self.options.set.iter().chain(&special.set) {
@@ -168,9 +206,25 @@ impl Setting {
         }
         args.extend(special.guard.as_ref().map(Files::args).unwrap_or_default());
         // Not as a flag: other users see those, and there may be a password in it.
-        let program = special.program.as_deref();
-        Child::start(&self.options.launcher, program, &args, &[("HOWDAH_DATABASE_URL", url)]).await
+        let mut env = vec![("HOWDAH_DATABASE_URL", url)];
+        if let Some(file) = stores {
+            args.extend(["--config".to_owned(), file.path().display().to_string()]);
+            env.clear();
+        }
+        Child::start(&self.options.launcher, special.program.as_deref(), &args, &env).await
     }
+}
+
+/// A private Postgres, and its URL.
+async fn private(launcher: &Launcher, max_connections: Option<u32>) -> Result<(Child, String)> {
+    let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
+    let mut args: Vec<String> = args.map(str::to_owned).into();
+    if let Some(most) = max_connections {
+        args.extend(["--max-connections".to_owned(), most.to_string()]);
+    }
+    let child = Child::start(launcher, None, &args, &[]).await?;
+    let url = child.field("postgres")?.to_owned();
+    Ok((child, url))
 }
 
 /// The URL of another database of the same Postgres.

@@ -23,17 +23,22 @@ pub(super) struct Maker {
     next: usize,
     tenants: u32,
     payload: usize,
+    one_type_a_request: bool,
 }
 
 impl Maker {
     /// Producers start with different types.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
-        Self { types: plan.types.clone(), next: producer * 37, tenants: plan.tenants, payload: plan.payload }
+        let (types, one_type_a_request) = (plan.types.clone(), plan.one_type_a_request);
+        Self { types, next: producer * 37, tenants: plan.tenants, payload: plan.payload, one_type_a_request }
     }
 
     /// Jobs that are due at the same time share a payload.
     pub(super) fn jobs(&mut self, count: usize, due: u64) -> Vec<NewJob> {
         let payload = stamp::payload(due, self.payload);
+        if self.one_type_a_request {
+            return vec![self.job(payload); count];
+        }
         (0..count).map(|_| self.job(payload.clone())).collect()
     }
 

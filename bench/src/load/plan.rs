@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) types: Arc<[String]>,
     /// Tenants whose fair keys the jobs have; 0: jobs have none.
     pub(crate) tenants: u32,
+    /// The jobs of a request are of one type, and requests take turns among the types.
+    pub(crate) one_type_a_request: bool,
     /// Bytes of a payload.
     pub(crate) payload: usize,
     /// Jobs of an enqueue request.

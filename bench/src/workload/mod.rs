@@ -16,6 +16,7 @@ mod rates;
 mod security;
 mod single;
 mod slots;
+mod stores;
 mod steady; // the base of most workloads
 mod streams;
 mod tenants;
@@ -74,6 +75,8 @@ pub(crate) enum Workload {
     Operate,
     /// 1,000 tenants with fair keys, beside the same Postgres with a table a tenant: in, out, both at once; five rounds
     Tenants,
+    /// Cycle with one store, with two, each in a Postgres of its own, and with one of two away, in turn: seven rounds
+    Stores,
     /// A worker in any language drains 200,000 jobs: name its program with --client
     Client,
 }
@@ -87,10 +90,13 @@ impl Workload {
             _ => (false, 1),
         };
         let name = self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        if self == Self::Stores && database_url.is_some() {
+            return Err(Error::Usage(format!("{name} starts a Postgres for each store: leave out --database-url")));
+        }
         if servers.is_empty() {
             return Ok(());
         }
-        if matches!(self, Self::Security | Self::Flood | Self::Operate) {
+        if matches!(self, Self::Security | Self::Flood | Self::Operate | Self::Stores) {
             return Err(Error::Usage(format!("{name} starts its own brokers: leave out --server")));
         }
         if needs_database && database_url.is_none() {
@@ -127,6 +133,7 @@ impl Workload {
             Self::Flood => flood::run(bench).await,
             Self::Operate => operate::run(bench).await,
             Self::Tenants => tenants::run(bench).await,
+            Self::Stores => stores::run(bench).await,
             Self::Client => client::run(bench).await,
         }
     }
@@ -175,6 +182,7 @@ impl Bench {
             workers,
             window,
             types_per_worker: 1_000,
+            one_type_a_request: false,
             in_flight: self.args.in_flight.map_or((workers * window).div_ceil(2), |jobs| jobs as usize),
             kind: self.args.client.kind(),
             handler: Duration::ZERO,

@@ -5,9 +5,9 @@ WITH taken AS (
            jobs = 0, files = 0, bytes = 0, rewrite = NULL
     WHERE a.day = $1::text::date AND a.day < (now() AT TIME ZONE 'UTC')::date - $2::integer AND a.state = 'dropped'
       AND (a.held_until IS NULL OR a.held_until <= now())
-    RETURNING a.day, a.url
+    RETURNING a.day, a.url, a.manifest
 ),
 files AS (
     DELETE FROM howdah.archive_file f USING taken t WHERE f.day = t.day
 )
-SELECT url FROM taken
+SELECT url, coalesce(manifest::text, '') AS manifest FROM taken

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use howdah_archive::{Layout, Manifest, PartFile, Place, STORE, Sums};
+use howdah_archive::{Layout, Manifest, PartFile, Place, Sums};
 
-use super::{ArchiveError, Archived, Archiver, HELD, Step, pace::Pace, read::Reading};
+use super::{ArchiveError, Archived, Archiver, HELD, Step, noted, pace::Pace, read::Reading, text};
 use crate::{config::ArchivePayloads, store::TakenDay};
 
 /// The version of the manifest.
@@ -23,14 +23,16 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
     (archiver.on_step)(Step::Taken);
     // A day stays where it was archived first.
     let place = Place::open(&taken.url)?;
-    let work = Work { archiver, day, run, place, layout: Layout::of(STORE) };
-    let (manifest, jobs, bytes) = if taken.publishing {
-        (work.parse(&taken.manifest)?, 0, 0)
+    let before = noted(day, &taken.manifest)?;
+    let number = archiver.number(before.as_ref()).await?;
+    let work = Work { archiver, day, run, place, layout: Layout::of(number) };
+    let (manifest, jobs, bytes) = if let Some(written) = before.clone().filter(|_| taken.publishing) {
+        (written, 0, 0)
     } else {
         let parts = work.write(&taken).await?;
         let (jobs, bytes) = (sums(&parts).rows, parts.iter().map(|part| part.bytes).sum());
-        let manifest = work.manifest(&taken)?.with(parts);
-        work.still_ours(archiver.store.publish_day(day, run, &work.text(&manifest)?).await?)?;
+        let manifest = work.manifest(number, taken.generation, before.unwrap_or_default()).with(parts);
+        work.still_ours(archiver.store.publish_day(day, run, &text(day, &manifest)?).await?)?;
         (archiver.on_step)(Step::Noted);
         (manifest, jobs, bytes)
     };
@@ -106,18 +108,14 @@ impl Work<'_> {
         }
     }
 
-    /// What was archived of the day before, or nothing.
-    fn manifest(&self, taken: &TakenDay) -> Result<Manifest, ArchiveError> {
-        let before = match taken.manifest.as_str() {
-            "" => Manifest::default(),
-            text => self.parse(text)?,
-        };
+    /// The day with what was archived of it before.
+    fn manifest(&self, store: u32, generation: i32, before: Manifest) -> Manifest {
         let mut manifest = Manifest {
             version: VERSION,
-            store: STORE,
+            store,
             day: self.day.to_owned(),
             database: self.archiver.database.clone(),
-            generation: taken.generation,
+            generation,
             payloads: match self.archiver.payloads {
                 ArchivePayloads::Full => "full",
                 ArchivePayloads::Hash => "hash",
@@ -127,7 +125,7 @@ impl Work<'_> {
             ..before
         };
         manifest.parts.iter_mut().for_each(|part| part.staged.clear());
-        Ok(manifest)
+        manifest
     }
 
     /// Names, manifest, note. All of it may have been done already by a run that was killed.
@@ -139,7 +137,7 @@ impl Work<'_> {
         howdah_archive::finish(place, layout, &manifest).await?;
         (archiver.on_step)(Step::ManifestWritten);
         manifest.parts.iter_mut().for_each(|part| part.staged.clear());
-        let text = self.text(&manifest)?;
+        let text = text(day, &manifest)?;
         let noted = (&manifest.sums, manifest.parts.len(), manifest.bytes, text.as_str());
         self.still_ours(archiver.store.archived_day(day, run, &archiver.who, noted).await?)?;
         (archiver.on_step)(Step::Archived);
@@ -152,17 +150,5 @@ impl Work<'_> {
 
     fn still_ours(&self, ours: bool) -> Result<(), ArchiveError> {
         if ours { Ok(()) } else { Err(ArchiveError::TakenOver(self.day.to_owned())) }
-    }
-
-    fn parse(&self, text: &str) -> Result<Manifest, ArchiveError> {
-        serde_json::from_str(text).map_err(|error| self.unreadable(&error))
-    }
-
-    fn text(&self, manifest: &Manifest) -> Result<String, ArchiveError> {
-        serde_json::to_string(manifest).map_err(|error| self.unreadable(&error))
-    }
-
-    fn unreadable(&self, error: &serde_json::Error) -> ArchiveError {
-        ArchiveError::Manifest { day: self.day.to_owned(), problem: error.to_string() }
     }
 }

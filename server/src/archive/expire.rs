@@ -1,8 +1,8 @@
 //! Days that are older than is kept: their files are deleted, and forgotten.
 
-use howdah_archive::{Layout, Place, STORE};
+use howdah_archive::{Layout, Place};
 
-use super::{ArchiveError, Archiver, HELD};
+use super::{ArchiveError, Archiver, HELD, noted};
 
 impl Archiver {
     /// Days that are older than this, and whose partitions are gone, the oldest first.
@@ -15,9 +15,9 @@ impl Archiver {
     pub async fn expire(&self, day: &str, days_kept: u16) -> Result<Option<usize>, ArchiveError> {
         let run = format!("{:016x}", rand::random::<u64>());
         let taken = self.store.take_expired_day(day, days_kept.into(), &run, &self.who, HELD).await?;
-        let Some(url) = taken else { return Ok(None) };
+        let Some((url, manifest)) = taken else { return Ok(None) };
         let deleted = match &url {
-            Some(url) => self.delete(day, url).await,
+            Some(url) => self.delete(day, url, &manifest).await,
             None => Ok(0),
         };
         match deleted {
@@ -33,8 +33,9 @@ impl Archiver {
         }
     }
 
-    async fn delete(&self, day: &str, url: &str) -> Result<usize, ArchiveError> {
-        let (place, layout) = (Place::open_to_read(url)?, Layout::of(STORE));
+    async fn delete(&self, day: &str, url: &str, manifest: &str) -> Result<usize, ArchiveError> {
+        let number = self.number(noted(day, manifest)?.as_ref()).await?;
+        let (place, layout) = (Place::open_to_read(url)?, Layout::of(number));
         let manifest = howdah_archive::manifest_of(&place, &layout, day).await?;
         if let Some(manifest) = manifest.filter(|manifest| manifest.database != self.database) {
             let (url, day) = (url.to_owned(), day.to_owned());

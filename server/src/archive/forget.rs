@@ -10,9 +10,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use howdah_archive::{Layout, Manifest, OpenFile, PartFile, Place, STORE, Sums, Wanted, Writer};
+use howdah_archive::{Layout, Manifest, OpenFile, PartFile, Place, Sums, Wanted, Writer};
 
-use super::{ArchiveError, Archiver, HELD, Step, history::micros};
+use super::{ArchiveError, Archiver, HELD, Step, history::micros, parse, text};
 use crate::store::{Actor, ForgetDay};
 
 /// How many ids the audit has.
@@ -186,7 +186,7 @@ struct Rewriting<'a> {
 impl Rewriting<'_> {
     /// Writes what stays of the files that were hit, and compares it; returns what the day is to consist of.
     async fn write(&self, before: &Manifest, hits: &[Hit<'_>], query: &ForgetQuery) -> Result<Manifest, ArchiveError> {
-        let (place, layout) = (&self.place, Layout::of(STORE));
+        let (place, layout) = (&self.place, Layout::of(before.store));
         let there = howdah_archive::manifest_of(place, &layout, self.day).await?;
         if let Some(there) = there.filter(|there| there.database != self.archiver.database) {
             let (url, day) = (place.url().to_owned(), self.day.to_owned());
@@ -265,7 +265,7 @@ impl Rewriting<'_> {
 
     /// The new files take the place of the old ones. All of it may have been done already by a run that was killed.
     async fn switch(&self, mut manifest: Manifest) -> Result<Manifest, ArchiveError> {
-        let (Self { archiver, day, run, place }, layout) = (self, Layout::of(STORE));
+        let (Self { archiver, day, run, place }, layout) = (self, Layout::of(manifest.store));
         howdah_archive::publish(place, &manifest).await?;
         (archiver.on_step)(Step::Named);
         self.hold().await?;
@@ -305,16 +305,4 @@ async fn look_into<'a>(place: &Place, part: &'a PartFile, query: &ForgetQuery) -
         }
     }
     Ok(Hit { part, sums, first })
-}
-
-fn parse(day: &str, text: &str) -> Result<Manifest, ArchiveError> {
-    serde_json::from_str(text).map_err(|error| unreadable(day, &error))
-}
-
-fn text(day: &str, manifest: &Manifest) -> Result<String, ArchiveError> {
-    serde_json::to_string(manifest).map_err(|error| unreadable(day, &error))
-}
-
-fn unreadable(day: &str, error: &serde_json::Error) -> ArchiveError {
-    ArchiveError::Manifest { day: day.to_owned(), problem: error.to_string() }
 }

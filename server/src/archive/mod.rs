@@ -122,8 +122,34 @@ impl Archiver {
         result
     }
 
+    /// The number in the names of a day's files: that of the store, so that all stores of a broker can archive to one place. A
+    /// day stays under the number that its manifest says.
+    async fn number(&self, noted: Option<&Manifest>) -> Result<u32, ArchiveError> {
+        match noted {
+            Some(noted) => Ok(noted.store),
+            None => Ok(self.store.facts().await?.number.get().into()),
+        }
+    }
+
     /// Days that are over and not archived, the oldest first.
     pub async fn days(&self, with_today: bool) -> Result<Vec<String>, ArchiveError> {
         Ok(self.store.days_to_archive(OVER_MINUTES, with_today).await?)
     }
+}
+
+/// The manifest of a day as the database has it; `None`: nothing is archived of it.
+fn noted(day: &str, text: &str) -> Result<Option<Manifest>, ArchiveError> {
+    if text.is_empty() { Ok(None) } else { parse(day, text).map(Some) }
+}
+
+fn parse(day: &str, text: &str) -> Result<Manifest, ArchiveError> {
+    serde_json::from_str(text).map_err(|error| unreadable(day, &error))
+}
+
+fn text(day: &str, manifest: &Manifest) -> Result<String, ArchiveError> {
+    serde_json::to_string(manifest).map_err(|error| unreadable(day, &error))
+}
+
+fn unreadable(day: &str, error: &serde_json::Error) -> ArchiveError {
+    ArchiveError::Manifest { day: day.to_owned(), problem: error.to_string() }
 }

@@ -40,6 +40,7 @@ fn store_text(store: &StoreConfig) -> String {
     let read = store.read_database_url.as_deref();
     keys.extend(read.map(|url| format!("read_database_url = {}", quoted(&redacted(url)))));
     keys.push(format!("schema = {}", quoted(&store.schema)));
+    keys.extend((!store.new_types).then(|| "new_types = false".to_owned()));
     format!("\n# [[stores]]\n# {}\n", keys.join("\n# "))
 }
 

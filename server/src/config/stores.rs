@@ -26,6 +26,8 @@ const OWN: [&str; 7] =
 const NAME: &str = "name";
 const NUMBER: &str = "number";
 const URL_FILE: &str = "database_url_file";
+const NEW_TYPES: &str = "new_types";
+const OTHER: [&str; 4] = [NAME, NUMBER, URL_FILE, NEW_TYPES];
 
 /// One store: a database, and a schema in it.
 #[derive(Clone)]
@@ -48,6 +50,8 @@ pub struct StoreConfig {
     pub wake: WakeMode,
     /// Time between two polls.
     pub poll_interval: Duration,
+    /// Whether a new task type may get its home here by its name.
+    pub new_types: bool,
 }
 
 impl Config {
@@ -90,6 +94,7 @@ impl StoreConfig {
             pool_size: config.pool_size,
             wake: config.wake,
             poll_interval: config.poll_interval,
+            new_types: true,
         }
     }
 
@@ -157,6 +162,7 @@ impl StoreText {
         store_name(&name.value).map_err(|problem| name.wrong(&problem))?;
         let name = name.value.clone();
         let number = self.get(NUMBER).map(number).transpose()?;
+        let new_types = self.get(NEW_TYPES).map(yes_or_no).transpose()?.unwrap_or(true);
         let mut own = settings.clone();
         own.broker.database_url = String::new();
         (own.broker.listen_database_url, own.broker.read_database_url) = (None, None);
@@ -164,9 +170,9 @@ impl StoreText {
             let known = OWN.iter().find(|own| *own == key).and_then(|key| Setting::of(key));
             match known {
                 Some(setting) => given.apply(setting, &mut own)?,
-                None if [NAME, NUMBER, URL_FILE].contains(&key.as_str()) => {}
+                None if OTHER.contains(&key.as_str()) => {}
                 None => {
-                    let keys = OWN.into_iter().chain([NAME, NUMBER, URL_FILE]);
+                    let keys = OWN.into_iter().chain(OTHER);
                     let hint = nearest(key, keys).map(|known| format!("; did you mean {known}?")).unwrap_or_default();
                     return Err(ConfigError::new(format!("{}: a store has no such key{hint}", given.place)));
                 }
@@ -184,13 +190,17 @@ impl StoreText {
         if own.broker.database_url.is_empty() {
             return Err(ConfigError::new(format!("store {name}: database_url is missing")));
         }
-        Ok(StoreConfig::of(&own.broker, name, number))
+        Ok(StoreConfig { new_types, ..StoreConfig::of(&own.broker, name, number) })
     }
 }
 
 fn number(given: &Given) -> Result<StoreNumber, ConfigError> {
     let number = given.value.parse().ok().and_then(StoreNumber::new);
     number.ok_or_else(|| given.wrong(&format!("must be a whole number from 0 to {}", StoreNumber::MOST)))
+}
+
+fn yes_or_no(given: &Given) -> Result<bool, ConfigError> {
+    given.value.trim().parse().map_err(|_| given.wrong("must be true or false"))
 }
 
 /// The stores of a source, each one complete, and no two of them alike.
@@ -220,6 +230,11 @@ pub(super) fn resolve(texts: Vec<StoreText>, settings: &Settings) -> Result<Vec<
         if !places.insert((&store.database_url, &store.schema)) {
             return Err(ConfigError::new(format!("store {name}: another store has the same database_url and schema")));
         }
+    }
+    if !stores.is_empty() && stores.iter().all(|store| !store.new_types) {
+        return Err(ConfigError::new(
+            "no store takes new task types, so they would have no home: leave out new_types = false in one of the [[stores]]",
+        ));
     }
     Ok(stores)
 }

@@ -36,7 +36,7 @@ pub use id::SessionId;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub(crate) use outbox::{Outbox, watch_unsent};
 pub(crate) use part::Part;
-pub(crate) use pulls::Pulls;
+pub(crate) use pulls::{Pulling, Pulls};
 pub use stream::serve;
 pub(crate) use stream::{first_message, serve_part};
 pub(crate) use table::Sessions;

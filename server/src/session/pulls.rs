@@ -23,14 +23,14 @@ struct Calls {
 }
 
 /// A call, until it is dropped.
-pub(super) struct Pulling {
+pub(crate) struct Pulling {
     pulls: Pulls,
     types: Vec<TypeId>,
 }
 
 impl Pulls {
     /// A program calls for jobs of these types.
-    pub(super) fn begin(&self, types: &[TypeId]) -> Pulling {
+    pub(crate) fn begin(&self, types: &[TypeId]) -> Pulling {
         let (mut calls, now) = (self.0.lock(), Instant::now());
         for type_id in types {
             let calls = calls.entry(*type_id).or_insert(Calls { waiting: 0, last: now });

@@ -228,7 +228,7 @@ impl Store {
     }
 
     /// Takes such a day, whose files nobody looks at from now on; `None`: another run has it. Returns where its files are, if it
-    /// has any.
+    /// has any, and its manifest as JSON, which may be empty.
     pub async fn take_expired_day(
         &self,
         day: &str,
@@ -236,11 +236,11 @@ impl Store {
         run: &str,
         who: &str,
         held: Duration,
-    ) -> Result<Option<Option<String>>, StoreError> {
+    ) -> Result<Option<(Option<String>, String)>, StoreError> {
         let held = held.as_millis() as i64;
         let params: Params<'_> = &[&day, &days_kept, &run, &who, &held];
         let rows = self.general().await?.query(Statement::TakeExpiredDay, params).await?;
-        Ok(rows.first().map(|row| row.get("url")))
+        Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
     }
 
     /// Forgets it; false: another run has it.

@@ -1,6 +1,6 @@
 //! Where a task type lives. Its home is the store that has had it for longest, so it stays where it is, whatever other stores
 //! are added and whoever enqueues jobs of it elsewhere by SQL. A new type gets its home by its name: rendezvous hashing (Thaler
-//! and Ravishankar, 1998), so all brokers choose the same store without asking each other.
+//! and Ravishankar, 1998) among the stores that take new types, so all brokers choose the same store without asking each other.
 
 use std::{
     collections::HashMap,
@@ -106,8 +106,8 @@ impl Fleet {
             let number = member.engine().map_or(0, |engine| engine.number.get());
             Sha256::new().chain_update(number.to_be_bytes()).chain_update(name.as_str()).finalize()
         };
-        let heaviest = self.members().iter().enumerate().max_by_key(|(_, member)| weight(member));
-        heaviest.map_or(0, |(nth, _)| nth)
+        let takes_it = self.members().iter().enumerate().filter(|(_, member)| member.configured.new_types);
+        takes_it.max_by_key(|(_, member)| weight(member)).map_or(0, |(nth, _)| nth)
     }
 }
 

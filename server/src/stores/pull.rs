@@ -19,7 +19,7 @@ use crate::{
     job::{LeasedJob, TaskTypeName, TypeId},
     memory::{AnswerMemory, Held},
     registry::Awaited,
-    session::{SessionContext, Unsent, pull::PULL_BYTES},
+    session::{Pulling, SessionContext, Unsent, pull::PULL_BYTES},
     store::StoreError,
 };
 use asking::Asking;
@@ -44,6 +44,8 @@ struct Part {
     engine: usize,
     context: Arc<SessionContext>,
     ids: Vec<TypeId>,
+    /// Notes that these types are pulled, for as long as the call goes on.
+    _pulling: Pulling,
     /// The types that it does not have yet.
     awaited: Awaited,
 }
@@ -157,7 +159,9 @@ impl Part {
         types: &[TaskTypeName],
     ) -> Self {
         let awaited = context.registry.await_types(missing(found, types));
-        Self { engine, context, ids: found.values().copied().collect(), awaited }
+        let ids: Vec<TypeId> = found.values().copied().collect();
+        let pulling = context.sessions.pulls.begin(&ids);
+        Self { engine, context, ids, _pulling: pulling, awaited }
     }
 
     async fn look_up(&mut self, types: &[TaskTypeName]) -> Result<(), StoreError> {

@@ -1,6 +1,6 @@
 //! `howdah archive verify`: reads every file, and compares it with what was written.
 
-use howdah_archive::{Layout, Manifest, Place, STORE};
+use howdah_archive::{Layout, Manifest, Place};
 
 use super::{Failure, Global, Where, url_of};
 use crate::commands::{
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let (settings, store) = args.at.open(global, args.url.as_ref())?;
         let url = url_of(&settings, &store).await?;
-        let (place, layout) = (Place::open(&url)?, Layout::of(STORE));
+        let place = Place::open(&url)?;
         let wanted = |day: &str| args.day.as_ref().is_none_or(|only| only == day);
         let mut output = Output::new();
         let (mut problems, mut files, mut jobs) = (0, 0, 0);
@@ -46,8 +46,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         };
         let known = store.archived_days(i32::MAX).await?;
         for day in known.iter().filter(|day| wanted(&day.day) && day.url == url && !day.manifest.is_empty()) {
-            let name = layout.manifest(&day.day);
             let expected: Option<Manifest> = serde_json::from_str(&day.manifest).ok();
+            let layout = Layout::of(expected.as_ref().map_or(0, |manifest| manifest.store));
+            let name = layout.manifest(&day.day);
             let found = match howdah_archive::manifest_of(&place, &layout, &day.day).await {
                 Ok(found) => found,
                 Err(error) => {

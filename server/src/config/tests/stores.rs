@@ -39,6 +39,18 @@ fn a_store_has_settings_of_its_own_and_takes_the_others_from_the_broker() {
 }
 
 #[test]
+fn a_store_may_take_no_new_types_as_long_as_another_one_takes_them() {
+    let settings = loaded(&format!("{TWO}new_types = false\n"), &[], vec![]).unwrap();
+    assert_eq!(settings.broker.stores.iter().map(|store| store.new_types).collect::<Vec<_>>(), [true, false]);
+    let shown = as_toml(&settings);
+    assert_eq!(shown.matches("# new_types = false").count(), 1, "{shown}");
+    let none = TWO.replace("[[stores]]", "[[stores]]\nnew_types = false");
+    assert!(error(&none, &[], vec![]).starts_with("no store takes new task types, so they would have no home"));
+    let alone = "[[stores]]\nname = 'a'\ndatabase_url = 'host=h'\nnew_types = false";
+    assert!(error(alone, &[], vec![]).starts_with("no store takes new task types"));
+}
+
+#[test]
 fn a_single_store_is_the_database_of_every_command() {
     let settings = loaded("", &[], vec![store_flag("shop=postgres://a/x?sslmode=require")]).unwrap();
     assert_eq!(settings.broker.database_url, "postgres://a/x?sslmode=require");
@@ -99,6 +111,10 @@ fn a_mistake_is_said_with_its_place_and_without_the_url() {
         (
             error(&store("pool_size = 0"), &[], vec![]),
             "configuration file FILE: stores[0].pool_size is \"0\": must be a whole number from 1 to 1000",
+        ),
+        (
+            error(&store("new_types = 3"), &[], vec![]),
+            "configuration file FILE: stores[0].new_types is \"3\": must be true or false",
         ),
         (error(&store("wake = [1]"), &[], vec![]), "configuration file FILE: stores[0].wake must be a single value"),
         (

@@ -1,0 +1,131 @@
+//! Two stores, each in a Postgres of its own, of which one is stopped hard, started again, and replaced by its replica: nothing
+//! is lost, and the other store goes on as if nothing had happened.
+
+use std::{sync::atomic::AtomicUsize, time::Duration};
+
+use futures::future::join_all;
+use howdah_cli::postgres::{Cluster, StopMode};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    check::Findings,
+    load::{Load, Plan, durable},
+    mix::Mix,
+    producer,
+    record::{Record, now},
+};
+use crate::support::{PATIENCE, Replicated, TestDatabase};
+
+/// How long a store is away.
+const AWAY: Duration = Duration::from_secs(8);
+
+/// Times, in microseconds.
+type Span = (u64, u64);
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
+async fn a_store_that_is_stopped_and_then_promoted_loses_nothing_and_the_other_goes_on() {
+    let mut second = Replicated::synchronous(&durable()).await;
+    let mut load = started((second.at_primary(), second.url())).await;
+    let before = quiet().await;
+    let mut away = Vec::new();
+    for round in 0..3 {
+        let began = now();
+        second.primary.stop(StopMode::Immediate).await;
+        sleep(AWAY).await;
+        second.primary.restart().await.expect("restart");
+        away.push((began, now()));
+        serves_again(&load, "second", Mix::Second, round).await;
+    }
+    let began = now();
+    second.primary.stop(StopMode::Immediate).await;
+    sleep(AWAY).await;
+    load.second = Some(second.at_replica());
+    second.promote().await;
+    away.push((began, now()));
+    serves_again(&load, "second", Mix::Second, 3).await;
+    let findings = load.check("a store stopped hard for 8 s three times, then promoted", 4).await;
+    compare(&findings, "plain", before, &away);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
+async fn the_first_store_that_is_stopped_hard_loses_nothing_and_the_other_goes_on() {
+    let cluster = Cluster::start(durable()).await.expect("Postgres");
+    cluster.create_database("app").await.expect("database");
+    let second = TestDatabase { url: cluster.url("app") };
+    let mut load = started((second.clone(), second.url.clone())).await;
+    let before = quiet().await;
+    let mut away = Vec::new();
+    for round in 0..3 {
+        let began = now();
+        load.cluster().stop(StopMode::Immediate).await;
+        sleep(AWAY).await;
+        load.cluster().restart().await.expect("restart");
+        away.push((began, now()));
+        serves_again(&load, "first", Mix::Plain, round).await;
+    }
+    let findings = load.check("the first store stopped hard for 8 s", 3).await;
+    compare(&findings, "second", before, &away);
+}
+
+/// Brokers on a Postgres of their own and on this store, under load.
+async fn started(second: (TestDatabase, String)) -> Load {
+    let cluster = Cluster::start(durable()).await.expect("Postgres");
+    cluster.create_database("app").await.expect("database");
+    let mut plan = Plan::new(Mix::Stores, 90);
+    plan.patience = Duration::from_secs(40);
+    let mut load = Load::start_two(plan, cluster, second).await;
+    load.produce();
+    load
+}
+
+/// A while in which nothing is stopped. At its beginning connections are made.
+async fn quiet() -> Span {
+    sleep(Duration::from_secs(3)).await;
+    let began = now();
+    sleep(Duration::from_secs(15)).await;
+    (began, now())
+}
+
+/// Waits until each broker has stored a job there again, and says how long that took.
+async fn serves_again(load: &Load, store: &str, mix: Mix, round: usize) {
+    let ready = Instant::now();
+    let again = load.brokers.iter().enumerate().map(|(n, broker)| {
+        let record = Record::open(&load.records.path(), &format!("again-{n}"));
+        let mut clients = producer::clients(std::slice::from_ref(&broker.grpc));
+        let request = format!("again-{round}-{n}");
+        async move {
+            let jobs = mix.jobs(0, &request, 1);
+            producer::enqueue(&mut clients, 0, &request, jobs, &record, PATIENCE, &AtomicUsize::new(0)).await;
+        }
+    });
+    join_all(again).await;
+    eprintln!("from a {store} store that is ready until each broker has stored a job there: {:?}", ready.elapsed());
+}
+
+/// Says what those noticed who use the other store: the time from a request until a worker has its jobs. Nobody knows how busy this
+/// machine is, so it is said, and not asserted.
+fn compare(findings: &Findings, task_type: &str, before: Span, away: &[Span]) {
+    let waits = findings.waits(task_type);
+    let during = |(from, until): &Span| {
+        let within = waits.iter().filter(move |(at, _)| (from..until).contains(&at));
+        within.map(|(_, wait)| *wait).collect::<Vec<u64>>()
+    };
+    let calm = p99_ms(during(&before));
+    let stopped = p99_ms(away.iter().flat_map(during).collect());
+    eprintln!(
+        "jobs of the other store, from request to worker, p99: {calm:.1} ms before, {stopped:.1} ms while the store was away, {:.2} \
+         times as much (goal: at most 1.5)",
+        stopped / calm
+    );
+    // As if it were away itself, they would wait until its end.
+    let longest = AWAY.as_millis() as f64 / 2.0;
+    assert!(stopped < longest, "the other store waited for the one that was away: p99 {stopped:.0} ms");
+}
+
+fn p99_ms(mut waits: Vec<u64>) -> f64 {
+    assert!(!waits.is_empty(), "no job came in this time");
+    waits.sort_unstable();
+    waits[(waits.len() - 1) * 99 / 100] as f64 / 1e3
+}
