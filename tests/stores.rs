@@ -2,6 +2,7 @@
 
 mod away; // a store that cannot be reached
 mod calls; // where calls go, and what is put together
+mod closed; // a store that takes no new jobs
 mod streams; // a worker's stream over several stores
 
 use howdah_proto::v1::{
