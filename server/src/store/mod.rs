@@ -88,7 +88,7 @@ pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use locks::{Lane, Patience};
 pub use migrate::MigrationReport;
-pub(crate) use moving::{LeavingJob, LeavingState, LeftToMove, MoveView};
+pub(crate) use moving::{LeavingJob, LeavingState, LeftToMove};
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use replica::ReplicaState;

@@ -98,7 +98,9 @@ impl Operator {
             return Ok(None);
         }
         let task_type = &job.task_type;
-        let (text, remedy) = match self.context.store.move_of_type(task_type).await? {
+        let view = self.context.store.move_of_type(task_type).await?;
+        let since = view.as_ref().map(|view| view.started);
+        let (text, remedy) = match view {
             Some(view) if view.is_moving => (
                 format!("The task type {task_type} is moving to store {}, and rests until its jobs are there.", view.to),
                 String::new(),
@@ -112,7 +114,7 @@ impl Operator {
                 format!("If nobody goes on with that, `howdah type move {task_type} --to` this store must."),
             ),
         };
-        Ok(Some(Reason { kind: howdah_proto::v1::ReasonKind::TypeMoving, text, remedy, ..Reason::default() }))
+        Ok(Some(Reason { kind: howdah_proto::v1::ReasonKind::TypeMoving, text, remedy, since, ..Reason::default() }))
     }
 
     /// The jobs that a waiting job runs after, the holder of its key first.
