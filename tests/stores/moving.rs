@@ -1,5 +1,6 @@
 //! A task type that moves from one store to another.
 
+use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::{
     CreateScheduleRequest, DrainStoreRequest, ExplainJobRequest, GetScheduleRequest, JobState, MovePhase,
     MoveTypeRequest, MoveTypeResponse, ReasonKind, Schedule, SettleStatus, TaskTypeSettings, schedule::Plan,
@@ -8,6 +9,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::{
+    away::apart,
     calls::{at, enqueue_at, jobs, store_of, two},
     empty,
 };
@@ -168,7 +170,7 @@ async fn what_cannot_move_is_refused_before_anything_is_changed() {
 async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     let (shop, _mail, broker) = two().await;
     let running = enqueue_at(&broker, "shop", "t").await;
-    let mut worker = broker.worker("t").await;
+    let mut worker = broker.worker("t").window(1).await;
     let job = worker.next().await;
     assert_eq!(job.id, running);
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
@@ -309,4 +311,52 @@ async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
     assert_eq!(store_of(answer.into_inner().jobs[0].id), 0);
     let mut worker = broker.worker("t").window(4).await;
     assert_eq!(worker.take(4).await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
+    let shop = empty("shop").await;
+    let (mut cluster, mail) = apart().await;
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    enqueue_at(&broker, "shop", "t").await;
+    shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[2999]))").await;
+    let gate = gate(&mail, "arrived").await;
+    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    let reading = tokio::spawn(async move {
+        let (mut problems, mut last) = (0, MoveTypeResponse::default());
+        while let Some(at) = answers.message().await? {
+            problems += i32::from(!at.problem.is_empty());
+            last = at;
+        }
+        Ok::<_, Status>((problems, last))
+    });
+    gate.reached(&mail).await;
+    // With the lock of the gate.
+    cluster.stop(StopMode::Immediate).await;
+    shop.until("jobs on their way", "SELECT count(*) > 0 FROM howdah.leaving").await;
+    cluster.restart().await.expect("restart");
+    let (problems, last) = soon("the end of the move", reading).await.unwrap().unwrap();
+    assert!(problems > 0, "it says what it waits for");
+    assert_eq!((last.phase(), last.problem.as_str()), (MovePhase::Done, ""));
+    assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_000);
+    assert_eq!(number(&shop, "SELECT (SELECT count(*) FROM howdah.job) + (SELECT count(*) FROM howdah.leaving)").await, 0);
+}
+
+#[tokio::test]
+async fn the_command_says_how_far_it_is_and_what_stays() {
+    let (_shop, _mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "t").await;
+    let limited = broker.enqueue("t").limit_key("l").await;
+    let move_it = ["type", "move", "t", "--to", "mail", "--server", &broker.grpc, "--reason", "its own database"];
+    let (status, _, said) = run(&move_it, b"").await;
+    assert!(status.success(), "{said}");
+    assert!(said.starts_with("t rests in shop and mail: waiting until all brokers know that\n"), "{said}");
+    let end = format!(
+        "t is at home in mail: 1 job moved\nstaying in shop, to be worked on there with what they belong to: 1 job: {limited}\n"
+    );
+    assert!(said.ends_with(&end), "{said}");
+    let (status, _, said) = run(&["type", "move", "t", "--to", "nowhere", "--server", &broker.grpc], b"").await;
+    assert_eq!(status.code(), Some(65), "{said}");
+    assert!(said.contains("this broker serves shop, mail"), "{said}");
 }

@@ -101,22 +101,23 @@ fn words(task_type: &str, at: &MoveTypeResponse) -> String {
     };
     if at.phase() == MovePhase::Done {
         if at.moved_schedule_count > 0 {
-            words = format!("{words}, {} schedules", at.moved_schedule_count);
+            let schedules = if at.moved_schedule_count == 1 { "schedule" } else { "schedules" };
+            words = format!("{words}, {} {schedules} moved", at.moved_schedule_count);
         }
         if at.staying_count > 0 {
             let ids: Vec<String> = at.staying_ids.iter().map(i64::to_string).collect();
             let more = if at.staying_count > at.staying_ids.len() as i64 { ", …" } else { "" };
             words = format!(
-                "{words}\n{} stay in {} and are worked on there, because they belong to others: {}{more}",
-                jobs(at.staying_count),
+                "{words}\nstaying in {}, to be worked on there with what they belong to: {}: {}{more}",
                 at.from_store,
+                jobs(at.staying_count),
                 ids.join(", ")
             );
         }
         if at.staying_schedule_count > 0 {
             words = format!(
-                "{words}\n{} schedules stay in {}: {} has others of their names",
-                at.staying_schedule_count, at.from_store, at.to_store
+                "{words}\nschedules that stay in {}, because {} has others of their names: {}",
+                at.from_store, at.to_store, at.staying_schedule_count
             );
         }
     }
@@ -145,8 +146,8 @@ mod tests {
         (at.staying_count, at.staying_ids, at.moved_schedule_count) = (12, vec![3, 7], 2);
         assert_eq!(
             words("t", &at),
-            "t is at home in mail: 1 job moved, 2 schedules\n12 jobs stay in shop and are worked on there, because they belong \
-             to others: 3, 7, …"
+            "t is at home in mail: 1 job moved, 2 schedules moved\nstaying in shop, to be worked on there with what they \
+             belong to: 12 jobs: 3, 7, …"
         );
     }
 }

@@ -48,9 +48,9 @@ BEGIN
     SELECT array_agg(n.old_id) INTO fresh FROM new n;
     IF fresh IS NOT NULL THEN
         WITH keyed AS (
-            SELECT a.old_id, a.new_id, u.job ->> 'key' AS key, u.job -> 'key_row' AS held
-            FROM unnest(old_ids, jobs) AS u(old_id, job) JOIN howdah.arrived a ON a.old_id = u.old_id
-            WHERE u.old_id = ANY (fresh) AND u.job -> 'key_row' IS NOT NULL
+            SELECT u.old_id, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = u.old_id) AS new_id,
+                   u.job ->> 'key' AS key, u.job -> 'key_row' AS held
+            FROM unnest(old_ids, jobs) AS u(old_id, job) WHERE u.old_id = ANY (fresh) AND u.job -> 'key_row' IS NOT NULL
         ),
         taken AS (
             INSERT INTO howdah.job_key (type_id, key, job_id, version, held_until)
@@ -60,11 +60,12 @@ BEGIN
         )
         SELECT array_agg(k.old_id) INTO refused FROM keyed k WHERE k.new_id NOT IN (SELECT t.job_id FROM taken t);
         DELETE FROM howdah.arrived a WHERE a.old_id = ANY (refused);
-        PERFORM howdah.store_moved(array_agg(a.new_id ORDER BY u.n), of_type, array_agg(u.job ORDER BY u.n), array_agg(u.payload ORDER BY u.n))
-        FROM unnest(old_ids, jobs, payloads) WITH ORDINALITY AS u(old_id, job, payload, n)
-        JOIN howdah.arrived a ON a.old_id = u.old_id WHERE u.old_id = ANY (fresh);
+        PERFORM howdah.store_moved(array_agg(u.new_id ORDER BY u.n), of_type, array_agg(u.job ORDER BY u.n), array_agg(u.payload ORDER BY u.n))
+        FROM (SELECT o.*, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = o.old_id) AS new_id
+              FROM unnest(old_ids, jobs, payloads) WITH ORDINALITY AS o(old_id, job, payload, n) WHERE o.old_id = ANY (fresh)) u
+        WHERE u.new_id IS NOT NULL;
     END IF;
-    RETURN QUERY SELECT u.id, a.new_id FROM unnest(old_ids) AS u(id) LEFT JOIN howdah.arrived a ON a.old_id = u.id;
+    RETURN QUERY SELECT u.id, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = u.id) FROM unnest(old_ids) AS u(id);
 END $$;
 
 -- Stores jobs of leaving under these ids, and notifies the brokers: those that come, and those that come back. What is due

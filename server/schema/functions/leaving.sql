@@ -89,11 +89,13 @@ BEGIN
     IF taken IS NULL THEN
         RETURN;
     END IF;
-    INSERT INTO howdah.leaving (id, type_id, job, payload)
-    SELECT (t.job ->> 'id')::bigint, of_type, howdah.with_names(t.job), t.payload FROM unnest(taken, payloads) AS t(job, payload);
-    RETURN QUERY SELECT l.id, (t.job ->> 'place')::bigint, l.job, l.payload
-                 FROM unnest(taken) WITH ORDINALITY AS t(job, n) JOIN howdah.leaving l ON l.id = (t.job ->> 'id')::bigint
-                 ORDER BY t.n;
+    RETURN QUERY
+    WITH stored AS (
+        INSERT INTO howdah.leaving (id, type_id, job, payload)
+        SELECT (t.job ->> 'id')::bigint, of_type, howdah.with_names(t.job), t.payload FROM unnest(taken, payloads) AS t(job, payload)
+        RETURNING leaving.id, leaving.job, leaving.payload
+    )
+    SELECT s.id, (s.job ->> 'place')::bigint, s.job, s.payload FROM stored s ORDER BY 2, 1;
 END $$;
 
 -- The row of a job with what only this store knows: the names of the types in its options, and what its key says.
@@ -119,9 +121,11 @@ BEGIN
         ON CONFLICT DO NOTHING
     ),
     unkeyed AS (
-        DELETE FROM howdah.job_key j USING known k
-        WHERE k.new_id IS NOT NULL AND (k.row).job ->> 'key' IS NOT NULL
-          AND j.type_id = of_type AND j.key = (k.row).job ->> 'key' AND j.job_id = (k.row).id
+        DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+            SELECT j.ctid FROM known k CROSS JOIN LATERAL (
+                SELECT o.ctid FROM howdah.job_key o
+                WHERE o.type_id = of_type AND o.key = (k.row).job ->> 'key' AND o.job_id = (k.row).id OFFSET 0) j
+            WHERE k.new_id IS NOT NULL AND (k.row).job ->> 'key' IS NOT NULL))
     )
     SELECT array_agg(k.row) FILTER (WHERE k.new_id IS NULL), count(*) FILTER (WHERE k.new_id IS NOT NULL) INTO back, done FROM known k;
     PERFORM howdah.store_moved(ARRAY(SELECT (b).id FROM unnest(back) b), of_type, ARRAY(SELECT (b).job FROM unnest(back) b),

@@ -146,7 +146,7 @@ impl Store {
     ) -> Result<Vec<LeavingJob>, StoreError> {
         let (place, id) = after;
         let params: super::connection::Params<'_> = &[&type_id, &state.name(), &place, &id, &jobs, &bytes, &broker_id];
-        let rows = self.general().await?.query(Statement::LeaveJobs, params).await?;
+        let rows = self.hot().await?.query(Statement::LeaveJobs, params).await?;
         Ok(rows.iter().map(leaving).collect())
     }
 
@@ -159,7 +159,7 @@ impl Store {
     /// Ends the way of these jobs. Without a new id they go back. Returns how many have moved.
     pub(crate) async fn leave_done(&self, type_id: TypeId, ids: &[(i64, Option<i64>)]) -> Result<i64, StoreError> {
         let (old, new): (Vec<i64>, Vec<Option<i64>>) = ids.iter().copied().unzip();
-        Ok(self.general().await?.query_one(Statement::LeaveDone, &[&type_id, &old, &new]).await?.get("done"))
+        Ok(self.hot().await?.query_one(Statement::LeaveDone, &[&type_id, &old, &new]).await?.get("done"))
     }
 
     /// What has not moved.
@@ -241,7 +241,7 @@ impl Store {
         let rows: Vec<&str> = jobs.iter().map(|job| job.job.as_str()).collect();
         let payloads: Vec<&[u8]> = jobs.iter().map(|job| job.payload.as_slice()).collect();
         let rows =
-            self.general().await?.query(Statement::ArriveJobs, &[&type_id, &ids, &rows, &payloads]).await?;
+            self.hot().await?.query(Statement::ArriveJobs, &[&type_id, &ids, &rows, &payloads]).await?;
         Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
     }
 
