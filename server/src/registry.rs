@@ -16,7 +16,10 @@ use tokio::sync::Semaphore;
 use crate::{
     config::{self, Config},
     error::Error,
-    job::{Closed, ClusterSettings, HistoryMode, JobOptions, Limits, Outcome, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    job::{
+        Closed, ClusterSettings, HistoryMode, JobOptions, Limits, Outcome, RetryPolicy, TaskTypeName, TypeId,
+        TypeSettings,
+    },
     store::{ShortHistories, Store, StoreError},
 };
 

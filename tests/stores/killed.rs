@@ -28,20 +28,20 @@ const fn new(table: &'static str, kind: &'static str) -> Step {
 }
 
 const STEPS: [Step; 14] = [
-    old("type_move", "INSERT"),          // begin
-    new("task_type", "INSERT"),          // the type is made
-    new("type_arrival", "INSERT"),       // it rests there
-    new("task_type", "UPDATE"),          // it is at home there
-    old("leaving", "INSERT"),            // jobs leave
-    new("arrived", "INSERT"),            // they arrive
-    new("ready", "INSERT"),              // and are stored
-    old("moved", "INSERT"),              // they have moved
-    new("type_arrival", "UPDATE"),       // the type goes on
-    old("leaving_schedule", "INSERT"),   // schedules leave
-    new("schedule", "INSERT"),           // they arrive
-    old("leaving_schedule", "DELETE"),   // they have moved
-    old("type_move", "DELETE"),          // the end
-    new("type_arrival", "DELETE"),       // there, too
+    old("type_move", "INSERT"),        // begin
+    new("task_type", "INSERT"),        // the type is made
+    new("type_arrival", "INSERT"),     // it rests there
+    new("task_type", "UPDATE"),        // it is at home there
+    old("leaving", "INSERT"),          // jobs leave
+    new("arrived", "INSERT"),          // they arrive
+    new("ready", "INSERT"),            // and are stored
+    old("moved", "INSERT"),            // they have moved
+    new("type_arrival", "UPDATE"),     // the type goes on
+    old("leaving_schedule", "INSERT"), // schedules leave
+    new("schedule", "INSERT"),         // they arrive
+    old("leaving_schedule", "DELETE"), // they have moved
+    old("type_move", "DELETE"),        // the end
+    new("type_arrival", "DELETE"),     // there, too
 ];
 
 /// What becomes of the statement whose broker is killed.
@@ -117,7 +117,9 @@ async fn killed_at(step: &Step, then: Then) {
         database.sql("UPDATE howdah.broker SET expires = now()").await;
     }
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
-    if shop.count("SELECT count(*) FROM howdah.type_move").await + mail.count("SELECT count(*) FROM howdah.type_arrival").await > 0
+    if shop.count("SELECT count(*) FROM howdah.type_move").await
+        + mail.count("SELECT count(*) FROM howdah.type_arrival").await
+        > 0
         || shop.count("SELECT count(*) FROM howdah.job").await > 0
     {
         moved(&broker, "mail").await;

@@ -70,7 +70,10 @@ async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
         assert_eq!((store_of(job.id), job.state()), (1, state), "{job:?}");
     }
     let job = broker.job(rich).await;
-    assert_eq!((job.priority, job.key.as_str(), &job.payload[..], &job.tags[..]), (3, "k", &large[..], &["a".to_owned()][..]));
+    assert_eq!(
+        (job.priority, job.key.as_str(), &job.payload[..], &job.tags[..]),
+        (3, "k", &large[..], &["a".to_owned()][..])
+    );
     assert_eq!(job.headers["h"], "v");
     assert_eq!(job.create_time.is_some(), true);
     // New ones go there, and the key is held there.
@@ -203,7 +206,8 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
         last = at;
     }
     assert_eq!((last.phase(), last.moved_count), (MovePhase::Done, 1));
-    let audited = "SELECT count(*) FROM howdah.audit WHERE method = 'MoveType' AND types = ARRAY['t'] AND ids = ARRAY['mail']";
+    let audited =
+        "SELECT count(*) FROM howdah.audit WHERE method = 'MoveType' AND types = ARRAY['t'] AND ids = ARRAY['mail']";
     assert_eq!(number(&shop, audited).await, 1);
 }
 
@@ -238,7 +242,10 @@ async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broke
     assert_eq!(first.kind(), ReasonKind::TypeMoving, "{explained:?}");
     assert!(first.remedy.contains("`howdah type move t --to mail`"), "{first:?}");
     let refused = move_to(&other, "shop").await.unwrap_err();
-    assert!(refused.message().contains("nothing is to move") || refused.message().contains("howdah type move"), "{refused}");
+    assert!(
+        refused.message().contains("nothing is to move") || refused.message().contains("howdah type move"),
+        "{refused}"
+    );
     let done = moved(&other, "mail").await;
     assert!(done.moved_count >= 1_001, "{done:?}");
     assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_001);
@@ -260,7 +267,8 @@ pub async fn gate(database: &TestDatabase, table: &str) -> Gate {
 pub async fn gate_at(database: &TestDatabase, table: &str, events: &str) -> Gate {
     let holder = database.connect().await;
     holder.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
-    let is_shut = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND mode = 'ExclusiveLock'
+    let is_shut =
+        "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND mode = 'ExclusiveLock'
                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     database
         .sql(&format!(
@@ -284,7 +292,8 @@ impl Gate {
     /// Opens it, and takes it away.
     pub async fn open(self, database: &TestDatabase) {
         self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
-        let none = "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+        let none =
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
         database.until("an empty gate", none).await;
         database.sql(&format!("DROP TRIGGER gate ON howdah.{}", self.table)).await;
     }
@@ -340,7 +349,10 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     assert!(problems > 0, "it says what it waits for");
     assert_eq!((last.phase(), last.problem.as_str()), (MovePhase::Done, ""));
     assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_000);
-    assert_eq!(number(&shop, "SELECT (SELECT count(*) FROM howdah.job) + (SELECT count(*) FROM howdah.leaving)").await, 0);
+    assert_eq!(
+        number(&shop, "SELECT (SELECT count(*) FROM howdah.job) + (SELECT count(*) FROM howdah.leaving)").await,
+        0
+    );
 }
 
 #[tokio::test]

@@ -37,7 +37,10 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
     let (a, b) = (TestBroker::on_stores(&stores, |_| {}).await, TestBroker::on_stores(&stores, |_| {}).await);
     enqueue_at(&a, "shop", "t").await;
     // Jobs that are there before.
-    shop.sql("SELECT howdah.enqueue_many('t', (SELECT array_agg('sql ' || n ORDER BY n) FROM generate_series(0, 2999) n))").await;
+    shop.sql(
+        "SELECT howdah.enqueue_many('t', (SELECT array_agg('sql ' || n ORDER BY n) FROM generate_series(0, 2999) n))",
+    )
+    .await;
     let stop = Arc::new(AtomicBool::new(false));
     let producers = [producer((*a).clone(), "a", stop.clone()), producer((*b).clone(), "b", stop.clone())];
     // One job after the other: what comes back is the order.
@@ -80,6 +83,7 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
     for database in [&shop, &mail] {
         assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 0);
     }
-    let ended = shop.count("SELECT count(*) FROM howdah.history").await + mail.count("SELECT count(*) FROM howdah.history").await;
+    let ended = shop.count("SELECT count(*) FROM howdah.history").await
+        + mail.count("SELECT count(*) FROM howdah.history").await;
     assert_eq!(ended, seen.len() as i64);
 }

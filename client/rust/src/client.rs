@@ -11,10 +11,10 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient, store_service_client::StoreServiceClient,
+    access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    settings_service_client::SettingsServiceClient, store_service_client::StoreServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use tonic::{
     metadata::{Ascii, MetadataValue},

@@ -1,8 +1,8 @@
 //! `grpc.health.v1.Health`: whether clients should send calls to this broker.
 
 use howdah_proto::v1::{
-    bulk_service_server, job_service_server, schedule_service_server, settings_service_server,
-    store_service_server, task_type_service_server, worker_service_server,
+    bulk_service_server, job_service_server, schedule_service_server, settings_service_server, store_service_server,
+    task_type_service_server, worker_service_server,
 };
 use tonic_health::{
     ServingStatus,

@@ -243,7 +243,17 @@ fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) ->
         )
     } else {
         let all = || FleetService::new(fleet.clone(), stopping.clone());
-        of_services(all(), all(), all(), all(), all(), all(), all(), StoreService::new(fleet.clone(), stopping.clone()), bytes)
+        of_services(
+            all(),
+            all(),
+            all(),
+            all(),
+            all(),
+            all(),
+            all(),
+            StoreService::new(fleet.clone(), stopping.clone()),
+            bytes,
+        )
     };
     with_tools(routes, health)
 }

@@ -101,10 +101,7 @@ impl store_service_server::StoreService for StoreService {
 
     type MoveTypeStream = BoxStream<v1::MoveTypeResponse>;
 
-    async fn move_type(
-        &self,
-        request: Request<v1::MoveTypeRequest>,
-    ) -> Result<Response<Self::MoveTypeStream>, Status> {
+    async fn move_type(&self, request: Request<v1::MoveTypeRequest>) -> Result<Response<Self::MoveTypeStream>, Status> {
         let caller = caller(&request)?;
         let by = actor(self.fleet.main(), &request, Rpc::MoveType)?;
         let v1::MoveTypeRequest { task_type, to_store, from_store } = request.into_inner();

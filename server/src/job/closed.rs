@@ -31,8 +31,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_which_store_since_when_and_what_opens_it() {
-        let closed =
-            Closed { since: UNIX_EPOCH + Duration::from_secs(86_400), name: "shop".into(), by: String::new() };
+        let closed = Closed { since: UNIX_EPOCH + Duration::from_secs(86_400), name: "shop".into(), by: String::new() };
         assert_eq!(
             closed.refusal(),
             "store shop is closed to new jobs since 1970-01-02 00:00:00Z, by nobody in particular; \

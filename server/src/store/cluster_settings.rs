@@ -97,7 +97,11 @@ async fn finish(
 
 fn closed(row: &Row) -> Option<Closed> {
     let text = |column: &str| row.get::<_, Option<String>>(column).unwrap_or_default();
-    Some(Closed { since: row.get::<_, Option<SystemTime>>("closed")?, name: text("closed_name"), by: text("closed_by") })
+    Some(Closed {
+        since: row.get::<_, Option<SystemTime>>("closed")?,
+        name: text("closed_name"),
+        by: text("closed_by"),
+    })
 }
 
 fn settings(row: &Row) -> ClusterSettings {

@@ -175,9 +175,8 @@ impl Store {
 
     /// Takes the schedules of a type into `leaving_schedule`; as JSON.
     pub(crate) async fn leave_schedules(&self, name: &str) -> Result<Vec<String>, StoreError> {
-        let leave = |store: Self| async move {
-            store.general().await?.query(Statement::LeaveSchedules, &[&name]).await
-        };
+        let leave =
+            |store: Self| async move { store.general().await?.query(Statement::LeaveSchedules, &[&name]).await };
         Ok(until_unlocked(self, leave).await?.iter().map(|row| row.get("schedule")).collect())
     }
 
@@ -240,8 +239,7 @@ impl Store {
         let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
         let rows: Vec<&str> = jobs.iter().map(|job| job.job.as_str()).collect();
         let payloads: Vec<&[u8]> = jobs.iter().map(|job| job.payload.as_slice()).collect();
-        let rows =
-            self.hot().await?.query(Statement::ArriveJobs, &[&type_id, &ids, &rows, &payloads]).await?;
+        let rows = self.hot().await?.query(Statement::ArriveJobs, &[&type_id, &ids, &rows, &payloads]).await?;
         Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
     }
 

@@ -139,7 +139,15 @@ impl Fleet {
         let main = main.await.map_err(of)?;
         member.set(first, main.clone());
         let stopping = CancellationToken::new();
-        let fleet = Arc::new(Self { members, main, shared, check_template, homes: Homes::default(), moves: Moves::default(), stopping });
+        let fleet = Arc::new(Self {
+            members,
+            main,
+            shared,
+            check_template,
+            homes: Homes::default(),
+            moves: Moves::default(),
+            stopping,
+        });
         for store in ready {
             fleet.start_one(store).await?;
         }

@@ -108,7 +108,8 @@ impl Move {
 
     /// The names of the two stores.
     pub(crate) fn stores(&self) -> (String, String) {
-        let name = |nth: usize| self.fleet.members().get(nth).map(|member| member.name().to_owned()).unwrap_or_default();
+        let name =
+            |nth: usize| self.fleet.members().get(nth).map(|member| member.name().to_owned()).unwrap_or_default();
         (name(self.from), name(self.to))
     }
 

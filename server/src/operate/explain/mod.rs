@@ -102,7 +102,10 @@ impl Operator {
         let since = view.as_ref().map(|view| view.started);
         let (text, remedy) = match view {
             Some(view) if view.is_moving => (
-                format!("The task type {task_type} is moving to store {}, and rests until its jobs are there.", view.to),
+                format!(
+                    "The task type {task_type} is moving to store {}, and rests until its jobs are there.",
+                    view.to
+                ),
                 String::new(),
             ),
             Some(view) => (
@@ -110,7 +113,9 @@ impl Operator {
                 format!("`{}` must go on with it.", view.command()),
             ),
             None => (
-                format!("The task type {task_type} is moving here from another store, and rests until its jobs are here."),
+                format!(
+                    "The task type {task_type} is moving here from another store, and rests until its jobs are here."
+                ),
                 format!("If nobody goes on with that, `howdah type move {task_type} --to` this store must."),
             ),
         };

@@ -98,8 +98,7 @@ impl Running<'_> {
         if self.pass().await? > 0 {
             return Ok(false);
         }
-        let version =
-            self.step(&old_name, || old.operator.store().end_move(type_id, old.operator.broker_id())).await?;
+        let version = self.step(&old_name, || old.operator.store().end_move(type_id, old.operator.broker_id())).await?;
         old.operator.settings_changed(version).await;
         self.step(&new_name, || new.operator.store().forget_arrival(new_type)).await?;
         self.progress.phase = MovePhase::Done;

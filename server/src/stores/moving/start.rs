@@ -8,8 +8,8 @@ use super::{ASK, Move, Running, Stop};
 use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings},
-    stores::{Member, SharedFleet},
     store::Actor,
+    stores::{Member, SharedFleet},
 };
 
 impl Move {
@@ -37,7 +37,8 @@ impl Move {
             }
         };
         let Some(from) = from else {
-            let problem = format!("is {name}, of which no other store than {to} has jobs or settings; nothing is to move");
+            let problem =
+                format!("is {name}, of which no other store than {to} has jobs or settings; nothing is to move");
             return Err(Error::invalid("task_type", problem));
         };
         let to = fleet.members().iter().position(|member| member.name() == to).unwrap_or_default();
@@ -46,7 +47,8 @@ impl Move {
         }
         let old = fleet.members().get(from).ok_or_else(|| Error::Internal("a store is none".into()))?.engine()?;
         if let Some(back) = engine.broker.operator.store().move_of_type(name.as_str()).await? {
-            let said = format!("task type {name} is moving away from store {}: `{}` goes on", engine.name, back.command());
+            let said =
+                format!("task type {name} is moving away from store {}: `{}` goes on", engine.name, back.command());
             return Err(Error::Moving(said));
         }
         let type_id = old.broker.operator.find_type(&name).await?;
