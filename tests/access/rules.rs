@@ -60,10 +60,8 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             job.list_error_groups(v1::ListErrorGroupsRequest { task_type: task_type(), page_size: 0 }).await.map(drop)
         }
         Rpc::WaitJobs => {
-            let mut answers = job
-                .wait_jobs(v1::WaitJobsRequest { ids: vec![1], timeout: Some(wire(Duration::ZERO)) })
-                .await?
-                .into_inner();
+            let mut answers =
+                job.wait_jobs(v1::WaitJobsRequest { ids: vec![1], timeout: Some(wire(secs(0))) }).await?.into_inner();
             answers.message().await.map(drop)
         }
         Rpc::ReprioritizeJobs => job

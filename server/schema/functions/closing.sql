@@ -28,14 +28,13 @@ BEGIN
     RETURN new_version;
 END $$;
 
--- Refuses new jobs, and says what to do. Statements call it only where is_closed is true, in a CASE that is not in their plans
+-- Refuses new jobs, and says what to do; not who has closed the store: that is for those who may list stores. Statements call it only where is_closed is true, in a CASE that is not in their plans
 -- otherwise.
 CREATE OR REPLACE FUNCTION howdah.refuse_closed() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     s howdah.settings;
 BEGIN
     SELECT * INTO STRICT s FROM howdah.settings;
-    RAISE EXCEPTION 'store % is closed to new jobs since %, by %', s.closed_name,
-        to_char(s.closed AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), coalesce(nullif(s.closed_by, ''), 'nobody in particular')
+    RAISE EXCEPTION 'store % is closed to new jobs since %', s.closed_name, to_char(s.closed AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')
         USING ERRCODE = 'HW005', HINT = format('howdah store open %s', s.closed_name);
 END $$;

@@ -9,17 +9,16 @@ pub struct Closed {
     pub since: SystemTime,
     /// The name under which it was closed.
     pub name: String,
-    /// Who closed it; empty: nobody in particular.
+    /// Who closed it, for those who may list stores; empty: nobody in particular.
     pub by: String,
 }
 
 impl Closed {
     /// What callers with new jobs are told; as `howdah.refuse_closed` says it.
     pub fn refusal(&self) -> String {
-        let Self { since, name, by } = self;
-        let by = if by.is_empty() { "nobody in particular" } else { by };
+        let Self { since, name, .. } = self;
         let since = humantime::format_rfc3339_seconds(*since).to_string().replace('T', " ");
-        format!("store {name} is closed to new jobs since {since}, by {by}; `howdah store open {name}` opens it")
+        format!("store {name} is closed to new jobs since {since}; `howdah store open {name}` opens it")
     }
 }
 
@@ -34,8 +33,7 @@ mod tests {
         let closed = Closed { since: UNIX_EPOCH + Duration::from_secs(86_400), name: "shop".into(), by: String::new() };
         assert_eq!(
             closed.refusal(),
-            "store shop is closed to new jobs since 1970-01-02 00:00:00Z, by nobody in particular; \
-             `howdah store open shop` opens it"
+            "store shop is closed to new jobs since 1970-01-02 00:00:00Z; `howdah store open shop` opens it"
         );
     }
 }
