@@ -154,7 +154,6 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     // What is too old is found by its age.
     (Statement::SampleBacklog, &["using backlog_by_start on backlog"]),
     (Statement::MovedJobs, &["using moved_pkey on moved"]),
-    (Statement::MoveOfJob, &["using leaving_pkey on leaving"]),
     (Statement::OnTheWay, &["using leaving_by_type on leaving"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),

@@ -235,6 +235,7 @@ fn uses(plans: &str, index: &str, state: &str) -> bool {
     let instead = match index {
         "ready_by_id" => "ready_pkey",
         "scheduled_id_key" => "scheduled_pkey",
+        "dead_pkey" => "dead_by_type",
         other => other,
     };
     is_used(index) || state == "stale" && is_used(instead)
