@@ -53,8 +53,9 @@ BEGIN
             FROM unnest(old_ids, jobs) AS u(old_id, job) WHERE u.old_id = ANY (fresh) AND u.job -> 'key_row' IS NOT NULL
         ),
         taken AS (
-            INSERT INTO howdah.job_key (type_id, key, job_id, version, held_until)
-            SELECT of_type, k.key, k.new_id, (k.held ->> 'version')::bigint, (k.held ->> 'held_until')::timestamptz
+            INSERT INTO howdah.job_key (type_id, key, job_id, version, held_until, debounce_until)
+            SELECT of_type, k.key, k.new_id, (k.held ->> 'version')::bigint, (k.held ->> 'held_until')::timestamptz,
+                   (k.held ->> 'debounce_until')::timestamptz
             FROM keyed k ORDER BY k.key
             ON CONFLICT DO NOTHING RETURNING job_id
         )

@@ -103,7 +103,8 @@ CREATE OR REPLACE FUNCTION howdah.with_names(job jsonb) RETURNS jsonb LANGUAGE s
     SELECT job || jsonb_strip_nulls(jsonb_build_object(
         'fallback', (SELECT t.name FROM howdah.task_type t WHERE t.id = (job -> 'options' ->> 'fallback')::integer),
         'fallback_from', (SELECT t.name FROM howdah.task_type t WHERE t.id = (job -> 'options' ->> 'fallback_from')::integer),
-        'key_row', (SELECT jsonb_build_object('version', k.version, 'held_until', k.held_until) FROM howdah.job_key k
+        'key_row', (SELECT jsonb_build_object('version', k.version, 'held_until', k.held_until,
+                                                  'debounce_until', k.debounce_until) FROM howdah.job_key k
                     WHERE k.type_id = (job ->> 'type_id')::integer AND k.key = job ->> 'key' AND k.job_id = (job ->> 'id')::bigint)))
 $$;
 
