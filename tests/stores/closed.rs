@@ -1,5 +1,6 @@
 //! A store that is closed to new jobs: what is refused, and what goes on.
 
+use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::{
     CreateScheduleRequest, DrainStoreRequest, ListStoresRequest, OpenStoreRequest, RunScheduleRequest, Schedule,
     SettleStatus, Store, StoreState, StreamEnqueueRequest, schedule::Plan,
@@ -9,6 +10,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::{
+    away::apart,
     calls::{at, enqueue_at, jobs, store_of, two},
     empty,
 };
@@ -210,5 +212,29 @@ async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
     assert!(status.success() && stdout.contains("mail        1  closed"), "{stdout}");
     let (status, _, stderr) = run(&["store", "open", "mail", "--server", &broker.grpc], b"").await;
     assert!(status.success() && stderr.contains("store mail is open to new jobs"), "{stderr}");
+    enqueue_at(&broker, "mail", "t").await;
+}
+
+#[tokio::test]
+async fn a_store_that_comes_late_is_as_closed_as_it_was() {
+    let shop = empty("shop").await;
+    let (mut cluster, mail) = apart().await;
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |_| {}).await;
+    // So that their numbers are known without asking both.
+    enqueue_at(&broker, "shop", "t").await;
+    enqueue_at(&broker, "mail", "u").await;
+    drain(&broker, "mail").await;
+    broker.stop().await;
+    cluster.stop(StopMode::Fast).await;
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    assert_eq!(list(&broker).await[1].state(), StoreState::Away);
+    let request = OpenStoreRequest { store: "mail".into() };
+    let refused_open = soon("an answer", broker.stores().open_store(request)).await.unwrap_err();
+    assert_eq!(refused_open.code(), Code::Unavailable);
+    cluster.restart().await.expect("restart");
+    eventually("a store that is there", async || list(&broker).await[1].state() != StoreState::Away).await;
+    assert_closed("mail", &refused(&broker, "mail").await);
+    open(&broker, "mail").await;
     enqueue_at(&broker, "mail", "t").await;
 }
