@@ -6,7 +6,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
     "howdah/v1/access_service.proto",
     "howdah/v1/bulk_service.proto",
     "howdah/v1/explain.proto",
@@ -18,6 +18,7 @@ const FILES: [&str; 14] = [
     "howdah/v1/search.proto",
     "howdah/v1/settings_service.proto",
     "howdah/v1/storage.proto",
+    "howdah/v1/store_service.proto",
     "howdah/v1/task_type_service.proto",
     "howdah/v1/worker.proto",
     "howdah/v1/worker_service.proto",

@@ -15,6 +15,7 @@
 //! - `bulk_service.proto`: bulk operations: preview, start, pause, resume, cancel, list
 //! - `access_service.proto`: make, list and revoke tokens
 //! - `settings_service.proto`: get and change the settings of the cluster
+//! - `store_service.proto`: list, close and open stores
 //! - `storage.proto`: the health of the storage
 
 pub mod codec;

@@ -153,6 +153,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),
     // What is too old is found by its age.
     (Statement::SampleBacklog, &["using backlog_by_start on backlog"]),
+    (Statement::MovedJobs, &["using moved_pkey on moved"]),
+    (Statement::OnTheWay, &["using leaving_by_type on leaving"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

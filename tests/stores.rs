@@ -2,6 +2,10 @@
 
 mod away; // a store that cannot be reached
 mod calls; // where calls go, and what is put together
+mod closed; // a store that takes no new jobs
+mod killed; // a move whose broker is killed
+mod moving; // a task type goes to another store
+mod moving_load; // the same under load
 mod streams; // a worker's stream over several stores
 
 use howdah_proto::v1::{

@@ -282,6 +282,16 @@ impl Broker {
         self.context.registry.cluster()
     }
 
+    /// The version of the settings that this broker goes by.
+    pub(crate) fn settings_version(&self) -> i64 {
+        self.context.registry.version()
+    }
+
+    /// Whether its store is closed to new jobs, as this broker knows now.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.context.registry.closed().is_some()
+    }
+
     /// Its metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.context.metrics

@@ -23,6 +23,12 @@ pub enum Error {
     /// The message came at a wrong time.
     #[error("{0}")]
     Precondition(String),
+    /// The store takes no new jobs.
+    #[error("{0}")]
+    StoreClosed(String),
+    /// A task type moves to another store, or its move rests.
+    #[error("{0}")]
+    Moving(String),
     /// The task type of the job keeps no history that the call needs.
     #[error("{0}")]
     NoHistory(String),
@@ -102,6 +108,8 @@ impl Error {
         match self {
             Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Precondition(_) => (Code::FailedPrecondition, "WRONG_MESSAGE"),
+            Self::StoreClosed(_) => (Code::FailedPrecondition, "STORE_CLOSED"),
+            Self::Moving(_) => (Code::FailedPrecondition, "TYPE_MOVING"),
             Self::NoHistory(_) => (Code::FailedPrecondition, "NO_HISTORY"),
             Self::NotFound(_) => (Code::NotFound, "NOT_FOUND"),
             Self::AlreadyExists(_) => (Code::AlreadyExists, "ALREADY_EXISTS"),

@@ -4,19 +4,22 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
 use crate::{
     config::{self, Config},
     error::Error,
-    job::{ClusterSettings, HistoryMode, JobOptions, Limits, Outcome, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    job::{
+        Closed, ClusterSettings, HistoryMode, JobOptions, Limits, Outcome, RetryPolicy, TaskTypeName, TypeId,
+        TypeSettings,
+    },
     store::{ShortHistories, Store, StoreError},
 };
 
@@ -35,6 +38,11 @@ pub struct Registry {
     names: RwLock<Names>,
     settings: ArcSwap<AllSettings>,
     cluster: ArcSwap<ClusterSettings>,
+    closed: ArcSwapOption<Closed>,
+    /// Types that move from here or to here, and are not claimed meanwhile.
+    resting: ArcSwap<HashSet<TypeId>>,
+    /// Jobs have moved from here: old ids may have new ones.
+    has_moved: AtomicBool,
     /// Types whose ranks may not follow a new priority step yet.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
@@ -87,6 +95,9 @@ impl Registry {
             names: RwLock::default(),
             settings: ArcSwap::default(),
             cluster: ArcSwap::default(),
+            closed: ArcSwapOption::default(),
+            resting: ArcSwap::default(),
+            has_moved: AtomicBool::default(),
             step_changed: Mutex::default(),
             version: AtomicI64::new(i64::MIN),
             turns: AtomicU64::default(),
@@ -204,14 +215,31 @@ impl Registry {
         self.cluster.load_full()
     }
 
+    /// That the store is closed to new jobs, as this broker knows.
+    pub(crate) fn closed(&self) -> Option<Arc<Closed>> {
+        self.closed.load_full()
+    }
+
     /// The attempts of a job, if neither it nor its type has a number.
     pub(crate) fn default_attempts(&self) -> i16 {
         self.default_attempts
     }
 
-    /// The paused types.
+    /// The types that are not claimed: those that are paused, and those that move.
     pub(crate) fn paused(&self) -> HashSet<TypeId> {
-        self.settings.load().iter().filter(|(_, s)| s.paused).map(|(id, _)| *id).collect()
+        let settings = self.settings.load();
+        let paused = settings.iter().filter(|(_, s)| s.paused).map(|(id, _)| *id);
+        paused.chain(self.resting.load().iter().copied()).collect()
+    }
+
+    /// Whether jobs have moved from here to another store.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.has_moved.load(Ordering::Relaxed)
+    }
+
+    /// The version of the settings that this broker goes by.
+    pub(crate) fn version(&self) -> i64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Types whose ranks may not follow a new priority step yet.
@@ -281,7 +309,8 @@ impl Registry {
         }
         let turn = self.turns.fetch_add(1, Ordering::AcqRel);
         let rows = self.store.all_settings().await?;
-        let cluster = self.store.cluster_settings().await?;
+        let (cluster, closed) = self.store.cluster_state().await?;
+        let (resting, has_moved) = self.store.resting_types().await?;
         let mut newest = self.newest.lock();
         if turn < *newest {
             // A later read was faster: these rows may be older.
@@ -291,6 +320,9 @@ impl Registry {
         let changed = rows.iter().filter(|row| row.step_changed).map(|row| row.id);
         self.step_changed.lock().extend(changed);
         self.take_over(cluster);
+        self.closed.store(closed.map(Arc::new));
+        self.resting.store(Arc::new(resting.into_iter().collect()));
+        self.has_moved.store(has_moved, Ordering::Relaxed);
         self.forget();
         self.settings.store(Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));
         self.version.store(version, Ordering::Release);

@@ -5,6 +5,7 @@
 mod fleet; // the brokers of a process, one for each store
 mod home; // where a task type lives
 mod late; // stores that were away at the start
+pub(crate) mod moving; // a task type goes to another store
 mod numbers;
 mod open; // what a broker needs of its database before it starts
 pub(crate) mod pull; // jobs without a stream, from several stores

@@ -20,7 +20,7 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
     let limit_key = || "k".to_owned();
     let (mut job, mut work, mut types) = (caller.jobs(), caller.workers(), caller.task_types());
     let (mut plan, mut settings, mut access) = (caller.schedules(), caller.settings(), caller.access());
-    let mut bulk = caller.bulks();
+    let (mut bulk, mut stores) = (caller.bulks(), caller.stores());
     let spec = || {
         let operation = v1::BulkOperation::Discard as i32;
         Some(v1::BulkSpec { operation, task_type: task_type(), ..Default::default() })
@@ -60,7 +60,8 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             job.list_error_groups(v1::ListErrorGroupsRequest { task_type: task_type(), page_size: 0 }).await.map(drop)
         }
         Rpc::WaitJobs => {
-            let mut answers = job.wait_jobs(v1::WaitJobsRequest { ids: vec![1], timeout: None }).await?.into_inner();
+            let mut answers =
+                job.wait_jobs(v1::WaitJobsRequest { ids: vec![1], timeout: Some(wire(secs(0))) }).await?.into_inner();
             answers.message().await.map(drop)
         }
         Rpc::ReprioritizeJobs => job
@@ -151,6 +152,14 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             let changed = Some(v1::ClusterSettings { headers: 64, ..Default::default() });
             settings.update_settings(v1::UpdateSettingsRequest { settings: changed, update_mask: None }).await.map(drop)
         }
+        Rpc::ListStores => stores.list_stores(v1::ListStoresRequest::default()).await.map(drop),
+        Rpc::DrainStore => stores.drain_store(v1::DrainStoreRequest::default()).await.map(drop),
+        Rpc::MoveType => {
+            let request =
+                v1::MoveTypeRequest { task_type: task_type(), to_store: "nowhere".into(), ..Default::default() };
+            stores.move_type(request).await?.into_inner().message().await.map(drop)
+        }
+        Rpc::OpenStore => stores.open_store(v1::OpenStoreRequest::default()).await.map(drop),
         Rpc::CreateToken => {
             let request =
                 v1::CreateTokenRequest { principal: "p".into(), scopes: vec!["read:a".into()], lifetime: None };

@@ -7,7 +7,7 @@ use super::Entry;
 use crate::support::*;
 
 /// The calls that are recorded.
-pub const ACTIONS: [Rpc; 21] = [
+pub const ACTIONS: [Rpc; 23] = [
     Rpc::CancelJobs,
     Rpc::RetryJobs,
     Rpc::EndLeases,
@@ -21,6 +21,8 @@ pub const ACTIONS: [Rpc; 21] = [
     Rpc::PauseLimitKey,
     Rpc::ResumeLimitKey,
     Rpc::UpdateSettings,
+    Rpc::DrainStore,
+    Rpc::OpenStore,
     Rpc::CreateSchedule,
     Rpc::UpdateSchedule,
     Rpc::PauseSchedule,
@@ -43,7 +45,7 @@ impl Subject {
     /// The task types of its row.
     pub fn types(&self, rpc: Rpc) -> Vec<String> {
         match rpc {
-            Rpc::UpdateSettings | Rpc::CreateToken | Rpc::RevokeTokens => Vec::new(),
+            Rpc::UpdateSettings | Rpc::DrainStore | Rpc::OpenStore | Rpc::CreateToken | Rpc::RevokeTokens => Vec::new(),
             _ => vec![self.task_type.clone()],
         }
     }
@@ -56,6 +58,7 @@ impl Subject {
             }
             Rpc::UpdateTaskType | Rpc::UpdateSettings => Vec::new(),
             Rpc::PauseLimitKey | Rpc::ResumeLimitKey => vec!["k".into()],
+            Rpc::DrainStore | Rpc::OpenStore => vec!["default".into()],
             Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => vec![self.job.to_string()],
             Rpc::StartBulk => entry.ids.iter().filter(|id| id.parse::<i64>().is_ok()).cloned().collect(),
             Rpc::CreateToken => entry.ids.iter().filter(|id| id.len() == 16).cloned().collect(),
@@ -190,6 +193,15 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
             let settings = Some(v1::ClusterSettings { headers: 65, ..Default::default() });
             let request = v1::UpdateSettingsRequest { settings, update_mask: None };
             admin.settings().update_settings(because(request, reason)).await.map(drop)
+        }
+        // Whatever came before: it is open, or closed, without a row of the audit.
+        Rpc::DrainStore => {
+            admin.count("SELECT count(howdah.open_store())").await;
+            admin.stores().drain_store(because(v1::DrainStoreRequest::default(), reason)).await.map(drop)
+        }
+        Rpc::OpenStore => {
+            admin.count("SELECT count(howdah.close_store('default', ''))").await;
+            admin.stores().open_store(because(v1::OpenStoreRequest::default(), reason)).await.map(drop)
         }
         Rpc::CreateSchedule => {
             let request = v1::CreateScheduleRequest { schedule: schedule(&subject.task_type) };

@@ -66,6 +66,7 @@ fn every_reason_of_the_protocol_has_a_test() {
         include_str!("pulls.rs"),
         include_str!("rate.rs"),
         include_str!("soon.rs"),
+        include_str!("../stores/moving.rs"),
     ];
     let reasons: Vec<ReasonKind> = (1..).map_while(|number| ReasonKind::try_from(number).ok()).collect();
     assert!(reasons.len() >= 29, "{reasons:?}");

@@ -7,7 +7,7 @@ use tonic_reflection::pb::{v1, v1alpha};
 use super::{assert_serves, channel, refused};
 use crate::support::{TestBroker, database, soon};
 
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     "grpc.health.v1.Health",
     "howdah.v1.JobService",
     "howdah.v1.TaskTypeService",
@@ -15,6 +15,7 @@ const SERVICES: [&str; 7] = [
     "howdah.v1.ScheduleService",
     "howdah.v1.SettingsService",
     "howdah.v1.BulkService",
+    "howdah.v1.StoreService",
 ];
 
 /// Names that are no services.
@@ -28,7 +29,7 @@ async fn health_knows_each_service_and_nothing_else() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let mut client = HealthClient::new(channel(&broker.grpc).await);
-    for service in ["", SERVICES[1], SERVICES[2], SERVICES[3], SERVICES[4], SERVICES[5], SERVICES[6]] {
+    for service in ["", SERVICES[1], SERVICES[2], SERVICES[3], SERVICES[4], SERVICES[5], SERVICES[6], SERVICES[7]] {
         let answer = soon("an answer", client.check(HealthCheckRequest { service: service.into() })).await;
         assert_eq!(answer.expect(service).into_inner().status(), ServingStatus::Serving);
     }

@@ -9,7 +9,7 @@ use crate::support::{TestDatabase, database};
 
 /// Tables with a row for each job, or for each key of one: none of them is ever read as a whole. (A type's leases are,
 /// for the two seconds after its limits were changed: `type_quota`.)
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 18] = [
     "bulk_change",
     "ready",
     "leased",
@@ -25,6 +25,9 @@ const TABLES: [&str; 15] = [
     "payload",
     "job_tag",
     "request",
+    "leaving",
+    "arrived",
+    "moved",
 ];
 
 /// Brokers call these, on connections with pinned plans. The indexes that each must use; `a|b`: one of the two.
@@ -83,6 +86,19 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
            SELECT howdah.set_in_jobs('{150010, 150110}', 'waiting', 11, '{"max_attempts": 5, "delay_ms": 5000}');
            SELECT howdah.set_in_jobs('{100010, 100110}', 'dead', 11, '{"max_attempts": 5}')"#,
         &["ready_by_id", "leased_pkey", "scheduled_id_key", "waiting_pkey", "dead_pkey"],
+    ),
+    (
+        "SELECT howdah.begin_move(12, 'mail', 1, '', 1); SELECT howdah.leave_jobs(12, 'ready', 0, 0, 100, 1000000, 1);
+         SELECT howdah.leave_jobs(12, 'scheduled', 0, 0, 100, 1000000, 1); SELECT howdah.leave_jobs(12, 'dead', 0, 0, 100, 1000000, 1);
+         SELECT howdah.leave_done(12, '{11, 111}', '{1000000000000001, NULL}')",
+        &["ready_pkey", "scheduled_pkey", "dead_by_type", "leaving_pkey", "job_key_pkey"],
+    ),
+    (
+        r#"SELECT howdah.arrive_jobs(12, '{1000000000000001, 1000000000000002}', ARRAY[
+               '{"state": "ready", "rank": 1, "created": "2026-01-01", "attempt": 0, "max_attempts": 3, "priority": 0}',
+               '{"state": "dead", "rank": 1, "created": "2026-01-01", "died": "2026-01-01", "attempt": 3, "max_attempts": 3, "priority": 0,
+                 "key": "k", "key_row": {}}']::jsonb[], ARRAY['a', 'b']::bytea[])"#,
+        &["arrived_pkey"],
     ),
     ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
 ];
@@ -152,6 +168,9 @@ const FILL: &str = r#"
     INSERT INTO howdah.expiry SELECT now() - interval '1 s', i FROM generate_series(1, 180000) i;
     INSERT INTO howdah.fair_share SELECT 1 + i % 100, 0, 'f' || i, i, 1 FROM generate_series(1, 30000) i;
     INSERT INTO howdah.payload SELECT i, now(), '\x00' FROM generate_series(1, 30000) i;
+    INSERT INTO howdah.leaving SELECT i, 1 + i % 100, '{}', '' FROM generate_series(200001, 230000) i;
+    INSERT INTO howdah.arrived SELECT 2000000000000000 + i, i FROM generate_series(1, 30000) i;
+    INSERT INTO howdah.moved SELECT i, 1000000000000000 + i FROM generate_series(300001, 330000) i;
     INSERT INTO howdah.request SELECT 'r' || i, '', '{}' FROM generate_series(1, 30000) i;
     SELECT setval('howdah.job_id', seqmin + 999999) FROM pg_sequence WHERE seqrelid = 'howdah.job_id'::regclass"#;
 
@@ -217,6 +236,7 @@ fn uses(plans: &str, index: &str, state: &str) -> bool {
     let instead = match index {
         "ready_by_id" => "ready_pkey",
         "scheduled_id_key" => "scheduled_pkey",
+        "dead_pkey" => "dead_by_type",
         other => other,
     };
     is_used(index) || state == "stale" && is_used(instead)

@@ -145,11 +145,11 @@ async fn roles_read_what_is_listed_here() {
     let reader = readable("howdah_reader").await;
     assert_eq!(
         reader,
-        "archive archive_file archive_late archive_target backlog backlog_sample broker bulk_change bulk_change_default dead dependency expiry fair_share grants history history_default history_pruned identity job job_key job_tag \
-         job_tag_default leased \
-         limit_change limit_state payload payload_default pull ready request schedule scheduled schema_part settings \
+        "archive archive_file archive_late archive_target arrived backlog backlog_sample broker bulk_change bulk_change_default dead dependency expiry fair_share grants history history_default history_pruned identity job job_key job_tag \
+         job_tag_default leased leaving \
+         limit_change limit_state moved payload payload_default pull ready request schedule scheduled schema_part settings \
          statistics \
-         statistics_change statistics_sum task_type waiting"
+         statistics_change statistics_sum task_type type_arrival waiting"
     );
     let hidden =
         "SELECT count(*) FROM pg_class c WHERE c.relnamespace = 'howdah'::regnamespace AND c.relname ~ '^audit'

@@ -12,7 +12,7 @@ use super::{
 use crate::{hostile::http::get, support::*};
 
 /// A Postgres that can be stopped, with a database.
-async fn apart() -> (Cluster, TestDatabase) {
+pub async fn apart() -> (Cluster, TestDatabase) {
     let mut config = cluster_config();
     config.fsync = true;
     let cluster = Cluster::start(config).await.expect("Postgres");

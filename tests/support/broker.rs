@@ -5,8 +5,8 @@ use std::ops::Deref;
 use howdah_proto::v1::{
     access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    settings_service_client::SettingsServiceClient, store_service_client::StoreServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use howdah_server::{
     config::{Config, StoreConfig},
@@ -87,6 +87,10 @@ impl Service {
 
     pub fn bulks(&self) -> BulkServiceClient<Connection> {
         BulkServiceClient::new(self.connection())
+    }
+
+    pub fn stores(&self) -> StoreServiceClient<Connection> {
+        StoreServiceClient::new(self.connection())
     }
 
     /// What `GET /metrics` answers.

@@ -87,6 +87,14 @@ impl Program {
         Self { _config: config, ..program }.ready(database).await
     }
 
+    /// A broker on several stores, by their names.
+    pub async fn serve_stores(stores: &[(&str, &TestDatabase)]) -> ServingProgram {
+        let pairs: Vec<String> = stores.iter().map(|(name, database)| format!("{name}={}", database.url)).collect();
+        let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        pairs.iter().for_each(|pair| args.extend(["--store", pair]));
+        Self::start(&args).ready(stores[0].1).await
+    }
+
     /// The same, with variables of its environment.
     pub async fn serve_with(database: &TestDatabase, env: &[(&str, String)]) -> ServingProgram {
         let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();

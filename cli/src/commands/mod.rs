@@ -61,8 +61,10 @@ mod search;
 mod serve;
 mod settings;
 mod stats;
+mod store;
 mod token;
 pub mod top;
+mod type_move;
 mod type_set;
 mod type_show;
 mod types;
@@ -124,7 +126,7 @@ enum Command {
     History(history::Args),
     Types(types::Args),
     Stats(stats::Args),
-    /// Show or change the settings of a task type
+    /// Show or change the settings of a task type, or move it to another store
     #[command(subcommand)]
     Type(TypeCommand),
     Settings(settings::Args),
@@ -147,6 +149,9 @@ enum Command {
     /// Move jobs from another system
     #[command(subcommand)]
     Import(import::Command),
+    /// List stores, which are the databases of a broker; close them to new jobs, and open them
+    #[command(subcommand)]
+    Store(store::Command),
     /// Make, list and revoke tokens, for brokers that ask for credentials
     #[command(subcommand)]
     Token(token::Command),
@@ -166,6 +171,7 @@ enum Command {
 enum TypeCommand {
     Set(type_set::Args),
     Show(type_show::Args),
+    Move(type_move::Args),
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
@@ -243,6 +249,8 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Stats(args) => stats::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
+        Command::Store(command) => store::run(command, &global),
+        Command::Type(TypeCommand::Move(args)) => type_move::run(&args, &global),
         Command::Token(command) => token::run(command, &global),
         Command::Audit(args) => audit::run(&args, &global),
         #[cfg(feature = "archive")]

@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 26] = [
+const CHANGING: [&str; 29] = [
     "cancel",
     "retry",
     "release",
@@ -19,6 +19,7 @@ const CHANGING: [&str; 26] = [
     "archive forget",
     "archive off",
     "type set",
+    "type move",
     "settings set",
     "settings reset",
     "limit pause",
@@ -29,6 +30,8 @@ const CHANGING: [&str; 26] = [
     "schedule resume",
     "schedule delete",
     "schedule run",
+    "store drain",
+    "store open",
     "token create",
     "token revoke",
     "top",

@@ -90,6 +90,8 @@ const (
 	// Programs without a stream have pulled jobs of its task type (PullJobs) in the last hour, and no worker with a stream takes it:
 	// it waits for the next pull.
 	ReasonKind_REASON_KIND_NEXT_PULL ReasonKind = 29
+	// Its task type moves to another store, or from one (MoveType), and is not worked on meanwhile.
+	ReasonKind_REASON_KIND_TYPE_MOVING ReasonKind = 30
 )
 
 // Enum value maps for ReasonKind.
@@ -125,6 +127,7 @@ var (
 		27: "REASON_KIND_EXPIRED",
 		28: "REASON_KIND_DISCARDED",
 		29: "REASON_KIND_NEXT_PULL",
+		30: "REASON_KIND_TYPE_MOVING",
 	}
 	ReasonKind_value = map[string]int32{
 		"REASON_KIND_UNSPECIFIED":      0,
@@ -157,6 +160,7 @@ var (
 		"REASON_KIND_EXPIRED":          27,
 		"REASON_KIND_DISCARDED":        28,
 		"REASON_KIND_NEXT_PULL":        29,
+		"REASON_KIND_TYPE_MOVING":      30,
 	}
 )
 
@@ -640,7 +644,7 @@ const file_howdah_v1_explain_proto_rawDesc = "" +
 	"RelatedJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state*\xd1\x06\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state*\xee\x06\n" +
 	"\n" +
 	"ReasonKind\x12\x1b\n" +
 	"\x17REASON_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -673,7 +677,8 @@ const file_howdah_v1_explain_proto_rawDesc = "" +
 	"\x15REASON_KIND_CANCELLED\x10\x1a\x12\x17\n" +
 	"\x13REASON_KIND_EXPIRED\x10\x1b\x12\x19\n" +
 	"\x15REASON_KIND_DISCARDED\x10\x1c\x12\x19\n" +
-	"\x15REASON_KIND_NEXT_PULL\x10\x1dB)\n" +
+	"\x15REASON_KIND_NEXT_PULL\x10\x1d\x12\x1b\n" +
+	"\x17REASON_KIND_TYPE_MOVING\x10\x1eB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
 var (

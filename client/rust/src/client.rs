@@ -13,8 +13,8 @@ use std::{
 use howdah_proto::v1::{
     access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    settings_service_client::SettingsServiceClient, store_service_client::StoreServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use tonic::{
     metadata::{Ascii, MetadataValue},
@@ -139,6 +139,12 @@ impl Client {
     pub fn bulks(&self) -> BulkServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         BulkServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// The generated client for the stores of the broker, message limits set.
+    pub fn stores(&self) -> StoreServiceClient<Connection> {
+        let limit = self.inner.settings.max_message_bytes;
+        StoreServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// A connection to the broker that calls use now, for other generated clients, such as that of gRPC's health service.

@@ -38,6 +38,7 @@
 //! - `schedule`: schedules, which enqueue jobs at planned times
 //! - `query`: get jobs, task types and the storage; cancel and reprioritize jobs
 //! - `bulk`: change many jobs in the background
+//! - `stores`: list, close and open stores
 //! - `wait`: wait until jobs have ended
 //! - `limit`: limit keys
 //! - `error`, `time`: used by all of them
@@ -63,6 +64,7 @@ mod query;
 mod schedule;
 mod settings;
 mod signal;
+mod stores;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -101,6 +101,9 @@ DECLARE
     s howdah.settings;
 BEGIN
     SELECT * INTO STRICT s FROM howdah.settings;
+    IF s.closed IS NOT NULL THEN
+        PERFORM howdah.refuse_closed();
+    END IF;
     headers := howdah.headers_of('headers', headers, s);
     j := jsonb_strip_nulls(jsonb_build_object('task_type', task_type, {{pairs}}));
     SELECT i.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '', s)],
@@ -124,11 +127,11 @@ BEGIN
            coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
     FROM howdah.task_type t
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
-      -- A job with a parent goes through enqueue_any, and so does each job where grants limit roles: it checks them. A condition
-      -- without t would add a node to the plan.
+      -- A job with a parent goes through enqueue_any, and so does each job where grants limit roles or the store is closed: it
+      -- checks them. A condition without t would add a node to the plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
           CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL AND t.unused_since IS NULL
-                    AND NOT howdah.has_grants()
+                    AND NOT howdah.has_grants() AND NOT howdah.is_closed()
                THEN least(t.max_payload_bytes, 1024) END
     RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
     IF untold IS NOT FALSE THEN

@@ -16,6 +16,9 @@ DECLARE
     s howdah.settings;
 BEGIN
     SELECT * INTO STRICT s FROM howdah.settings;
+    IF s.closed IS NOT NULL THEN
+        PERFORM howdah.refuse_closed();
+    END IF;
     priority := coalesce(howdah.number_of('priority', priority::text, -1000, 1000), 0);
     the_rank := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
     headers := howdah.headers_of('headers', headers, s);
@@ -83,6 +86,9 @@ DECLARE
     s howdah.settings;
 BEGIN
     SELECT * INTO STRICT s FROM howdah.settings;
+    IF s.closed IS NOT NULL THEN
+        PERFORM howdah.refuse_closed();
+    END IF;
     IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND s.batch THEN
         PERFORM howdah.refuse('jobs', format('is not an array of 1 to %s objects', s.batch));
     END IF;

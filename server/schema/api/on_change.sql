@@ -13,7 +13,7 @@ BEGIN
     SELECT nextval('howdah.job_id'), howdah.rank_now(), now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), 0, about, changed
     FROM howdah.task_type t
     WHERE t.name = enqueue_changed.task_type AND t.unused_since IS NULL AND octet_length(changed) <= least(t.max_payload_bytes, 1024) AND howdah.running_job() IS NULL
-      AND NOT howdah.has_grants()
+      AND NOT howdah.has_grants() AND NOT howdah.is_closed()
     RETURNING r.* INTO stored;
     IF FOUND THEN
         INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (stored.type_id, 1);

@@ -35,12 +35,15 @@ BEGIN
         IF name = 'howdah_reader' THEN
             EXECUTE pg_catalog.format('GRANT SELECT ON ALL TABLES IN SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
             -- But no token of a lease (who has it may settle the job), no key, and nothing that names people.
-            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.leased, howdah.secret, howdah.token, howdah.revoked_jwt, howdah.task_type_creator, howdah.schedule_creator, howdah.worker, howdah.audit, howdah.bulk, %s FROM %I', (
+            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.leased, howdah.settings, howdah.type_move, howdah.leaving_schedule, howdah.secret, howdah.token, howdah.revoked_jwt, howdah.task_type_creator, howdah.schedule_creator, howdah.worker, howdah.audit, howdah.bulk, %s FROM %I', (
                 SELECT string_agg(i.inhrelid::regclass::text, ', ') FROM pg_catalog.pg_inherits i
                 WHERE i.inhparent = 'howdah.audit'::regclass), name);
             EXECUTE pg_catalog.format('GRANT SELECT (%s) ON howdah.leased TO %I', (
                 SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_catalog.pg_attribute a
                 WHERE a.attrelid = 'howdah.leased'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> 'token'), name);
+            EXECUTE pg_catalog.format('GRANT SELECT (%s) ON howdah.settings TO %I', (
+                SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_catalog.pg_attribute a
+                WHERE a.attrelid = 'howdah.settings'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> 'closed_by'), name);
         END IF;
         RETURN NEXT name;
     END LOOP;

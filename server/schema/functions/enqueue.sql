@@ -59,6 +59,9 @@ DECLARE
     i integer;
     taken record;
 BEGIN
+    IF howdah.is_closed() THEN
+        PERFORM howdah.refuse_closed();
+    END IF;
     SELECT array_agg(DISTINCT e.value::integer) INTO awaited
     FROM unnest(options) o CROSS JOIN LATERAL jsonb_array_elements_text(o -> 'after_ordinals') e WHERE o ? 'after_ordinals';
     SELECT array_agg(ROW(i.ordinal, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,

@@ -7,7 +7,9 @@ CREATE TABLE howdah.broker (
     id       integer PRIMARY KEY,
     name     text NOT NULL,
     started  timestamptz NOT NULL DEFAULT now(),
-    expires  timestamptz NOT NULL
+    expires  timestamptz NOT NULL,
+    -- The version of the settings that it goes by: whoever must know that all brokers do asks for it.
+    settings_version  bigint
 );
 
 -- The sessions of each broker, for lists of workers: the broker writes them with its heartbeat, and only those that have

@@ -24,6 +24,15 @@ CREATE TABLE howdah.settings (
     max_timeout   interval NOT NULL DEFAULT '30 days'
                   CHECK (extract(epoch FROM max_timeout) BETWEEN 1 AND 3650 * 86400::bigint),
     -- Task types. Each has a place in the memory of every broker, and the sweep looks at each that has ready jobs.
-    task_types    integer NOT NULL DEFAULT 10000 CHECK (task_types BETWEEN 100 AND 100000)
+    task_types    integer NOT NULL DEFAULT 10000 CHECK (task_types BETWEEN 100 AND 100000),
+    -- Since when this store takes no new jobs (howdah store drain), as what store it was closed, and by whom; null: it is open.
+    closed        timestamptz,
+    closed_name   text,
+    closed_by     text
 );
 INSERT INTO howdah.settings DEFAULT VALUES;
+
+-- Whether this store is closed to new jobs. Asking the table would cost each enqueue a look-up; this costs nothing, because
+-- Postgres puts the answer into its plans, and makes them again when the function changes. close_store and open_store replace
+-- it, so it is here and not with the functions: a new release must not open a store.
+CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN false;

@@ -4,6 +4,7 @@
 --   request's ids are a slice of them.
 -- * A request key that exists already fails the statement, which is rare; then enqueue_keyed decides. Keys are sorted, so
 --   that two brokers cannot deadlock.
+-- * A closed store refuses. While it is open, nothing of that is in the plan (howdah.is_closed).
 -- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[]
 -- $8 payload[]; an array with only null entries may be null itself.
 -- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and the range of their jobs.
@@ -12,6 +13,7 @@
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 allotted AS MATERIALIZED (
     SELECT array_agg(nextval('howdah.job_id')) AS ids FROM generate_series(1, array_length($1::integer[], 1))
+    WHERE CASE WHEN howdah.is_closed() THEN howdah.refuse_closed() ELSE true END
 ),
 stored AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers,

@@ -7,6 +7,7 @@ WITH allotted AS MATERIALIZED (
     SELECT array_agg(n.id) AS ids
     FROM (SELECT nextval('howdah.job_id') AS id FROM generate_series(1, array_length($1::integer[], 1))
           WHERE EXISTS (SELECT FROM howdah.broker WHERE broker.id = $17::integer AND broker.expires > now())
+            AND CASE WHEN howdah.is_closed() THEN howdah.refuse_closed() ELSE true END
           OFFSET 0) n
 ),
 clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),

@@ -1,6 +1,7 @@
 -- Enqueues jobs of requests with a request key, a job key or a start time. One statement decides the outcome of each job, in
 -- this order: the request key is new (otherwise the whole request is a repeat); the key of the job is free (otherwise the
 -- answer is the job that holds it); the job may run now (ready) or later (scheduled).
+-- A closed store refuses, as in enqueue.sql.
 -- Keys are inserted in their order, so that two brokers cannot deadlock.
 -- $1..$12 one entry for each job; $13..$15 one entry for each request with a request key; $16 ordinal[] $17 data[]:
 -- payloads that are stored out of line, and their jobs.
@@ -14,6 +15,7 @@ input AS MATERIALIZED (
                 $7::text[], $8::jsonb[], $9::jsonb[], $10::bytea[], $11::bigint[], $12::bigint[]) WITH ORDINALITY
         AS j(request_no, type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options,
              payload, run_at_us, delay_ms, ordinal)
+    WHERE CASE WHEN howdah.is_closed() THEN howdah.refuse_closed() ELSE true END
 ),
 keyed_request AS MATERIALIZED (
     SELECT r.request_no, r.key, r.body_hash

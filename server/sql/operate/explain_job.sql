@@ -37,7 +37,10 @@ SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempt
         WHERE k.type_id = coalesce((j.options ->> 'key_type')::integer, j.type_id) AND k.key = j.key
               AND k.job_id <> $1 AND (k.held_until IS NULL OR k.held_until > now())) AS key_holder,
        ARRAY(SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = $1 ORDER BY d.after_id LIMIT 11) AS after,
-       coalesce(t.paused, false) AS paused, t.max_running, t.rate_per_s, t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s, t.key_rate_burst,
+       coalesce(t.paused, false) AS paused,
+       EXISTS (SELECT FROM howdah.type_move m WHERE m.type_id = t.id)
+           OR EXISTS (SELECT FROM howdah.type_arrival a WHERE a.type_id = t.id AND a.rests) AS moves,
+       t.max_running, t.rate_per_s, t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s, t.key_rate_burst,
        coalesce(t.key_strict, false) AS key_strict, o.id AS bulk_id, o.reason AS bulk_reason
 FROM job j JOIN howdah.task_type t ON t.id = j.type_id LEFT JOIN howdah.broker b ON b.id = j.broker_id
 LEFT JOIN LATERAL (

@@ -56,8 +56,15 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::PauseLimitKey
         | Rpc::ResumeLimitKey => Rule::Types(Operate),
         Rpc::UpdateSettings => Rule::Everything(Operate),
+        Rpc::ListStores => Rule::Everything(Read),
         // Limits that a client must know to keep them.
         Rpc::GetSettings => Rule::Anyone,
-        Rpc::CreateToken | Rpc::ListTokens | Rpc::RevokeTokens | Rpc::ListAudit => Rule::Everything(Admin),
+        Rpc::CreateToken
+        | Rpc::ListTokens
+        | Rpc::RevokeTokens
+        | Rpc::ListAudit
+        | Rpc::DrainStore
+        | Rpc::OpenStore
+        | Rpc::MoveType => Rule::Everything(Admin),
     }
 }

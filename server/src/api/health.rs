@@ -1,7 +1,7 @@
 //! `grpc.health.v1.Health`: whether clients should send calls to this broker.
 
 use howdah_proto::v1::{
-    bulk_service_server, job_service_server, schedule_service_server, settings_service_server,
+    bulk_service_server, job_service_server, schedule_service_server, settings_service_server, store_service_server,
     task_type_service_server, worker_service_server,
 };
 use tonic_health::{
@@ -11,12 +11,13 @@ use tonic_health::{
 };
 
 /// Services with a status; the empty name is the whole broker.
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     "",
     bulk_service_server::SERVICE_NAME,
     job_service_server::SERVICE_NAME,
     schedule_service_server::SERVICE_NAME,
     settings_service_server::SERVICE_NAME,
+    store_service_server::SERVICE_NAME,
     task_type_service_server::SERVICE_NAME,
     worker_service_server::SERVICE_NAME,
 ];

@@ -31,6 +31,7 @@ mod render; // strict → wire types
 pub(crate) mod schedule_service;
 mod settings_service;
 pub(crate) mod server; // HTTP/2 settings, routes, serve and stop
+mod store_service;
 mod task_type_service;
 mod trace_context; // the trace of a call, for its jobs
 mod worker_service;

@@ -10,6 +10,7 @@ use howdah_proto::{
         job_service_server::{JobService as JobServices, JobServiceServer},
         schedule_service_server::{ScheduleService as ScheduleServices, ScheduleServiceServer},
         settings_service_server::{SettingsService as SettingsServices, SettingsServiceServer},
+        store_service_server::{StoreService as StoreServices, StoreServiceServer},
         task_type_service_server::{TaskTypeService as TaskTypeServices, TaskTypeServiceServer},
         worker_service_server::{WorkerService as WorkerServices, WorkerServiceServer},
     },
@@ -36,6 +37,7 @@ use super::{
     receive::{Budget, Patience, ReceiveWithin},
     schedule_service::ScheduleService,
     settings_service::SettingsService,
+    store_service::StoreService,
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
@@ -236,11 +238,22 @@ fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) ->
             SettingsService::new(broker.clone()),
             AccessService::new(broker.clone()),
             BulkService::new(broker.clone()),
+            StoreService::new(fleet.clone(), stopping.clone()),
             bytes,
         )
     } else {
         let all = || FleetService::new(fleet.clone(), stopping.clone());
-        of_services(all(), all(), all(), all(), all(), all(), all(), bytes)
+        of_services(
+            all(),
+            all(),
+            all(),
+            all(),
+            all(),
+            all(),
+            all(),
+            StoreService::new(fleet.clone(), stopping.clone()),
+            bytes,
+        )
     };
     with_tools(routes, health)
 }
@@ -255,6 +268,7 @@ fn of_services(
     settings: impl SettingsServices,
     access: impl AccessServices,
     bulks: impl BulkServices,
+    stores: impl StoreServices,
     bytes: usize,
 ) -> Routes {
     macro_rules! bounded {
@@ -272,6 +286,7 @@ fn of_services(
         .add_service(bounded!(SettingsServiceServer, settings))
         .add_service(bounded!(AccessServiceServer, access))
         .add_service(bounded!(BulkServiceServer, bulks))
+        .add_service(bounded!(StoreServiceServer, stores))
 }
 
 /// Health and reflection.

@@ -192,6 +192,10 @@ impl Intake {
         by: &str,
     ) -> Result<Placed, Error> {
         let begun = Instant::now();
+        // The statements refuse, too; here nothing gathers first.
+        if let Some(closed) = self.registry.closed() {
+            return Err(Error::StoreClosed(closed.refusal()));
+        }
         let (jobs, bounded) = resolve(&self.registry, jobs, Patience::Long, by).await?;
         let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
         let weight = queue::weight(&jobs);

@@ -3,6 +3,7 @@
 mod bulk;
 mod bulk_fields;
 mod chosen;
+mod closed;
 mod cluster_settings;
 mod coordination;
 mod explanation;
@@ -30,6 +31,7 @@ mod worker;
 pub use bulk::{Bulk, BulkArgs, BulkChange, BulkPreview, BulkSpec, BulkState};
 pub use bulk_fields::BulkFields;
 pub use chosen::Chosen;
+pub use closed::Closed;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};
 pub use explanation::{Before, Explanation, Reason, RelatedJob};

@@ -132,6 +132,14 @@ impl Context {
             self.dispatch.set_limited(self.registry.limited_types());
             self.rerank_now.notify_one();
             self.limits_now.notify_one();
+            // Who waits until all brokers go by it asks their rows. If this row is locked, the next renewal says so.
+            let (store, id, lease) = (self.store.clone(), self.dispatch.broker_id(), self.config.broker_lease);
+            let version = self.registry.version();
+            tokio::spawn(async move {
+                if let Err(error) = store.renew_broker(id, lease, version).await {
+                    tracing::debug!(%error, "the next renewal says which settings this broker goes by");
+                }
+            });
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ pub(super) async fn always(context: Arc<Context>) {
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let lease = context.config.broker_lease;
     let asked = Instant::now();
-    let renewed = context.store.renew_broker(context.dispatch.broker_id(), lease).await;
+    let renewed = context.store.renew_broker(context.dispatch.broker_id(), lease, context.registry.version()).await;
     let spent = context.renewal.lock().last.elapsed();
     match &renewed {
         Ok(true) => {}

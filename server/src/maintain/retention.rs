@@ -65,6 +65,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     context.store.delete_idle_limit_states().await?;
     prune(context).await?;
     while context.store.delete_expired_requests(BATCH).await? {}
+    context.store.forget_moved(i32::from(context.config.history_days)).await?;
     context.store.delete_old_bulks(i32::from(context.config.history_days), BULKS).await?;
     delete_unused_types(context).await
 }

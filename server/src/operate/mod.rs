@@ -13,6 +13,7 @@ mod schedules;
 pub(crate) mod search;
 pub(crate) mod selection;
 mod settings;
+pub(crate) mod stores;
 mod task_types;
 mod tokens;
 pub(crate) mod wait;

@@ -34,6 +34,9 @@ impl Operator {
                 }
                 return Err(taken_schedule(&spec.name));
             }
+            if let Some(closed) = self.context.registry.closed() {
+                return Err(Error::StoreClosed(closed.refusal()));
+            }
             let count = self.context.store.count_schedules(by.name()).await?;
             refuse_too_many(&count, by.name())?;
             let mut state = spec.planned_from(&plan, count.now).map_err(wrong)?;

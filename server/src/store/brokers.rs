@@ -81,15 +81,15 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::PageTokenKey, &[]).await?.get(0))
     }
 
-    /// Whether the broker is still alive, for so long again; an expired one stays dead. If somebody has locked its row, it
+    /// Whether the broker, which goes by this version of the settings, is still alive, for so long again; an expired one stays dead. If somebody has locked its row, it
     /// waits aside for a small part of the lease, and the error says who that is.
-    pub async fn renew_broker(&self, broker_id: i32, lease: Duration) -> Result<bool, StoreError> {
-        let cause = match self.renew_once(broker_id, lease).await {
+    pub async fn renew_broker(&self, broker_id: i32, lease: Duration, version: i64) -> Result<bool, StoreError> {
+        let cause = match self.renew_once(broker_id, lease, version).await {
             Err(StoreError::Locked(cause)) => cause,
             other => return other,
         };
         let patient = self.aside(Lane::Renew, Patience::Long);
-        let renewing = self.with_holders(Lane::Renew, Box::pin(patient.renew_once(broker_id, lease)));
+        let renewing = self.with_holders(Lane::Renew, Box::pin(patient.renew_once(broker_id, lease, version)));
         match tokio::time::timeout(lease / 8, renewing).await {
             Ok((Ok(renewed), _)) => Ok(renewed),
             Ok((Err(StoreError::Locked(_)), holders)) => Err(StoreError::Locked(holders.map_or(cause, Into::into))),
@@ -98,9 +98,9 @@ impl Store {
         }
     }
 
-    async fn renew_once(&self, broker_id: i32, lease: Duration) -> Result<bool, StoreError> {
+    async fn renew_once(&self, broker_id: i32, lease: Duration, version: i64) -> Result<bool, StoreError> {
         let lease_ms = lease.as_millis() as i64;
-        let rows = self.hot().await?.query(Statement::RenewBroker, &[&broker_id, &lease_ms]).await?;
+        let rows = self.hot().await?.query(Statement::RenewBroker, &[&broker_id, &lease_ms, &version]).await?;
         Ok(!rows.is_empty())
     }
 

@@ -1,16 +1,51 @@
 //! The settings of the cluster: one row.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
-use crate::job::{ClusterSettings, ClusterSettingsChange};
+use super::{
+    Actor, Statement, Store, StoreError,
+    audit::Change,
+    transaction::{Transaction, until_unlocked},
+};
+use crate::job::{Closed, ClusterSettings, ClusterSettingsChange};
 
 impl Store {
     /// The settings of the cluster.
     pub async fn cluster_settings(&self) -> Result<ClusterSettings, StoreError> {
         Ok(settings(&self.general().await?.query_one(Statement::ClusterSettings, &[]).await?))
+    }
+
+    /// The same, and whether the store is closed to new jobs.
+    pub(crate) async fn cluster_state(&self) -> Result<(ClusterSettings, Option<Closed>), StoreError> {
+        let row = self.general().await?.query_one(Statement::ClusterSettings, &[]).await?;
+        Ok((settings(&row), closed(&row)))
+    }
+
+    /// Closes the store to new jobs, as the store of this name. Returns the version of all settings; `None`: it was closed.
+    pub(crate) async fn close(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {
+        let change = |store: Self| async move {
+            let mut transaction = store.begin_general().await?;
+            let row = transaction.query_one(Statement::CloseStore, &[&name, &by.name()]).await?;
+            finish(transaction, row.get("version"), name, by).await
+        };
+        until_unlocked(self, change).await
+    }
+
+    /// Opens the store. Returns the version of all settings; `None`: it was open.
+    pub(crate) async fn reopen(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {
+        let change = |store: Self| async move {
+            let mut transaction = store.begin_general().await?;
+            let row = transaction.query_one(Statement::OpenStore, &[]).await?;
+            finish(transaction, row.get("version"), name, by).await
+        };
+        until_unlocked(self, change).await
+    }
+
+    /// Whether a job of this store has not ended.
+    pub(crate) async fn has_unfinished(&self) -> Result<bool, StoreError> {
+        Ok(self.general().await?.query_one(Statement::HasUnfinished, &[]).await?.get(0))
     }
 
     /// Changes settings of the cluster. Returns all of them, and the version of all settings.
@@ -44,6 +79,29 @@ impl Store {
         };
         until_unlocked(self, update).await
     }
+}
+
+/// Records that the store of this name was closed or opened, if it was.
+async fn finish(
+    mut transaction: Transaction<'_>,
+    version: Option<i64>,
+    name: &str,
+    by: &Actor,
+) -> Result<Option<i64>, StoreError> {
+    if version.is_some() {
+        transaction.record(by, &Change::of_ids(&[name.to_owned()])).await?;
+    }
+    transaction.commit().await?;
+    Ok(version)
+}
+
+fn closed(row: &Row) -> Option<Closed> {
+    let text = |column: &str| row.get::<_, Option<String>>(column).unwrap_or_default();
+    Some(Closed {
+        since: row.get::<_, Option<SystemTime>>("closed")?,
+        name: text("closed_name"),
+        by: text("closed_by"),
+    })
 }
 
 fn settings(row: &Row) -> ClusterSettings {

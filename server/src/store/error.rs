@@ -96,6 +96,9 @@ pub enum StoreError {
     /// There may be no more of these.
     #[error("{0}")]
     TooMany(String),
+    /// The store is closed to new jobs.
+    #[error("{0}")]
+    Closed(String),
     /// A value that must be unique exists.
     #[error("already exists: {0}")]
     Taken(Cause),
@@ -142,7 +145,7 @@ impl StoreError {
             Self::Expired => {
                 "the lease of this broker has run out, so it cannot say which jobs are kept; try another one".into()
             }
-            Self::TooMany(text) => text.clone(),
+            Self::TooMany(text) | Self::Closed(text) => text.clone(),
             Self::Job { problem, .. } => problem.clone(),
         }
     }
@@ -162,7 +165,7 @@ impl StoreError {
             Self::NotSent(_) | Self::Unknown(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired => {
                 tracing::debug!(error = %self, "a call failed");
             }
-            Self::TooMany(_) | Self::Job { .. } => {}
+            Self::TooMany(_) | Self::Closed(_) | Self::Job { .. } => {}
         }
     }
 
@@ -177,6 +180,10 @@ impl StoreError {
             }
             code if code.code() == TOO_MANY => Self::TooMany(match db.hint() {
                 Some(hint) => format!("{}. {hint}", db.message()),
+                None => db.message().to_owned(),
+            }),
+            code if code.code() == CLOSED => Self::Closed(match db.hint() {
+                Some(command) => format!("{}; `{command}` opens it", db.message()),
                 None => db.message().to_owned(),
             }),
             code if code.code().starts_with(OUR_CLASS) => Self::Job {
@@ -196,6 +203,8 @@ impl StoreError {
 const OUR_CLASS: &str = "HW";
 /// The limit of something is reached.
 const TOO_MANY: &str = "HW004";
+/// The store takes no new jobs.
+const CLOSED: &str = "HW005";
 
 /// Whether the connection must be dropped after this error: it is ending, has become read-only (a former primary), or
 /// its prepared statements do not fit any more.
@@ -229,6 +238,7 @@ impl From<StoreError> for Error {
                 Self::KeyTaken(format!("jobs[{}].key: {problem}", ordinal.saturating_sub(1)))
             }
             StoreError::TooMany(_) => Self::TooMany(told),
+            StoreError::Closed(_) => Self::StoreClosed(told),
             StoreError::Locked(_) => Self::Locked(told),
             StoreError::NotSent(_)
             | StoreError::Unknown(_)

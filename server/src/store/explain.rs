@@ -55,6 +55,8 @@ pub struct JobFacts {
     pub after: Vec<i64>,
     /// Whether its type is paused.
     pub paused: bool,
+    /// Whether its type moves from this store or to it, and rests meanwhile.
+    pub moves: bool,
     /// Jobs of its type that may run.
     pub max_running: Option<i32>,
     /// Starts of its type per second.
@@ -138,6 +140,7 @@ impl Store {
             key_holder: row.get("key_holder"),
             after: row.get("after"),
             paused: row.get("paused"),
+            moves: row.get("moves"),
             max_running: row.get("max_running"),
             rate_per_s: row.get("rate_per_s"),
             key_max_running: row.get("key_max_running"),

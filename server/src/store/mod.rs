@@ -29,6 +29,7 @@ mod limits; // limits of types and keys
 mod listen; // the LISTEN connection
 mod locks; // what other transactions hold, and the connections on which work waits for them
 mod migrate; // creates the schema, brings it up to date
+mod moving; // task types that move to another store
 mod option_sql; // the options of a job in the schema's text
 mod outage; // what is logged while Postgres is away
 mod pool; // bb8 with our own manager
@@ -87,6 +88,7 @@ pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use locks::{Lane, Patience};
 pub use migrate::MigrationReport;
+pub(crate) use moving::{LeavingJob, LeavingState, LeftToMove};
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use replica::ReplicaState;

@@ -55,6 +55,7 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/statistics.sql",
     "tables/bulk.sql",
     "tables/archive.sql",
+    "tables/moving.sql",
 ];
 
 /// Functions that were taken out of the source a release ago.
@@ -63,6 +64,7 @@ pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 /// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/stores.sql",
+    "functions/closing.sql",
     "functions/task_types.sql",
     "functions/statistics.sql",
     "functions/announce.sql",
@@ -86,6 +88,8 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/move.sql",
     "functions/set.sql",
     "functions/search.sql",
+    "functions/leaving.sql",
+    "functions/arriving.sql",
     "api/checks.sql",
     "api/check_job.sql",
     "api/enqueue.sql",

@@ -13,6 +13,7 @@ use super::{
     ReadyStore, StoresError, give_numbers, has_numbers,
     home::Homes,
     late,
+    moving::Moves,
     open::open,
     stream::{EngineOfStream, Serving},
     update,
@@ -63,6 +64,11 @@ impl Member {
         &self.configured.name
     }
 
+    /// Its number, if it is known.
+    pub(crate) fn number(&self) -> Option<StoreNumber> {
+        self.engine.get().map(|engine| engine.number).or(self.configured.number)
+    }
+
     /// The store, as soon as its database was reached.
     pub(crate) fn engine(&self) -> Result<&Engine, Error> {
         self.engine.get().ok_or_else(|| away(self.name()))
@@ -87,6 +93,7 @@ pub struct Fleet {
     pub(super) shared: Shared,
     pub(super) check_template: CheckTemplate,
     pub(super) homes: Homes,
+    pub(super) moves: Moves,
     /// Cancelled when the process begins to stop.
     pub(super) stopping: CancellationToken,
 }
@@ -132,7 +139,15 @@ impl Fleet {
         let main = main.await.map_err(of)?;
         member.set(first, main.clone());
         let stopping = CancellationToken::new();
-        let fleet = Arc::new(Self { members, main, shared, check_template, homes: Homes::default(), stopping });
+        let fleet = Arc::new(Self {
+            members,
+            main,
+            shared,
+            check_template,
+            homes: Homes::default(),
+            moves: Moves::default(),
+            stopping,
+        });
         for store in ready {
             fleet.start_one(store).await?;
         }

@@ -14,7 +14,8 @@ use sha2::{Digest as _, Sha256};
 use super::fleet::{Engine, Fleet, Member};
 use crate::{error::Error, job::TaskTypeName};
 
-/// How long a home is remembered. A type moves only when it was deleted as unused.
+/// How long a home is remembered, if no settings change. A type that is moved changes them; otherwise it moves only when it was
+/// deleted as unused.
 const REMEMBERED: Duration = Duration::from_mins(1);
 /// The most homes that are remembered: as many as there may be types in a few stores.
 const MOST: usize = 100_000;
@@ -23,20 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The homes that were looked up lately: positions in the list of stores.
 #[derive(Debug, Default)]
-pub(super) struct Homes(RwLock<HashMap<TaskTypeName, (usize, Instant)>>);
+pub(super) struct Homes(RwLock<HashMap<TaskTypeName, Home>>);
+
+#[derive(Debug)]
+struct Home {
+    nth: usize,
+    since: Instant,
+    /// The settings of all stores then: a type that moves to another store changes them.
+    settings: i64,
+}
 
 impl Homes {
-    fn get(&self, name: &TaskTypeName) -> Option<(usize, bool)> {
+    /// The home, and whether it needs no other look.
+    fn get(&self, name: &TaskTypeName, settings: i64) -> Option<(usize, bool)> {
         let homes = self.0.read();
-        homes.get(name).map(|(home, since)| (*home, since.elapsed() < REMEMBERED))
+        let is_fresh = |home: &Home| home.settings == settings && home.since.elapsed() < REMEMBERED;
+        homes.get(name).map(|home| (home.nth, is_fresh(home)))
     }
 
-    fn set(&self, name: &TaskTypeName, home: usize) {
+    fn set(&self, name: &TaskTypeName, nth: usize, settings: i64) {
         let mut homes = self.0.write();
         if homes.len() >= MOST {
             homes.clear();
         }
-        homes.insert(name.clone(), (home, Instant::now()));
+        homes.insert(name.clone(), Home { nth, since: Instant::now(), settings });
     }
 }
 
@@ -56,7 +67,8 @@ impl Fleet {
     }
 
     async fn home_at(&self, name: &TaskTypeName) -> Result<usize, Error> {
-        let remembered = self.homes.get(name);
+        let settings = self.settings_of_all();
+        let remembered = self.homes.get(name, settings);
         if let Some((home, true)) = remembered {
             return Ok(home);
         }
@@ -82,8 +94,13 @@ impl Fleet {
                 self.chosen(name)
             }
         };
-        self.homes.set(name, home);
+        self.homes.set(name, home, settings);
         Ok(home)
+    }
+
+    /// A number that changes with the settings of each store, as this process knows them.
+    fn settings_of_all(&self) -> i64 {
+        self.engines().fold(0, |sum, engine| sum.wrapping_add(engine.broker.settings_version()))
     }
 
     /// The stores that have a type, by their places in the list; those that cannot be asked are named.
@@ -100,14 +117,15 @@ impl Fleet {
         (having, away)
     }
 
-    /// The home of a new type.
+    /// The home of a new type: a store that takes new jobs, if there is one.
     pub(crate) fn chosen(&self, name: &TaskTypeName) -> usize {
         let weight = |member: &Member| {
             let number = member.engine().map_or(0, |engine| engine.number.get());
             Sha256::new().chain_update(number.to_be_bytes()).chain_update(name.as_str()).finalize()
         };
+        let is_open = |member: &Member| member.engine().is_ok_and(|engine| !engine.broker.is_closed());
         let takes_it = self.members().iter().enumerate().filter(|(_, member)| member.configured.new_types);
-        takes_it.max_by_key(|(_, member)| weight(member)).map_or(0, |(nth, _)| nth)
+        takes_it.max_by_key(|(_, member)| (is_open(member), weight(member))).map_or(0, |(nth, _)| nth)
     }
 }
 

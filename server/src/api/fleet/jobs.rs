@@ -1,5 +1,7 @@
 //! `JobService` of several stores.
 
+use std::collections::{HashMap, HashSet};
+
 use futures::{StreamExt as _, stream::select_all};
 use howdah_proto::v1::{self, job_service_server::JobService};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
@@ -67,6 +69,32 @@ fn parts(filter: Option<&v1::JobFilter>) -> (Vec<i64>, String) {
     filter.map(|filter| (filter.ids.clone(), filter.task_type.clone())).unwrap_or_default()
 }
 
+impl FleetService {
+    /// The id that a job has now, if a call by its old one has not found it.
+    async fn instead<A>(&self, found: &Result<Response<A>, Status>, id: i64) -> Result<Option<i64>, Status> {
+        match found {
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(self.moved_one(id).await?),
+            _ => Ok(None),
+        }
+    }
+
+    /// Cancels jobs by their ids in the stores that have them.
+    async fn cancel_by_id(
+        &self,
+        request: Request<v1::CancelJobsRequest>,
+        ids: Vec<i64>,
+    ) -> Result<Response<v1::CancelJobsResponse>, Status> {
+        let call = |store: Services, part| async move { store.jobs().cancel_jobs(part).await };
+        let with = |message: &v1::CancelJobsRequest, ids: Vec<i64>| match &message.filter {
+            Some(filter) if !filter.ids.is_empty() => {
+                v1::CancelJobsRequest { filter: of_ids(Some(filter), ids), ..message.clone() }
+            }
+            _ => v1::CancelJobsRequest { ids, ..message.clone() },
+        };
+        self.split(request, ids, |id| *id, with, call).await
+    }
+}
+
 #[async_trait]
 impl JobService for FleetService {
     async fn enqueue_jobs(
@@ -94,14 +122,20 @@ impl JobService for FleetService {
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
-        self.of_id(request.get_ref().id)?.jobs().get_job(request).await
+        let (envelope, message) = Envelope::of(request);
+        let found = self.of_id(message.id)?.jobs().get_job(envelope.around(message)).await;
+        let Some(id) = self.instead(&found, message.id).await? else { return found };
+        self.of_id(id)?.jobs().get_job(envelope.around(v1::GetJobRequest { id })).await
     }
 
     async fn explain_job(
         &self,
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
-        self.of_id(request.get_ref().id)?.jobs().explain_job(request).await
+        let (envelope, message) = Envelope::of(request);
+        let found = self.of_id(message.id)?.jobs().explain_job(envelope.around(message)).await;
+        let Some(id) = self.instead(&found, message.id).await? else { return found };
+        self.of_id(id)?.jobs().explain_job(envelope.around(v1::ExplainJobRequest { id })).await
     }
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
@@ -130,16 +164,20 @@ impl JobService for FleetService {
             let stores = self.concerned(request.metadata(), &task_type).await?;
             return self.in_turn(request, stores, call).await;
         }
-        if ids.is_empty() {
-            let ids = request.get_ref().ids.clone();
-            let with = |message: &v1::CancelJobsRequest, ids| v1::CancelJobsRequest { ids, ..message.clone() };
-            return self.split(request, ids, |id| *id, with, call).await;
+        let ids = if ids.is_empty() { request.get_ref().ids.clone() } else { ids };
+        let (envelope, message) = Envelope::of(request);
+        let mut answer = self.cancel_by_id(envelope.around(message.clone()), ids.clone()).await?;
+        // Those that have moved are cancelled where they are, and answered by the ids that the caller knows.
+        let done: HashSet<i64> = answer.get_ref().cancelled_ids.iter().copied().collect();
+        let others: Vec<i64> = ids.into_iter().filter(|id| !done.contains(id)).collect();
+        let moved = self.moved(&others).await?;
+        if !moved.is_empty() {
+            let old: HashMap<i64, i64> = moved.iter().map(|(old, new)| (*new, *old)).collect();
+            let more = self.cancel_by_id(envelope.around(message), moved.into_values().collect()).await?.into_inner();
+            let more = more.cancelled_ids.into_iter().map(|id| old.get(&id).copied().unwrap_or(id));
+            answer.get_mut().cancelled_ids.extend(more);
         }
-        let with = |message: &v1::CancelJobsRequest, ids| v1::CancelJobsRequest {
-            filter: of_ids(message.filter.as_ref(), ids),
-            ..message.clone()
-        };
-        self.split(request, ids, |id| *id, with, call).await
+        Ok(answer)
     }
 
     async fn retry_jobs(
@@ -209,7 +247,10 @@ impl JobService for FleetService {
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
-        let ids = request.get_ref().ids.clone();
+        let moved = self.moved(&request.get_ref().ids).await?;
+        let ids = request.get_ref().ids.iter().map(|id| moved.get(id).copied().unwrap_or(*id)).collect();
+        // Answers have the ids that the caller knows.
+        let old: HashMap<i64, i64> = moved.into_iter().map(|(old, new)| (new, old)).collect();
         let (envelope, message) = Envelope::of(request);
         let mut streams = Vec::new();
         for (services, ids) in self.by_store(ids)? {
@@ -219,7 +260,15 @@ impl JobService for FleetService {
         if streams.is_empty() {
             return self.main().jobs().wait_jobs(envelope.around(message)).await;
         }
-        Ok(Response::new(select_all(streams).boxed()))
+        let known = move |mut answer: Result<v1::WaitJobsResponse, Status>| {
+            if let Ok(v1::WaitJobsResponse { job: Some(job) }) = &mut answer
+                && let Some(id) = old.get(&job.id)
+            {
+                job.id = *id;
+            }
+            answer
+        };
+        Ok(Response::new(select_all(streams).map(known).boxed()))
     }
 
     async fn reprioritize_jobs(

@@ -6,6 +6,7 @@ mod access;
 mod bulks;
 mod jobs;
 mod listing; // one store after the other
+mod moved; // old ids of jobs that have moved
 mod schedules;
 mod settings;
 mod split; // ids by store

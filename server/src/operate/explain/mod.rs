@@ -82,9 +82,44 @@ impl Operator {
                 ended::reasons(&job, holder)
             }
         };
+        let mut reasons = reasons;
+        if let Some(first) = self.if_moving(&job).await? {
+            reasons.insert(0, first);
+        }
         let Outlook { before, expected_in, settled_per_minute } = outlook;
         let JobFacts { task_type, state, .. } = job;
         Ok(Explanation { id, task_type, state, reasons, before, expected_in, settled_per_minute })
+    }
+
+    /// On top of all others: its type moves, or its move rests.
+    async fn if_moving(&self, job: &JobFacts) -> Result<Option<Reason>, Error> {
+        let is_held = matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Waiting);
+        if !job.moves || !is_held {
+            return Ok(None);
+        }
+        let task_type = &job.task_type;
+        let view = self.context.store.move_of_type(task_type).await?;
+        let since = view.as_ref().map(|view| view.started);
+        let (text, remedy) = match view {
+            Some(view) if view.is_moving => (
+                format!(
+                    "The task type {task_type} is moving to store {}, and rests until its jobs are there.",
+                    view.to
+                ),
+                String::new(),
+            ),
+            Some(view) => (
+                format!("The task type {task_type} is moving to store {}, and nobody goes on with that.", view.to),
+                format!("`{}` must go on with it.", view.command()),
+            ),
+            None => (
+                format!(
+                    "The task type {task_type} is moving here from another store, and rests until its jobs are here."
+                ),
+                format!("If nobody goes on with that, `howdah type move {task_type} --to` this store must."),
+            ),
+        };
+        Ok(Some(Reason { kind: howdah_proto::v1::ReasonKind::TypeMoving, text, remedy, since, ..Reason::default() }))
     }
 
     /// The jobs that a waiting job runs after, the holder of its key first.

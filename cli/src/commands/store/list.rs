@@ -1,0 +1,95 @@
+//! `howdah store list`: the stores, their states, how many jobs they have.
+
+use howdah_client::proto::{Store, StoreState};
+use howdah_server::logging::escaped;
+
+use super::shown;
+use crate::commands::{
+    context::Global,
+    failure::Failure,
+    output::Output,
+    table::{Align, Table},
+};
+
+/// List the stores of the broker: state, number, jobs
+///
+/// A store is a database that the broker serves. With one database there is one store, called default if the configuration
+/// says nothing else. The ids of a store's jobs begin with its number.
+///
+/// ready: it takes new jobs. closed: it takes none (howdah store drain), and those that it has go on. away: its database
+/// cannot be reached by this broker. Jobs are as they were counted last.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah store list
+  howdah store list --json | jq 'select(.state == \"away\").name'")]
+pub(in crate::commands) struct Args {
+    /// Print one JSON object per store
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let stores = client.list_stores(global.in_store.as_deref().unwrap_or_default()).await?;
+        let mut output = Output::new();
+        if args.json {
+            for store in &stores {
+                output.json(&shown::json(store))?;
+            }
+        } else {
+            output.line(table(&stores))?;
+        }
+        output.flush()
+    })
+}
+
+fn table(stores: &[Store]) -> Table<9> {
+    let right = |name| (name, Align::Right);
+    let mut table = Table::new([
+        ("STORE", Align::Left),
+        right("NUMBER"),
+        ("STATE", Align::Left),
+        right("READY"),
+        right("LEASED"),
+        right("SCHEDULED"),
+        right("WAITING"),
+        right("DEAD"),
+        ("CLOSED", Align::Left),
+    ]);
+    for store in stores {
+        let counts = store.counts.filter(|_| store.state() != StoreState::Away);
+        let count = |count: Option<i64>| count.map_or_else(|| "-".into(), |count| count.to_string());
+        table.row([
+            escaped(&store.name).into_owned(),
+            store.number.to_string(),
+            shown::state(store).into(),
+            count(counts.map(|counts| counts.ready)),
+            count(counts.map(|counts| counts.leased)),
+            count(counts.map(|counts| counts.scheduled)),
+            count(counts.map(|counts| counts.waiting)),
+            count(counts.map(|counts| counts.dead)),
+            shown::closed(store),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_client::proto::TaskTypeCounts;
+
+    use super::*;
+
+    #[test]
+    fn stores_are_listed_in_columns() {
+        let counts = Some(TaskTypeCounts { ready: 12, dead: 1, ..TaskTypeCounts::default() });
+        let shop = Store { name: "shop".into(), state: StoreState::Ready as i32, counts, ..Store::default() };
+        let mail = Store { name: "mail".into(), number: 1, state: StoreState::Away as i32, ..Store::default() };
+        let expected = "\
+STORE  NUMBER  STATE  READY  LEASED  SCHEDULED  WAITING  DEAD  CLOSED
+shop        0  ready     12       0          0        0     1
+mail        1  away       -       -          -        -     -";
+        assert_eq!(table(&[shop, mail]).to_string(), expected);
+    }
+}

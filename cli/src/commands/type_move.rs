@@ -1,0 +1,153 @@
+//! `howdah type move`: a task type goes to another store.
+
+use howdah_client::proto::{MovePhase, MoveTypeRequest, MoveTypeResponse};
+use serde_json::json;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+};
+
+/// Move a task type to another store: its settings, its jobs, its schedules
+///
+/// New jobs go to the other store at once. The type rests in both stores until the jobs that are there have moved, so their
+/// order is kept; jobs that run end where they are. Jobs get new ids, because an id begins with the number of its store: job,
+/// explain, cancel and wait follow the old ones for as long as history is kept.
+///
+/// Jobs that belong to others stay, and are worked on where they are: jobs with a limit key, with stages, that others run after,
+/// that wait, that a caller waits for, and jobs whose key another job has in the other store. Finished jobs stay, too.
+///
+/// If this command or its broker ends, the move rests, and so does the type: the same command goes on with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah type move mail.send --to mail --reason 'a database of its own'
+  howdah type move mail.send --from shop --to mail
+  howdah type move mail.send --to mail --json | jq .moved")]
+pub(super) struct Args {
+    /// The task type
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    /// The store that it goes to, as `howdah store list` shows it
+    #[arg(long, value_name = "STORE")]
+    to: String,
+    /// The store that it leaves [default: the one that has had it for longest]
+    #[arg(long, value_name = "STORE")]
+    from: Option<String>,
+    /// Print a JSON object for each step
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let request = MoveTypeRequest {
+        task_type: args.task_type.clone(),
+        to_store: args.to.clone(),
+        from_store: args.from.clone().unwrap_or_default(),
+    };
+    global.with_client(async |client| {
+        let mut answers = client.stores().move_type(request).await.map_err(howdah_client::Error::from)?.into_inner();
+        let (mut output, mut said, mut last) = (Output::new(), String::new(), MoveTypeResponse::default());
+        while let Some(answer) = answers.message().await.map_err(|status| stopped(args, status))? {
+            if args.json {
+                output.json(&as_json(&answer))?;
+                output.flush()?;
+            } else {
+                let words = words(&args.task_type, &answer);
+                if words != said {
+                    words.lines().for_each(note);
+                    said = words;
+                }
+            }
+            last = answer;
+        }
+        if last.phase() == MovePhase::Done {
+            return Ok(());
+        }
+        Err(Failure::failed(format!("the move rests; `{}` goes on with it", again(args))))
+    })
+}
+
+/// The command that goes on with the move.
+fn again(args: &Args) -> String {
+    format!("howdah type move {} --to {}", args.task_type, args.to)
+}
+
+/// The stream has ended too early.
+fn stopped(args: &Args, status: tonic::Status) -> Failure {
+    note(format!("the move rests; `{}` goes on with it", again(args)));
+    howdah_client::Error::from(status).into()
+}
+
+fn jobs(count: i64) -> String {
+    format!("{count} {}", if count == 1 { "job" } else { "jobs" })
+}
+
+fn words(task_type: &str, at: &MoveTypeResponse) -> String {
+    let mut words = match at.phase() {
+        MovePhase::Unspecified | MovePhase::Pausing => {
+            format!("{task_type} rests in {} and {}: waiting until all brokers know that", at.from_store, at.to_store)
+        }
+        MovePhase::Moving => format!("{} moved to {}", jobs(at.moved_count), at.to_store),
+        MovePhase::Following => format!(
+            "{} moved; {task_type} goes on in {}; {} still run in {}",
+            jobs(at.moved_count),
+            at.to_store,
+            jobs(at.running_count),
+            at.from_store
+        ),
+        MovePhase::Done => format!("{task_type} is at home in {}: {} moved", at.to_store, jobs(at.moved_count)),
+    };
+    if at.phase() == MovePhase::Done {
+        if at.moved_schedule_count > 0 {
+            let schedules = if at.moved_schedule_count == 1 { "schedule" } else { "schedules" };
+            words = format!("{words}, {} {schedules} moved", at.moved_schedule_count);
+        }
+        if at.staying_count > 0 {
+            let ids: Vec<String> = at.staying_ids.iter().map(i64::to_string).collect();
+            let more = if at.staying_count > at.staying_ids.len() as i64 { ", …" } else { "" };
+            words = format!(
+                "{words}\nstaying in {}, to be worked on there with what they belong to: {}: {}{more}",
+                at.from_store,
+                jobs(at.staying_count),
+                ids.join(", ")
+            );
+        }
+        if at.staying_schedule_count > 0 {
+            words = format!(
+                "{words}\nschedules that stay in {}, because {} has others of their names: {}",
+                at.from_store, at.to_store, at.staying_schedule_count
+            );
+        }
+    }
+    if at.problem.is_empty() { words } else { format!("{words}; waiting: {}", at.problem) }
+}
+
+fn as_json(at: &MoveTypeResponse) -> serde_json::Value {
+    json!({
+        "phase": at.phase().as_str_name().trim_start_matches("MOVE_PHASE_").to_lowercase(),
+        "from_store": at.from_store, "to_store": at.to_store, "moved": at.moved_count, "running": at.running_count,
+        "staying": at.staying_count, "staying_ids": at.staying_ids, "moved_schedules": at.moved_schedule_count,
+        "staying_schedules": at.staying_schedule_count, "problem": at.problem,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_says_what_stays_and_where() {
+        let mut at = MoveTypeResponse { from_store: "shop".into(), to_store: "mail".into(), ..Default::default() };
+        at.set_phase(MovePhase::Done);
+        at.moved_count = 1;
+        assert_eq!(words("t", &at), "t is at home in mail: 1 job moved");
+        (at.staying_count, at.staying_ids, at.moved_schedule_count) = (12, vec![3, 7], 2);
+        assert_eq!(
+            words("t", &at),
+            "t is at home in mail: 1 job moved, 2 schedules moved\nstaying in shop, to be worked on there with what they \
+             belong to: 12 jobs: 3, 7, …"
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! The stores of a broker: its databases.
+
+use howdah_proto::v1 as proto;
+
+use crate::{Client, Result, call::Tries};
+
+impl Client {
+    /// The store of this name; of an empty name, all stores of the broker.
+    pub async fn list_stores(&self, name: &str) -> Result<Vec<proto::Store>> {
+        let request = proto::ListStoresRequest { store: name.to_owned() };
+        let answer = self
+            .call("list stores", Tries::EachEndpoint, request, |client, request| async move {
+                client.stores().list_stores(request).await
+            })
+            .await?;
+        Ok(answer.stores)
+    }
+
+    /// Closes a store to new jobs, and returns it. Jobs that it has go on.
+    pub async fn drain_store(&self, name: &str) -> Result<proto::Store> {
+        let request = proto::DrainStoreRequest { store: name.to_owned() };
+        let answer = self
+            .call("close a store", Tries::EachEndpoint, request, |client, request| async move {
+                client.stores().drain_store(request).await
+            })
+            .await?;
+        Ok(answer.store.unwrap_or_default())
+    }
+
+    /// Opens a store to new jobs again, and returns it.
+    pub async fn open_store(&self, name: &str) -> Result<proto::Store> {
+        let request = proto::OpenStoreRequest { store: name.to_owned() };
+        let answer = self
+            .call("open a store", Tries::EachEndpoint, request, |client, request| async move {
+                client.stores().open_store(request).await
+            })
+            .await?;
+        Ok(answer.store.unwrap_or_default())
+    }
+}

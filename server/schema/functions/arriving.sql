@@ -1,0 +1,165 @@
+-- The store that a task type goes to. Each function is a transaction of its own, which may be repeated.
+
+-- Says that jobs of a type are about to come. Returns the new version of the settings; brokers that know it claim none.
+CREATE OR REPLACE FUNCTION howdah.begin_arrival(of_type integer, of_store integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    new_version bigint;
+BEGIN
+    INSERT INTO howdah.type_arrival (type_id, from_number, rests) VALUES (of_type, of_store, true)
+    ON CONFLICT (type_id) DO UPDATE SET from_number = excluded.from_number, rests = true;
+    UPDATE howdah.settings s SET version = s.version + 1 RETURNING s.version INTO new_version;
+    RETURN new_version;
+END $$;
+
+-- Makes this store the home of a type: it has had it for longer than any other one. Returns the new version of the settings.
+CREATE OR REPLACE FUNCTION howdah.be_home(of_type integer, oldest timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    new_version bigint;
+BEGIN
+    UPDATE howdah.task_type t SET created = oldest - interval '1 microsecond' WHERE t.id = of_type AND t.created >= oldest;
+    UPDATE howdah.settings s SET version = s.version + 1 RETURNING s.version INTO new_version;
+    RETURN new_version;
+END $$;
+
+-- All jobs that could move have come: they are claimed. Returns the new version of the settings.
+CREATE OR REPLACE FUNCTION howdah.end_arrival(of_type integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    new_version bigint;
+BEGIN
+    UPDATE howdah.type_arrival a SET rests = false WHERE a.type_id = of_type;
+    UPDATE howdah.settings s SET version = s.version + 1 RETURNING s.version INTO new_version;
+    RETURN new_version;
+END $$;
+
+-- Stores jobs that come from another store, each once, with new ids. A job whose key another one has here is not stored: its new
+-- id is null.
+CREATE OR REPLACE FUNCTION howdah.arrive_jobs(of_type integer, old_ids bigint[], jobs jsonb[], payloads bytea[])
+RETURNS TABLE (old_id bigint, new_id bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    fresh bigint[];
+    refused bigint[];
+BEGIN
+    WITH new AS (
+        INSERT INTO howdah.arrived (old_id, new_id)
+        SELECT u.id, nextval('howdah.job_id') FROM (SELECT o.id FROM unnest(old_ids) AS o(id) ORDER BY o.id) u
+        ON CONFLICT DO NOTHING RETURNING old_id
+    )
+    SELECT array_agg(n.old_id) INTO fresh FROM new n;
+    IF fresh IS NOT NULL THEN
+        WITH keyed AS (
+            SELECT u.old_id, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = u.old_id) AS new_id,
+                   u.job ->> 'key' AS key, u.job -> 'key_row' AS held
+            FROM unnest(old_ids, jobs) AS u(old_id, job) WHERE u.old_id = ANY (fresh) AND u.job -> 'key_row' IS NOT NULL
+        ),
+        taken AS (
+            INSERT INTO howdah.job_key (type_id, key, job_id, version, held_until, debounce_until)
+            SELECT of_type, k.key, k.new_id, (k.held ->> 'version')::bigint, (k.held ->> 'held_until')::timestamptz,
+                   (k.held ->> 'debounce_until')::timestamptz
+            FROM keyed k ORDER BY k.key
+            ON CONFLICT DO NOTHING RETURNING job_id
+        )
+        SELECT array_agg(k.old_id) INTO refused FROM keyed k WHERE k.new_id NOT IN (SELECT t.job_id FROM taken t);
+        DELETE FROM howdah.arrived a WHERE a.old_id = ANY (refused);
+        PERFORM howdah.store_moved(array_agg(u.new_id ORDER BY u.n), of_type, array_agg(u.job ORDER BY u.n), array_agg(u.payload ORDER BY u.n))
+        FROM (SELECT o.*, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = o.old_id) AS new_id
+              FROM unnest(old_ids, jobs, payloads) WITH ORDINALITY AS o(old_id, job, payload, n) WHERE o.old_id = ANY (fresh)) u
+        WHERE u.new_id IS NOT NULL;
+    END IF;
+    RETURN QUERY SELECT u.id, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = u.id) FROM unnest(old_ids) AS u(id);
+END $$;
+
+-- Stores jobs of leaving under these ids, and notifies the brokers: those that come, and those that come back. What is due
+-- meanwhile is ready: brokers look for due jobs from a time on.
+CREATE OR REPLACE FUNCTION howdah.store_moved(ids bigint[], of_type integer, jobs jsonb[], payloads bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    r record;
+BEGIN
+    IF coalesce(cardinality(ids), 0) = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM howdah.create_task_types(n.names, NULL)
+    FROM (SELECT array_agg(DISTINCT t.name ORDER BY t.name) AS names
+          FROM unnest(jobs) j CROSS JOIN LATERAL (VALUES (j ->> 'fallback'), (j ->> 'fallback_from')) t(name)
+          WHERE t.name IS NOT NULL) n WHERE n.names IS NOT NULL;
+    WITH n AS MATERIALIZED (
+        SELECT u.id, x.*, u.payload, octet_length(u.payload) > 1024 AS is_large,
+               CASE WHEN u.job ->> 'state' = 'scheduled' AND x.run_at <= now() THEN 'ready' ELSE u.job ->> 'state' END AS state,
+               nullif(coalesce(x.options, '{}') - '{payload_bytes,fallback,fallback_from}'::text[]
+                      || CASE WHEN octet_length(u.payload) > 1024 THEN jsonb_build_object('payload_bytes', octet_length(u.payload)) ELSE '{}' END
+                      || jsonb_strip_nulls(jsonb_build_object(
+                             'fallback', (SELECT t.id FROM howdah.task_type t WHERE t.name = u.job ->> 'fallback'),
+                             'fallback_from', (SELECT t.id FROM howdah.task_type t WHERE t.name = u.job ->> 'fallback_from'))),
+                      '{}') AS new_options
+        FROM unnest(ids, jobs, payloads) AS u(id, job, payload)
+        CROSS JOIN LATERAL jsonb_to_record(u.job) AS x(
+            rank bigint, created timestamptz, timeout_ms bigint, run_at timestamptz, leased_at timestamptz, died timestamptz,
+            attempt smallint, max_attempts smallint, priority smallint, key text, headers jsonb, options jsonb, failures jsonb)
+    ),
+    now_ready AS (
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key, headers, options, failures, payload)
+        SELECT n.id, n.rank, n.created, n.timeout_ms, of_type, n.attempt, n.max_attempts, n.priority, n.key, n.headers, n.new_options,
+               n.failures, CASE WHEN n.is_large THEN '' ELSE n.payload END
+        FROM n WHERE n.state = 'ready'
+    ),
+    later AS (
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, run_at, leased_at, type_id, attempt, max_attempts, priority, key,
+                                      headers, options, failures, payload)
+        SELECT n.id, n.rank, n.created, n.timeout_ms, n.run_at, n.leased_at, of_type, n.attempt, n.max_attempts, n.priority, n.key,
+               n.headers, n.new_options, n.failures, CASE WHEN n.is_large THEN '' ELSE n.payload END
+        FROM n WHERE n.state = 'scheduled'
+    ),
+    ended AS (
+        INSERT INTO howdah.dead (id, rank, created, timeout_ms, leased_at, died, type_id, attempt, max_attempts, priority, key, headers,
+                                 options, failures, payload)
+        SELECT n.id, n.rank, n.created, n.timeout_ms, n.leased_at, n.died, of_type, n.attempt, n.max_attempts, n.priority, n.key,
+               n.headers, n.new_options, n.failures, CASE WHEN n.is_large THEN '' ELSE n.payload END
+        FROM n WHERE n.state = 'dead'
+    ),
+    out_of_line AS (
+        INSERT INTO howdah.payload (id, created, data) SELECT n.id, now(), n.payload FROM n WHERE n.is_large
+    ),
+    expiring AS (
+        INSERT INTO howdah.expiry (expire_at, id)
+        SELECT to_timestamp((n.options ->> 'expire_at_us')::bigint / 1000000.0), n.id FROM n
+        WHERE jsonb_typeof(n.options -> 'expire_at_us') = 'number' AND n.state <> 'dead'
+        ON CONFLICT DO NOTHING
+    ),
+    tagged AS (
+        INSERT INTO howdah.job_tag (id, created, hash, type_id)
+        SELECT n.id, now(), hashtext(t.tag), of_type
+        FROM n CROSS JOIN LATERAL jsonb_array_elements_text(
+            CASE jsonb_typeof(n.options -> 'tags') WHEN 'array' THEN n.options -> 'tags' ELSE '[]' END) AS t(tag)
+        WHERE n.options -> 'tags' IS NOT NULL
+    )
+    SELECT min(n.rank) FILTER (WHERE n.state = 'ready') AS lowest, bool_or(n.state = 'scheduled') AS has_later INTO r FROM n;
+    IF r.lowest IS NOT NULL THEN
+        PERFORM howdah.announce(of_type, r.lowest);
+    END IF;
+    IF r.has_later THEN
+        PERFORM howdah.notify('s');
+    END IF;
+END $$;
+
+-- Stores schedules that come from another store. Returns the names of those that are here: of the others, this store has a
+-- schedule of the same name.
+CREATE OR REPLACE FUNCTION howdah.arrive_schedules(schedules jsonb[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM howdah.store_schedules(schedules);
+    RETURN QUERY SELECT s.name FROM unnest(schedules) AS j(row) JOIN howdah.schedule s
+                     ON s.name = j.row ->> 'name' AND s.created = (j.row ->> 'created')::timestamptz;
+END $$;
+
+-- Stores schedules as leave_schedules has read them, unless there is one of the name.
+CREATE OR REPLACE FUNCTION howdah.store_schedules(schedules jsonb[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    WITH stored AS (
+        INSERT INTO howdah.schedule
+        SELECT (jsonb_populate_record(NULL::howdah.schedule, j.row)).* FROM unnest(schedules) AS j(row) ORDER BY j.row ->> 'name'
+        ON CONFLICT DO NOTHING RETURNING name
+    )
+    INSERT INTO howdah.schedule_creator (name, principal)
+    SELECT s.name, j.row ->> 'creator' FROM stored s JOIN unnest(schedules) AS j(row) ON j.row ->> 'name' = s.name
+    WHERE j.row ->> 'creator' IS NOT NULL;
+    PERFORM howdah.notify('s');
+END $$;

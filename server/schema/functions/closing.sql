@@ -1,0 +1,40 @@
+-- Closing a store to new jobs. What is there goes on: retries, stages, fallbacks, jobs that wait for others.
+
+-- Closes this store, which is known under this name. Returns the new version of the settings; null: it was closed already.
+CREATE OR REPLACE FUNCTION howdah.close_store(store_name text, by_whom text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    new_version bigint;
+BEGIN
+    UPDATE howdah.settings s SET version = s.version + 1, closed = now(), closed_name = store_name, closed_by = by_whom
+    WHERE s.closed IS NULL
+    RETURNING s.version INTO new_version;
+    IF FOUND THEN
+        CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN true;
+    END IF;
+    RETURN new_version;
+END $$;
+
+-- Opens this store. Returns the new version of the settings; null: it was open.
+CREATE OR REPLACE FUNCTION howdah.open_store() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    new_version bigint;
+BEGIN
+    UPDATE howdah.settings s SET version = s.version + 1, closed = NULL, closed_name = NULL, closed_by = NULL
+    WHERE s.closed IS NOT NULL
+    RETURNING s.version INTO new_version;
+    IF FOUND THEN
+        CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN false;
+    END IF;
+    RETURN new_version;
+END $$;
+
+-- Refuses new jobs, and says what to do; not who has closed the store: that is for those who may list stores. Statements call it only where is_closed is true, in a CASE that is not in their plans
+-- otherwise.
+CREATE OR REPLACE FUNCTION howdah.refuse_closed() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    s howdah.settings;
+BEGIN
+    SELECT * INTO STRICT s FROM howdah.settings;
+    RAISE EXCEPTION 'store % is closed to new jobs since %', s.closed_name, to_char(s.closed AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')
+        USING ERRCODE = 'HW005', HINT = format('howdah store open %s', s.closed_name);
+END $$;

@@ -1,0 +1,101 @@
+//! How a store is; closing it to new jobs, and opening it.
+
+use std::time::Duration;
+
+use super::Operator;
+use crate::{
+    error::Error,
+    job::{Closed, StoreNumber, TaskTypeName, TypeId},
+    store::{Actor, Store},
+};
+
+/// How a store is.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreView {
+    /// Its number.
+    pub(crate) number: StoreNumber,
+    /// `None`: it takes new jobs.
+    pub(crate) closed: Option<Closed>,
+    /// Jobs by state, as in [`TypeView`](crate::job::TypeView), as they were counted last, and how long ago.
+    pub(crate) counted: Option<([i64; 5], Duration)>,
+    /// Whether it has jobs that have not ended.
+    pub(crate) has_unfinished: bool,
+}
+
+impl Operator {
+    /// How the store is now.
+    pub(crate) async fn store_view(&self) -> Result<StoreView, Error> {
+        let store = &self.context.store;
+        let (_, closed) = store.cluster_state().await?;
+        let facts = store.facts().await?;
+        let counted = self.counted_types().await;
+        let mut sum = [0; 5];
+        for view in &counted.types {
+            sum.iter_mut().zip(view.counts).for_each(|(sum, count)| *sum += count);
+        }
+        let counted = counted.age().map(|age| (sum, age));
+        Ok(StoreView { number: facts.number, closed, counted, has_unfinished: store.has_unfinished().await? })
+    }
+
+    /// Closes the store, which has this name, to new jobs.
+    pub(crate) async fn close_store(&self, name: &str, by: &Actor) -> Result<(), Error> {
+        if let Some(version) = self.context.store.close(name, by).await? {
+            tracing::info!(store = name, "the store is closed to new jobs");
+            self.context.settings_changed(version).await;
+        }
+        Ok(())
+    }
+
+    /// Its database, for a move between two stores.
+    pub(crate) fn store(&self) -> &Store {
+        &self.context.store
+    }
+
+    /// This broker's number now.
+    pub(crate) fn broker_id(&self) -> i32 {
+        self.context.dispatch.broker_id()
+    }
+
+    /// Settings were changed here by a move, and this is their version now.
+    pub(crate) async fn settings_changed(&self, version: i64) {
+        self.context.settings_changed(version).await;
+    }
+
+    /// The type of this name; `None`: there is none.
+    pub(crate) async fn find_type(&self, name: &TaskTypeName) -> Result<Option<TypeId>, Error> {
+        Ok(self.context.registry.find(name).await?)
+    }
+
+    /// The type of this name, which is made if it is new.
+    pub(crate) async fn make_type(&self, name: &TaskTypeName, by: &Actor) -> Result<TypeId, Error> {
+        let ids = self.context.registry.resolve(std::slice::from_ref(name), by.name()).await?;
+        ids.first().copied().ok_or_else(|| Error::Internal(format!("task type {name} has no number")))
+    }
+
+    /// The new ids of those of these jobs that have moved to other stores.
+    pub(crate) async fn moved_jobs(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Error> {
+        if ids.is_empty() || !self.context.registry.has_moved() {
+            return Ok(Vec::new());
+        }
+        Ok(self.context.store.moved_jobs(ids).await?)
+    }
+
+    /// That a job is on its way to another store; `None`: it is not.
+    pub(crate) async fn on_its_way(&self, id: i64) -> Result<Option<Error>, Error> {
+        if !self.context.registry.has_moved() {
+            return Ok(None);
+        }
+        let view = self.context.store.move_of_job(id).await?;
+        Ok(view.map(|view| Error::Moving(format!("job {id} is on its way to store {}. {}", view.to, view.what_next()))))
+    }
+
+    /// Opens the store. Schedules that are due fire with the next sweep.
+    pub(crate) async fn open_store(&self, name: &str, by: &Actor) -> Result<(), Error> {
+        if let Some(version) = self.context.store.reopen(name, by).await? {
+            tracing::info!(store = name, "the store is open to new jobs");
+            self.context.settings_changed(version).await;
+            self.context.sweep_now.notify_one();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! The jobs of a type move, batch by batch; then its schedules; then the move is over.
+
+use super::{LOOK, MovePhase, Running, Stop};
+use crate::store::{LeavingJob, LeavingState};
+
+/// The most jobs in a batch, and the most bytes of their payloads (besides the first job).
+const JOBS: i32 = 2_000;
+const BYTES: i64 = 8 << 20;
+/// Before all ranks and ids; before all times and ids.
+const FIRST: (i64, i64) = (i64::MIN, 0);
+const FIRST_TIME: (i64, i64) = (0, 0);
+
+impl Running<'_> {
+    /// From the beginning, or from where it was, to the end.
+    pub(super) async fn to_end(&mut self) -> Result<(), Stop> {
+        self.begin().await?;
+        self.progress.phase = MovePhase::Moving;
+        loop {
+            let moved = self.pass().await?;
+            let (store, broker, type_id) = (self.job.stores().0, self.old()?.broker.clone(), self.job.type_id);
+            self.progress.left = self.step(&store, || broker.operator.store().left_to_move(type_id)).await?;
+            self.tell().await?;
+            if moved > 0 || self.progress.left.leaving > 0 {
+                continue;
+            }
+            if self.progress.phase == MovePhase::Moving {
+                self.go_on().await?;
+            }
+            if self.progress.left.running == 0 && self.finish().await? {
+                return Ok(());
+            }
+            self.pause(LOOK).await?;
+        }
+    }
+
+    /// What could move has moved: the type is claimed in the new store.
+    async fn go_on(&mut self) -> Result<(), Stop> {
+        let (store, broker, new_type) = (self.job.stores().1, self.new()?.broker.clone(), self.new_type);
+        let version = self.step(&store, || broker.operator.store().end_arrival(new_type)).await?;
+        broker.operator.settings_changed(version).await;
+        self.progress.phase = MovePhase::Following;
+        self.tell().await
+    }
+
+    /// Moves all jobs that there are now, in their order; returns how many.
+    async fn pass(&mut self) -> Result<i64, Stop> {
+        let (store, broker, type_id) = (self.job.stores().0, self.old()?.broker.clone(), self.job.type_id);
+        let mut moved = 0;
+        // Those that somebody has left on their way.
+        loop {
+            let jobs = self.step(&store, || broker.operator.store().on_the_way(type_id, JOBS)).await?;
+            if jobs.is_empty() {
+                break;
+            }
+            moved += self.carry(&jobs).await?;
+        }
+        for state in LeavingState::ALL {
+            let mut after = if state == LeavingState::Ready { FIRST } else { FIRST_TIME };
+            loop {
+                let jobs = self
+                    .step(&store, || {
+                        let broker_id = broker.operator.broker_id();
+                        broker.operator.store().leave_jobs(type_id, (state, after), (JOBS, BYTES), broker_id)
+                    })
+                    .await?;
+                let Some(last) = jobs.last() else { break };
+                after = (last.place, last.id);
+                moved += self.carry(&jobs).await?;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Takes jobs of `leaving` to the new store; returns how many it has taken.
+    async fn carry(&mut self, jobs: &[LeavingJob]) -> Result<i64, Stop> {
+        let (old_name, new_name) = self.job.stores();
+        let (old, new) = (self.old()?.broker.clone(), self.new()?.broker.clone());
+        let (type_id, new_type) = (self.job.type_id, self.new_type);
+        let ids = self.step(&new_name, || new.operator.store().arrive_jobs(new_type, jobs)).await?;
+        let done = self.step(&old_name, || old.operator.store().leave_done(type_id, &ids)).await?;
+        self.progress.moved += done;
+        self.tell().await?;
+        Ok(done)
+    }
+
+    /// Moves the schedules, and ends the move unless a job has come meanwhile.
+    async fn finish(&mut self) -> Result<bool, Stop> {
+        let (old_name, new_name) = self.job.stores();
+        let (old, new) = (self.old()?.broker.clone(), self.new()?.broker.clone());
+        let (name, type_id, new_type) = (self.job.name.clone(), self.job.type_id, self.new_type);
+        let leaving = self.step(&old_name, || old.operator.store().leave_schedules(name.as_str())).await?;
+        if !leaving.is_empty() {
+            let arrived = self.step(&new_name, || new.operator.store().arrive_schedules(&leaving)).await?;
+            self.step(&old_name, || old.operator.store().leave_schedules_done(name.as_str(), &arrived)).await?;
+            self.progress.schedules += arrived.len();
+            self.progress.staying_schedules = leaving.len() - arrived.len();
+        }
+        if self.pass().await? > 0 {
+            return Ok(false);
+        }
+        let version = self.step(&old_name, || old.operator.store().end_move(type_id, old.operator.broker_id())).await?;
+        old.operator.settings_changed(version).await;
+        self.step(&new_name, || new.operator.store().forget_arrival(new_type)).await?;
+        self.progress.phase = MovePhase::Done;
+        self.tell().await?;
+        Ok(true)
+    }
+}

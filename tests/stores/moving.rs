@@ -1,0 +1,374 @@
+//! A task type that moves from one store to another.
+
+use howdah_cli::postgres::StopMode;
+use howdah_proto::v1::{
+    CreateScheduleRequest, DrainStoreRequest, ExplainJobRequest, GetScheduleRequest, JobState, MovePhase,
+    MoveTypeRequest, MoveTypeResponse, ReasonKind, Schedule, SettleStatus, TaskTypeSettings, schedule::Plan,
+};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use super::{
+    away::apart,
+    calls::{at, enqueue_at, jobs, store_of, two},
+    empty,
+};
+use crate::support::*;
+
+pub fn to(store: &str) -> MoveTypeRequest {
+    MoveTypeRequest { task_type: "t".into(), to_store: store.into(), from_store: String::new() }
+}
+
+/// Moves the type `t` to a store; what was said last.
+pub async fn move_to(broker: &Service, store: &str) -> Result<MoveTypeResponse, Status> {
+    let mut answers = soon("an answer", broker.stores().move_type(to(store))).await?.into_inner();
+    let mut last = MoveTypeResponse::default();
+    while let Some(answer) = soon("progress", answers.message()).await? {
+        last = answer;
+    }
+    Ok(last)
+}
+
+/// The same, to its end.
+pub async fn moved(broker: &Service, store: &str) -> MoveTypeResponse {
+    let last = move_to(broker, store).await.expect("a move");
+    assert_eq!(last.phase(), MovePhase::Done, "{last:?}");
+    last
+}
+
+pub async fn number(database: &TestDatabase, sql: &str) -> i64 {
+    database.count(sql).await
+}
+
+fn reason(status: &Status) -> (Code, String) {
+    (status.code(), status.get_details_error_info().map(|info| info.reason).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
+    let (shop, mail, broker) = two().await;
+    let ready = enqueue_at(&broker, "shop", "t").await;
+    let large = vec![7; 5_000];
+    let rich = broker.enqueue("t").payload(large.clone()).key("k").tags(&["a"]).header("h", "v").priority(3).await;
+    let later = broker.enqueue("t").delay(HOUR).fallback("t.failed").await;
+    let dead = broker.enqueue("t").priority(-1).max_attempts(1).await;
+    let mut worker = broker.worker("t").await;
+    let job = worker.next().await;
+    assert_eq!(job.id, dead);
+    worker.nack(&job, "no").await;
+    drop(worker);
+    broker.until_state(dead, JobState::Dead).await;
+    broker.set("t", TaskTypeSettings { max_attempts: 7, ..TaskTypeSettings::default() }).await;
+    let done = moved(&broker, "mail").await;
+    assert_eq!((done.moved_count, done.staying_count, done.from_store.as_str()), (4, 0, "shop"), "{done:?}");
+    assert_eq!(number(&shop, "SELECT count(*) FROM howdah.job").await, 0);
+    assert_eq!(number(&shop, "SELECT count(*) FROM howdah.job_key").await, 0);
+    assert_eq!(number(&mail, "SELECT count(*) FROM howdah.job").await, 4);
+    assert_eq!(number(&mail, "SELECT max_attempts::bigint FROM howdah.task_type WHERE name = 't'").await, 7);
+    for (id, state) in [(ready, JobState::Ready), (later, JobState::Scheduled), (dead, JobState::Dead)] {
+        let job = broker.job(id).await;
+        assert_eq!((store_of(job.id), job.state()), (1, state), "{job:?}");
+    }
+    let job = broker.job(rich).await;
+    assert_eq!(
+        (job.priority, job.key.as_str(), &job.payload[..], &job.tags[..]),
+        (3, "k", &large[..], &["a".to_owned()][..])
+    );
+    assert_eq!(job.headers["h"], "v");
+    assert_eq!(job.create_time.is_some(), true);
+    // New ones go there, and the key is held there.
+    assert_eq!(store_of(broker.enqueue("t").await), 1);
+    assert_eq!(broker.enqueue("t").key("k").await, job.id);
+    // Calls by the old id, which is what they answer.
+    assert_eq!(broker.cancel(&[later, ready]).await.len(), 2);
+    assert_eq!(broker.state(later).await, JobState::Cancelled);
+    let waited = broker.wait(later).await;
+    assert_eq!((waited.id, waited.state()), (later, JobState::Cancelled));
+    let explained = soon("an answer", broker.jobs().explain_job(ExplainJobRequest { id: rich })).await.unwrap();
+    assert_eq!(explained.into_inner().id, job.id);
+    assert_eq!(broker.retry(&[broker.job(dead).await.id]).await.len(), 1);
+}
+
+#[tokio::test]
+async fn jobs_that_belong_to_others_stay_and_are_worked_on_where_they_are() {
+    let (_shop, mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "t").await;
+    let limited = broker.enqueue("t").limit_key("l").await;
+    let staged = broker.enqueue("t").next_stages(&["t.next"]).await;
+    let first = broker.enqueue("t").await;
+    let after = broker.enqueue("t").after(&[first]).await;
+    let done = moved(&broker, "mail").await;
+    let mut stay = done.staying_ids.clone();
+    stay.sort_unstable();
+    assert_eq!((done.moved_count, done.staying_count, stay), (1, 4, vec![limited, staged, first, after]), "{done:?}");
+    let mut worker = broker.worker("t").window(10).await;
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let job = worker.next().await;
+        assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
+        seen.push(job.id);
+    }
+    seen.sort_unstable();
+    assert_eq!(&seen[..4], [limited, staged, first, after]);
+    assert_eq!(number(&mail, "SELECT count(*) FROM howdah.history").await, 1);
+}
+
+#[tokio::test]
+async fn a_job_whose_key_is_held_in_the_other_store_stays() {
+    let (shop, mail, broker) = two().await;
+    let here = enqueue_at(&broker, "shop", "t").await;
+    let keyed = broker.enqueue("t").key("k").await;
+    mail.sql("SELECT howdah.enqueue('t', 'x'::text, key => 'k')").await;
+    let done = moved(&broker, "mail").await;
+    assert_eq!((done.moved_count, done.staying_count, &done.staying_ids[..]), (1, 1, &[keyed][..]), "{done:?}");
+    assert_eq!(broker.job(keyed).await.id, keyed);
+    assert_ne!(broker.job(here).await.id, here);
+    let holds = format!("SELECT count(*) FROM howdah.job_key WHERE job_id = {keyed}");
+    assert_eq!(number(&shop, &holds).await, 1);
+}
+
+#[tokio::test]
+async fn schedules_move_and_fire_in_the_other_store() {
+    let (shop, mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "t").await;
+    let schedule = Some(Schedule {
+        name: "s".into(),
+        template: Some(new_job("t", "p")),
+        plan: Some(Plan::Period(wire(HOUR))),
+        ..Schedule::default()
+    });
+    broker.schedules().create_schedule(CreateScheduleRequest { schedule }).await.unwrap();
+    assert_eq!(number(&shop, "SELECT count(*) FROM howdah.schedule").await, 1);
+    let done = moved(&broker, "mail").await;
+    assert_eq!(done.moved_schedule_count, 1);
+    assert_eq!(number(&shop, "SELECT count(*) FROM howdah.schedule").await, 0);
+    let found = broker.schedules().get_schedule(GetScheduleRequest { name: "s".into() }).await.unwrap().into_inner();
+    assert_eq!(found.schedule.unwrap().template.unwrap().payload, "p");
+    mail.sql("UPDATE howdah.schedule SET next_planned = now(), next_at = now()").await;
+    mail.until("a job of the schedule", "SELECT count(*) = 2 FROM howdah.job").await;
+}
+
+#[tokio::test]
+async fn what_cannot_move_is_refused_before_anything_is_changed() {
+    let (shop, mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "t").await;
+    let request = DrainStoreRequest { store: "mail".into() };
+    soon("a closed store", broker.stores().drain_store(request)).await.unwrap();
+    let refused = move_to(&broker, "mail").await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::FailedPrecondition, "STORE_CLOSED".into()));
+    assert!(refused.message().contains("`howdah store open mail`"), "{refused}");
+    for (store, said) in [("nowhere", "this broker serves shop, mail"), ("shop", "no other store than shop has jobs")] {
+        let refused = move_to(&broker, store).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains(said), "{refused}");
+    }
+    for database in [&shop, &mail] {
+        let touched = "SELECT (SELECT count(*) FROM howdah.type_move) + (SELECT count(*) FROM howdah.type_arrival)
+                              + (SELECT count(*) FROM howdah.audit WHERE method = 'MoveType')";
+        assert_eq!(number(database, touched).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
+    let (shop, _mail, broker) = two().await;
+    let running = enqueue_at(&broker, "shop", "t").await;
+    let mut worker = broker.worker("t").window(1).await;
+    let job = worker.next().await;
+    assert_eq!(job.id, running);
+    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    // A job runs in the old store: the type goes on in the new one, and the move waits for it.
+    loop {
+        let at = soon("progress", answers.message()).await.unwrap().expect("it goes on");
+        if at.phase() == MovePhase::Following {
+            assert_eq!((at.running_count, at.moved_count), (1, 0));
+            break;
+        }
+    }
+    let refused = move_to(&broker, "mail").await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::FailedPrecondition, "TYPE_MOVING".into()));
+    // Which is worked on there meanwhile.
+    let id = broker.enqueue("t").await;
+    assert_eq!(store_of(id), 1);
+    let mut other = broker.worker("t").await;
+    let next = other.next().await;
+    assert_eq!(next.id, id);
+    other.ack(&next).await;
+    drop(other);
+    // What comes back follows.
+    worker.nack(&job, "again").at_once().await;
+    let again = worker.next().await;
+    assert_eq!((store_of(again.id), again.attempt), (1, 2));
+    assert_eq!(broker.job(running).await.id, again.id);
+    worker.ack(&again).await;
+    let mut last = MoveTypeResponse::default();
+    while let Some(at) = soon("progress", answers.message()).await.unwrap() {
+        last = at;
+    }
+    assert_eq!((last.phase(), last.moved_count), (MovePhase::Done, 1));
+    let audited =
+        "SELECT count(*) FROM howdah.audit WHERE method = 'MoveType' AND types = ARRAY['t'] AND ids = ARRAY['mail']";
+    assert_eq!(number(&shop, audited).await, 1);
+}
+
+#[tokio::test]
+async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broker() {
+    let (shop, mail, broker) = two().await;
+    let other = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    let ids: Vec<i64> = {
+        enqueue_at(&broker, "shop", "t").await;
+        shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[3000]))").await;
+        vec![1, 2, 3_001]
+    };
+    // The other store takes no job until the gate is open.
+    let gate = gate(&mail, "arrived").await;
+    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    loop {
+        let at = soon("progress", answers.message()).await.unwrap().expect("it goes on");
+        if at.phase() == MovePhase::Moving || at.phase() == MovePhase::Pausing {
+            break;
+        }
+    }
+    gate.reached(&mail).await;
+    drop(answers);
+    let refused = broker.jobs().get_job(howdah_proto::v1::GetJobRequest { id: ids[0] }).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::FailedPrecondition, "TYPE_MOVING".into()));
+    gate.open(&mail).await;
+    shop.until("a move that rests", "SELECT owner IS NULL FROM howdah.type_move").await;
+    // It says so of the jobs that are left.
+    let explain = ExplainJobRequest { id: ids[2] };
+    let explained = soon("an answer", other.jobs().explain_job(explain)).await.unwrap().into_inner();
+    let first = &explained.reasons[0];
+    assert_eq!(first.kind(), ReasonKind::TypeMoving, "{explained:?}");
+    assert!(first.remedy.contains("`howdah type move t --to mail`"), "{first:?}");
+    let refused = move_to(&other, "shop").await.unwrap_err();
+    assert!(
+        refused.message().contains("nothing is to move") || refused.message().contains("howdah type move"),
+        "{refused}"
+    );
+    let done = moved(&other, "mail").await;
+    assert!(done.moved_count >= 1_001, "{done:?}");
+    assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_001);
+    assert_eq!(number(&shop, "SELECT count(*) FROM howdah.leaving").await, 0);
+}
+
+/// A trigger that holds up whoever inserts into, changes or deletes from a table.
+pub struct Gate {
+    holder: tokio_postgres::Client,
+    table: String,
+}
+
+/// Shuts a gate at a table.
+pub async fn gate(database: &TestDatabase, table: &str) -> Gate {
+    gate_at(database, table, "INSERT OR UPDATE OR DELETE").await
+}
+
+/// The same, for these kinds of statements.
+pub async fn gate_at(database: &TestDatabase, table: &str, events: &str) -> Gate {
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
+    let is_shut =
+        "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND mode = 'ExclusiveLock'
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    database
+        .sql(&format!(
+            "CREATE OR REPLACE FUNCTION howdah.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN WHILE ({is_shut}) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NULL; END $$;
+             CREATE TRIGGER gate AFTER {events} ON howdah.{table} FOR EACH STATEMENT
+             EXECUTE FUNCTION howdah.wait_at_gate()"
+        ))
+        .await;
+    Gate { holder, table: table.to_owned() }
+}
+
+impl Gate {
+    /// Somebody waits at it.
+    pub async fn reached(&self, database: &TestDatabase) {
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+                     AND wait_event = 'PgSleep' AND pid <> pg_backend_pid()";
+        database.until(&format!("somebody at the gate of {}", self.table), waits).await;
+    }
+
+    /// Opens it, and takes it away.
+    pub async fn open(self, database: &TestDatabase) {
+        self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
+        let none =
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+        database.until("an empty gate", none).await;
+        database.sql(&format!("DROP TRIGGER gate ON howdah.{}", self.table)).await;
+    }
+}
+
+#[tokio::test]
+async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
+    let (shop, mail) = (empty("shop").await, empty("mail").await);
+    let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    enqueue_at(&broker, "shop", "t").await;
+    let gate = gate(&mail, "arrived").await;
+    let moving = {
+        let service = (*broker).clone();
+        tokio::spawn(async move { moved(&service, "mail").await })
+    };
+    gate.reached(&mail).await;
+    shop.sql("SELECT howdah.enqueue('t')").await;
+    gate.open(&mail).await;
+    let done = moving.await.unwrap();
+    assert_eq!(done.moved_count, 2);
+    // Afterwards they are where they were enqueued, as with any type.
+    shop.sql("SELECT howdah.enqueue('t')").await;
+    let answer = soon("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["t"])))).await.unwrap();
+    assert_eq!(store_of(answer.into_inner().jobs[0].id), 0);
+    let mut worker = broker.worker("t").window(4).await;
+    assert_eq!(worker.take(4).await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
+    let shop = empty("shop").await;
+    let (mut cluster, mail) = apart().await;
+    let stores = [("shop", &shop), ("mail", &mail)];
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    enqueue_at(&broker, "shop", "t").await;
+    shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[2999]))").await;
+    let gate = gate(&mail, "arrived").await;
+    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    let reading = tokio::spawn(async move {
+        let (mut problems, mut last) = (0, MoveTypeResponse::default());
+        while let Some(at) = answers.message().await? {
+            problems += i32::from(!at.problem.is_empty());
+            last = at;
+        }
+        Ok::<_, Status>((problems, last))
+    });
+    gate.reached(&mail).await;
+    // With the lock of the gate.
+    cluster.stop(StopMode::Immediate).await;
+    shop.until("jobs on their way", "SELECT count(*) > 0 FROM howdah.leaving").await;
+    cluster.restart().await.expect("restart");
+    let (problems, last) = soon("the end of the move", reading).await.unwrap().unwrap();
+    assert!(problems > 0, "it says what it waits for");
+    assert_eq!((last.phase(), last.problem.as_str()), (MovePhase::Done, ""));
+    assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_000);
+    assert_eq!(
+        number(&shop, "SELECT (SELECT count(*) FROM howdah.job) + (SELECT count(*) FROM howdah.leaving)").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn the_command_says_how_far_it_is_and_what_stays() {
+    let (_shop, _mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "t").await;
+    let limited = broker.enqueue("t").limit_key("l").await;
+    let move_it = ["type", "move", "t", "--to", "mail", "--server", &broker.grpc, "--reason", "its own database"];
+    let (status, _, said) = run(&move_it, b"").await;
+    assert!(status.success(), "{said}");
+    assert!(said.starts_with("t rests in shop and mail: waiting until all brokers know that\n"), "{said}");
+    let end = format!(
+        "t is at home in mail: 1 job moved\nstaying in shop, to be worked on there with what they belong to: 1 job: {limited}\n"
+    );
+    assert!(said.ends_with(&end), "{said}");
+    let (status, _, said) = run(&["type", "move", "t", "--to", "nowhere", "--server", &broker.grpc], b"").await;
+    assert_eq!(status.code(), Some(65), "{said}");
+    assert!(said.contains("this broker serves shop, mail"), "{said}");
+}
