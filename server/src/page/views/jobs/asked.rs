@@ -71,7 +71,9 @@ impl Asked {
     pub(super) fn since(&self) -> Result<Timestamp, Error> {
         let ago = if self.since.is_empty() { Some(SINCE) } else { humantime::parse_duration(&self.since).ok() };
         if let Some(at) = ago.and_then(|ago| SystemTime::now().checked_sub(ago)) {
-            return Ok(at.into());
+            let at = Timestamp::from(at);
+            // As it is written for the next page, whose cursor holds only for the same search.
+            return Ok(Timestamp { nanos: at.nanos - at.nanos % 1_000, ..at });
         }
         let time: Result<jiff::Timestamp, _> = howdah_proto::json::time_text(&self.since).parse();
         let time = time.map_err(|_| {
@@ -109,8 +111,9 @@ mod tests {
     fn since_is_a_duration_or_a_time_and_comes_back_as_it_was_written() {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
         for (text, ago) in [("", 86_400), ("since=7d", 604_800), ("since=90s", 90)] {
-            let since = asked(text).since().unwrap().seconds;
-            assert!((since + ago - now).abs() < 60, "{text}");
+            let since = asked(text).since().unwrap();
+            assert!((since.seconds + ago - now).abs() < 60, "{text}");
+            assert_eq!(asked(&format!("since={}", written(since))).since().unwrap(), since);
         }
         let time = asked("since=2026-11-23T10:00:00.25Z").since().unwrap();
         assert_eq!(asked(&format!("since={}", written(time))).since().unwrap(), time);
