@@ -126,7 +126,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 19] = [
+        const ALL: [Name; 20] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),

@@ -37,12 +37,6 @@ impl Database {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
-
-    /// Its URL.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
     /// Runs statements; `what` names them in an error.
     pub(crate) async fn execute(&self, sql: &str, what: &'static str) -> Result<()> {
         self.client.batch_execute(sql).await.map_err(Error::postgres(what))
