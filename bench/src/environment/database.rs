@@ -37,6 +37,7 @@ impl Database {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
+
     /// Runs statements; `what` names them in an error.
     pub(crate) async fn execute(&self, sql: &str, what: &'static str) -> Result<()> {
         self.client.batch_execute(sql).await.map_err(Error::postgres(what))
