@@ -296,7 +296,8 @@ async fn every_view_is_drawn_in_a_terminal_of_any_size() {
             operator.picture(width, height);
         }
         let narrow = operator.picture(40, 10);
-        assert!(narrow.contains("howdah top"), "{keys}: {narrow}");
+        // A long question needs the place of the head.
+        assert!(narrow.contains("howdah top") || narrow.contains(" sure? "), "{keys}: {narrow}");
     }
 }
 

@@ -296,7 +296,7 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     let (_, out, _) = call(&["type", "set", "t", "--retry-kind", "linear", "--retry-initial-delay", "5m"], b"").await;
     assert_eq!(out.trim(), "retry-kind linear, retry-initial-delay 5m, fallback t.failed");
     let (code, _, err) = call(&["type", "set", "t", "--fallback", "t"], b"").await;
-    assert!(code == 65 && err.contains("settings.fallback"), "{err}");
+    assert!(code == 65 && err.contains("--fallback is \"t\""), "{err}");
     let (code, id, err) = call(&["enqueue", "u", "x", "--fallback", "u.failed", "--retry-kind", "fixed"], b"").await;
     assert_eq!(code, 0, "{err}");
     let sql =

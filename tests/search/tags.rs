@@ -266,7 +266,7 @@ async fn tags_that_cannot_be_are_refused_by_name_on_every_way_in() {
     assert!(answer.to_string().contains("tags[0]"), "{answer}");
     let (status, _, err) = run(&["enqueue", "t", "--tag", "a\tb", "--server", broker.address()], b"").await;
     assert_eq!(status.code(), Some(65), "{err}");
-    assert!(err.contains("tags[0]"), "{err}");
+    assert!(err.starts_with("howdah: --tag "), "{err}");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job_tag").await, 0);
     for (field, request) in [
