@@ -41,7 +41,7 @@ export async function records({ step, open, picture, comes, broker }) {
     await page.goto(`${broker.http}/ui/storage`);
     await page.getByRole("rowheader", { name: /^broker-1/ }).waitFor();
     await page.getByText("answers this page").waitFor();
-    for (const table of ["ready", "history"]) await page.getByRole("rowheader", { name: table, exact: true }).waitFor();
+    for (const table of ["ready", "leased"]) await page.getByRole("rowheader", { name: table, exact: true }).waitFor();
     await picture(page, "storage");
     await close();
   });

@@ -170,7 +170,7 @@ async fn search(
     }
     if !answer.skipped_ids.is_empty() {
         let ids: Vec<String> = answer.skipped_ids.iter().map(i64::to_string).collect();
-        note += &format!(" Left out, because to compare their payloads took too long: {}.", ids.join(", "));
+        note = format!("{note} Left out, because to compare their payloads took too long: {}.", ids.join(", "));
     }
     let since = since.map(asked::written).unwrap_or_default();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, since, note, missing: "" })

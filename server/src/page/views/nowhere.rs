@@ -8,7 +8,6 @@ use crate::{
 };
 
 /// Says so, with the links to those that there are.
-#[expect(clippy::unused_async, reason = "views are asynchronous")]
 pub(in crate::page) async fn view(_: Visit) -> Result<Response, Trouble> {
     let problem = "the page has no view at this address; what it shows is named in the query, such as /job?id=1";
     Err(Error::NotFound(problem.into()).into())
