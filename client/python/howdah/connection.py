@@ -54,7 +54,8 @@ class _Shared:
 class Connection:
     """A channel for the generated stubs, made of all brokers: each call has a deadline, and is retried where it is safe.
 
-    Stubs built on it send the credential and the store, go on to the next broker when one does not answer, and raise `HowdahError`.
+    Stubs built on it send the credential and the store, go on to the next broker when one does not answer, and raise
+    `HowdahError`.
     """
 
     def __init__(self, addresses: Addresses, options: ClientOptions) -> None:
