@@ -121,7 +121,8 @@ mod tests {
     use super::*;
 
     fn keys(tenants: u32) -> HashMap<String, u32> {
-        let mut maker = Maker { types: Arc::new(["t".to_owned()]), next: 37, tenants, payload: 8, one_type_a_request: false };
+        let mut maker =
+            Maker { types: Arc::new(["t".to_owned()]), next: 37, tenants, payload: 8, one_type_a_request: false };
         let mut keys = HashMap::new();
         for job in maker.jobs(10_000, 0) {
             *keys.entry(job.fair_key).or_default() += 1;
