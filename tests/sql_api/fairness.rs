@@ -164,8 +164,8 @@ async fn notified_beside(client: &Client, database: &TestDatabase, from: i64) ->
 async fn a_fair_job_relies_on_an_announcement_only_if_its_rank_is_not_below() {
     let database = database().await;
     let client = database.connect().await;
-    client.batch_execute("SET track_functions = 'pl'").await.unwrap();
     enqueue(&client, "a").await;
+    client.batch_execute("SET track_functions = 'pl'").await.unwrap();
     for _ in 0..5 {
         assert_eq!(notified_beside(&client, &database, 60_000_000).await, 1);
     }
