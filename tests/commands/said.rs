@@ -62,7 +62,7 @@ async fn what_the_broker_refuses_is_said_of_the_flag_as_it_was_typed() {
         (&["enqueue", "t", "x", "--delay", "9000d"], "--delay is 9000d; "),
         (&["enqueue", "t", "x", "--tag", "ok", "--tag", ""], "--tag is "),
         (&["search", "t", "--header", "=x", "--state", "dead"], "--header "),
-        (&["jobs", "no type"], "TYPE is \"no type\""),
+        (&["jobs", "no type"], "TYPE \"no type\" has the character "),
     ] {
         let (status, _, err) = run(&[args, &server(&broker)].concat(), b"").await;
         assert!(err.starts_with(&format!("howdah: {said}")), "{args:?}: {status}: {err}");
