@@ -56,13 +56,13 @@ async fn what_the_broker_refuses_is_said_of_the_flag_as_it_was_typed() {
     for (args, said) in [
         (&["workers", "--stuck-after", "100000d"][..], "--stuck-after is 100000d; 1ms to 30 days is allowed"),
         (&["bulk", "preview", "cancel", "--type", "t", "--to", "b"], "--to is for move only; leave it out"),
-        (&["bulk", "preview", "undo", &id, "--state", "dead"], "--state is not for undo, "),
+        (&["bulk", "preview", "undo", id.as_str(), "--state", "dead"], "--state is not for undo, "),
         (&["type", "set", "t", "--rate", "-7"], "--rate is -7"),
         (&["type", "set", "t", "--retry-initial-delay", "5000d"], "--retry-initial-delay is 5000d; "),
         (&["enqueue", "t", "x", "--delay", "9000d"], "--delay is 9000d; "),
         (&["enqueue", "t", "x", "--tag", "ok", "--tag", ""], "--tag is "),
         (&["search", "t", "--header", "=x", "--state", "dead"], "--header "),
-        (&["jobs", "no type"], "TYPE is \"no type\""),
+        (&["jobs", "no type"], "TYPE \"no type\" has the character "),
     ] {
         let (status, _, err) = run(&[args, &server(&broker)].concat(), b"").await;
         assert!(err.starts_with(&format!("howdah: {said}")), "{args:?}: {status}: {err}");
