@@ -69,7 +69,8 @@ export async function records({ step, open, picture, comes, broker }) {
       await page.getByRole("button", { name: "Show" }).click();
       await page.waitForURL(`**/ui/statistics?*over=${over}`);
       const boxes = await page.locator(".plot path.succeeded, .plot path.ready, .plot path.dead").all();
-      assert.ok(boxes.length >= 4, `${boxes.length} series over ${name}`);
+      // Succeeded, failed and enqueued; and the backlog, of which brokers take a sample each minute.
+      assert.ok(boxes.length >= 3, `${boxes.length} series over ${name}`);
       for (const path of boxes) assert.ok((await path.boundingBox()).height > 10, `a flat series over ${name}`);
       // The points of durations; one alone is a dot.
       assert.equal(await page.locator(".plot path.half, .plot path.tail").count(), 4, name);
