@@ -123,7 +123,7 @@ impl Move {
         }
         let mut running =
             Running { job: &self, progress: MoveProgress::default(), to: to.clone(), stopping, new_type: 0 };
-        let ended = running.to_end().await;
+        let ended = running.run_on().await;
         // Another broker may go on with it at once.
         let store = from.broker.operator.store();
         if let Err(error) = store.disown_move(self.type_id, from.broker.operator.broker_id()).await {
@@ -143,11 +143,11 @@ impl Move {
 
 impl Running<'_> {
     /// The stores, each with its broker.
-    fn old(&self) -> Result<&Engine, Stop> {
+    fn source(&self) -> Result<&Engine, Stop> {
         Ok(self.job.engine(self.job.from)?)
     }
 
-    fn new(&self) -> Result<&Engine, Stop> {
+    fn target(&self) -> Result<&Engine, Stop> {
         Ok(self.job.engine(self.job.to)?)
     }
 

@@ -12,12 +12,12 @@ const FIRST_TIME: (i64, i64) = (0, 0);
 
 impl Running<'_> {
     /// From the beginning, or from where it was, to the end.
-    pub(super) async fn to_end(&mut self) -> Result<(), Stop> {
+    pub(super) async fn run_on(&mut self) -> Result<(), Stop> {
         self.begin().await?;
         self.progress.phase = MovePhase::Moving;
         loop {
             let moved = self.pass().await?;
-            let (store, broker, type_id) = (self.job.stores().0, self.old()?.broker.clone(), self.job.type_id);
+            let (store, broker, type_id) = (self.job.stores().0, self.source()?.broker.clone(), self.job.type_id);
             self.progress.left = self.step(&store, || broker.operator.store().left_to_move(type_id)).await?;
             self.tell().await?;
             if moved > 0 || self.progress.left.leaving > 0 {
@@ -35,7 +35,7 @@ impl Running<'_> {
 
     /// What could move has moved: the type is claimed in the new store.
     async fn go_on(&mut self) -> Result<(), Stop> {
-        let (store, broker, new_type) = (self.job.stores().1, self.new()?.broker.clone(), self.new_type);
+        let (store, broker, new_type) = (self.job.stores().1, self.target()?.broker.clone(), self.new_type);
         let version = self.step(&store, || broker.operator.store().end_arrival(new_type)).await?;
         broker.operator.settings_changed(version).await;
         self.progress.phase = MovePhase::Following;
@@ -44,7 +44,7 @@ impl Running<'_> {
 
     /// Moves all jobs that there are now, in their order; returns how many.
     async fn pass(&mut self) -> Result<i64, Stop> {
-        let (store, broker, type_id) = (self.job.stores().0, self.old()?.broker.clone(), self.job.type_id);
+        let (store, broker, type_id) = (self.job.stores().0, self.source()?.broker.clone(), self.job.type_id);
         let mut moved = 0;
         // Those that somebody has left on their way.
         loop {
@@ -74,7 +74,7 @@ impl Running<'_> {
     /// Takes jobs of `leaving` to the new store; returns how many it has taken.
     async fn carry(&mut self, jobs: &[LeavingJob]) -> Result<i64, Stop> {
         let (old_name, new_name) = self.job.stores();
-        let (old, new) = (self.old()?.broker.clone(), self.new()?.broker.clone());
+        let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (type_id, new_type) = (self.job.type_id, self.new_type);
         let ids = self.step(&new_name, || new.operator.store().arrive_jobs(new_type, jobs)).await?;
         let done = self.step(&old_name, || old.operator.store().leave_done(type_id, &ids)).await?;
@@ -86,7 +86,7 @@ impl Running<'_> {
     /// Moves the schedules, and ends the move unless a job has come meanwhile.
     async fn finish(&mut self) -> Result<bool, Stop> {
         let (old_name, new_name) = self.job.stores();
-        let (old, new) = (self.old()?.broker.clone(), self.new()?.broker.clone());
+        let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (name, type_id, new_type) = (self.job.name.clone(), self.job.type_id, self.new_type);
         let leaving = self.step(&old_name, || old.operator.store().leave_schedules(name.as_str())).await?;
         if !leaving.is_empty() {

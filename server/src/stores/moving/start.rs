@@ -108,9 +108,9 @@ impl Running<'_> {
     pub(super) async fn begin(&mut self) -> Result<(), Stop> {
         self.tell().await?;
         let (name, type_id, by) = (self.job.name.clone(), self.job.type_id, self.job.by.clone());
-        let (old, new) = (self.old()?.broker.clone(), self.new()?.broker.clone());
+        let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (old_name, new_name) = self.job.stores();
-        let new_number = self.new()?.number;
+        let new_number = self.target()?.number;
         let begun = self
             .step(&old_name, || {
                 let (to, broker_id) = ((new_name.as_str(), new_number), old.operator.broker_id());
@@ -130,7 +130,7 @@ impl Running<'_> {
         }
         old.operator.settings_changed(begun.version).await;
         self.copy_settings(begun.is_new).await?;
-        let number = self.old()?.number;
+        let number = self.source()?.number;
         let new_type = self.new_type;
         let arriving = self.step(&new_name, || new.operator.store().begin_arrival(new_type, number)).await?;
         new.operator.settings_changed(arriving).await;
@@ -145,7 +145,7 @@ impl Running<'_> {
 
     /// The type in the other store, where it is made if it is new; with the settings that it has had so far.
     async fn copy_settings(&mut self, is_new: bool) -> Result<(), Stop> {
-        let (old, new) = (self.old()?.broker.clone(), self.new()?.broker.clone());
+        let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (name, by) = (self.job.name.clone(), self.job.by.clone());
         let settings = old.operator.type_settings(&name).await?.unwrap_or_default();
         let there = new.operator.type_settings(&name).await?.unwrap_or_default();
