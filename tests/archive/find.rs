@@ -49,7 +49,7 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     let (status, out, err) = run(&["--server", broker.address(), "job", "7", "--json"], b"").await;
     assert!(status.success() && out.contains("\"state\":\"succeeded\""), "{out} {err}");
     let (status, out, err) = run(&["--server", broker.address(), "explain", "50"], b"").await;
-    assert!(status.success() && out.contains("It is cancelled") && out.contains("in the archive"), "{out} {err}");
+    assert!(status.success() && out.contains("It was cancelled") && out.contains("in the archive"), "{out} {err}");
     let (status, out, err) = run(&["--server", broker.address(), "search", "--id", "1234", "--json"], b"").await;
     assert!(status.success() && out.contains("\"id\":1234") && !out.contains("payload"), "{out} {err}");
 }
