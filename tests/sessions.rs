@@ -287,10 +287,11 @@ async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_se
     // so there is a first time that is quiet, not each.
     let sql = "SELECT xact_commit + xact_rollback, extract(epoch FROM clock_timestamp())::float8
                FROM pg_stat_database WHERE datname = current_database()";
+    let statement = client.prepare(sql).await.expect(sql);
     let mut looks: Vec<(i64, f64)> = Vec::new();
     soon("a quiet time of three renewals", async {
         loop {
-            let row = client.query_one(sql, &[]).await.expect(sql);
+            let row = client.query_one(&statement, &[]).await.expect(sql);
             let (sent, at) = (row.get::<_, i64>(0), row.get::<_, f64>(1));
             looks.push((sent, at));
             // One of each renewal, and one before, is this test's own.

@@ -330,7 +330,7 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
     enqueue_at(&broker, "shop", "t").await;
     shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[2999]))").await;
-    let gate = gate(&mail, "arrived").await;
+    let gate = gate_at(&mail, "arrived", "INSERT").await;
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     let reading = tokio::spawn(async move {
         let (mut problems, mut last) = (0, MoveTypeResponse::default());
@@ -340,10 +340,10 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
         }
         Ok::<_, Status>((problems, last))
     });
+    shop.until("jobs on their way", "SELECT count(*) > 0 FROM howdah.leaving").await;
     gate.reached(&mail).await;
     // With the lock of the gate.
     cluster.stop(StopMode::Immediate).await;
-    shop.until("jobs on their way", "SELECT count(*) > 0 FROM howdah.leaving").await;
     cluster.restart().await.expect("restart");
     let (problems, last) = soon("the end of the move", reading).await.unwrap().unwrap();
     assert!(problems > 0, "it says what it waits for");

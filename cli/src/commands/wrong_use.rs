@@ -15,9 +15,13 @@ pub(super) fn mended(error: Error, command: Command, words: &[String]) -> Error 
     }
     let mut command = asked(command, words);
     let mut error = number(error);
-    // Otherwise it lists flags that come from variables as if they had to be given.
-    if error.get(ContextKind::Usage).is_some() {
-        error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    if let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) {
+        let usage = if error.kind() == ErrorKind::MissingRequiredArgument {
+            without_variables(&usage.to_string(), &command, words).into()
+        } else {
+            command.render_usage()
+        };
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     }
     if let Some(tip) = tip(&error, &command, words) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
@@ -34,6 +38,21 @@ fn asked(mut command: Command, words: &[String]) -> Command {
         }
     }
     command
+}
+
+/// The usage, which has the flags that were given and those that they need, but lists flags that come from variables as if
+/// they had to be given.
+fn without_variables(usage: &str, command: &Command, words: &[String]) -> String {
+    let mut usage = usage.to_owned();
+    for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
+        let Some(long) = arg.get_long().map(|long| format!("--{long}")) else { continue };
+        if !words.iter().any(|word| word.split('=').next() == Some(&long)) {
+            for value in arg.get_value_names().unwrap_or_default() {
+                usage = usage.replace(&format!(" {long} <{value}>"), "");
+            }
+        }
+    }
+    usage
 }
 
 /// Says what a number must be, instead of "invalid digit found in string" and of ranges in Rust.
@@ -132,6 +151,12 @@ mod tests {
             let said = said(line);
             assert!(said.contains("Usage: howdah ") && !said.contains("--server <URL>"), "{line}: {said}");
         }
+    }
+
+    #[test]
+    fn the_usage_names_a_flag_that_needs_another() {
+        let said = said("howdah work t --processes 2 --exec true");
+        assert!(said.contains("  --lines\n") && said.contains("--processes <N>"), "{said}");
     }
 
     #[test]

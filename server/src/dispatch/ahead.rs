@@ -35,7 +35,7 @@ impl Ahead {
     }
 
     pub(super) fn claim_ends(&mut self, has_more: bool) {
-        self.pace = (self.pace + f64::from(self.finished)) / 2.0;
+        self.pace = f64::midpoint(self.pace, f64::from(self.finished));
         self.has_more = has_more;
     }
 

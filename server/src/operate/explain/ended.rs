@@ -76,8 +76,8 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
     };
     if let Some((bulk, why)) = &job.ended_by {
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        ended.text += &format!(" Bulk operation {bulk} did that{why}.");
-        ended.remedy = format!("If that was wrong: howdah bulk undo {bulk}.");
+        ended.text = format!("{} Bulk operation {bulk} did that{why}.", ended.text);
+        ended.remedy = format!("If that was wrong: howdah bulk start undo {bulk}.");
     }
     let held = (job.state == JobState::Dead && !key_holder.is_empty()).then(|| Reason {
         kind: ReasonKind::DeadKeyHeld,
