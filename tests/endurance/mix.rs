@@ -52,7 +52,7 @@ impl Mix {
     /// What the nth producer enqueues.
     pub(super) fn of_producer(self, n: usize) -> Self {
         match self {
-            Self::Stores if n % 2 == 0 => Self::Plain,
+            Self::Stores if n.is_multiple_of(2) => Self::Plain,
             Self::Stores => Self::Second,
             other => other,
         }

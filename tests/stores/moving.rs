@@ -75,7 +75,7 @@ async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
         (3, "k", &large[..], &["a".to_owned()][..])
     );
     assert_eq!(job.headers["h"], "v");
-    assert_eq!(job.create_time.is_some(), true);
+    assert!(job.create_time.is_some());
     // New ones go there, and the key is held there.
     assert_eq!(store_of(broker.enqueue("t").await), 1);
     assert_eq!(broker.enqueue("t").key("k").await, job.id);

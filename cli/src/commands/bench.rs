@@ -41,7 +41,8 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let signals = Signals::<1>::catch()?;
         let launcher = Launcher::new(tied);
-        let done = howdah_bench::run(args.bench, servers, client, launcher, signals.stages[0].cancelled()).await;
+        let done =
+            Box::pin(howdah_bench::run(args.bench, servers, client, launcher, signals.stages[0].cancelled())).await;
         done.map_err(|error| match error {
             Error::Usage(message) => Failure::usage(message),
             Error::Broker(error) => error.into(),

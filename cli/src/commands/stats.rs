@@ -123,7 +123,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.line(table(&answer.stats, args.task_type.is_some()))?;
         }
         output.flush()?;
-        period.gone(age).map(note);
+        if let Some(gone) = period.gone(age) {
+            note(gone);
+        }
         Ok(())
     })
 }

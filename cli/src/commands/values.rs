@@ -19,9 +19,9 @@ pub(super) fn id(given: &str) -> Result<i64, String> {
 
 /// A duration as people write it.
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
-    humantime::parse_duration(given).map_err(|_| match given.trim_start().starts_with('-') {
-        true => "a duration is not negative".into(),
-        false => "write a duration, such as 90s, 5m or 2h 30m".into(),
+    humantime::parse_duration(given).map_err(|_| {
+        let is_negative = given.trim_start().starts_with('-');
+        if is_negative { "a duration is not negative" } else { "write a duration, such as 90s, 5m or 2h 30m" }.into()
     })
 }
 
