@@ -1,6 +1,6 @@
 //! Claims ahead of the workers' capacity. A place that a worker has freed would stay empty for as long as a claim takes: a
 //! statement and its commit. So while more jobs are ready than the workers have places for, a claim brings some more: as
-//! many as the workers finish during two claims. They are kept in the hand, and the first worker with a free place gets
+//! many as the workers finish during three claims. They are kept in the hand, and the first worker with a free place gets
 //! them. Workers with slow handlers free no place during a claim, so nothing is claimed ahead for them.
 
 use std::time::Duration;
@@ -46,17 +46,18 @@ impl Ahead {
 
     /// How many jobs to have in the hand after a claim.
     fn jobs(&self) -> u64 {
-        if self.has_more { (self.pace.round() as u64 * 2).min(MOST) } else { 0 }
+        if self.has_more { (self.pace.round() as u64 * 3).min(MOST) } else { 0 }
     }
 }
 
 impl TypeQueue {
-    /// How many jobs to claim besides those that fit now. Nothing until half of the hand is dealt, so that claims are few.
+    /// How many jobs to claim besides those that fit now. Nothing until a third of the hand is dealt, so that claims are few; what is
+    /// left is enough for two claims.
     pub(super) fn wanted_ahead(&self) -> u64 {
         // A window that several engines deal to is not this one's alone.
         let most = if self.has_turns() { 0 } else { self.ahead.jobs() };
         let kept = self.hand.len() as u64;
-        if kept * 2 > most { 0 } else { most - kept }
+        if kept * 3 > most * 2 { 0 } else { most - kept }
     }
 
     /// Takes the jobs that were claimed ahead from the hand.
