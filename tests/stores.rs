@@ -1,6 +1,6 @@
 //! Stores of one fleet: their numbers, and the ids that begin with them.
 
-mod away; // a store that cannot be reached
+pub mod away; // a store that cannot be reached
 mod calls; // where calls go, and what is put together
 mod closed; // a store that takes no new jobs
 mod killed; // a move whose broker is killed
