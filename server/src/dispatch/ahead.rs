@@ -22,6 +22,8 @@ pub(super) struct Ahead {
     pace: f64,
     // The last claim left ready jobs. So a worker elsewhere with a free place has jobs to claim, too.
     has_more: bool,
+    /// The last claim asked for more jobs than there were places.
+    pub(super) asked: bool,
 }
 
 impl Ahead {
@@ -30,8 +32,9 @@ impl Ahead {
         self.finished += jobs;
     }
 
-    pub(super) fn claim_begins(&mut self) {
+    pub(super) fn claim_begins(&mut self, asks: bool) {
         self.finished = 0;
+        self.asked = asks;
     }
 
     pub(super) fn claim_ends(&mut self, has_more: bool) {

@@ -17,7 +17,8 @@ pub(super) struct Kept {
     pub(super) job: LeasedJob,
     /// Then it is released.
     until: Instant,
-    /// It was claimed ahead: all windows were full. Otherwise it is too large for the capacity that there is.
+    /// It was claimed ahead, and all windows were full. Otherwise there is less capacity than the claim counted on, or it is too
+    /// large for what there is.
     pub(super) is_ahead: bool,
 }
 
@@ -26,7 +27,7 @@ impl TypeQueue {
     pub(super) fn deal_or_keep(&mut self, jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) {
         self.deal_hand(dealt);
         let left = self.deal(jobs, dealt);
-        let is_ahead = self.open.is_empty();
+        let is_ahead = self.ahead.asked && self.open.is_empty();
         let until = Instant::now() + if is_ahead { ahead::KEPT } else { UNSENT_AFTER };
         self.hand.extend(left.into_iter().map(|job| Kept { job, until, is_ahead }));
     }

@@ -276,7 +276,8 @@ impl DispatchState {
             // A wakeup from here on makes it ready again, so nothing is missed while the claim runs.
             queue.ready = false;
             queue.claiming = true;
-            queue.ahead.claim_begins();
+            let asks = queue.wanted_ahead() > 0;
+            queue.ahead.claim_begins(asks);
             queue.woken = None;
             queue.woken_jobs = 0;
             wants.push(Want {
