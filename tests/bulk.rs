@@ -4,6 +4,7 @@ mod commands; // howdah bulk
 mod faults; // brokers that are killed, stopped, too many; jobs that are locked
 mod moved; // jobs become jobs of another type
 mod moved_options; // the same with fair keys, stages, fallbacks, keys that are held
+mod named; // what is said of jobs that they have ended
 mod refused; // junk, rights, too many
 mod set; // attempts, start times, timeouts, tags
 mod undo; // what was cancelled or discarded comes back

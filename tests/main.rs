@@ -50,6 +50,7 @@ mod bulk; // changes of many jobs, in the background
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line
 mod top; // howdah top
+mod idle; // what waiting costs
 mod keda; // howdah keda
 mod doctor; // what should be changed on Postgres and on the machine
 mod enqueue_lines; // many jobs from a pipe

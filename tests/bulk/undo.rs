@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use howdah_proto::v1::{ExplainJobRequest, NewJob, SettleStatus, TaskTypeSettings};
+use howdah_proto::v1::{NewJob, SettleStatus, TaskTypeSettings};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tonic::Code;
 
@@ -200,32 +200,6 @@ async fn discarded_jobs_are_dead_again_with_their_errors() {
     assert_eq!(unfinished(&broker).await, before);
     assert_eq!(broker.job(ids[1]).await.failures[0].error, "b");
     assert_eq!(broker.retry(&ids).await, ids);
-}
-
-#[tokio::test]
-async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_does_the_audit_of_its_undo() {
-    let broker = TestBroker::start().await;
-    let id = broker.enqueue("n").await;
-    let gone = dead(&broker, "d", &["a"]).await[0];
-    let mut request =
-        tonic::Request::new(StartBulkRequest { spec: Some(spec(BulkOperation::Cancel, "n")), ..Default::default() });
-    request.metadata_mut().insert("howdah-reason", "ticket 42".parse().expect("ASCII"));
-    let cancel = broker.bulks().start_bulk(request).await.expect("a start").into_inner().bulk.expect("one").id;
-    broker.ended_bulk(cancel).await;
-    let discard = broker.start_bulk(spec(BulkOperation::Discard, "d")).await.id;
-    broker.ended_bulk(discard).await;
-    for (id, says) in [
-        (id, format!("Bulk operation {cancel} did that (ticket 42).")),
-        (gone, format!("Bulk operation {discard} did that.")),
-    ] {
-        let explained = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation").into_inner();
-        assert!(explained.reasons[0].text.ends_with(&says), "{explained:?}");
-    }
-    let undo = undone(&broker, cancel).await.id;
-    let why = format!("SELECT count(*) FROM howdah.audit WHERE reason = 'bulk operation {undo} (undo of {cancel})'");
-    assert_eq!(broker.count(&why).await, 1);
-    let explained = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation").into_inner();
-    assert!(!explained.reasons[0].text.contains("Bulk operation"), "{explained:?}");
 }
 
 #[tokio::test]
