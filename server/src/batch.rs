@@ -84,6 +84,23 @@ impl<T: Weigh> Batcher<T> {
         Ok(())
     }
 
+    /// Waits until something has gathered, and returns what this says of the first item. `None`: closed, and nothing is left.
+    pub(crate) async fn first<R>(&self, of: impl Fn(&T) -> R) -> Option<R> {
+        loop {
+            let arrived = self.arrived.notified();
+            {
+                let gathered = self.gathered.lock();
+                if let Some(first) = gathered.queue.front() {
+                    return Some(of(first));
+                }
+                if gathered.closed {
+                    return None;
+                }
+            }
+            arrived.await;
+        }
+    }
+
     /// The gathered items, up to the size of a batch, but at least one. `None`: closed, and nothing is left.
     pub(crate) async fn take(&self, batch: Size) -> Option<Vec<T>> {
         loop {

@@ -2,6 +2,8 @@
 
 mod contest;
 mod extend;
+mod gathered;
+mod linger;
 mod locked;
 mod queue;
 mod release;
@@ -13,7 +15,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use crate::{
-    batch::{Batcher, Closed, Room, Size},
+    batch::{Closed, Room, Size},
     config::Config,
     critical::CriticalTasks,
     dispatch::Dispatch,
@@ -25,6 +27,7 @@ use crate::{
     traces::Traces,
     wake::Wake,
 };
+use gathered::Gathered;
 use queue::{LockedOutcome, Submission};
 pub(crate) use release::Release;
 
@@ -55,7 +58,7 @@ impl Submitter for mpsc::UnboundedSender<Statuses> {
 /// Ends and extends leases for their workers.
 #[derive(Clone)]
 pub struct Settle {
-    queue: Arc<Batcher<Submission>>,
+    gathered: Arc<Gathered>,
     store: Store,
     wake: Wake,
     traces: Traces,
@@ -98,15 +101,15 @@ impl Settle {
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, writer: &Writer) -> Self {
         // The sessions' and calls' limits of unanswered outcomes bound this queue.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
-        let queue = Arc::new(Batcher::new(most));
+        let gathered = Arc::new(Gathered::new(most));
         let locked = Size { bytes: most.bytes / LOCKED_SHARE, ..most };
         let lane = side_lane::start(tasks, "locked outcomes", locked::Locked::new(writer), locked);
         let lane = Arc::new(Closer(lane));
         for _ in 0..WRITERS {
-            tasks.spawn("settle", write_all(writer.clone(), queue.clone(), lane.clone()));
+            tasks.spawn("settle", write_all(writer.clone(), gathered.clone(), lane.clone()));
         }
         let traces = writer.dispatch.traces().clone();
-        Self { queue, store: writer.store.clone(), wake: writer.wake.clone(), traces }
+        Self { gathered, store: writer.store.clone(), wake: writer.wake.clone(), traces }
     }
 
     /// Ends attempts. Returns one status for each, in order.
@@ -116,6 +119,8 @@ impl Settle {
         // One message at most for each outcome.
         let (submitter, mut settled) = mpsc::unbounded_channel();
         self.submit(settlements, room, submitter);
+        // The caller does nothing else until then.
+        self.gathered.hurry();
         let mut statuses: HashMap<Lease, SettleStatus> = HashMap::with_capacity(leases.len());
         while let Some(some) = settled.recv().await {
             statuses.extend(some);
@@ -127,26 +132,26 @@ impl Settle {
     /// are.
     pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Room, Closed> {
         let bytes = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
-        self.queue.room(Size { items: settlements.len(), bytes }).await
+        self.gathered.room(Size { items: settlements.len(), bytes }).await
     }
 
     /// Writes the outcomes, which have their memory, then tells the submitter their statuses.
     pub(crate) fn submit(&self, settlements: Vec<Settlement>, room: Result<Room, Closed>, submitter: impl Submitter) {
         let submission = Submission::new(settlements, room.ok(), Arc::new(submitter));
-        if let Err(submission) = self.queue.push(submission) {
+        if let Err(submission) = self.gathered.push(submission) {
             submission.unavailable();
         }
     }
 
     /// Accepts no more; gathered outcomes are still written.
     pub fn close(&self) {
-        self.queue.close();
+        self.gathered.close();
     }
 }
 
-async fn write_all(writer: Writer, queue: Arc<Batcher<Submission>>, lane: Arc<Closer<LockedOutcome>>) {
+async fn write_all(writer: Writer, gathered: Arc<Gathered>, lane: Arc<Closer<LockedOutcome>>) {
     let lane: &SideLane<LockedOutcome> = &lane.0;
-    while let Some(submissions) = queue.take(BATCH).await {
+    while let Some(submissions) = gathered.take(BATCH).await {
         let settlements: Vec<&Settlement> = submissions.iter().flat_map(Submission::settlements).collect();
         writer.metrics.settle_batch.observe(settlements.len() as f64);
         // An outcome behind a locked one of its job follows it.

@@ -62,6 +62,11 @@ impl Submission {
         &self.settlements
     }
 
+    /// When it came.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
     /// How long it has waited.
     pub(super) fn waited(&self) -> Duration {
         self.since.elapsed()

@@ -166,6 +166,8 @@ impl Store {
                 .min_idle(Some(0))
                 .connection_timeout(timeout)
                 .idle_timeout(Some(Duration::from_secs(idle)))
+                // The last one used: what it needs is still in the caches of its processor and of its session.
+                .queue_strategy(bb8::QueueStrategy::Lifo)
                 .max_lifetime(Some(Duration::from_secs(3600)))
                 // A ping at each checkout would be a round trip for each batch. A broken connection is noticed anyway.
                 .test_on_check_out(false)
