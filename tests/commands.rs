@@ -64,6 +64,16 @@ async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
 }
 
 #[tokio::test]
+async fn what_reloads_a_broker_without_tls_does_not_end_it() {
+    let database = database().await;
+    let mut broker = Program::serve(&database, &[]).await;
+    broker.program.signal(Signal::HUP);
+    ok(&["enqueue", "greet", "hello", "--server", &broker.grpc], b"").await;
+    broker.program.signal(Signal::TERM);
+    assert!(broker.program.ended().await.success());
+}
+
+#[tokio::test]
 async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;

@@ -39,6 +39,24 @@ async fn workers_of_a_stopping_broker_drain_and_go_on_elsewhere_with_their_lease
 }
 
 #[tokio::test]
+async fn a_worker_that_has_asked_to_drain_takes_its_last_job_along_when_the_broker_stops() {
+    let a = TestBroker::start_with(patient).await;
+    let b = a.another().await;
+    let mut worker = a.worker("d").await;
+    a.enqueue("d").await;
+    let job = worker.next().await;
+    worker.drain().await;
+    assert_eq!(worker.drained().await.reason(), DrainReason::Requested);
+    let stopping = tokio::spawn(a.stop());
+    assert_eq!(worker.drained().await.reason(), DrainReason::Shutdown);
+    let back = b.worker("d").resumes(&worker.welcome.session_id, &[&job]);
+    worker.vanish();
+    stopping.await.expect("a good end");
+    back.await.ack(&job).await;
+    assert_eq!(b.count("SELECT count(*) FROM howdah.history WHERE attempt = 1").await, 1);
+}
+
+#[tokio::test]
 async fn a_broker_with_a_silent_worker_still_stops_by_its_deadline() {
     let broker = TestBroker::start_with(|c| c.drain_deadline = secs(3)).await;
     let _worker = broker.worker("d").await;

@@ -123,6 +123,26 @@ async fn a_worker_that_is_old_enough_ends_by_itself() {
 }
 
 #[tokio::test]
+async fn a_worker_that_has_its_last_job_goes_on_with_it_at_another_broker() {
+    let a = TestBroker::start().await;
+    let b = a.another().await;
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
+    let command = format!("echo begun >&3; cat {}", go.display());
+    let servers = format!("{},{}", a.grpc, b.grpc);
+    let mut worker = Program::start(&["work", "--server", &servers, "slow", "--max-jobs", "1", "--exec", &command]);
+    a.enqueue("slow").await;
+    a.until("a running command", "SELECT count(*) = 1 FROM howdah.leased WHERE options ? 'progress_text'").await;
+    let of_first = "SELECT count(*) FROM howdah.leased WHERE broker_id = (SELECT min(id) FROM howdah.broker)";
+    let (holder, other) = if a.count(of_first).await == 1 { (a, b) } else { (b, a) };
+    holder.stop().await;
+    std::fs::write(&go, "done").unwrap();
+    assert!(worker.ended().await.success());
+    assert_eq!(other.count("SELECT count(*) FROM howdah.history WHERE attempt = 1").await, 1);
+}
+
+#[tokio::test]
 async fn after_its_time_a_stopping_worker_ends_what_runs_and_releases_it() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("slow").await;

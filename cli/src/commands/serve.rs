@@ -25,8 +25,8 @@ use howdah_server::{
 ///
 /// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database. When the broker is
 /// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`; with several stores, `store.NAME=URL` for
-/// each. SIGTERM or SIGINT drains it (see --drain-deadline); a second signal ends it at once. With --tls-cert, SIGHUP
-/// reads the files of TLS again.
+/// each. SIGTERM or SIGINT drains it (see --drain-deadline); a second signal ends it at once. SIGHUP
+/// reads the files of TLS again, if there are some; otherwise it does nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,20 +62,21 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let signals = Signals::<1>::catch()?;
         let listeners = Listeners::bind(&settings.broker).await?;
-        if let Some(tls) = listeners.tls.clone() {
-            reload_on_hangup(tls)?;
-        }
+        reload_on_hangup(listeners.tls.clone())?;
         serve(settings.broker, listeners, &signals, |_| Vec::new()).await
     })
 }
 
-/// Reads the files of TLS again at each SIGHUP.
-fn reload_on_hangup(tls: Arc<Tls>) -> Result<(), Failure> {
+/// Reads the files of TLS again at each SIGHUP. Without TLS it is caught, too: what reloads a service must not end it.
+fn reload_on_hangup(tls: Option<Arc<Tls>>) -> Result<(), Failure> {
     let hangups = signal(SignalKind::hangup());
     let mut hangups = hangups.map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            tls.look_now();
+            match &tls {
+                Some(tls) => tls.look_now(),
+                None => tracing::info!("SIGHUP: there are no files of TLS to read again"),
+            }
         }
     });
     Ok(())

@@ -211,7 +211,7 @@ impl Session {
         state.mark = self.id(state.turn).mark(principal);
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
-        state.moved = false;
+        (state.moved, state.leaving) = (false, false);
         state.unanswered = 0;
         self.changed.notify_waiters();
         state.streams
@@ -238,7 +238,7 @@ impl Session {
         state.outbox.clear();
         // If the broker has begun to stop meanwhile, its Drain was just cleared. It must be sent again, after the
         // Welcome.
-        state.draining = false;
+        (state.draining, state.leaving) = (false, false);
         state.max_message_bytes = max_message_bytes;
         let since = Instant::now();
         for a in adopted {

@@ -97,6 +97,8 @@ struct State {
     closing_now: bool,
     /// No more jobs are sent.
     draining: bool,
+    /// It was told that the broker stops, and goes elsewhere with what it holds.
+    leaving: bool,
     /// The worker does not read: it gets no jobs until it does.
     stalled: bool,
     /// Its worker went on with it at another broker.
@@ -212,14 +214,15 @@ impl Session {
         orphans
     }
 
-    /// Tells the worker that the broker stops. Returns jobs that were not sent.
+    /// Tells the worker that no more jobs come: because it asked, or because the broker stops. Who asked, and still holds jobs, is
+    /// told of the stop, too: it takes them to another broker. Returns jobs that were not sent.
     pub(crate) fn drain(&self, shutdown: bool, reconnect_after: Option<Duration>) -> Vec<LeasedJob> {
         let unsent = {
             let mut state = self.state.lock();
-            if state.stream.is_none() || state.draining {
+            if state.stream.is_none() || state.leaving || (state.draining && !shutdown) {
                 return Vec::new();
             }
-            state.draining = true;
+            (state.draining, state.leaving) = (true, shutdown);
             let unsent = state.take_unsent();
             state.outbox.add_message(ServerMessage::Drain { shutdown, reconnect_after });
             unsent
