@@ -4,9 +4,10 @@
 # Debian and PyPI is kept in target/deploy. If it cannot be fetched, the exit status is 77.
 #
 # The Debian package is installed twice: without systemd, and in a machine of systemd-nspawn, whose systemd runs the unit
-# (deploy/debian/under-systemd.sh). There is no container runtime and no Kubernetes in it, so this is NOT tested: that Docker builds
-# the Dockerfile (hadolint reads it, and its last stage is replayed in a root of what the base image has), and that Kubernetes takes
-# the manifests (they are compared with its schemas).
+# (deploy/debian/under-systemd.sh). Podman builds the Dockerfile on images that are made here, and runs the result
+# (deploy/docker/under-podman.sh). Where a machine has no systemd-nspawn or podman, or lets them do nothing, lines with !!! say so.
+# This is NOT tested: that the image of Rust compiles the program within the Dockerfile, that the real base image still has what
+# ours has, and that Kubernetes takes the manifests (they are compared with its schemas).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly hadolint=2.15.1 kubernetes_validate=1.37.0 suite=bookworm
@@ -16,9 +17,12 @@ work=$(mktemp -d)
 children=()
 # shellcheck source=deploy/debian/under-systemd.sh
 source deploy/debian/under-systemd.sh
+# shellcheck source=deploy/docker/under-podman.sh
+source deploy/docker/under-podman.sh
 
 end() {
     local child
+    remove_containers
     for child in "${children[@]}"; do
         if kill "$child" 2>/dev/null; then wait "$child" 2>/dev/null || true; fi
     done
@@ -129,25 +133,6 @@ test_wheel() {
     chroot "$root" python3 -m venv /opt/howdah
     chroot "$root" /opt/howdah/bin/pip install --quiet --no-index "/tmp/$(basename "$wheel")"
     works "$root" /opt/howdah/bin/howdah "HOWDAH_DATABASE_URL=$url"
-}
-
-# The last stage of the Dockerfile, in a root of the packages that its base image is made of.
-test_image() {
-    say 'container image'
-    local root=$work/image file=deploy/docker/Dockerfile package
-    mkdir -p "$root" "$cache/debs"
-    for package in base-files libc6 libgcc-s1 gcc-12-base ca-certificates tzdata; do
-        compgen -G "$cache/debs/${package}_*.deb" >/dev/null || (cd "$cache/debs" && apt-get download -qq "$package") ||
-            missing "apt-get cannot download $package"
-        dpkg-deb --extract "$cache/debs/${package}"_*.deb "$root"
-    done
-    grep -q '^FROM gcr.io/distroless/cc-debian12:nonroot$' "$file" || fail 'another base image needs another root'
-    grep -q '^USER 65532' "$file" || fail 'the image runs as root'
-    [[ $(sed -n 's/^ENTRYPOINT //p' "$file") == '["/usr/bin/howdah"]' ]] || fail 'another entry point'
-    grep -q '^HEALTHCHECK .* CMD \["/usr/bin/howdah", "health"\]$' "$file" || fail 'another health check'
-    install -D -m 755 "$program" "$root/usr/bin/howdah"
-    works "$root" /usr/bin/howdah "HOWDAH_DATABASE_URL=$url"
-    "$cache/tools/bin/hadolint" "$file"
 }
 
 test_manifests() {
