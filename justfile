@@ -131,6 +131,11 @@ alerts:
 packages *PROGRAM:
     deploy/test.sh {{ PROGRAM }}
 
+# Send spans to a real OpenTelemetry Collector, and compare the trees that it gets: of a program that is built, or of target/dist/howdah
+[group("test")]
+collector *PROGRAM:
+    deploy/collector/test.sh {{ PROGRAM }}
+
 # Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
 [group("test")]
 fuzz SECONDS="60" *TARGETS:
