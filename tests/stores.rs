@@ -6,6 +6,7 @@ mod closed; // a store that takes no new jobs
 mod killed; // a move whose broker is killed
 mod moving; // a task type goes to another store
 mod moving_load; // the same under load
+mod replica; // one of them is read from its replica
 mod streams; // a worker's stream over several stores
 
 use howdah_proto::v1::{
