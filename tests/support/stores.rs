@@ -106,6 +106,11 @@ pub fn count() -> usize {
     if are_two_here() { 2 } else { 1 }
 }
 
+/// The name of the store that is the test's database.
+pub fn own_name() -> &'static str {
+    if are_two_here() { OWN } else { "default" }
+}
+
 /// The flags of a command that is about the test's database alone.
 pub fn own_store() -> &'static [&'static str] {
     if are_two_here() { &["--in-store", OWN] } else { &[] }
