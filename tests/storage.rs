@@ -174,7 +174,7 @@ async fn types(broker: &TestBroker, more: &[&str]) -> String {
     let (status, out, err) =
         run(&[&["types", "--server", &broker.grpc], stores::own_store(), more].concat(), b"").await;
     assert!(status.success(), "{more:?}: {err}");
-    out
+    stores::own_table(&out)
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! Stores of one fleet: their numbers, and the ids that begin with them.
 
 pub mod away; // a store that cannot be reached
-mod calls; // where calls go, and what is put together
+pub mod calls; // where calls go, and what is put together
 mod closed; // a store that takes no new jobs
 mod killed; // a move whose broker is killed
 mod moving; // a task type goes to another store
 mod moving_load; // the same under load
+mod replica; // one of them is read from its replica
 mod streams; // a worker's stream over several stores
 
 use howdah_proto::v1::{

@@ -14,6 +14,7 @@ mod schedules; // plans, and what is done with them
 mod scripts; // what others have written
 mod search; // jobs by what they carry
 mod sessions; // a token becomes a cookie
+mod stores; // several databases
 mod views; // what is shown
 mod watching; // who works, what happened, why not
 

@@ -58,7 +58,7 @@ impl Subject {
             }
             Rpc::UpdateTaskType | Rpc::UpdateSettings => Vec::new(),
             Rpc::PauseLimitKey | Rpc::ResumeLimitKey => vec!["k".into()],
-            Rpc::DrainStore | Rpc::OpenStore => vec!["default".into()],
+            Rpc::DrainStore | Rpc::OpenStore => vec![stores::own_name().into()],
             Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => vec![self.job.to_string()],
             Rpc::StartBulk => entry.ids.iter().filter(|id| id.parse::<i64>().is_ok()).cloned().collect(),
             Rpc::CreateToken => entry.ids.iter().filter(|id| id.len() == 16).cloned().collect(),
@@ -197,11 +197,13 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
         // Whatever came before: it is open, or closed, without a row of the audit.
         Rpc::DrainStore => {
             admin.count("SELECT count(howdah.open_store())").await;
-            admin.stores().drain_store(because(v1::DrainStoreRequest::default(), reason)).await.map(drop)
+            let store = stores::own_name().to_owned();
+            admin.stores().drain_store(because(v1::DrainStoreRequest { store }, reason)).await.map(drop)
         }
         Rpc::OpenStore => {
-            admin.count("SELECT count(howdah.close_store('default', ''))").await;
-            admin.stores().open_store(because(v1::OpenStoreRequest::default(), reason)).await.map(drop)
+            let store = stores::own_name().to_owned();
+            admin.count(&format!("SELECT count(howdah.close_store('{store}', ''))")).await;
+            admin.stores().open_store(because(v1::OpenStoreRequest { store }, reason)).await.map(drop)
         }
         Rpc::CreateSchedule => {
             let request = v1::CreateScheduleRequest { schedule: schedule(&subject.task_type) };

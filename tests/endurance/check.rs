@@ -16,7 +16,7 @@ use super::{
     record::{self, Lease, Line},
     watch::Watch,
 };
-use tables::{Stored, drain, stored, ticks};
+use tables::{Stored, drain, moved, stored, ticks};
 
 /// What a worker did with a lease.
 #[derive(Default)]
@@ -48,6 +48,8 @@ impl Delivery {
 /// What was found.
 pub(super) struct Findings {
     jobs: HashMap<i64, Stored>,
+    /// Of jobs that have moved to another store, the next id of each.
+    moved: HashMap<i64, i64>,
     /// When each request was made first.
     asked: HashMap<String, u64>,
     accepted: HashMap<String, Vec<i64>>,
@@ -71,7 +73,7 @@ impl Load {
             let _ = worker.kill().await;
         }
         let jobs = stored(&self).await;
-        let mut findings = Findings::read(jobs, record::read(&self.records.path()));
+        let mut findings = Findings::read((jobs, moved(&self).await), record::read(&self.records.path()));
         let mut looks = 0;
         for (more, seen) in self.watches.drain(..).map(Watch::end) {
             looks += more;
@@ -109,9 +111,10 @@ impl Load {
 }
 
 impl Findings {
-    fn read(jobs: HashMap<i64, Stored>, lines: Vec<Line>) -> Self {
+    fn read((jobs, moved): (HashMap<i64, Stored>, HashMap<i64, i64>), lines: Vec<Line>) -> Self {
         let mut found = Self {
             jobs,
+            moved,
             asked: HashMap::new(),
             accepted: HashMap::new(),
             deliveries: HashMap::new(),
@@ -126,6 +129,19 @@ impl Findings {
         found
     }
 
+    /// The id that a job has in the end: a new one each time that it has moved to another store.
+    fn last_id(&self, mut id: i64) -> i64 {
+        while let Some(next) = self.moved.get(&id) {
+            id = *next;
+        }
+        id
+    }
+
+    fn delivery(&mut self, lease: Lease) -> &mut Delivery {
+        let id = self.last_id(lease.id);
+        self.deliveries.entry(Lease { id, ..lease }).or_default()
+    }
+
     fn take(&mut self, line: Line) {
         match line {
             Line::Asked { at, request } => {
@@ -134,6 +150,7 @@ impl Findings {
             Line::Broken { .. } => self.broken += 1,
             Line::Accepted { request, ids, after, .. } => {
                 self.longest_call = self.longest_call.max(Duration::from_millis(after));
+                let ids = ids.into_iter().map(|id| self.last_id(id)).collect();
                 self.accepted.insert(request, ids);
             }
             Line::Refused { code, after, .. } => {
@@ -141,24 +158,24 @@ impl Findings {
                 *self.refused.entry(code).or_default() += 1;
             }
             Line::Begun { at, lease, attempt, task_type, name } => {
-                let delivery = self.deliveries.entry(lease).or_default();
-                if delivery.begun > 0 {
+                if self.delivery(lease).begun > 0 {
                     self.wrong.push(format!("{lease:?} was delivered twice"));
                 }
+                let delivery = self.delivery(lease);
                 (delivery.begun, delivery.attempt, delivery.task_type, delivery.name) = (at, attempt, task_type, name);
             }
             Line::Lost { at, lease } => {
-                self.deliveries.entry(lease).or_default().lost.get_or_insert(at);
+                self.delivery(lease).lost.get_or_insert(at);
             }
             Line::Alive { at, lease } => {
-                let delivery = self.deliveries.entry(lease).or_default();
+                let delivery = self.delivery(lease);
                 delivery.alive = delivery.alive.max(at);
             }
             Line::Sent { at, lease, outcome } => {
-                self.deliveries.entry(lease).or_default().sent = Some((at, outcome));
+                self.delivery(lease).sent = Some((at, outcome));
             }
             Line::Settled { lease, status, .. } => {
-                self.deliveries.entry(lease).or_default().answers.push(status);
+                self.delivery(lease).answers.push(status);
             }
         }
     }

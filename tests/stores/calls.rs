@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use howdah_proto::v1::{
-    CreateScheduleRequest, DeleteScheduleRequest, EnqueueJobsRequest, GetScheduleRequest, ListJobsRequest,
-    ListSchedulesRequest, ListTaskTypesRequest, NewJob, PullJobsRequest, Schedule, SettleJobsRequest, SettleStatus,
-    TaskType, UpdateTaskTypeRequest, schedule::Plan,
+    self, CreateScheduleRequest, DeleteScheduleRequest, EnqueueJobsRequest, GetScheduleRequest, ListJobsRequest,
+    ListSchedulesRequest, ListTaskTypesRequest, ListWorkersRequest, NewJob, PullJobsRequest, Schedule,
+    SettleJobsRequest, SettleStatus, TaskType, UpdateTaskTypeRequest, schedule::Plan,
 };
 use howdah_server::config::{Config, StoreConfig};
 use tonic::{Code, Request, metadata::MetadataValue};
@@ -238,4 +238,26 @@ async fn where_a_type_is_at_home_is_not_told_to_those_who_may_not_enqueue_it() {
     let refused = soon("an answer", ann.jobs().enqueue_jobs(jobs(&["own", "secret"]))).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     assert!(!refused.message().contains("mail"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_worker_is_listed_once_for_each_store_that_has_its_types() {
+    let (_shop, _mail, broker) = two().await;
+    for (store, name) in [("shop", "a"), ("mail", "b")] {
+        enqueue_at(&broker, store, name).await;
+    }
+    let listed = async |task_type: &str| {
+        let request = ListWorkersRequest { task_type: task_type.into(), ..ListWorkersRequest::default() };
+        let workers = soon("workers", broker.workers().list_workers(request)).await.unwrap().into_inner().workers;
+        let windows =
+            |worker: &v1::Worker| worker.windows.iter().map(|window| window.task_type.clone()).collect::<Vec<_>>();
+        workers.iter().map(|worker| (worker.store.clone(), windows(worker).join(" "))).collect::<Vec<_>>()
+    };
+    let of = |store: &str, types: &str| (store.to_owned(), types.to_owned());
+    let one = broker.worker("a").await;
+    eventually("a worker of one store", async || listed("").await == [of("shop", "a")]).await;
+    let _both = broker.worker("a").and("b").await;
+    one.vanish();
+    eventually("a worker of both", async || listed("").await == [of("shop", "a"), of("mail", "b")]).await;
+    assert_eq!(listed("b").await, [of("mail", "b")]);
 }

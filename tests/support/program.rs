@@ -95,6 +95,13 @@ impl Program {
         Self::start(&args).ready(stores[0].1).await
     }
 
+    /// A broker with this configuration file, whose first store is this database.
+    pub async fn serve_file(file: NamedTempFile, first: &TestDatabase) -> ServingProgram {
+        let path = file.path().to_str().expect("a path").to_owned();
+        let program = Self::start(&["serve", "--config", &path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        Self { _config: Some(file), ..program }.ready(first).await
+    }
+
     /// The same, with variables of its environment.
     pub async fn serve_with(database: &TestDatabase, env: &[(&str, String)]) -> ServingProgram {
         let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -19,6 +19,7 @@ const OTHER: &str = "other";
 const ONE_STORE: &[(&str, &str)] = &[
     ("sessions::a_broker_that_has_expired_itself_does_not_say_what_is_lost", SERVED_ELSEWHERE),
     ("sessions::a_lease_that_its_broker_is_about_to_end_is_not_adopted_again", SERVED_ELSEWHERE),
+    ("stores::closed::schedules_of_a_closed_store_rest_and_go_on", "the only store needs no name"),
     ("storage::the_storage_comes_with_the_first_page_of_all_types_only", "the storage is that of one store"),
     (
         "traces::elsewhere::an_attempt_that_comes_back_has_a_span_for_each_time_in_a_trace_that_the_broker_has_made",
@@ -103,6 +104,11 @@ pub async fn file(database: &TestDatabase) -> Option<NamedTempFile> {
 /// How many stores the brokers of this test have.
 pub fn count() -> usize {
     if are_two_here() { 2 } else { 1 }
+}
+
+/// The name of the store that is the test's database.
+pub fn own_name() -> &'static str {
+    if are_two_here() { OWN } else { "default" }
 }
 
 /// The flags of a command that is about the test's database alone.

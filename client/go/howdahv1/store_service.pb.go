@@ -163,8 +163,10 @@ type Store struct {
 	CountsAge *durationpb.Duration `protobuf:"bytes,7,opt,name=counts_age,json=countsAge,proto3" json:"counts_age,omitempty"`
 	// Whether it has jobs that have not ended, as it is now. Dead jobs have ended. False if it is away.
 	HasUnfinishedJobs bool `protobuf:"varint,8,opt,name=has_unfinished_jobs,json=hasUnfinishedJobs,proto3" json:"has_unfinished_jobs,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The replica that the broker that answers reads from. Not set: none is configured, or the store is away.
+	ReadReplica   *ReadReplica `protobuf:"bytes,9,opt,name=read_replica,json=readReplica,proto3" json:"read_replica,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Store) Reset() {
@@ -253,6 +255,69 @@ func (x *Store) GetHasUnfinishedJobs() bool {
 	return false
 }
 
+func (x *Store) GetReadReplica() *ReadReplica {
+	if x != nil {
+		return x.ReadReplica
+	}
+	return nil
+}
+
+// A replica from which lists, searches and statistics of a store are read.
+type ReadReplica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it is read. False: it does not answer, or is further behind than the broker's setting `read_replica_max_lag`.
+	// Then the primary is read.
+	Used bool `protobuf:"varint,1,opt,name=used,proto3" json:"used,omitempty"`
+	// How far it is behind the primary, at most. Not set: the broker has never known.
+	Lag           *durationpb.Duration `protobuf:"bytes,2,opt,name=lag,proto3" json:"lag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadReplica) Reset() {
+	*x = ReadReplica{}
+	mi := &file_howdah_v1_store_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadReplica) ProtoMessage() {}
+
+func (x *ReadReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_store_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadReplica.ProtoReflect.Descriptor instead.
+func (*ReadReplica) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReadReplica) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
+}
+
+func (x *ReadReplica) GetLag() *durationpb.Duration {
+	if x != nil {
+		return x.Lag
+	}
+	return nil
+}
+
 // See ListStores.
 type ListStoresRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -264,7 +329,7 @@ type ListStoresRequest struct {
 
 func (x *ListStoresRequest) Reset() {
 	*x = ListStoresRequest{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[1]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +341,7 @@ func (x *ListStoresRequest) String() string {
 func (*ListStoresRequest) ProtoMessage() {}
 
 func (x *ListStoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[1]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +354,7 @@ func (x *ListStoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStoresRequest.ProtoReflect.Descriptor instead.
 func (*ListStoresRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{1}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ListStoresRequest) GetStore() string {
@@ -310,7 +375,7 @@ type ListStoresResponse struct {
 
 func (x *ListStoresResponse) Reset() {
 	*x = ListStoresResponse{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[2]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +387,7 @@ func (x *ListStoresResponse) String() string {
 func (*ListStoresResponse) ProtoMessage() {}
 
 func (x *ListStoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[2]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +400,7 @@ func (x *ListStoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStoresResponse.ProtoReflect.Descriptor instead.
 func (*ListStoresResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{2}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListStoresResponse) GetStores() []*Store {
@@ -356,7 +421,7 @@ type DrainStoreRequest struct {
 
 func (x *DrainStoreRequest) Reset() {
 	*x = DrainStoreRequest{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[3]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -368,7 +433,7 @@ func (x *DrainStoreRequest) String() string {
 func (*DrainStoreRequest) ProtoMessage() {}
 
 func (x *DrainStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[3]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -381,7 +446,7 @@ func (x *DrainStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStoreRequest.ProtoReflect.Descriptor instead.
 func (*DrainStoreRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{3}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DrainStoreRequest) GetStore() string {
@@ -402,7 +467,7 @@ type DrainStoreResponse struct {
 
 func (x *DrainStoreResponse) Reset() {
 	*x = DrainStoreResponse{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[4]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +479,7 @@ func (x *DrainStoreResponse) String() string {
 func (*DrainStoreResponse) ProtoMessage() {}
 
 func (x *DrainStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[4]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +492,7 @@ func (x *DrainStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStoreResponse.ProtoReflect.Descriptor instead.
 func (*DrainStoreResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{4}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DrainStoreResponse) GetStore() *Store {
@@ -448,7 +513,7 @@ type OpenStoreRequest struct {
 
 func (x *OpenStoreRequest) Reset() {
 	*x = OpenStoreRequest{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[5]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +525,7 @@ func (x *OpenStoreRequest) String() string {
 func (*OpenStoreRequest) ProtoMessage() {}
 
 func (x *OpenStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[5]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +538,7 @@ func (x *OpenStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenStoreRequest.ProtoReflect.Descriptor instead.
 func (*OpenStoreRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{5}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *OpenStoreRequest) GetStore() string {
@@ -494,7 +559,7 @@ type OpenStoreResponse struct {
 
 func (x *OpenStoreResponse) Reset() {
 	*x = OpenStoreResponse{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[6]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +571,7 @@ func (x *OpenStoreResponse) String() string {
 func (*OpenStoreResponse) ProtoMessage() {}
 
 func (x *OpenStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[6]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +584,7 @@ func (x *OpenStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenStoreResponse.ProtoReflect.Descriptor instead.
 func (*OpenStoreResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{6}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OpenStoreResponse) GetStore() *Store {
@@ -544,7 +609,7 @@ type MoveTypeRequest struct {
 
 func (x *MoveTypeRequest) Reset() {
 	*x = MoveTypeRequest{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[7]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +621,7 @@ func (x *MoveTypeRequest) String() string {
 func (*MoveTypeRequest) ProtoMessage() {}
 
 func (x *MoveTypeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[7]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +634,7 @@ func (x *MoveTypeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTypeRequest.ProtoReflect.Descriptor instead.
 func (*MoveTypeRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{7}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MoveTypeRequest) GetTaskType() string {
@@ -622,7 +687,7 @@ type MoveTypeResponse struct {
 
 func (x *MoveTypeResponse) Reset() {
 	*x = MoveTypeResponse{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +699,7 @@ func (x *MoveTypeResponse) String() string {
 func (*MoveTypeResponse) ProtoMessage() {}
 
 func (x *MoveTypeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +712,7 @@ func (x *MoveTypeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTypeResponse.ProtoReflect.Descriptor instead.
 func (*MoveTypeResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{8}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MoveTypeResponse) GetPhase() MovePhase {
@@ -724,7 +789,7 @@ var File_howdah_v1_store_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dhowdah/v1/store_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!howdah/v1/task_type_service.proto\"\xd5\x02\n" +
+	"\x1dhowdah/v1/store_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!howdah/v1/task_type_service.proto\"\x90\x03\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12+\n" +
@@ -735,7 +800,11 @@ const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\x06counts\x18\x06 \x01(\v2\x19.howdah.v1.TaskTypeCountsR\x06counts\x128\n" +
 	"\n" +
 	"counts_age\x18\a \x01(\v2\x19.google.protobuf.DurationR\tcountsAge\x12.\n" +
-	"\x13has_unfinished_jobs\x18\b \x01(\bR\x11hasUnfinishedJobs\")\n" +
+	"\x13has_unfinished_jobs\x18\b \x01(\bR\x11hasUnfinishedJobs\x129\n" +
+	"\fread_replica\x18\t \x01(\v2\x16.howdah.v1.ReadReplicaR\vreadReplica\"N\n" +
+	"\vReadReplica\x12\x12\n" +
+	"\x04used\x18\x01 \x01(\bR\x04used\x12+\n" +
+	"\x03lag\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03lag\")\n" +
 	"\x11ListStoresRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\">\n" +
 	"\x12ListStoresResponse\x12(\n" +
@@ -802,45 +871,48 @@ func file_howdah_v1_store_service_proto_rawDescGZIP() []byte {
 }
 
 var file_howdah_v1_store_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_howdah_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_howdah_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_howdah_v1_store_service_proto_goTypes = []any{
 	(StoreState)(0),               // 0: howdah.v1.StoreState
 	(MovePhase)(0),                // 1: howdah.v1.MovePhase
 	(*Store)(nil),                 // 2: howdah.v1.Store
-	(*ListStoresRequest)(nil),     // 3: howdah.v1.ListStoresRequest
-	(*ListStoresResponse)(nil),    // 4: howdah.v1.ListStoresResponse
-	(*DrainStoreRequest)(nil),     // 5: howdah.v1.DrainStoreRequest
-	(*DrainStoreResponse)(nil),    // 6: howdah.v1.DrainStoreResponse
-	(*OpenStoreRequest)(nil),      // 7: howdah.v1.OpenStoreRequest
-	(*OpenStoreResponse)(nil),     // 8: howdah.v1.OpenStoreResponse
-	(*MoveTypeRequest)(nil),       // 9: howdah.v1.MoveTypeRequest
-	(*MoveTypeResponse)(nil),      // 10: howdah.v1.MoveTypeResponse
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*TaskTypeCounts)(nil),        // 12: howdah.v1.TaskTypeCounts
-	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
+	(*ReadReplica)(nil),           // 3: howdah.v1.ReadReplica
+	(*ListStoresRequest)(nil),     // 4: howdah.v1.ListStoresRequest
+	(*ListStoresResponse)(nil),    // 5: howdah.v1.ListStoresResponse
+	(*DrainStoreRequest)(nil),     // 6: howdah.v1.DrainStoreRequest
+	(*DrainStoreResponse)(nil),    // 7: howdah.v1.DrainStoreResponse
+	(*OpenStoreRequest)(nil),      // 8: howdah.v1.OpenStoreRequest
+	(*OpenStoreResponse)(nil),     // 9: howdah.v1.OpenStoreResponse
+	(*MoveTypeRequest)(nil),       // 10: howdah.v1.MoveTypeRequest
+	(*MoveTypeResponse)(nil),      // 11: howdah.v1.MoveTypeResponse
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*TaskTypeCounts)(nil),        // 13: howdah.v1.TaskTypeCounts
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_howdah_v1_store_service_proto_depIdxs = []int32{
 	0,  // 0: howdah.v1.Store.state:type_name -> howdah.v1.StoreState
-	11, // 1: howdah.v1.Store.close_time:type_name -> google.protobuf.Timestamp
-	12, // 2: howdah.v1.Store.counts:type_name -> howdah.v1.TaskTypeCounts
-	13, // 3: howdah.v1.Store.counts_age:type_name -> google.protobuf.Duration
-	2,  // 4: howdah.v1.ListStoresResponse.stores:type_name -> howdah.v1.Store
-	2,  // 5: howdah.v1.DrainStoreResponse.store:type_name -> howdah.v1.Store
-	2,  // 6: howdah.v1.OpenStoreResponse.store:type_name -> howdah.v1.Store
-	1,  // 7: howdah.v1.MoveTypeResponse.phase:type_name -> howdah.v1.MovePhase
-	3,  // 8: howdah.v1.StoreService.ListStores:input_type -> howdah.v1.ListStoresRequest
-	5,  // 9: howdah.v1.StoreService.DrainStore:input_type -> howdah.v1.DrainStoreRequest
-	7,  // 10: howdah.v1.StoreService.OpenStore:input_type -> howdah.v1.OpenStoreRequest
-	9,  // 11: howdah.v1.StoreService.MoveType:input_type -> howdah.v1.MoveTypeRequest
-	4,  // 12: howdah.v1.StoreService.ListStores:output_type -> howdah.v1.ListStoresResponse
-	6,  // 13: howdah.v1.StoreService.DrainStore:output_type -> howdah.v1.DrainStoreResponse
-	8,  // 14: howdah.v1.StoreService.OpenStore:output_type -> howdah.v1.OpenStoreResponse
-	10, // 15: howdah.v1.StoreService.MoveType:output_type -> howdah.v1.MoveTypeResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	12, // 1: howdah.v1.Store.close_time:type_name -> google.protobuf.Timestamp
+	13, // 2: howdah.v1.Store.counts:type_name -> howdah.v1.TaskTypeCounts
+	14, // 3: howdah.v1.Store.counts_age:type_name -> google.protobuf.Duration
+	3,  // 4: howdah.v1.Store.read_replica:type_name -> howdah.v1.ReadReplica
+	14, // 5: howdah.v1.ReadReplica.lag:type_name -> google.protobuf.Duration
+	2,  // 6: howdah.v1.ListStoresResponse.stores:type_name -> howdah.v1.Store
+	2,  // 7: howdah.v1.DrainStoreResponse.store:type_name -> howdah.v1.Store
+	2,  // 8: howdah.v1.OpenStoreResponse.store:type_name -> howdah.v1.Store
+	1,  // 9: howdah.v1.MoveTypeResponse.phase:type_name -> howdah.v1.MovePhase
+	4,  // 10: howdah.v1.StoreService.ListStores:input_type -> howdah.v1.ListStoresRequest
+	6,  // 11: howdah.v1.StoreService.DrainStore:input_type -> howdah.v1.DrainStoreRequest
+	8,  // 12: howdah.v1.StoreService.OpenStore:input_type -> howdah.v1.OpenStoreRequest
+	10, // 13: howdah.v1.StoreService.MoveType:input_type -> howdah.v1.MoveTypeRequest
+	5,  // 14: howdah.v1.StoreService.ListStores:output_type -> howdah.v1.ListStoresResponse
+	7,  // 15: howdah.v1.StoreService.DrainStore:output_type -> howdah.v1.DrainStoreResponse
+	9,  // 16: howdah.v1.StoreService.OpenStore:output_type -> howdah.v1.OpenStoreResponse
+	11, // 17: howdah.v1.StoreService.MoveType:output_type -> howdah.v1.MoveTypeResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_store_service_proto_init() }
@@ -855,7 +927,7 @@ func file_howdah_v1_store_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_store_service_proto_rawDesc), len(file_howdah_v1_store_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

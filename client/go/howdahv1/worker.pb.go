@@ -124,8 +124,8 @@ type Worker struct {
 	// brokers are as old as their last report, usually less than 5 s, and grow older only if nothing changes, or if more
 	// than 500 workers of one broker change at once.
 	Age *durationpb.Duration `protobuf:"bytes,14,opt,name=age,proto3" json:"age,omitempty"`
-	// The store whose jobs these figures are of: a worker on several stores is listed for each of them. Empty: the broker
-	// serves one store.
+	// The store whose jobs these figures are of. With several stores, a worker is listed once for each store that has types of
+	// its windows, or jobs that it holds. Empty: the broker serves one store.
 	Store         string `protobuf:"bytes,15,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -782,7 +782,7 @@ func (x *Lease) GetToken() int64 {
 	return 0
 }
 
-// Outcomes of jobs. The broker answers each in a Settled message, after its commit.
+// Outcomes of jobs. The broker answers each once in a Settled message, after its commit.
 type Settle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 10,000 outcomes, in any order. If an id occurs twice, the second outcome is answered LEASE_LOST.
@@ -1711,10 +1711,12 @@ func (x *Jobs) GetJobs() []*LeasedJob {
 	return nil
 }
 
-// The answer to Settle.
+// The answer to Settle. Each outcome is answered once. With several stores, the outcomes of one Settle may be answered in
+// several messages: those of each store when that store has committed, and those that the broker refuses by itself. So match
+// results by id and token, and not messages.
 type Settled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result for each outcome, in any order.
+	// Results of outcomes, in any order.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1830,10 +1832,10 @@ func (x *SettleResult) GetMessage() string {
 	return ""
 }
 
-// The answer to Extend.
+// The answer to Extend. As with Settled, the extensions of one message may be answered in several.
 type Extended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result for each extension.
+	// Results of extensions, in any order.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1876,10 +1878,10 @@ func (x *Extended) GetResults() []*SettleResult {
 	return nil
 }
 
-// The answer to Progress.
+// The answer to Progress. As with Settled, the reports of one message may be answered in several.
 type Progressed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result for each report.
+	// Results of reports, in any order.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -11,7 +11,7 @@ use howdah_proto::{
     v1::{
         self, access_service_server::AccessService as AccessServices, bulk_service_server::BulkService as BulkServices,
         job_service_server::JobService as JobServices, schedule_service_server::ScheduleService as ScheduleServices,
-        task_type_service_server::TaskTypeService as TaskTypeServices,
+        store_service_server::StoreService as _, task_type_service_server::TaskTypeService as TaskTypeServices,
         worker_service_server::WorkerService as WorkerServices,
     },
 };
@@ -20,7 +20,8 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::{
     access_service::AccessService, bulk_service::BulkService, fleet::FleetService, job_service::JobService,
-    schedule_service::ScheduleService, task_type_service::TaskTypeService, worker_service::WorkerService,
+    schedule_service::ScheduleService, store_service::StoreService, task_type_service::TaskTypeService,
+    worker_service::WorkerService,
 };
 use crate::{
     access::{Refusal, rule},
@@ -34,7 +35,7 @@ pub(crate) use by::{By, Client};
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// What those may call who may change nothing.
-const READING: [Rpc; 16] = [
+const READING: [Rpc; 17] = [
     Rpc::GetJob,
     Rpc::ListJobs,
     Rpc::SearchJobs,
@@ -51,6 +52,7 @@ const READING: [Rpc; 16] = [
     Rpc::ListSchedules,
     Rpc::ListTokens,
     Rpc::ListAudit,
+    Rpc::ListStores,
 ];
 
 /// The services.
@@ -64,6 +66,7 @@ pub(crate) struct Local {
     schedules: Box<dyn ScheduleServices>,
     bulks: Box<dyn BulkServices>,
     access: Box<dyn AccessServices>,
+    stores: StoreService,
 }
 
 /// Of one store, or of several.
@@ -77,6 +80,7 @@ impl Local {
     /// Those of this process.
     pub(crate) fn new(fleet: SharedFleet) -> Self {
         let broker = fleet.main().clone();
+        let stores = StoreService::new(fleet.clone(), CancellationToken::new());
         if fleet.only().is_some() {
             return Self {
                 jobs: Box::new(JobService::new(broker.clone(), CancellationToken::new())),
@@ -85,6 +89,7 @@ impl Local {
                 schedules: Box::new(ScheduleService::new(broker.clone())),
                 bulks: Box::new(BulkService::new(broker.clone())),
                 access: Box::new(AccessService::new(broker.clone())),
+                stores,
                 broker,
                 fleet,
             };
@@ -92,7 +97,7 @@ impl Local {
         let all = || Box::new(FleetService::new(fleet.clone(), CancellationToken::new()));
         let (jobs, types, workers) = (all(), all(), all());
         let (schedules, bulks, access) = (all(), all(), all());
-        Self { broker, fleet, jobs, types, workers, schedules, bulks, access }
+        Self { broker, fleet, jobs, types, workers, schedules, bulks, access, stores }
     }
 
     /// Makes a call, if the caller may. The answer holds memory until it is dropped, as it would until it is sent.
@@ -180,4 +185,5 @@ calls! {
     list_bulks = ListBulks of bulks: ListBulksRequest -> ListBulksResponse;
     list_tokens = ListTokens of access: ListTokensRequest -> ListTokensResponse;
     list_audit = ListAudit of access: ListAuditRequest -> ListAuditResponse;
+    list_stores = ListStores of stores: ListStoresRequest -> ListStoresResponse;
 }

@@ -6,7 +6,7 @@ use super::Operator;
 use crate::{
     error::Error,
     job::{Closed, StoreNumber, TaskTypeName, TypeId},
-    store::{Actor, Store},
+    store::{Actor, ReplicaState, Store},
 };
 
 /// How a store is.
@@ -20,6 +20,8 @@ pub(crate) struct StoreView {
     pub(crate) counted: Option<([i64; 5], Duration)>,
     /// Whether it has jobs that have not ended.
     pub(crate) has_unfinished: bool,
+    /// The replica that is read, if there is one.
+    pub(crate) replica: Option<ReplicaState>,
 }
 
 impl Operator {
@@ -34,7 +36,13 @@ impl Operator {
             sum.iter_mut().zip(view.counts).for_each(|(sum, count)| *sum += count);
         }
         let counted = counted.age().map(|age| (sum, age));
-        Ok(StoreView { number: facts.number, closed, counted, has_unfinished: store.has_unfinished().await? })
+        Ok(StoreView {
+            number: facts.number,
+            closed,
+            counted,
+            has_unfinished: store.has_unfinished().await?,
+            replica: store.replica_state(),
+        })
     }
 
     /// Closes the store, which has this name, to new jobs.

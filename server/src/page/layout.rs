@@ -55,8 +55,8 @@ pub(super) struct Layout {
     pub(super) theme: Option<&'static str>,
     /// The broker that answers.
     pub(super) broker: String,
-    /// What there is to say of the read replica.
-    pub(super) replica: Option<String>,
+    /// What there is to say of the read replica of each store that has one.
+    pub(super) replicas: Vec<String>,
     /// Whether there is somebody to show links to.
     pub(super) known: bool,
     /// Who that is; empty: nobody in particular.
@@ -71,12 +71,13 @@ pub(super) struct Layout {
     pub(super) done: Option<String>,
 }
 
-/// How old what is shown may be.
-fn replica_words(state: ReplicaState) -> String {
+/// How old what is shown may be. With several stores, of which one.
+fn replica_words((store, state): (&str, ReplicaState)) -> String {
+    let of = if store.is_empty() { String::new() } else { format!(" (store {store})") };
     match state.lag {
-        Some(lag) if state.is_read => format!("Read replica {:.1} s behind", lag.as_secs_f64()),
-        Some(lag) => format!("Read replica not read: {:.0} s behind, or away", lag.as_secs_f64()),
-        None => "Read replica not read: away".into(),
+        Some(lag) if state.is_read => format!("Read replica {:.1} s behind{of}", lag.as_secs_f64()),
+        Some(lag) => format!("Read replica not read: {:.0} s behind, or away{of}", lag.as_secs_f64()),
+        None => format!("Read replica not read: away{of}"),
     }
 }
 
@@ -90,7 +91,7 @@ impl Layout {
             here: here.to_owned(),
             theme: theme.map(Theme::word),
             broker: page.broker.config().name.clone(),
-            replica: page.broker.replica_state().map(replica_words),
+            replicas: page.local.replicas().into_iter().map(replica_words).collect(),
             known: false,
             principal: String::new(),
             session: false,

@@ -21,6 +21,9 @@ const REMEMBERED: Duration = Duration::from_mins(1);
 const MOST: usize = 100_000;
 /// How long a store may take to say whether it has a type.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same if the home is remembered, and no settings have changed since: then only the time is over, and enqueues do not wait
+/// for a store that does not answer.
+const BRIEFLY: Duration = Duration::from_millis(100);
 
 /// The homes that were looked up lately: positions in the list of stores.
 #[derive(Debug, Default)]
@@ -34,12 +37,27 @@ struct Home {
     settings: i64,
 }
 
+/// What a home that is remembered is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worth {
+    /// It needs no other look.
+    Fresh,
+    /// It is remembered for too long.
+    Old,
+    /// Settings have changed since: the type may have moved.
+    Changed,
+}
+
 impl Homes {
-    /// The home, and whether it needs no other look.
-    fn get(&self, name: &TaskTypeName, settings: i64) -> Option<(usize, bool)> {
+    fn get(&self, name: &TaskTypeName, settings: i64) -> Option<(usize, Worth)> {
         let homes = self.0.read();
-        let is_fresh = |home: &Home| home.settings == settings && home.since.elapsed() < REMEMBERED;
-        homes.get(name).map(|home| (home.nth, is_fresh(home)))
+        let home = homes.get(name)?;
+        let worth = match home.settings == settings {
+            true if home.since.elapsed() < REMEMBERED => Worth::Fresh,
+            true => Worth::Old,
+            false => Worth::Changed,
+        };
+        Some((home.nth, worth))
     }
 
     fn set(&self, name: &TaskTypeName, nth: usize, settings: i64) {
@@ -69,10 +87,11 @@ impl Fleet {
     async fn home_at(&self, name: &TaskTypeName) -> Result<usize, Error> {
         let settings = self.settings_of_all();
         let remembered = self.homes.get(name, settings);
-        if let Some((home, true)) = remembered {
+        if let Some((home, Worth::Fresh)) = remembered {
             return Ok(home);
         }
-        let known = join_all(self.members().iter().map(|member| known(member, name))).await;
+        let patience = if let Some((_, Worth::Old)) = remembered { BRIEFLY } else { PATIENCE };
+        let known = join_all(self.members().iter().map(|member| known(member, name, patience))).await;
         let oldest = known.iter().enumerate().filter_map(|(nth, known)| match known {
             Known::Since(created) => Some((*created, nth)),
             Known::Missing | Known::Away => None,
@@ -105,7 +124,7 @@ impl Fleet {
 
     /// The stores that have a type, by their places in the list; those that cannot be asked are named.
     pub(crate) async fn having(&self, name: &TaskTypeName) -> (Vec<&Engine>, Vec<&str>) {
-        let known = join_all(self.members().iter().map(|member| known(member, name))).await;
+        let known = join_all(self.members().iter().map(|member| known(member, name, PATIENCE))).await;
         let (mut having, mut away) = (Vec::new(), Vec::new());
         for (member, known) in self.members().iter().zip(known) {
             match (known, member.engine()) {
@@ -129,12 +148,29 @@ impl Fleet {
     }
 }
 
-async fn known(member: &Member, name: &TaskTypeName) -> Known {
+async fn known(member: &Member, name: &TaskTypeName, patience: Duration) -> Known {
     let Ok(engine) = member.reachable() else { return Known::Away };
     let created = engine.broker.type_created(name);
-    match tokio::time::timeout(PATIENCE, created).await {
+    match tokio::time::timeout(patience, created).await {
         Ok(Ok(Some(created))) => Known::Since(created),
         Ok(Ok(None)) => Known::Missing,
         Ok(Err(_)) | Err(_) => Known::Away,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_asked_for_briefly_when_only_the_time_is_over() {
+        let (homes, name) = (Homes::default(), TaskTypeName::parse("t").unwrap());
+        assert_eq!(homes.get(&name, 1), None);
+        homes.set(&name, 1, 1);
+        assert_eq!(homes.get(&name, 1), Some((1, Worth::Fresh)));
+        assert_eq!(homes.get(&name, 2), Some((1, Worth::Changed)));
+        homes.0.write().get_mut(&name).unwrap().since -= REMEMBERED;
+        assert_eq!(homes.get(&name, 1), Some((1, Worth::Old)));
+        assert_eq!(homes.get(&name, 2), Some((1, Worth::Changed)));
     }
 }

@@ -71,3 +71,14 @@ pub(super) async fn stored(load: &Load) -> HashMap<i64, Stored> {
     assert_eq!(jobs.len(), count, "a job is in two places");
     jobs
 }
+
+/// The ids that jobs had before they moved to another store, and those that they had then.
+pub(super) async fn moved(load: &Load) -> HashMap<i64, i64> {
+    let sql = "SELECT old_id, new_id FROM howdah.moved";
+    let mut moved = HashMap::new();
+    for database in load.databases() {
+        let rows = database.connect().await.query(sql, &[]).await.expect(sql);
+        moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))));
+    }
+    moved
+}

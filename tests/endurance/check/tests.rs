@@ -32,7 +32,13 @@ fn enqueued() -> Vec<Line> {
 
 /// What is wrong with this, all in one line.
 fn wrong(jobs: Vec<(i64, Stored)>, more: Vec<Line>) -> String {
-    let mut findings = Findings::read(jobs.into_iter().collect(), [enqueued(), more].concat());
+    wrong_of((jobs, vec![]), more)
+}
+
+/// The same of jobs some of which have moved: from this id to that.
+fn wrong_of((jobs, moved): (Vec<(i64, Stored)>, Vec<(i64, i64)>), more: Vec<Line>) -> String {
+    let stored = (jobs.into_iter().collect(), moved.into_iter().collect());
+    let mut findings = Findings::read(stored, [enqueued(), more].concat());
     findings.check(Mix::All, "poison");
     findings.wrong.join("; ")
 }
@@ -56,6 +62,25 @@ fn lost_unexpected_dead_and_unanswered_jobs_are_found() {
     assert!(wrong(vec![(1, job("succeeded", 1))], vec![]).contains("nobody acked"));
     let asked = [fine(), vec![Line::Asked { at: 9, request: "s".into() }]].concat();
     assert!(wrong(vec![(1, job("succeeded", 1))], asked).contains("never answered: s"));
+}
+
+#[test]
+fn a_job_that_has_moved_is_one_job_whatever_its_ids() {
+    let moved = || vec![(1, 5), (5, 9)];
+    let last = || (9, job("succeeded", 2));
+    let id = |id: i64| Lease { id, token: 8 };
+    let again = || {
+        let lease = id(9);
+        let begun = Line::Begun { at: 10, lease, attempt: 2, task_type: "plain".into(), name: "r-0".into() };
+        let end = Line::Sent { at: 11, lease, outcome: "ack".into() };
+        vec![begun, end, Line::Settled { at: 12, lease, status: "Ok".into() }]
+    };
+    let before = |outcome: &str| vec![begun(3, 7, 1), sent(5, 7, outcome), settled(6, 7, "Ok")];
+    assert_eq!(wrong_of((vec![last()], moved()), [before("nack"), again()].concat()), "");
+    assert!(wrong_of((vec![last()], moved()), [before("ack"), again()].concat()).contains("accepted twice"));
+    assert!(wrong_of((vec![], moved()), again()).contains("lost: 9"));
+    let both = vec![last(), (5, job("succeeded", 1))];
+    assert!(wrong_of((both, moved()), [before("nack"), again()].concat()).contains("unexpected: 5"));
 }
 
 #[test]

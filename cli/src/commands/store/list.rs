@@ -18,6 +18,9 @@ use crate::commands::{
 ///
 /// ready: it takes new jobs. closed: it takes none (howdah store drain), and those that it has go on. away: its database
 /// cannot be reached by this broker. Jobs are as they were counted last.
+///
+/// READ REPLICA is how far the replica is behind that this broker reads lists and searches from, if it has one. One that is
+/// away or too far behind is not read: the primary is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +47,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-fn table(stores: &[Store]) -> Table<9> {
+fn table(stores: &[Store]) -> Table<10> {
     let right = |name| (name, Align::Right);
     let mut table = Table::new([
         ("STORE", Align::Left),
@@ -55,6 +58,7 @@ fn table(stores: &[Store]) -> Table<9> {
         right("SCHEDULED"),
         right("WAITING"),
         right("DEAD"),
+        ("READ REPLICA", Align::Left),
         ("CLOSED", Align::Left),
     ]);
     for store in stores {
@@ -69,6 +73,7 @@ fn table(stores: &[Store]) -> Table<9> {
             count(counts.map(|counts| counts.scheduled)),
             count(counts.map(|counts| counts.waiting)),
             count(counts.map(|counts| counts.dead)),
+            store.read_replica.as_ref().map_or_else(|| "-".into(), shown::replica),
             shown::closed(store),
         ]);
     }
@@ -77,19 +82,26 @@ fn table(stores: &[Store]) -> Table<9> {
 
 #[cfg(test)]
 mod tests {
-    use howdah_client::proto::TaskTypeCounts;
+    use howdah_client::proto::{ReadReplica, TaskTypeCounts};
 
     use super::*;
 
     #[test]
     fn stores_are_listed_in_columns() {
         let counts = Some(TaskTypeCounts { ready: 12, dead: 1, ..TaskTypeCounts::default() });
-        let shop = Store { name: "shop".into(), state: StoreState::Ready as i32, counts, ..Store::default() };
+        let lag = Some(prost_types::Duration { seconds: 0, nanos: 812_000_000 });
+        let shop = Store {
+            name: "shop".into(),
+            state: StoreState::Ready as i32,
+            counts,
+            read_replica: Some(ReadReplica { used: true, lag }),
+            ..Store::default()
+        };
         let mail = Store { name: "mail".into(), number: 1, state: StoreState::Away as i32, ..Store::default() };
         let expected = "\
-STORE  NUMBER  STATE  READY  LEASED  SCHEDULED  WAITING  DEAD  CLOSED
-shop        0  ready     12       0          0        0     1
-mail        1  away       -       -          -        -     -";
+STORE  NUMBER  STATE  READY  LEASED  SCHEDULED  WAITING  DEAD  READ REPLICA  CLOSED
+shop        0  ready     12       0          0        0     1  812ms behind
+mail        1  away       -       -          -        -     -  -";
         assert_eq!(table(&[shop, mail]).to_string(), expected);
     }
 }

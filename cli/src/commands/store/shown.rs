@@ -1,6 +1,6 @@
 //! A store, for people and as JSON.
 
-use howdah_client::proto::{Store, StoreState, TaskTypeCounts};
+use howdah_client::proto::{ReadReplica, Store, StoreState, TaskTypeCounts};
 use howdah_server::logging::escaped;
 use serde_json::{Value, json};
 
@@ -24,6 +24,16 @@ pub(super) fn closed(store: &Store) -> String {
         by => format!(" by {by}"),
     };
     format!("since {}{by}", text::time(time))
+}
+
+/// How far its replica is behind, and whether it is read.
+pub(super) fn replica(replica: &ReadReplica) -> String {
+    let lag = text::duration(replica.lag.as_ref()).map(|lag| format!("{} behind", text::short(lag)));
+    match (replica.used, lag) {
+        (true, lag) => lag.unwrap_or_default(),
+        (false, Some(lag)) => format!("not read: {lag}, or away"),
+        (false, None) => "not read: away".into(),
+    }
 }
 
 /// How many of its jobs have not ended, by the last count, in words.
@@ -56,5 +66,9 @@ pub(super) fn json(store: &Store) -> Value {
         "waiting": count(|counts| counts.waiting),
         "dead": count(|counts| counts.dead),
         "has_unfinished_jobs": known.then_some(store.has_unfinished_jobs),
+        "read_replica": store.read_replica.as_ref().map(|replica| json!({
+            "used": replica.used,
+            "lag_ms": text::duration(replica.lag.as_ref()).map(|lag| lag.as_millis() as u64),
+        })),
     })
 }

@@ -110,7 +110,14 @@ impl WorkerService for FleetService {
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
         let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
-        let call = |store: Services, part| async move { store.workers().list_workers(part).await };
+        // A worker has a session in every store. It is listed for those that have its types: in the others there is nothing of it.
+        // With a task type, each store looks for itself.
+        let of_all = request.get_ref().task_type.is_empty();
+        let call = |store: Services, part| async move {
+            let mut answer = store.workers().list_workers(part).await?;
+            answer.get_mut().workers.retain(|worker| !of_all || !worker.windows.is_empty());
+            Ok(answer)
+        };
         self.in_turn(request, stores, call).await
     }
 }

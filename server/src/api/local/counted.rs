@@ -13,8 +13,7 @@ use crate::{
     broker::SharedBroker,
     error::Error,
     job::{TaskTypeName, TypeView},
-    store::BrokerView,
-    stores::Member,
+    store::{BrokerView, ReplicaState},
 };
 
 /// The types that a caller may read, as they were counted last.
@@ -67,12 +66,27 @@ impl Local {
         engines.map(|engine| (engine.name.as_str(), &engine.broker)).collect()
     }
 
-    /// The names of the stores; empty: there is one.
-    pub(crate) fn store_names(&self) -> Vec<&str> {
-        if self.fleet.only().is_some() {
-            return Vec::new();
+    /// Whether the broker serves one store.
+    pub(crate) fn has_one_store(&self) -> bool {
+        self.fleet.only().is_some()
+    }
+
+    /// The names of those of several stores that cannot be reached now, and of those that take no new jobs. No database is asked.
+    pub(crate) fn troubled_stores(&self) -> (Vec<&str>, Vec<&str>) {
+        let (mut away, mut closed) = (Vec::new(), Vec::new());
+        for member in self.fleet.members().iter().filter(|_| self.fleet.only().is_none()) {
+            match member.reachable() {
+                Err(_) => away.push(member.name()),
+                Ok(engine) if engine.broker.is_closed() => closed.push(member.name()),
+                Ok(_) => {}
+            }
         }
-        self.fleet.members().iter().map(Member::name).collect()
+        (away, closed)
+    }
+
+    /// The replicas that are read, by their stores; the only store has no name.
+    pub(crate) fn replicas(&self) -> Vec<(&str, ReplicaState)> {
+        self.stores().into_iter().filter_map(|(name, broker)| Some((name, broker.replica_state()?))).collect()
     }
 
     /// The health of the storage, of the main store if none is named; `None`: Postgres does not show it.

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     job::StoreNumber,
     operate::stores::StoreView,
+    store::ReplicaState,
     stores::moving::{MovePhase, MoveProgress},
 };
 
@@ -33,7 +34,12 @@ pub(crate) fn store(name: &str, number: Option<StoreNumber>, view: Option<StoreV
         counts: view.counted.map(|(all, _)| counts(all)),
         counts_age: view.counted.map(|(_, age)| duration(age)),
         has_unfinished_jobs: view.has_unfinished,
+        read_replica: view.replica.map(replica),
     }
+}
+
+fn replica(state: ReplicaState) -> v1::ReadReplica {
+    v1::ReadReplica { used: state.is_read, lag: state.lag.map(duration) }
 }
 
 /// How far the move of a type is, between these stores.

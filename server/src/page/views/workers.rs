@@ -38,6 +38,8 @@ struct Row {
     labels: String,
     from: String,
     broker: String,
+    /// The store that its figures are of; empty: there is one.
+    store: String,
     windows: Vec<Window>,
     more_windows: usize,
     settled: String,
@@ -94,6 +96,7 @@ fn row(worker: v1::Worker) -> Row {
         quiet: worker.quiet_for.map(wire_span).unwrap_or_default(),
         worker_id: worker.worker_id,
         broker: worker.broker,
+        store: worker.store,
     }
 }
 

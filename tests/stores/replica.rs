@@ -1,0 +1,85 @@
+//! Of two stores, one has a replica that is read.
+
+use std::io::Write as _;
+
+use howdah_proto::v1::{ListJobsRequest, ListStoresRequest, Store};
+use tempfile::NamedTempFile;
+
+use super::{
+    calls::{at, enqueue_at},
+    empty,
+};
+use crate::{support::*, ui::client::Browser};
+
+/// A broker with a file as people write it.
+async fn serving(shop: &TestDatabase, mail: &Replicated) -> ServingProgram {
+    let text = format!(
+        "read_replica_max_lag = '1h'\n\
+         [[stores]]\nname = 'shop'\ndatabase_url = '{}'\n\
+         [[stores]]\nname = 'mail'\ndatabase_url = '{}'\nread_database_url = '{}'\n",
+        shop.url,
+        mail.at_primary().url,
+        mail.at_replica().url
+    );
+    let mut file = NamedTempFile::new().expect("a file");
+    file.write_all(text.as_bytes()).expect("write");
+    let broker = Program::serve_file(file, shop).await;
+    let is_read = "howdah_read_replica_used{store=\"mail\"} 1";
+    eventually(is_read, async || broker.metrics().await.lines().any(|line| line == is_read)).await;
+    broker
+}
+
+/// How many jobs a list of a store has, or that of all.
+async fn listed(broker: &Service, store: &str) -> usize {
+    let request = ListJobsRequest { task_type: "t".into(), ..ListJobsRequest::default() };
+    soon("a list", broker.jobs().list_jobs(at(store, request))).await.expect("a list").into_inner().jobs.len()
+}
+
+async fn stores(broker: &Service) -> Vec<Store> {
+    let answer = soon("the stores", broker.stores().list_stores(ListStoresRequest::default())).await;
+    answer.expect("the stores").into_inner().stores
+}
+
+#[tokio::test]
+async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() {
+    let (shop, mail) = (empty("read_shop").await, Replicated::start(&cluster_config()).await);
+    let broker = serving(&shop, &mail).await;
+    for store in ["shop", "mail"] {
+        enqueue_at(&broker, store, "t").await;
+    }
+    eventually("a job of each in a list", async || listed(&broker, "").await == 2).await;
+
+    mail.at_replica().sql("SELECT pg_wal_replay_pause()").await;
+    mail.at_replica().until("a pause", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
+    let mut second = 0;
+    for store in ["shop", "mail"] {
+        second = enqueue_at(&broker, store, "t").await;
+    }
+    assert_eq!(listed(&broker, "shop").await, 2, "it has no replica");
+    assert_eq!(listed(&broker, "mail").await, 1, "the replica does not have the second job");
+    assert_eq!(listed(&broker, "").await, 3);
+    assert_eq!(broker.job(second).await.id, second, "a single job comes from the primary");
+
+    mail.at_replica().sql("SELECT pg_wal_replay_resume()").await;
+    eventually("a replica that has it all", async || listed(&broker, "mail").await == 2).await;
+}
+
+#[tokio::test]
+async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
+    let (shop, mail) = (empty("lag_shop").await, Replicated::start(&cluster_config()).await);
+    let broker = serving(&shop, &mail).await;
+    let [of_shop, of_mail] = &stores(&broker).await[..] else { panic!("two stores") };
+    assert!(of_shop.read_replica.is_none());
+    assert!(of_mail.read_replica.as_ref().is_some_and(|replica| replica.used && replica.lag.is_some()));
+
+    let list = async |more: &[&str]| run(&[&["store", "list", "--server", &broker.grpc], more].concat(), b"").await.1;
+    let table = list(&[]).await;
+    let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(table.lines().next().is_some_and(|heading| heading.contains("READ REPLICA")), "{table}");
+    assert!(line("mail").ends_with(" behind") && !line("shop").contains("behind"), "{table}");
+    let json = list(&["--json"]).await;
+    assert!(json.contains("\"read_replica\":null") && json.contains("\"used\":true"), "{json}");
+
+    let page = Browser::of(&broker).get("/ui/storage").await;
+    page.has(&["Read replica</th>", " behind</td>", " s behind (store mail)"]);
+}
