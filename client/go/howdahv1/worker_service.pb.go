@@ -2034,7 +2034,8 @@ func (x *CancelledJob) GetReason() CancelReason {
 	return CancelReason_CANCEL_REASON_UNSPECIFIED
 }
 
-// No more jobs will come on this stream.
+// No more jobs will come on this stream. If the broker stops after the worker has asked for a drain, a second one comes, with
+// DRAIN_REASON_SHUTDOWN.
 type Drain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why the stream is drained.
