@@ -114,6 +114,11 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::SearchScheduled, &["using scheduled_id_key on scheduled"]),
     (Statement::SearchWaiting, &["using waiting_pkey on waiting"]),
     (Statement::SearchDead, &["using dead_by_type on dead"]),
+    (Statement::MostAttemptsReady, &["using ready_pkey on ready", "Limit"]),
+    (Statement::MostAttemptsLeased, &["using leased_pkey on leased", "Limit"]),
+    (Statement::MostAttemptsScheduled, &["using scheduled_id_key on scheduled", "Limit"]),
+    (Statement::MostAttemptsWaiting, &["using waiting_pkey on waiting", "Limit"]),
+    (Statement::MostAttemptsDead, &["Index Scan using dead_by_attempt on dead"]),
     // Without a time range, no partition is left.
     (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
     (Statement::FoundJobs, BY_ID),
@@ -222,6 +227,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
         }
     }
 }
+                || (statement.name().starts_with("most_attempts_") && *statement != Statement::MostAttemptsDead)
 
 async fn plan(database: &TestDatabase, statement: Statement) -> String {
     let client = database.connect().await;

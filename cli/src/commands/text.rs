@@ -45,6 +45,19 @@ pub(super) fn short(duration: Duration) -> String {
     shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
 }
 
+/// `100,000`.
+pub(super) fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// `3m 12s ago`, or `in 5m` for a time in the future.
 pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = now.duration_since(time);
