@@ -75,7 +75,7 @@ pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, TableFacts};
-pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
+pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
 pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
