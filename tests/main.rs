@@ -29,6 +29,7 @@ mod due; // what becomes due, without a sweep
 mod attempts; // acks, failures, snoozes, timeouts, tokens
 mod failure; // policies, fallback, dead jobs, groups of errors
 mod coordinated; // keys, expiry, dependencies, stages, fairness, limits, waiting
+mod most_attempts; // which jobs have been tried most often
 mod history; // written once, kept for a while
 
 // Random sequences.

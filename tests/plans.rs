@@ -114,6 +114,11 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::SearchScheduled, &["using scheduled_id_key on scheduled"]),
     (Statement::SearchWaiting, &["using waiting_pkey on waiting"]),
     (Statement::SearchDead, &["using dead_by_type on dead"]),
+    (Statement::MostAttemptsReady, &["using ready_pkey on ready", "Limit"]),
+    (Statement::MostAttemptsLeased, &["using leased_pkey on leased", "Limit"]),
+    (Statement::MostAttemptsScheduled, &["using scheduled_id_key on scheduled", "Limit"]),
+    (Statement::MostAttemptsWaiting, &["using waiting_pkey on waiting", "Limit"]),
+    (Statement::MostAttemptsDead, &["Index Scan using dead_by_attempt on dead"]),
     // Without a time range, no partition is left.
     (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
     (Statement::FoundJobs, BY_ID),
@@ -147,7 +152,10 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     ),
     // What one job waits for.
     (Statement::ExplainJob, BY_ID),
-    (Statement::ExplainJob, &["using dependency_pkey on dependency"]),
+    (
+        Statement::ExplainJob,
+        &["using dependency_pkey on dependency", "using bulk_change_default_job_id_idx on bulk_change_default"],
+    ),
     (Statement::ExplainReady, &["using ready_pkey on ready", "using pull_pkey on pull", "on leased"]),
     (Statement::ExplainLimitKey, &["on ready", "on leased", "on scheduled", "on waiting"]),
     (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),
@@ -203,7 +211,8 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
             // enqueue_keyed and retry_jobs insert keys in order, report_pulls types; the rest finds its order in an index.
             // The walks (also those of bulk operations) sort the rows of their one step, and who waits for jobs the few that have
-            // ended. Searches sort what they found. Pages of the archive and of history merge partitions, which EXPLAIN calls a sort key.
+            // ended. Searches, and looks for the most attempts, sort what they found; an explanation the times that a job was put back.
+            // Pages of the archive and of history merge partitions, which EXPLAIN calls a sort key.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed
@@ -211,12 +220,14 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                     | Statement::ReportPulls
                     | Statement::EndedJobs
                     | Statement::FoundJobs
+                    | Statement::ExplainJob
                     | Statement::ArchivePage
                     | Statement::HistoryPage
                     | Statement::HistoryKeyPage
                     | Statement::FindArchived
             ) || statement.name().starts_with("rerank_")
                 || statement.name().starts_with("search_")
+                || (statement.name().starts_with("most_attempts_") && *statement != Statement::MostAttemptsDead)
                 || statement.name().starts_with("pick_");
             assert!(may_sort || !plan.contains("Sort"), "{} ({state}) sorts:\n{plan}", statement.name());
         }

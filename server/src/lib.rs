@@ -37,6 +37,7 @@ mod backoff; // pauses between attempts
 pub mod config; // flags > environment > file > defaults, into one checked Config
 pub mod job; // types and rules without I/O: states, rank, retry, limits
 pub mod error; // one Error; the only conversion to a gRPC Status
+pub mod durations; // durations as people read them
 pub mod logging; // text or JSON on stderr; everything foreign is escaped
 
 #[cfg(test)]

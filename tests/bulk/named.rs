@@ -3,6 +3,7 @@
 use howdah_proto::v1::ExplainJobRequest;
 
 use super::{undo::undo, *};
+use crate::ui::client::Browser;
 
 #[tokio::test]
 async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_does_the_audit_of_its_undo() {
@@ -27,6 +28,21 @@ async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_do
     broker.ended_bulk(undo).await;
     let why = format!("SELECT count(*) FROM howdah.audit WHERE reason = 'bulk operation {undo} (undo of {cancel})'");
     assert_eq!(broker.count(&why).await, 1);
-    let explained = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation").into_inner();
-    assert!(!explained.reasons[0].text.contains("Bulk operation"), "{explained:?}");
+    let explained = async || {
+        let answer = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation");
+        answer.into_inner().reasons[0].text.clone()
+    };
+    let said = explained().await;
+    let (had, by) = (format!(" Bulk operation {cancel} had cancelled it at "), format!(" by bulk operation {undo}."));
+    assert!(said.contains(&had) && said.contains("; that was undone at ") && said.ends_with(&by), "{said}");
+    let page = Browser::at(&broker).get(&format!("/ui/job?id={id}")).await;
+    page.has(&[&*had, &*by]);
+    // It is told whatever becomes of the job, for as long as the journal is kept.
+    let again = broker.start_bulk(spec(BulkOperation::Cancel, "n")).await.id;
+    broker.ended_bulk(again).await;
+    let said = explained().await;
+    assert!(said.contains(&format!("Bulk operation {again} did that.")) && said.ends_with(&by), "{said}");
+    broker.sql("DELETE FROM howdah.bulk").await;
+    let said = explained().await;
+    assert!(said.contains(&format!(" Bulk operation {cancel} had ended it at ")), "{said}");
 }

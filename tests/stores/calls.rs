@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use howdah_proto::v1::{
-    self, CreateScheduleRequest, DeleteScheduleRequest, EnqueueJobsRequest, GetScheduleRequest, ListJobsRequest,
-    ListSchedulesRequest, ListTaskTypesRequest, ListWorkersRequest, NewJob, PullJobsRequest, Schedule,
+    self, CreateScheduleRequest, DeleteScheduleRequest, EnqueueJobsRequest, GetScheduleRequest, JobOrder,
+    ListJobsRequest, ListSchedulesRequest, ListTaskTypesRequest, ListWorkersRequest, NewJob, PullJobsRequest, Schedule,
     SettleJobsRequest, SettleStatus, TaskType, UpdateTaskTypeRequest, schedule::Plan,
 };
 use howdah_server::config::{Config, StoreConfig};
@@ -188,6 +188,36 @@ async fn lists_go_on_from_one_store_to_the_next_page_by_page() {
     let types: Vec<TaskType> = types.into_inner().task_types;
     let named: Vec<_> = types.iter().map(|t| (t.store.as_str(), t.counts.unwrap_or_default().ready)).collect();
     assert_eq!(named, [("shop", 2), ("mail", 3)]);
+}
+
+#[tokio::test]
+async fn the_jobs_with_the_most_attempts_are_those_of_all_stores() {
+    let (shop, mail, broker) = two().await;
+    for (store, database, attempts) in [("shop", &shop, "7, 3"), ("mail", &mail, "9, 5")] {
+        enqueue_at(&broker, store, "t").await;
+        let fill = format!(
+            "INSERT INTO howdah.dead (id, rank, created, died, type_id, attempt, max_attempts, priority, payload)
+             SELECT nextval('howdah.job_id'), 0, now(), now(), t.id, a, 9, 0, '' FROM howdah.task_type t, unnest('{{{attempts}}}'::smallint[]) a
+             WHERE t.name = 't'"
+        );
+        database.sql(&fill).await;
+    }
+    let request = |page_size, page_token: &str| ListJobsRequest {
+        task_type: "t".into(),
+        page_size,
+        page_token: page_token.into(),
+        order: JobOrder::Attempts.into(),
+        ..ListJobsRequest::default()
+    };
+    let most = soon("a list", broker.jobs().list_jobs(request(3, ""))).await.unwrap().into_inner();
+    let seen: Vec<_> = most.jobs.iter().map(|job| (store_of(job.id), job.attempt)).collect();
+    assert_eq!(seen, [(1, 9), (0, 7), (1, 5)]);
+    // One ready job in each store was looked at.
+    assert_eq!((most.has_more, most.partial, most.looked_at_count), (true, false, 2));
+    let one = soon("a list", broker.jobs().list_jobs(at("shop", request(0, "")))).await.unwrap().into_inner();
+    assert_eq!((one.jobs.len(), one.has_more), (2, false));
+    let refused = soon("an answer", broker.jobs().list_jobs(request(3, "0."))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "there is one page: {refused}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `howdah jobs`: lists the jobs of a type.
 
-use howdah_client::proto::{Job, JobState as ProtoState, ListJobsRequest};
+use howdah_client::proto::{Job, JobOrder, JobState as ProtoState, ListJobsRequest, ListJobsResponse};
 use jiff::Timestamp;
 
 use super::{
@@ -23,6 +23,7 @@ Examples:
   howdah jobs email.send
   howdah jobs email.send --state leased
   howdah jobs email.send --state dead --payload
+  howdah jobs email.send --sort attempts --limit 20
   howdah jobs email.send --state ready --all --json | jq .id")]
 pub(super) struct Args {
     /// The task type
@@ -36,6 +37,10 @@ pub(super) struct Args {
     /// one of the errors
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
+    /// List in this order. By attempts: only jobs that have started and are not finished, dead ones included, the most
+    /// attempts first, at most 1,000
+    #[arg(long, value_enum, value_name = "ORDER", conflicts_with_all = ["all", "error_group"])]
+    sort: Option<Sort>,
     /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -48,6 +53,13 @@ pub(super) struct Args {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
+}
+
+/// An order that is not the usual one.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Sort {
+    /// The most attempts first
+    Attempts,
 }
 
 pub(super) fn state(name: &str) -> Result<ProtoState, String> {
@@ -66,24 +78,26 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             state: args.state.unwrap_or_default() as i32,
             include_payload: args.payload,
             error_group: args.error_group.clone().unwrap_or_default(),
+            order: args.sort.map_or(JobOrder::Unspecified, |Sort::Attempts| JobOrder::Attempts) as i32,
             ..ListJobsRequest::default()
         };
         let mut listed = 0_u64;
         while left > 0 {
             // Pages with payloads are kept small enough for a message.
-            request.page_size = left.min(if args.payload { 100 } else { 1_000 }) as i32;
+            let most = if args.payload && args.sort.is_none() { 100 } else { 1_000 };
+            request.page_size = left.min(most) as i32;
             let page = client.list_jobs(request.clone()).await?;
             print(&mut output, args, &page.jobs, listed == 0)?;
             listed += page.jobs.len() as u64;
             left = left.saturating_sub(page.jobs.len() as u64);
             let last = page.next_page_token.is_empty() || page.next_page_token == request.page_token;
+            note_look(args, &page);
             request.page_token = page.next_page_token;
             if last {
                 break;
             }
             if left == 0 {
-                let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
-                note(format_args!("only {what}: --limit or --all lists more"));
+                note(format_args!("only {}: --limit or --all lists more", first(listed)));
             }
         }
         if listed == 0 {
@@ -94,6 +108,27 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+fn first(jobs: u64) -> String {
+    if jobs == 1 { "the first job".into() } else { format!("the first {jobs} jobs") }
+}
+
+/// What a list by attempts lacks.
+fn note_look(args: &Args, page: &ListJobsResponse) {
+    let listed = page.jobs.len() as u64;
+    if page.has_more {
+        // A page may be smaller than asked: its jobs are large, or some have moved on since they were looked at.
+        let is_full = listed == args.limit.min(1_000);
+        let more = if is_full { "--limit lists up to 1,000" } else { "there are more" };
+        note(format_args!("only {}: {more}", first(listed)));
+    }
+    if page.partial {
+        let looked_at = text::grouped(page.looked_at_count);
+        note(format_args!(
+            "looked at {looked_at} jobs, not at all: others may have as many attempts; no dead job was left out"
+        ));
+    }
 }
 
 fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {

@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             for id in &page.skipped_ids {
                 note(format_args!("job {id} was left out: to look at its payload takes too long"));
             }
-            let looked = format!("looked at {}", grouped(page.looked_at_count));
+            let looked = format!("looked at {}", text::grouped(page.looked_at_count));
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 if found == 0 {
                     task_type::must_exist(&client, args.task_type.as_deref()).await?;
@@ -198,26 +198,13 @@ fn jobs(count: u64) -> String {
     if count == 1 { "job".into() } else { format!("{count} jobs") }
 }
 
-/// `100,000`.
-fn grouped(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// An estimate: `4 M`, `4.2 M`.
 fn rounded(number: i64) -> String {
     let millions = number as f64 / 1e6;
     match number {
         10_000_000.. => format!("{millions:.0} M"),
         1_000_000.. => format!("{} M", format!("{millions:.1}").trim_end_matches(".0")),
-        _ => grouped(number),
+        _ => text::grouped(number),
     }
 }
 
@@ -240,7 +227,10 @@ mod tests {
 
     #[test]
     fn numbers_are_read_at_a_glance() {
-        assert_eq!([0, 999, 1_000, 100_000, 1_234_567].map(grouped), ["0", "999", "1,000", "100,000", "1,234,567"]);
+        assert_eq!(
+            [0, 999, 1_000, 100_000, 1_234_567].map(text::grouped),
+            ["0", "999", "1,000", "100,000", "1,234,567"]
+        );
         let shown = [999_999, 4_000_000, 4_240_000, 41_900_000].map(rounded);
         assert_eq!(shown, ["999,999", "4 M", "4.2 M", "42 M"]);
     }

@@ -5,6 +5,7 @@ use std::{borrow::Cow, time::Duration};
 
 use jiff::Timestamp;
 
+pub(super) use howdah_server::durations::short;
 use howdah_server::logging::{escaped, escaped_but};
 
 /// The longest foreign text in a cell.
@@ -27,24 +28,6 @@ pub(super) fn duration(duration: Option<&prost_types::Duration>) -> Option<Durat
     duration.and_then(|duration| Duration::try_from(*duration).ok())
 }
 
-/// `3m 12s`: the two largest units, or ms below a second.
-pub(super) fn short(duration: Duration) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let mut seconds = duration.as_secs();
-    if seconds == 0 {
-        return format!("{}ms", duration.as_millis());
-    }
-    let mut parts = Vec::new();
-    for (weight, unit) in UNITS {
-        if seconds >= weight || !parts.is_empty() {
-            parts.push((seconds / weight, unit));
-            seconds %= weight;
-        }
-    }
-    let shown = parts.into_iter().take(2).filter(|(count, _)| *count > 0);
-    shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
-}
-
 /// `3m 12s ago`, or `in 5m` for a time in the future.
 pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = now.duration_since(time);
@@ -60,6 +43,19 @@ pub(super) fn size(bytes: usize) -> String {
         10_000..=9_999_999 => format!("{} KiB", bytes / 1024),
         _ => format!("{} MiB", bytes >> 20),
     }
+}
+
+/// `100,000`.
+pub(super) fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// `1 job`, `2 jobs`.
@@ -118,16 +114,6 @@ fn hex(bytes: &[u8], more: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_show_their_two_largest_units() {
-        let cases = [(0, "0ms"), (12, "12ms"), (1_500, "1s"), (60_000, "1m"), (192_000, "3m 12s")];
-        for (ms, words) in cases {
-            assert_eq!(short(Duration::from_millis(ms)), words);
-        }
-        assert_eq!(short(Duration::from_secs(86_461)), "1d");
-        assert_eq!(short(Duration::from_hours(25)), "1d 1h");
-    }
 
     #[test]
     fn times_are_told_from_now() {

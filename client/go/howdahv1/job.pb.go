@@ -944,7 +944,7 @@ type Job struct {
 	Progress *JobProgress `protobuf:"bytes,50,opt,name=progress,proto3" json:"progress,omitempty"`
 	// The checkpoint that a worker stored for the next attempt. Empty in lists.
 	Checkpoint []byte `protobuf:"bytes,51,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// The name of the broker whose worker holds the lease. Empty in what SearchJobs and WaitJobs answer, if no lease is held, and
+	// The name of the broker whose worker holds the lease. Empty in what WaitJobs answers, if no lease is held, and
 	// if the job was pulled (PullJobs): then it is leased until its deadline, whatever becomes of the caller.
 	Broker string `protobuf:"bytes,60,opt,name=broker,proto3" json:"broker,omitempty"`
 	// The worker that holds the lease: Worker.worker_id of ListWorkers. Empty in lists, and if it is not known: the broker

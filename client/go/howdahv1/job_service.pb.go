@@ -98,6 +98,56 @@ func (EnqueueOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_howdah_v1_job_service_proto_rawDescGZIP(), []int{0}
 }
 
+// The order of a list of jobs.
+type JobOrder int32
+
+const (
+	// Ready jobs as they will run, finished jobs the newest first, others by id.
+	JobOrder_JOB_ORDER_UNSPECIFIED JobOrder = 0
+	// Jobs with the most attempts first; of as many attempts, by id. Of dead jobs with as many attempts as the last one of the page,
+	// it may have any.
+	JobOrder_JOB_ORDER_ATTEMPTS JobOrder = 1
+)
+
+// Enum value maps for JobOrder.
+var (
+	JobOrder_name = map[int32]string{
+		0: "JOB_ORDER_UNSPECIFIED",
+		1: "JOB_ORDER_ATTEMPTS",
+	}
+	JobOrder_value = map[string]int32{
+		"JOB_ORDER_UNSPECIFIED": 0,
+		"JOB_ORDER_ATTEMPTS":    1,
+	}
+)
+
+func (x JobOrder) Enum() *JobOrder {
+	p := new(JobOrder)
+	*p = x
+	return p
+}
+
+func (x JobOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JobOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_howdah_v1_job_service_proto_enumTypes[1].Descriptor()
+}
+
+func (JobOrder) Type() protoreflect.EnumType {
+	return &file_howdah_v1_job_service_proto_enumTypes[1]
+}
+
+func (x JobOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JobOrder.Descriptor instead.
+func (JobOrder) EnumDescriptor() ([]byte, []int) {
+	return file_howdah_v1_job_service_proto_rawDescGZIP(), []int{1}
+}
+
 // Selects jobs by ids or by task type. A filter without either is INVALID_ARGUMENT.
 //
 // A type may have any number of jobs. A call handles at most 10,000 of them, in statements of at most 1,000. If
@@ -659,7 +709,12 @@ type ListJobsRequest struct {
 	IncludePayload bool `protobuf:"varint,5,opt,name=include_payload,json=includePayload,proto3" json:"include_payload,omitempty"`
 	// Lists only dead jobs whose last error belongs to this group of ListErrorGroups; state must be DEAD. At most
 	// 2,000 bytes; empty: any error.
-	ErrorGroup    string `protobuf:"bytes,40,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
+	ErrorGroup string `protobuf:"bytes,40,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
+	// The order. By attempts: only jobs that have started and are not finished, dead ones included, and one page, without a
+	// page_token. Dead jobs have an index for it. Of the others a call looks at as many as it can in about 80 ms, in each state
+	// the oldest or the next to run first, which is where jobs with many attempts are. Then `state` must not be a finished one,
+	// and error_group must be empty.
+	Order         JobOrder `protobuf:"varint,41,opt,name=order,proto3,enum=howdah.v1.JobOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -736,13 +791,27 @@ func (x *ListJobsRequest) GetErrorGroup() string {
 	return ""
 }
 
+func (x *ListJobsRequest) GetOrder() JobOrder {
+	if x != nil {
+		return x.Order
+	}
+	return JobOrder_JOB_ORDER_UNSPECIFIED
+}
+
 // One page of jobs.
 type ListJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ready jobs in the order in which they will run; finished jobs, the newest first.
+	// In the order that was asked for.
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// The page_token of the next page; empty: this is the last one.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// By attempts: true if the call could not look at every job in its time, so that one with as many attempts may be missing.
+	Partial bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
+	// By attempts: how many jobs that are not dead were looked at. Where a state has no order by type, those of other types count.
+	LookedAtCount int64 `protobuf:"varint,4,opt,name=looked_at_count,json=lookedAtCount,proto3" json:"looked_at_count,omitempty"`
+	// By attempts: there are more jobs that have started, with as many attempts as the last of these or fewer. They did not
+	// fit into the page, or into the size of an answer (about 3 MiB).
+	HasMore       bool `protobuf:"varint,5,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -789,6 +858,27 @@ func (x *ListJobsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListJobsResponse) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *ListJobsResponse) GetLookedAtCount() int64 {
+	if x != nil {
+		return x.LookedAtCount
+	}
+	return 0
+}
+
+func (x *ListJobsResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
 }
 
 // The jobs to cancel.
@@ -1819,7 +1909,7 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\rGetJobRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\"2\n" +
 	"\x0eGetJobResponse\x12 \n" +
-	"\x03job\x18\x01 \x01(\v2\x0e.howdah.v1.JobR\x03job\"\xdf\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\x0e.howdah.v1.JobR\x03job\"\x8a\x02\n" +
 	"\x0fListJobsRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state\x12\x1b\n" +
@@ -1828,10 +1918,14 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12'\n" +
 	"\x0finclude_payload\x18\x05 \x01(\bR\x0eincludePayload\x12\x1f\n" +
 	"\verror_group\x18( \x01(\tR\n" +
-	"errorGroup\"^\n" +
+	"errorGroup\x12)\n" +
+	"\x05order\x18) \x01(\x0e2\x13.howdah.v1.JobOrderR\x05order\"\xbb\x01\n" +
 	"\x10ListJobsResponse\x12\"\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0e.howdah.v1.JobR\x04jobs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"r\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x18\n" +
+	"\apartial\x18\x03 \x01(\bR\apartial\x12&\n" +
+	"\x0flooked_at_count\x18\x04 \x01(\x03R\rlookedAtCount\x12\x19\n" +
+	"\bhas_more\x18\x05 \x01(\bR\ahasMore\"r\n" +
 	"\x11CancelJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x03R\x03ids\x12,\n" +
 	"\x06filter\x18\x02 \x01(\v2\x14.howdah.v1.JobFilterR\x06filter\x12\x1d\n" +
@@ -1913,7 +2007,10 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\x18ENQUEUE_OUTCOME_REPLACED\x10\x04\x12\x19\n" +
 	"\x15ENQUEUE_OUTCOME_STALE\x10\x05\x12\x18\n" +
 	"\x14ENQUEUE_OUTCOME_NEXT\x10\x06\x12\x1d\n" +
-	"\x19ENQUEUE_OUTCOME_DEBOUNCED\x10\a2\xf3\a\n" +
+	"\x19ENQUEUE_OUTCOME_DEBOUNCED\x10\a*=\n" +
+	"\bJobOrder\x12\x19\n" +
+	"\x15JOB_ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12JOB_ORDER_ATTEMPTS\x10\x012\xf3\a\n" +
 	"\n" +
 	"JobService\x12L\n" +
 	"\vEnqueueJobs\x12\x1d.howdah.v1.EnqueueJobsRequest\x1a\x1e.howdah.v1.EnqueueJobsResponse\x12V\n" +
@@ -1946,99 +2043,101 @@ func file_howdah_v1_job_service_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_job_service_proto_rawDescData
 }
 
-var file_howdah_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_howdah_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_howdah_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_howdah_v1_job_service_proto_goTypes = []any{
 	(EnqueueOutcome)(0),              // 0: howdah.v1.EnqueueOutcome
-	(*JobFilter)(nil),                // 1: howdah.v1.JobFilter
-	(*EnqueueJobsRequest)(nil),       // 2: howdah.v1.EnqueueJobsRequest
-	(*EnqueueJobsResponse)(nil),      // 3: howdah.v1.EnqueueJobsResponse
-	(*EnqueuedJob)(nil),              // 4: howdah.v1.EnqueuedJob
-	(*StreamEnqueueRequest)(nil),     // 5: howdah.v1.StreamEnqueueRequest
-	(*StreamEnqueueResponse)(nil),    // 6: howdah.v1.StreamEnqueueResponse
-	(*RequestError)(nil),             // 7: howdah.v1.RequestError
-	(*GetJobRequest)(nil),            // 8: howdah.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 9: howdah.v1.GetJobResponse
-	(*ListJobsRequest)(nil),          // 10: howdah.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 11: howdah.v1.ListJobsResponse
-	(*CancelJobsRequest)(nil),        // 12: howdah.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 13: howdah.v1.CancelJobsResponse
-	(*RetryJobsRequest)(nil),         // 14: howdah.v1.RetryJobsRequest
-	(*RetryJobsResponse)(nil),        // 15: howdah.v1.RetryJobsResponse
-	(*EndLeasesRequest)(nil),         // 16: howdah.v1.EndLeasesRequest
-	(*EndLeasesResponse)(nil),        // 17: howdah.v1.EndLeasesResponse
-	(*DiscardJobsRequest)(nil),       // 18: howdah.v1.DiscardJobsRequest
-	(*DiscardJobsResponse)(nil),      // 19: howdah.v1.DiscardJobsResponse
-	(*ListErrorGroupsRequest)(nil),   // 20: howdah.v1.ListErrorGroupsRequest
-	(*ListErrorGroupsResponse)(nil),  // 21: howdah.v1.ListErrorGroupsResponse
-	(*ErrorGroup)(nil),               // 22: howdah.v1.ErrorGroup
-	(*WaitJobsRequest)(nil),          // 23: howdah.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 24: howdah.v1.WaitJobsResponse
-	(*ReprioritizeJobsRequest)(nil),  // 25: howdah.v1.ReprioritizeJobsRequest
-	(*ReprioritizeJobsResponse)(nil), // 26: howdah.v1.ReprioritizeJobsResponse
-	(JobState)(0),                    // 27: howdah.v1.JobState
-	(*NewJob)(nil),                   // 28: howdah.v1.NewJob
-	(*durationpb.Duration)(nil),      // 29: google.protobuf.Duration
-	(*Job)(nil),                      // 30: howdah.v1.Job
-	(*timestamppb.Timestamp)(nil),    // 31: google.protobuf.Timestamp
-	(*ExplainJobRequest)(nil),        // 32: howdah.v1.ExplainJobRequest
-	(*SearchJobsRequest)(nil),        // 33: howdah.v1.SearchJobsRequest
-	(*ExplainJobResponse)(nil),       // 34: howdah.v1.ExplainJobResponse
-	(*SearchJobsResponse)(nil),       // 35: howdah.v1.SearchJobsResponse
+	(JobOrder)(0),                    // 1: howdah.v1.JobOrder
+	(*JobFilter)(nil),                // 2: howdah.v1.JobFilter
+	(*EnqueueJobsRequest)(nil),       // 3: howdah.v1.EnqueueJobsRequest
+	(*EnqueueJobsResponse)(nil),      // 4: howdah.v1.EnqueueJobsResponse
+	(*EnqueuedJob)(nil),              // 5: howdah.v1.EnqueuedJob
+	(*StreamEnqueueRequest)(nil),     // 6: howdah.v1.StreamEnqueueRequest
+	(*StreamEnqueueResponse)(nil),    // 7: howdah.v1.StreamEnqueueResponse
+	(*RequestError)(nil),             // 8: howdah.v1.RequestError
+	(*GetJobRequest)(nil),            // 9: howdah.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 10: howdah.v1.GetJobResponse
+	(*ListJobsRequest)(nil),          // 11: howdah.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 12: howdah.v1.ListJobsResponse
+	(*CancelJobsRequest)(nil),        // 13: howdah.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 14: howdah.v1.CancelJobsResponse
+	(*RetryJobsRequest)(nil),         // 15: howdah.v1.RetryJobsRequest
+	(*RetryJobsResponse)(nil),        // 16: howdah.v1.RetryJobsResponse
+	(*EndLeasesRequest)(nil),         // 17: howdah.v1.EndLeasesRequest
+	(*EndLeasesResponse)(nil),        // 18: howdah.v1.EndLeasesResponse
+	(*DiscardJobsRequest)(nil),       // 19: howdah.v1.DiscardJobsRequest
+	(*DiscardJobsResponse)(nil),      // 20: howdah.v1.DiscardJobsResponse
+	(*ListErrorGroupsRequest)(nil),   // 21: howdah.v1.ListErrorGroupsRequest
+	(*ListErrorGroupsResponse)(nil),  // 22: howdah.v1.ListErrorGroupsResponse
+	(*ErrorGroup)(nil),               // 23: howdah.v1.ErrorGroup
+	(*WaitJobsRequest)(nil),          // 24: howdah.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 25: howdah.v1.WaitJobsResponse
+	(*ReprioritizeJobsRequest)(nil),  // 26: howdah.v1.ReprioritizeJobsRequest
+	(*ReprioritizeJobsResponse)(nil), // 27: howdah.v1.ReprioritizeJobsResponse
+	(JobState)(0),                    // 28: howdah.v1.JobState
+	(*NewJob)(nil),                   // 29: howdah.v1.NewJob
+	(*durationpb.Duration)(nil),      // 30: google.protobuf.Duration
+	(*Job)(nil),                      // 31: howdah.v1.Job
+	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
+	(*ExplainJobRequest)(nil),        // 33: howdah.v1.ExplainJobRequest
+	(*SearchJobsRequest)(nil),        // 34: howdah.v1.SearchJobsRequest
+	(*ExplainJobResponse)(nil),       // 35: howdah.v1.ExplainJobResponse
+	(*SearchJobsResponse)(nil),       // 36: howdah.v1.SearchJobsResponse
 }
 var file_howdah_v1_job_service_proto_depIdxs = []int32{
-	27, // 0: howdah.v1.JobFilter.state:type_name -> howdah.v1.JobState
-	28, // 1: howdah.v1.EnqueueJobsRequest.jobs:type_name -> howdah.v1.NewJob
-	4,  // 2: howdah.v1.EnqueueJobsResponse.jobs:type_name -> howdah.v1.EnqueuedJob
+	28, // 0: howdah.v1.JobFilter.state:type_name -> howdah.v1.JobState
+	29, // 1: howdah.v1.EnqueueJobsRequest.jobs:type_name -> howdah.v1.NewJob
+	5,  // 2: howdah.v1.EnqueueJobsResponse.jobs:type_name -> howdah.v1.EnqueuedJob
 	0,  // 3: howdah.v1.EnqueuedJob.outcome:type_name -> howdah.v1.EnqueueOutcome
-	28, // 4: howdah.v1.StreamEnqueueRequest.jobs:type_name -> howdah.v1.NewJob
-	4,  // 5: howdah.v1.StreamEnqueueResponse.jobs:type_name -> howdah.v1.EnqueuedJob
-	7,  // 6: howdah.v1.StreamEnqueueResponse.error:type_name -> howdah.v1.RequestError
-	29, // 7: howdah.v1.RequestError.retry_after:type_name -> google.protobuf.Duration
-	30, // 8: howdah.v1.GetJobResponse.job:type_name -> howdah.v1.Job
-	27, // 9: howdah.v1.ListJobsRequest.state:type_name -> howdah.v1.JobState
-	30, // 10: howdah.v1.ListJobsResponse.jobs:type_name -> howdah.v1.Job
-	1,  // 11: howdah.v1.CancelJobsRequest.filter:type_name -> howdah.v1.JobFilter
-	1,  // 12: howdah.v1.RetryJobsRequest.filter:type_name -> howdah.v1.JobFilter
-	31, // 13: howdah.v1.RetryJobsRequest.run_at:type_name -> google.protobuf.Timestamp
-	29, // 14: howdah.v1.RetryJobsRequest.delay:type_name -> google.protobuf.Duration
-	1,  // 15: howdah.v1.DiscardJobsRequest.filter:type_name -> howdah.v1.JobFilter
-	22, // 16: howdah.v1.ListErrorGroupsResponse.groups:type_name -> howdah.v1.ErrorGroup
-	31, // 17: howdah.v1.ErrorGroup.first_failure_time:type_name -> google.protobuf.Timestamp
-	31, // 18: howdah.v1.ErrorGroup.last_failure_time:type_name -> google.protobuf.Timestamp
-	29, // 19: howdah.v1.WaitJobsRequest.timeout:type_name -> google.protobuf.Duration
-	30, // 20: howdah.v1.WaitJobsResponse.job:type_name -> howdah.v1.Job
-	2,  // 21: howdah.v1.JobService.EnqueueJobs:input_type -> howdah.v1.EnqueueJobsRequest
-	5,  // 22: howdah.v1.JobService.StreamEnqueue:input_type -> howdah.v1.StreamEnqueueRequest
-	8,  // 23: howdah.v1.JobService.GetJob:input_type -> howdah.v1.GetJobRequest
-	32, // 24: howdah.v1.JobService.ExplainJob:input_type -> howdah.v1.ExplainJobRequest
-	10, // 25: howdah.v1.JobService.ListJobs:input_type -> howdah.v1.ListJobsRequest
-	33, // 26: howdah.v1.JobService.SearchJobs:input_type -> howdah.v1.SearchJobsRequest
-	12, // 27: howdah.v1.JobService.CancelJobs:input_type -> howdah.v1.CancelJobsRequest
-	23, // 28: howdah.v1.JobService.WaitJobs:input_type -> howdah.v1.WaitJobsRequest
-	25, // 29: howdah.v1.JobService.ReprioritizeJobs:input_type -> howdah.v1.ReprioritizeJobsRequest
-	14, // 30: howdah.v1.JobService.RetryJobs:input_type -> howdah.v1.RetryJobsRequest
-	16, // 31: howdah.v1.JobService.EndLeases:input_type -> howdah.v1.EndLeasesRequest
-	18, // 32: howdah.v1.JobService.DiscardJobs:input_type -> howdah.v1.DiscardJobsRequest
-	20, // 33: howdah.v1.JobService.ListErrorGroups:input_type -> howdah.v1.ListErrorGroupsRequest
-	3,  // 34: howdah.v1.JobService.EnqueueJobs:output_type -> howdah.v1.EnqueueJobsResponse
-	6,  // 35: howdah.v1.JobService.StreamEnqueue:output_type -> howdah.v1.StreamEnqueueResponse
-	9,  // 36: howdah.v1.JobService.GetJob:output_type -> howdah.v1.GetJobResponse
-	34, // 37: howdah.v1.JobService.ExplainJob:output_type -> howdah.v1.ExplainJobResponse
-	11, // 38: howdah.v1.JobService.ListJobs:output_type -> howdah.v1.ListJobsResponse
-	35, // 39: howdah.v1.JobService.SearchJobs:output_type -> howdah.v1.SearchJobsResponse
-	13, // 40: howdah.v1.JobService.CancelJobs:output_type -> howdah.v1.CancelJobsResponse
-	24, // 41: howdah.v1.JobService.WaitJobs:output_type -> howdah.v1.WaitJobsResponse
-	26, // 42: howdah.v1.JobService.ReprioritizeJobs:output_type -> howdah.v1.ReprioritizeJobsResponse
-	15, // 43: howdah.v1.JobService.RetryJobs:output_type -> howdah.v1.RetryJobsResponse
-	17, // 44: howdah.v1.JobService.EndLeases:output_type -> howdah.v1.EndLeasesResponse
-	19, // 45: howdah.v1.JobService.DiscardJobs:output_type -> howdah.v1.DiscardJobsResponse
-	21, // 46: howdah.v1.JobService.ListErrorGroups:output_type -> howdah.v1.ListErrorGroupsResponse
-	34, // [34:47] is the sub-list for method output_type
-	21, // [21:34] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	29, // 4: howdah.v1.StreamEnqueueRequest.jobs:type_name -> howdah.v1.NewJob
+	5,  // 5: howdah.v1.StreamEnqueueResponse.jobs:type_name -> howdah.v1.EnqueuedJob
+	8,  // 6: howdah.v1.StreamEnqueueResponse.error:type_name -> howdah.v1.RequestError
+	30, // 7: howdah.v1.RequestError.retry_after:type_name -> google.protobuf.Duration
+	31, // 8: howdah.v1.GetJobResponse.job:type_name -> howdah.v1.Job
+	28, // 9: howdah.v1.ListJobsRequest.state:type_name -> howdah.v1.JobState
+	1,  // 10: howdah.v1.ListJobsRequest.order:type_name -> howdah.v1.JobOrder
+	31, // 11: howdah.v1.ListJobsResponse.jobs:type_name -> howdah.v1.Job
+	2,  // 12: howdah.v1.CancelJobsRequest.filter:type_name -> howdah.v1.JobFilter
+	2,  // 13: howdah.v1.RetryJobsRequest.filter:type_name -> howdah.v1.JobFilter
+	32, // 14: howdah.v1.RetryJobsRequest.run_at:type_name -> google.protobuf.Timestamp
+	30, // 15: howdah.v1.RetryJobsRequest.delay:type_name -> google.protobuf.Duration
+	2,  // 16: howdah.v1.DiscardJobsRequest.filter:type_name -> howdah.v1.JobFilter
+	23, // 17: howdah.v1.ListErrorGroupsResponse.groups:type_name -> howdah.v1.ErrorGroup
+	32, // 18: howdah.v1.ErrorGroup.first_failure_time:type_name -> google.protobuf.Timestamp
+	32, // 19: howdah.v1.ErrorGroup.last_failure_time:type_name -> google.protobuf.Timestamp
+	30, // 20: howdah.v1.WaitJobsRequest.timeout:type_name -> google.protobuf.Duration
+	31, // 21: howdah.v1.WaitJobsResponse.job:type_name -> howdah.v1.Job
+	3,  // 22: howdah.v1.JobService.EnqueueJobs:input_type -> howdah.v1.EnqueueJobsRequest
+	6,  // 23: howdah.v1.JobService.StreamEnqueue:input_type -> howdah.v1.StreamEnqueueRequest
+	9,  // 24: howdah.v1.JobService.GetJob:input_type -> howdah.v1.GetJobRequest
+	33, // 25: howdah.v1.JobService.ExplainJob:input_type -> howdah.v1.ExplainJobRequest
+	11, // 26: howdah.v1.JobService.ListJobs:input_type -> howdah.v1.ListJobsRequest
+	34, // 27: howdah.v1.JobService.SearchJobs:input_type -> howdah.v1.SearchJobsRequest
+	13, // 28: howdah.v1.JobService.CancelJobs:input_type -> howdah.v1.CancelJobsRequest
+	24, // 29: howdah.v1.JobService.WaitJobs:input_type -> howdah.v1.WaitJobsRequest
+	26, // 30: howdah.v1.JobService.ReprioritizeJobs:input_type -> howdah.v1.ReprioritizeJobsRequest
+	15, // 31: howdah.v1.JobService.RetryJobs:input_type -> howdah.v1.RetryJobsRequest
+	17, // 32: howdah.v1.JobService.EndLeases:input_type -> howdah.v1.EndLeasesRequest
+	19, // 33: howdah.v1.JobService.DiscardJobs:input_type -> howdah.v1.DiscardJobsRequest
+	21, // 34: howdah.v1.JobService.ListErrorGroups:input_type -> howdah.v1.ListErrorGroupsRequest
+	4,  // 35: howdah.v1.JobService.EnqueueJobs:output_type -> howdah.v1.EnqueueJobsResponse
+	7,  // 36: howdah.v1.JobService.StreamEnqueue:output_type -> howdah.v1.StreamEnqueueResponse
+	10, // 37: howdah.v1.JobService.GetJob:output_type -> howdah.v1.GetJobResponse
+	35, // 38: howdah.v1.JobService.ExplainJob:output_type -> howdah.v1.ExplainJobResponse
+	12, // 39: howdah.v1.JobService.ListJobs:output_type -> howdah.v1.ListJobsResponse
+	36, // 40: howdah.v1.JobService.SearchJobs:output_type -> howdah.v1.SearchJobsResponse
+	14, // 41: howdah.v1.JobService.CancelJobs:output_type -> howdah.v1.CancelJobsResponse
+	25, // 42: howdah.v1.JobService.WaitJobs:output_type -> howdah.v1.WaitJobsResponse
+	27, // 43: howdah.v1.JobService.ReprioritizeJobs:output_type -> howdah.v1.ReprioritizeJobsResponse
+	16, // 44: howdah.v1.JobService.RetryJobs:output_type -> howdah.v1.RetryJobsResponse
+	18, // 45: howdah.v1.JobService.EndLeases:output_type -> howdah.v1.EndLeasesResponse
+	20, // 46: howdah.v1.JobService.DiscardJobs:output_type -> howdah.v1.DiscardJobsResponse
+	22, // 47: howdah.v1.JobService.ListErrorGroups:output_type -> howdah.v1.ListErrorGroupsResponse
+	35, // [35:48] is the sub-list for method output_type
+	22, // [22:35] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_job_service_proto_init() }
@@ -2059,7 +2158,7 @@ func file_howdah_v1_job_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_job_service_proto_rawDesc), len(file_howdah_v1_job_service_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,

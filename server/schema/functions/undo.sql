@@ -66,8 +66,8 @@ DECLARE
 BEGIN
     SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
     WITH noted AS (
-        DELETE FROM howdah.bulk_change
-        WHERE bulk_id = of_bulk AND job_id >= lowest AND job_id <= highest AND job_id = ANY (ids) RETURNING *
+        UPDATE howdah.bulk_change SET undone = now()
+        WHERE bulk_id = of_bulk AND undone IS NULL AND job_id >= lowest AND job_id <= highest AND job_id = ANY (ids) RETURNING *
     ),
     deleted AS (DELETE FROM howdah.history WHERE id = ANY (ids) AND outcome IN ('cancelled', 'discarded') RETURNING *),
     back AS MATERIALIZED (
@@ -126,7 +126,7 @@ DECLARE
 BEGIN
     SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
     SELECT array_agg(DISTINCT p) INTO parents FROM howdah.bulk_change c CROSS JOIN LATERAL unnest(c.after_ids) p
-    WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids);
+    WHERE c.bulk_id = of_bulk AND c.undone IS NULL AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids);
     IF parents IS NOT NULL THEN
         WITH marked AS (
             UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}' WHERE x.id = ANY (parents) RETURNING x.id)
@@ -164,7 +164,7 @@ BEGIN
                    coalesce((h.options ->> 'key_type')::integer, h.type_id) AS key_type
             FROM howdah.bulk_change c
             LEFT JOIN LATERAL (SELECT o.* FROM howdah.history o WHERE o.id = c.job_id AND o.finished = c.changed LIMIT 1) h ON true
-            WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (todo) ORDER BY c.job_id
+            WHERE c.bulk_id = of_bulk AND c.undone IS NULL AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (todo) ORDER BY c.job_id
         LOOP
             said := CASE WHEN r.attempt IS NULL THEN 'its history has been dropped' ELSE howdah.why_not_back(r.c, r.options, r.attempt) END;
             on_failure := coalesce(r.options ->> 'on_dependency_failure', 'cancel');
@@ -215,7 +215,7 @@ BEGIN
     -- each batch would read all that the bulk operation has ended.
     SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
     PERFORM FROM howdah.bulk_change c
-    WHERE c.bulk_id = of_bulk AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids) ORDER BY c.job_id FOR UPDATE;
+    WHERE c.bulk_id = of_bulk AND c.undone IS NULL AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids) ORDER BY c.job_id FOR UPDATE;
     PERFORM FROM howdah.history h WHERE h.id = ANY (ids) ORDER BY h.id FOR UPDATE;
     IF NOT howdah.use_task_type(of_type) THEN
         RETURN QUERY SELECT NULL::howdah.wakeup_kind, i.id, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint, 'its task type has been deleted'

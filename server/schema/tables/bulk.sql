@@ -45,8 +45,9 @@ CREATE INDEX bulk_running ON howdah.bulk (next_at) WHERE state = 'running';
 CREATE UNIQUE INDEX bulk_request ON howdah.bulk (principal, request_key) WHERE request_key IS NOT NULL;
 
 -- The journal: jobs that a bulk operation has cancelled or discarded, and what history does not have of them. So it can be
--- undone (howdah.undo_bulk). A row is written in the transaction that ends the job, and deleted in the one that puts it back.
--- Without the row of history it is worth nothing: partitions are dropped with those of history. About 110 bytes a job, index included.
+-- undone (howdah.undo_bulk). A row is written in the transaction that ends the job, and marked in the one that puts it back: the job
+-- itself is then as it was, and only this row tells what had become of it. Partitions are dropped with those of history, without which
+-- a row is worth little. About 110 bytes a job, index included.
 CREATE TABLE howdah.bulk_change (
     changed      timestamptz NOT NULL DEFAULT now(),  -- history.finished of the job
     bulk_id      bigint NOT NULL,
@@ -59,7 +60,11 @@ CREATE TABLE howdah.bulk_change (
     after_ids    bigint[],                            -- the jobs that it waited for
     -- Of its key, if it was the holder.
     key_version  bigint,
-    key_debounce_until timestamptz
+    key_debounce_until timestamptz,
+    undone       timestamptz                          -- when the job was put back
 ) PARTITION BY RANGE (changed);
-CREATE INDEX bulk_change_by_job ON howdah.bulk_change (bulk_id, job_id);
+-- What is left to undo: an undo that looks again does not read what it has put back.
+CREATE INDEX bulk_change_by_job ON howdah.bulk_change (bulk_id, job_id) WHERE undone IS NULL;
+-- For howdah explain.
+CREATE INDEX bulk_change_undone ON howdah.bulk_change (job_id) WHERE undone IS NOT NULL;
 CREATE TABLE howdah.bulk_change_default PARTITION OF howdah.bulk_change DEFAULT;

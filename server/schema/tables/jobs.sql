@@ -128,6 +128,10 @@ CREATE TABLE howdah.dead (
     error_group   text NOT NULL GENERATED ALWAYS AS (howdah.error_group(failures -> -1 ->> 'error')) STORED
 );
 CREATE INDEX dead_by_type ON howdah.dead (type_id, id);
+-- For those with the most attempts. Dead jobs may be many, and stay; but few jobs die, so an index costs little here, and would
+-- cost much on the tables that every job goes through. Without the id: with it, as long as the statistics are those of an empty
+-- table, Postgres would look ids up here, where each look-up reads the whole index. And it is small: equal entries are stored once.
+CREATE INDEX dead_by_attempt ON howdah.dead (type_id, attempt DESC);
 -- For searches by key. Jobs without a key have no entries. A hash costs half of what the key would.
 CREATE INDEX dead_by_key ON howdah.dead (hashtext(key), type_id, id) WHERE key IS NOT NULL;
 -- `died` is included, so that a count of the groups reads only the index.

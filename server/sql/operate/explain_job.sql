@@ -1,4 +1,4 @@
--- What the row of a job, its type, its key, its broker and the bulk operation that ended it say. Each table is looked up by id; of
+-- What the row of a job, its type, its key, its broker and the bulk operations that ended it and put it back say. Each table is looked up by id; of
 -- the journal of bulk operations, there is one look-up for each of them that is kept. $1 id
 WITH job AS MATERIALIZED (
     SELECT 'ready' AS state, type_id, rank, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
@@ -41,11 +41,20 @@ SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempt
        EXISTS (SELECT FROM howdah.type_move m WHERE m.type_id = t.id)
            OR EXISTS (SELECT FROM howdah.type_arrival a WHERE a.type_id = t.id AND a.rests) AS moves,
        t.max_running, t.rate_per_s, t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s, t.key_rate_burst,
-       coalesce(t.key_strict, false) AS key_strict, o.id AS bulk_id, o.reason AS bulk_reason
+       coalesce(t.key_strict, false) AS key_strict, o.id AS bulk_id, o.reason AS bulk_reason,
+       u.bulk_id AS undone_bulk_id, u.operation AS undone_operation, u.changed AS undone_changed, u.undone, p.id AS undo_id, p.principal AS undo_principal
 FROM job j JOIN howdah.task_type t ON t.id = j.type_id LEFT JOIN howdah.broker b ON b.id = j.broker_id
 LEFT JOIN LATERAL (
     SELECT o.id, o.reason FROM howdah.bulk o
     WHERE o.operation = CASE j.state WHEN 'cancelled' THEN 'cancel' WHEN 'discarded' THEN 'discard' END
-      AND EXISTS (SELECT FROM howdah.bulk_change c WHERE c.bulk_id = o.id AND c.job_id = $1 AND c.changed = j.finished)
+      AND EXISTS (SELECT FROM howdah.bulk_change c WHERE c.bulk_id = o.id AND c.job_id = $1 AND c.changed = j.finished
+                  AND c.undone IS NULL)
     LIMIT 1) o ON true
+LEFT JOIN LATERAL (
+    SELECT c.bulk_id, c.changed, c.undone, (SELECT o.operation FROM howdah.bulk o WHERE o.id = c.bulk_id) AS operation
+    FROM howdah.bulk_change c WHERE c.job_id = $1 AND c.undone IS NOT NULL ORDER BY c.undone DESC LIMIT 1) u ON true
+-- The last undo that began before; nothing is read for a job that was not put back.
+LEFT JOIN LATERAL (
+    SELECT o.id, o.principal FROM howdah.bulk o
+    WHERE u.bulk_id IS NOT NULL AND o.undo_bulk_id = u.bulk_id AND o.created <= u.undone ORDER BY o.id DESC LIMIT 1) p ON true
 LIMIT 1

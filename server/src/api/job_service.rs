@@ -189,8 +189,15 @@ impl job_service_server::JobService for JobService {
         let page = self.broker.operator.list_jobs(query).await?;
         let jobs: Vec<v1::Job> = page.jobs.into_iter().map(render::job).collect();
         let entries = jobs.len();
-        let next_page_token = pages.seal(page.next.map(page_token::encode));
-        Ok(with_room(v1::ListJobsResponse { jobs, next_page_token }, entries, room))
+        let look = page.look;
+        let answer = v1::ListJobsResponse {
+            jobs,
+            next_page_token: pages.seal(page.next.map(page_token::encode)),
+            partial: look.partial,
+            looked_at_count: look.looked_at,
+            has_more: look.has_more,
+        };
+        Ok(with_room(answer, entries, room))
     }
 
     async fn search_jobs(

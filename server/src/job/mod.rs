@@ -51,7 +51,7 @@ pub use statistics::{AttemptGroups, DurationStats, Started, Stats, StatsPeriod};
 pub use store_number::{IDS as IDS_OF_A_STORE, StoreNumber};
 pub use task_type::{TaskTypeName, TypeId};
 pub use type_limits::TypeLimits;
-pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
+pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, Look, PagePosition, TypeSettings, TypeView};
 pub use worker::{ListedWorker, WorkerPosition, WorkerView, WorkerWindow};
 
 /// The text, cut to `limit` bytes at a character boundary, with a mark at the end that says so. NUL characters become

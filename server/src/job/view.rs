@@ -48,7 +48,7 @@ pub struct JobView {
     pub original_task_type: Option<String>,
     /// Its tags.
     pub tags: Vec<String>,
-    /// The broker whose worker holds it; not in lists.
+    /// The broker whose worker holds it; not of jobs that are waited for.
     pub broker: Option<String>,
     /// The worker that holds it, if that is known; not in lists.
     pub worker: Option<String>,
@@ -129,6 +129,19 @@ pub struct JobPage {
     pub jobs: Vec<JobView>,
     /// Where the next page starts; `None` if this is the last page.
     pub next: Option<PagePosition>,
+    /// How the jobs with the most attempts were found; of other orders nothing.
+    pub look: Look,
+}
+
+/// A look for the jobs with the most attempts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// Whether not every job was looked at.
+    pub partial: bool,
+    /// How many were.
+    pub looked_at: i64,
+    /// Whether it found more than are returned.
+    pub has_more: bool,
 }
 
 /// Where a page of jobs starts.

@@ -29,6 +29,8 @@ pub struct ListQuery {
     pub payload: bool,
     /// Only jobs of this error group; dead jobs only.
     pub error_group: Option<String>,
+    /// Only jobs that have started and are not finished, those with the most attempts first.
+    pub by_attempts: bool,
 }
 
 /// How often a cancel tries again for jobs that moved between tables meanwhile.
@@ -41,7 +43,7 @@ pub(crate) const LIST_BYTES: i64 = 3 << 20;
 /// The most statements for one page.
 const LIST_STATEMENTS: usize = 16;
 /// For how long a call looks among jobs of other types, where there is no index by type. Whoever looks at a page waits for it.
-const LOOKS_FOR: Duration = Duration::from_millis(80);
+pub(super) const LOOKS_FOR: Duration = Duration::from_millis(80);
 
 /// The order in which states are listed; the last one stands for every finished state.
 const LIST_ORDER: [JobState; 6] =
@@ -64,6 +66,9 @@ impl Operator {
         let Some(type_id) = self.context.registry.find(&query.task_type).await? else {
             return Ok(JobPage::default());
         };
+        if query.by_attempts {
+            return self.most_attempts(type_id, &query).await;
+        }
         let first = query.state.unwrap_or(LIST_ORDER[0]);
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
         let mut page = JobPage::default();
@@ -183,7 +188,7 @@ impl Operator {
     }
 }
 
-fn start_of(state: JobState) -> PagePosition {
+pub(super) fn start_of(state: JobState) -> PagePosition {
     let id = if state.is_finished() { 0 } else { i64::MIN };
     PagePosition { state, rank: i64::MIN, id }
 }

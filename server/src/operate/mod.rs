@@ -2,6 +2,7 @@
 //! and reprioritize jobs; the same for many jobs in the background; settings of task types; schedules.
 
 mod archived;
+mod attempts;
 pub(crate) mod bulk;
 pub(crate) mod explain;
 mod failed;

@@ -38,7 +38,7 @@ impl Operator {
     pub(crate) async fn search_jobs(&self, query: &SearchQuery) -> Result<SearchFound, Error> {
         match query {
             SearchQuery::Id(id) => {
-                let mut jobs = self.context.store.found_jobs(&[*id], LIST_BYTES).await?.jobs;
+                let mut jobs = self.context.store.found_jobs(&[*id], LIST_BYTES, false).await?.jobs;
                 if jobs.is_empty() {
                     let archived = self.archived_job(*id).await?;
                     jobs.extend(archived.map(|job| JobView { payload: None, result: None, ..job }));
@@ -102,7 +102,7 @@ impl Operator {
                 Entries::Key(key) => store.search_key(type_id, key, at.at.id, wanted as i32).await?,
                 Entries::Tag { tag, .. } => store.search_tag(type_id, tag, at.at.id, wanted as i32).await?,
             };
-            let found = store.found_jobs(&ids, bytes).await?;
+            let found = store.found_jobs(&ids, bytes, false).await?;
             bytes -= found.bytes;
             let last = found.jobs.last().map(|job| job.id);
             let fits = |job: &JobView| state.is_none_or(|state| job.state == state) && entries.fit(job);
@@ -156,7 +156,7 @@ impl Operator {
         };
         let more = self.walk(&mut walk, step, page.size).await?;
         let ids: Vec<i64> = walk.found.iter().map(|found| found.at.id).collect();
-        let shown = self.context.store.found_jobs(&ids, LIST_BYTES).await?;
+        let shown = self.context.store.found_jobs(&ids, LIST_BYTES, false).await?;
         let Walk { mut at, found, skipped, .. } = walk;
         let last = shown.jobs.last().map(|job| job.id);
         let cut = found.iter().find(|found| shown.cut && Some(found.at.id) == last);

@@ -6,6 +6,8 @@ use askama::{Template, filters::HtmlSafe};
 use howdah_proto::v1::JobState;
 use jiff::Timestamp;
 
+pub(super) use crate::durations::short as span;
+
 /// A time, with how long ago it was.
 #[derive(Clone, Template)]
 #[template(path = "parts/when.html")]
@@ -97,21 +99,6 @@ pub(super) fn number_of(n: &i64) -> String {
     number(*n)
 }
 
-/// A duration in its two largest units, as commands and explanations write it: `3m 12s`, `250ms`.
-pub(super) fn span(time: Duration) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let seconds = time.as_secs();
-    let Some(at) = UNITS.iter().position(|(unit, _)| seconds >= *unit) else {
-        return format!("{}ms", time.as_millis());
-    };
-    let (unit, name) = UNITS[at];
-    let first = format!("{}{name}", seconds / unit);
-    match UNITS.get(at + 1).map(|(smaller, name)| (seconds % unit / smaller, name)) {
-        Some((rest, name)) if rest > 0 => format!("{first} {rest}{name}"),
-        _ => first,
-    }
-}
-
 /// A duration of the protocol.
 pub(super) fn wire_span(time: prost_types::Duration) -> String {
     Duration::try_from(time).map(span).unwrap_or_default()
@@ -172,8 +159,6 @@ mod tests {
     fn numbers_and_times_are_easy_to_read() {
         assert_eq!([0, 1, 2_000].map(|n| counted(n, "job")), ["0 jobs", "1 job", "2,000 jobs"]);
         assert_eq!([0, 999, 1_000, 1_234_567, -1_000].map(number), ["0", "999", "1,000", "1,234,567", "−1,000"]);
-        let spans = [0, 5, 65, 3_600, 3_700, 90_000, 864_000 + 7_200].map(|s| span(Duration::from_secs(s)));
-        assert_eq!(spans, ["0ms", "5s", "1m 5s", "1h", "1h 1m", "1d 1h", "10d 2h"]);
         let short = [0.000_05, 0.0015, 0.25, 1.0, 12.34, 90.0].map(short_span);
         assert_eq!(short, ["50µs", "1.5ms", "250ms", "1.0s", "12.3s", "1m 30s"]);
         assert_eq!([10, 1_536, 3 << 20].map(size), ["10 B", "1.5 KiB", "3.0 MiB"]);

@@ -73,6 +73,23 @@ pub struct JobFacts {
     pub key_strict: bool,
     /// The bulk operation that cancelled or discarded it, and the reason that was given for that, which may be empty.
     pub ended_by: Option<(i64, String)>,
+    /// The last time that a bulk operation had ended it and another one put it back.
+    pub undone: Option<Undone>,
+}
+
+/// A job that a bulk operation had ended is what it was.
+#[derive(Clone, Debug)]
+pub struct Undone {
+    /// The bulk operation that had ended it,
+    pub bulk: i64,
+    /// `cancel` or `discard`, if its row is still kept,
+    pub operation: Option<String>,
+    /// and when.
+    pub ended: SystemTime,
+    /// When it was put back.
+    pub undone: SystemTime,
+    /// The undo and who started it, if its row is still kept.
+    pub by: Option<(i64, String)>,
 }
 
 /// Where a ready job stands.
@@ -149,6 +166,13 @@ impl Store {
             key_min_gap_ms: row.get("key_min_gap_ms"),
             key_strict: row.get("key_strict"),
             ended_by: row.get::<_, Option<i64>>("bulk_id").map(|id| (id, row.get("bulk_reason"))),
+            undone: row.get::<_, Option<i64>>("undone_bulk_id").map(|bulk| Undone {
+                bulk,
+                operation: row.get("undone_operation"),
+                ended: row.get("undone_changed"),
+                undone: row.get("undone"),
+                by: row.get::<_, Option<i64>>("undo_id").map(|id| (id, row.get("undo_principal"))),
+            }),
         }))
     }
 

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "archive")]
 mod archive; // days of history that are archived
+mod attempts; // operators: the jobs with the most attempts
 mod audit; // what was changed, by whom
 mod brokers; // a broker's own row
 mod bulk; // changes of many jobs, worked off in the background
@@ -61,6 +62,7 @@ use std::{sync::Arc, time::Duration};
 pub use crate::error::describe as describe_error;
 #[cfg(feature = "archive")]
 pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
+pub use attempts::{Attempted, AttemptsStep};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
 pub use bulk::{NewBulk, PickBulk};
@@ -73,7 +75,7 @@ pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, TableFacts};
-pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
+pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
 pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};

@@ -151,9 +151,10 @@ impl Store {
         })
     }
 
-    /// Those of these jobs that exist, without payload: the first one, and as many more as fit into these bytes.
-    pub async fn found_jobs(&self, ids: &[i64], bytes: i64) -> Result<FoundJobs, StoreError> {
-        let rows = self.read(Statement::FoundJobs, &[&ids, &bytes]).await?;
+    /// Those of these jobs that exist: the first one, and as many more as fit into these bytes. `payload`: with payload and
+    /// every failure instead of only the last.
+    pub async fn found_jobs(&self, ids: &[i64], bytes: i64, payload: bool) -> Result<FoundJobs, StoreError> {
+        let rows = self.read(Statement::FoundJobs, &[&ids, &bytes, &payload]).await?;
         let jobs: Vec<JobView> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
         let (found, bytes) = rows.last().map_or((0, 0), |row| (row.get::<_, i64>("found"), row.get("bytes")));
         Ok(FoundJobs { cut: jobs.len() < found as usize, jobs, bytes })

@@ -38,6 +38,7 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
     if error_group.is_some() && state != Some(JobState::Dead) {
         return Err(Error::invalid("error_group", "is for dead jobs only; set state to JOB_STATE_DEAD"));
     }
+    let by_attempts = by_attempts(request, state)?;
     Ok(ListQuery {
         task_type: task_type("task_type", &request.task_type)?,
         state,
@@ -45,7 +46,26 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
         from,
         payload: request.include_payload,
         error_group,
+        by_attempts,
     })
+}
+
+/// Whether the jobs with the most attempts come first.
+fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result<bool, Error> {
+    match v1::JobOrder::try_from(request.order) {
+        Err(_) => Err(Error::invalid("order", format!("is the unknown value {}", request.order))),
+        Ok(v1::JobOrder::Unspecified) => Ok(false),
+        Ok(v1::JobOrder::Attempts) if state.is_some_and(JobState::is_finished) => {
+            Err(Error::invalid("order", "by attempts is for jobs that are not finished; set another state, or none"))
+        }
+        Ok(v1::JobOrder::Attempts) if !request.error_group.is_empty() => {
+            Err(Error::invalid("order", "by attempts is not for jobs of one error group; leave error_group out"))
+        }
+        Ok(v1::JobOrder::Attempts) if !request.page_token.is_empty() => {
+            Err(Error::invalid("page_token", "is set, but the order by attempts has one page only; leave it out"))
+        }
+        Ok(v1::JobOrder::Attempts) => Ok(true),
+    }
 }
 
 /// A task type (`None`: all), and the number of groups.
@@ -123,7 +143,8 @@ mod tests {
         let query = list_jobs(&request()).unwrap();
         assert_eq!((query.state, query.page_size, query.from, query.payload), (None, 100, None, false));
         let query = list_jobs(&v1::ListJobsRequest { state: 5, ..request() }).unwrap();
-        assert_eq!(query.state, Some(JobState::Dead));
+        assert_eq!((query.state, query.by_attempts), (Some(JobState::Dead), false));
+        assert!(list_jobs(&v1::ListJobsRequest { order: 1, ..request() }).unwrap().by_attempts);
     }
 
     #[test]
@@ -140,7 +161,11 @@ mod tests {
             ("error_group", v1::ListJobsRequest { error_group: "e".into(), state: 1, ..request() }),
             ("error_group", v1::ListJobsRequest { error_group: "\0".into(), state: 5, ..request() }),
             ("error_group", v1::ListJobsRequest { error_group: "e".repeat(2001), state: 5, ..request() }),
-            ("page_token", v1::ListJobsRequest { page_token: dead, state: 1, ..request() }),
+            ("page_token", v1::ListJobsRequest { page_token: dead.clone(), state: 1, ..request() }),
+            ("order", v1::ListJobsRequest { order: 2, ..request() }),
+            ("order", v1::ListJobsRequest { order: 1, state: 6, ..request() }),
+            ("order", v1::ListJobsRequest { order: 1, state: 5, error_group: "e".into(), ..request() }),
+            ("page_token", v1::ListJobsRequest { order: 1, page_token: dead, ..request() }),
         ];
         for (field, request) in cases {
             assert_eq!(list_jobs(&request).expect_err(field).field(), Some(field));

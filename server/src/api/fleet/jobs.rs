@@ -6,7 +6,9 @@ use futures::{StreamExt as _, stream::select_all};
 use howdah_proto::v1::{self, job_service_server::JobService};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{Envelope, FleetService, Services, listing::Listed, split::Joined, streams::kinds};
+use super::{
+    Envelope, FleetService, Services, attempts, listing::Listed, split::Joined, streams::kinds, task_types::unnamed,
+};
 use crate::api::{authenticate::caller, job_service::pipeline_into};
 
 macro_rules! joined {
@@ -140,7 +142,14 @@ impl JobService for FleetService {
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
         let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
-        self.in_turn(request, stores, |store, part| async move { store.jobs().list_jobs(part).await }).await
+        let call = |store: Services, part| async move { store.jobs().list_jobs(part).await };
+        if request.get_ref().order() == v1::JobOrder::Unspecified {
+            return self.in_turn(request, stores, call).await;
+        }
+        let size = request.get_ref().page_size;
+        let mut answer = self.of_each(request, stores, unnamed, call).await?;
+        attempts::put_together(answer.get_mut(), size);
+        Ok(answer)
     }
 
     async fn search_jobs(

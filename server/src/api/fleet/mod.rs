@@ -3,6 +3,7 @@
 //! together here. Nothing is checked or decided here but where a call goes.
 
 mod access;
+mod attempts; // the most of all stores
 mod bulks;
 mod jobs;
 mod listing; // one store after the other

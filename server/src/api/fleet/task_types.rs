@@ -81,7 +81,8 @@ macro_rules! the_first {
 
 the_first!(UpdateTaskTypeResponse, PauseLimitKeyResponse, ResumeLimitKeyResponse, UpdateSettingsResponse);
 
-fn unnamed<A>(_: &mut A, _: &str) {}
+/// For entries that need not name their store.
+pub(super) fn unnamed<A>(_: &mut A, _: &str) {}
 
 #[async_trait]
 impl TaskTypeService for FleetService {

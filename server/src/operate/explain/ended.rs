@@ -7,7 +7,7 @@ use howdah_proto::v1::ReasonKind;
 use super::text;
 use crate::{
     job::{Explanation, JobState, JobView, Reason, RelatedJob},
-    store::JobFacts,
+    store::{JobFacts, Undone},
 };
 
 /// A worker holds it.
@@ -87,6 +87,24 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
         ..Reason::default()
     });
     std::iter::once(Reason { error, ..ended }).chain(held).collect()
+}
+
+/// A bulk operation had ended it, and another one put it back.
+pub(super) fn undone(undone: &Undone, now: SystemTime) -> String {
+    let ended = match undone.operation.as_deref() {
+        Some("cancel") => "cancelled",
+        Some("discard") => "discarded",
+        // Its row is not kept any more.
+        _ => "ended",
+    };
+    let Undone { bulk, .. } = undone;
+    let [at, back] = [undone.ended, undone.undone].map(|at| text::since(at, now));
+    let by = match &undone.by {
+        Some((undo, who)) if who.is_empty() => format!(" by bulk operation {undo}"),
+        Some((undo, who)) => format!(" by bulk operation {undo} of {who}"),
+        None => String::new(),
+    };
+    format!("Bulk operation {bulk} had {ended} it at {at}; that was undone at {back}{by}.")
 }
 
 fn dead(job: &JobFacts) -> Reason {

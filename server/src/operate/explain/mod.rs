@@ -83,6 +83,9 @@ impl Operator {
             }
         };
         let mut reasons = reasons;
+        if let (Some(undone), Some(first)) = (&job.undone, reasons.first_mut()) {
+            first.text = format!("{} {}", first.text, ended::undone(undone, job.now));
+        }
         if let Some(first) = self.if_moving(&job).await? {
             reasons.insert(0, first);
         }

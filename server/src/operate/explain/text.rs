@@ -1,7 +1,8 @@
 //! Times and numbers in sentences.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+pub(super) use crate::durations::short;
 use crate::job::{Before, RelatedJob};
 
 /// `2026-11-23T10:00:00Z, in 3m 12s`.
@@ -20,15 +21,6 @@ pub(super) fn since(at: SystemTime, now: SystemTime) -> String {
 /// A time to the second.
 pub(super) fn time(at: SystemTime) -> String {
     jiff::Timestamp::try_from(at).map_or_else(|_| "a time far away".into(), |at| format!("{at:.0}"))
-}
-
-/// `3m 12s`: the two largest units, or ms below a second.
-pub(super) fn short(duration: Duration) -> String {
-    if duration < Duration::from_secs(1) {
-        return format!("{}ms", duration.as_millis());
-    }
-    let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
-    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// `12 jobs go`, `more than 10,000 jobs go`.
@@ -74,13 +66,6 @@ pub(super) fn jobs(jobs: &[RelatedJob]) -> String {
 mod tests {
     use super::*;
     use crate::job::JobState;
-
-    #[test]
-    fn durations_have_two_units() {
-        for (ms, text) in [(0, "0ms"), (999, "999ms"), (1_000, "1s"), (192_500, "3m 12s"), (90_061_000, "1day 1h")] {
-            assert_eq!(short(Duration::from_millis(ms)), text);
-        }
-    }
 
     #[test]
     fn jobs_are_listed_with_their_states_as_far_as_they_are_known() {

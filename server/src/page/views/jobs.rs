@@ -2,8 +2,6 @@
 
 mod asked; // what is searched for
 
-use std::cmp::Reverse;
-
 use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1::{self, JobState, search_jobs_request::Query};
@@ -16,17 +14,13 @@ use crate::{
         Trouble, Visit,
         layout::{Layout, shown},
         params::query,
-        words::{STATES, State, number},
+        words::{STATES, State, counted, number},
     },
 };
 use asked::Asked;
 
 /// Jobs on a page.
 const PAGE: i32 = 50;
-/// For the order by attempts: how many of each state are looked at.
-const LOOKED_AT: i32 = 500;
-/// The states in which jobs have attempts behind them and are not finished.
-const ATTEMPTED: [JobState; 3] = [JobState::Leased, JobState::Scheduled, JobState::Dead];
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
@@ -71,7 +65,8 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let params = &visit.params;
     let task_type = params.get("type").to_owned();
     let (state, group, asked) = (params.get("state"), params.get("group"), Asked::of(params));
-    let by_attempts = params.get("sort") == "attempts";
+    // Jobs of one error have no such order, and what a search finds has its own.
+    let by_attempts = params.get("sort") == "attempts" && group.is_empty();
     if !params.get("id").is_empty() {
         return super::find::job_of(&visit, params.get("id"));
     }
@@ -132,6 +127,7 @@ async fn list(visit: &Visit, task_type: &str, state: Option<JobState>, group: &s
         page_token: visit.params.get("page").to_owned(),
         include_payload: false,
         error_group: group.to_owned(),
+        ..Default::default()
     };
     let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, ..Found::default() })
@@ -176,30 +172,31 @@ async fn search(
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, since, note, missing: "" })
 }
 
-/// Jobs with the most attempts first, of a bounded number of jobs in each state. There is no index for it, and none is worth its
-/// price with each job.
+/// The jobs with the most attempts that are not finished.
 async fn most_attempts(visit: &Visit, task_type: &str, state: Option<JobState>) -> Result<Found, Trouble> {
-    let mut jobs = Vec::new();
-    let mut cut = Vec::new();
-    for state in ATTEMPTED.into_iter().filter(|known| state.is_none_or(|state| state == *known)) {
-        let request = v1::ListJobsRequest {
-            task_type: task_type.to_owned(),
-            state: state as i32,
-            page_size: LOOKED_AT,
-            ..Default::default()
-        };
-        let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
-        if !answer.next_page_token.is_empty() {
-            cut.push(format!("{} {}", number(answer.jobs.len() as i64), State::of(state).word));
-        }
-        jobs.extend(answer.jobs);
+    let finished = [JobState::Succeeded, JobState::Cancelled, JobState::Expired, JobState::Discarded];
+    if state.is_some_and(|state| finished.contains(&state)) {
+        let missing = "Finished jobs have no order by attempts. Choose another state, or none.";
+        return Ok(Found { missing, ..Found::default() });
     }
-    jobs.sort_by_key(|job| Reverse(job.attempt));
-    jobs.truncate(2 * PAGE as usize);
-    let note = if cut.is_empty() {
-        "Jobs that are leased, scheduled or dead.".into()
-    } else {
-        format!("Of the first {} jobs only: there are more.", cut.join(", "))
+    let request = v1::ListJobsRequest {
+        task_type: task_type.to_owned(),
+        state: state.unwrap_or_default() as i32,
+        page_size: 2 * PAGE,
+        order: v1::JobOrder::Attempts as i32,
+        ..Default::default()
     };
-    Ok(Found { jobs, note, ..Found::default() })
+    let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
+    let mut note = if answer.has_more {
+        format!("The {} with the most attempts.", counted(answer.jobs.len() as i64, "job"))
+    } else {
+        "Jobs that have started and are not finished.".to_owned()
+    };
+    if answer.partial {
+        let looked_at = counted(answer.looked_at_count, "job");
+        note = format!(
+            "{note} Looked at {looked_at}, not at all: others may have as many attempts. No dead job was left out."
+        );
+    }
+    Ok(Found { jobs: answer.jobs, note, ..Found::default() })
 }

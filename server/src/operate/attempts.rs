@@ -1,0 +1,78 @@
+//! The jobs of a type with the most attempts.
+
+use std::{
+    cmp::Reverse,
+    collections::{HashSet, VecDeque},
+    time::Instant,
+};
+
+use super::{
+    ListQuery, Operator,
+    jobs::{LIST_BYTES, LOOKS_FOR, start_of},
+};
+use crate::{
+    error::Error,
+    job::{JobPage, JobState, Look, PagePosition, TypeId},
+    store::Attempted,
+};
+
+/// The states whose jobs may have attempts behind them, as a job goes through them: one that goes on meanwhile is rather seen
+/// twice than missed.
+const STATES: [JobState; 5] =
+    [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Leased, JobState::Dead];
+
+impl Operator {
+    /// As many as fit into a page. Each state gets a step of the look, then each another one, until everything was seen or the
+    /// time is over: many jobs in one state do not hide those in others.
+    pub(super) async fn most_attempts(&self, type_id: TypeId, query: &ListQuery) -> Result<JobPage, Error> {
+        let store = &self.context.store;
+        // One more than fits, to know whether there are more.
+        let most = query.page_size + 1;
+        let (mut found, mut look) = (Vec::new(), Look::default());
+        let of = |state: &JobState| query.state.is_none_or(|only| only == *state);
+        let mut ahead: VecDeque<PagePosition> = STATES.into_iter().filter(of).map(start_of).collect();
+        let (mut first_steps, begun) = (ahead.len(), Instant::now());
+        while let Some(from) = ahead.pop_front() {
+            if first_steps == 0 && begun.elapsed() > LOOKS_FOR {
+                look.partial = true;
+                break;
+            }
+            first_steps = first_steps.saturating_sub(1);
+            let step = store.most_attempts(type_id, from, most as i32).await?;
+            look.looked_at += step.looked_at;
+            ahead.extend(step.next);
+            found.extend(step.jobs);
+            keep_most(&mut found, most);
+        }
+        look.has_more = found.len() > query.page_size;
+        let ids: Vec<i64> = found.iter().take(query.page_size).map(|job| job.id).collect();
+        let shown = store.found_jobs(&ids, LIST_BYTES, query.payload).await?;
+        look.has_more |= shown.cut;
+        // A job may have gone on since: to another state or type, with another attempt.
+        let mut jobs = shown.jobs;
+        jobs.retain(|job| job.task_type == query.task_type.as_str() && !job.state.is_finished() && of(&job.state));
+        jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
+        Ok(JobPage { jobs, next: None, look })
+    }
+}
+
+/// Keeps those with the most attempts, each once: a job that moves between two steps is seen by both.
+fn keep_most(found: &mut Vec<Attempted>, most: usize) {
+    found.sort_by_key(|job| (Reverse(job.attempt), job.id));
+    let mut seen = HashSet::new();
+    found.retain(|job| seen.insert(job.id));
+    found.truncate(most);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_seen_twice_is_kept_once_with_its_last_attempt() {
+        let job = |attempt, id| Attempted { attempt, id };
+        let mut found = vec![job(1, 9), job(3, 4), job(2, 7), job(3, 2), job(2, 4)];
+        keep_most(&mut found, 3);
+        assert_eq!(found, [job(3, 2), job(3, 4), job(2, 7)]);
+    }
+}
