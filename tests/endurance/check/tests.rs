@@ -32,11 +32,11 @@ fn enqueued() -> Vec<Line> {
 
 /// What is wrong with this, all in one line.
 fn wrong(jobs: Vec<(i64, Stored)>, more: Vec<Line>) -> String {
-    wrong_of((jobs, vec![]), more)
+    wrong_of(jobs, vec![], more)
 }
 
 /// The same of jobs some of which have moved: from this id to that.
-fn wrong_of((jobs, moved): (Vec<(i64, Stored)>, Vec<(i64, i64)>), more: Vec<Line>) -> String {
+fn wrong_of(jobs: Vec<(i64, Stored)>, moved: Vec<(i64, i64)>, more: Vec<Line>) -> String {
     let stored = (jobs.into_iter().collect(), moved.into_iter().collect());
     let mut findings = Findings::read(stored, [enqueued(), more].concat());
     findings.check(Mix::All, "poison");
@@ -76,11 +76,11 @@ fn a_job_that_has_moved_is_one_job_whatever_its_ids() {
         vec![begun, end, Line::Settled { at: 12, lease, status: "Ok".into() }]
     };
     let before = |outcome: &str| vec![begun(3, 7, 1), sent(5, 7, outcome), settled(6, 7, "Ok")];
-    assert_eq!(wrong_of((vec![last()], moved()), [before("nack"), again()].concat()), "");
-    assert!(wrong_of((vec![last()], moved()), [before("ack"), again()].concat()).contains("accepted twice"));
-    assert!(wrong_of((vec![], moved()), again()).contains("lost: 9"));
+    assert_eq!(wrong_of(vec![last()], moved(), [before("nack"), again()].concat()), "");
+    assert!(wrong_of(vec![last()], moved(), [before("ack"), again()].concat()).contains("accepted twice"));
+    assert!(wrong_of(vec![], moved(), again()).contains("lost: 9"));
     let both = vec![last(), (5, job("succeeded", 1))];
-    assert!(wrong_of((both, moved()), [before("nack"), again()].concat()).contains("unexpected: 5"));
+    assert!(wrong_of(both, moved(), [before("nack"), again()].concat()).contains("unexpected: 5"));
 }
 
 #[test]
