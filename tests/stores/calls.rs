@@ -291,3 +291,15 @@ async fn a_worker_is_listed_once_for_each_store_that_has_its_types() {
     eventually("a worker of both", async || listed("").await == [of("shop", "a"), of("mail", "b")]).await;
     assert_eq!(listed("b").await, [of("mail", "b")]);
 }
+
+#[tokio::test]
+async fn the_command_line_says_of_which_store_an_entry_is() {
+    let (_shop, _mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "a").await;
+    enqueue_at(&broker, "mail", "b").await;
+    let (status, out, err) = run(&["types", "--json", "--server", &broker.grpc, "a", "b"], b"").await;
+    assert!(status.success(), "{err}");
+    let stores: Vec<_> =
+        out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["store"].clone()).collect();
+    assert_eq!(stores, ["shop", "mail"]);
+}

@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for entry in &entries {
-                output.json(&as_json(entry))?;
+                output.json_of_store(&as_json(entry), &entry.store)?;
             }
             return output.flush();
         }

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for group in &answer.groups {
-                output.json(&json(group))?;
+                output.json_of_store(&json(group), &group.store)?;
             }
         } else if answer.groups.is_empty() {
             let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {}", escaped(name)));

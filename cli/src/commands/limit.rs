@@ -98,10 +98,11 @@ fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure>
     let until = text::timestamp(key.paused_until.as_ref());
     if json {
         let until = until.map(|time| time.to_string());
-        return output.json(&serde_json::json!({
+        let shown = serde_json::json!({
             "limit_key": key.limit_key, "waiting_count": key.waiting_count, "running_count": key.running_count, "paused": key.paused,
             "paused_until": until,
-        }));
+        });
+        return output.json_of_store(&shown, &key.store);
     }
     let more = if key.waiting_count >= 1_000 { " or more" } else { "" };
     let paused = match (key.paused, until) {
@@ -109,8 +110,9 @@ fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure>
         (true, None) => ", paused".into(),
         (true, Some(time)) => format!(", paused until {}", text::time(time)),
     };
+    let store = if key.store.is_empty() { String::new() } else { format!(", in store {}", key.store) };
     output.line(format_args!(
-        "{}: {}{more} waiting, {} running{paused}",
+        "{}: {}{more} waiting, {} running{paused}{store}",
         escaped(&key.limit_key),
         key.waiting_count,
         key.running_count

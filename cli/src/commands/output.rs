@@ -13,6 +13,15 @@ use super::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Output(BufWriter<Stdout>);
 
+/// An object and its store.
+#[derive(Serialize)]
+struct OfStore<'a, T> {
+    #[serde(flatten)]
+    object: &'a T,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    store: &'a str,
+}
+
 impl Output {
     /// Buffered: flush when somebody may be waiting for the output.
     pub(super) fn new() -> Self {
@@ -28,6 +37,11 @@ impl Output {
     pub(super) fn json(&mut self, object: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_string(object).map_err(|error| Failure::failed(error.to_string()))?;
         self.line(line)
+    }
+
+    /// The same, with `store`, if it is one of several.
+    pub(super) fn json_of_store(&mut self, object: &impl Serialize, store: &str) -> Result<(), Failure> {
+        self.json(&OfStore { object, store })
     }
 
     /// Writes bytes unchanged.

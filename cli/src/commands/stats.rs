@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for stats in &answer.stats {
-                output.json(&StatsJson::of(stats))?;
+                output.json_of_store(&StatsJson::of(stats), &stats.store)?;
             }
         } else if answer.stats.is_empty() {
             note("nothing happened in this time");

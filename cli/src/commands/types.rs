@@ -60,7 +60,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
     }
     if args.json {
         for task_type in &found {
-            output.json(&TypeJson::of(task_type))?;
+            output.json_of_store(&TypeJson::of(task_type), &task_type.store)?;
         }
     } else if found.is_empty() {
         note("no task types yet: create one with `howdah enqueue TYPE`");

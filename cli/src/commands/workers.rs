@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for worker in &workers {
-                output.json(&as_json(worker))?;
+                output.json_of_store(&as_json(worker), &worker.store)?;
             }
         } else if workers.is_empty() {
             let (none, name) = match &args.task_type {

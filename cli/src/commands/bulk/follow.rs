@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         let mut output = Output::new();
         if args.json {
-            output.json(&shown::json(&bulk))?;
+            output.json_of_store(&shown::json(&bulk), &bulk.store)?;
         } else {
             for line in lines(&bulk) {
                 output.line(line)?;

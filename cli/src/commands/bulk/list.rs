@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for bulk in &bulks {
-                output.json(&shown::json(bulk))?;
+                output.json_of_store(&shown::json(bulk), &bulk.store)?;
             }
             return output.flush();
         }

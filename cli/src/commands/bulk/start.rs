@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        output.json(&shown::json(bulk))?;
+        output.json_of_store(&shown::json(bulk), &bulk.store)?;
     } else {
         output.line(bulk.id)?;
     }

@@ -221,7 +221,7 @@ fn named<T: Copy + Default>(words: &[(&str, T)], word: &str) -> T {
 pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        output.json(&ScheduleJson::of(schedule))?;
+        output.json_of_store(&ScheduleJson::of(schedule), &schedule.store)?;
     } else {
         output.line(show::describe(schedule, Timestamp::now()))?;
     }

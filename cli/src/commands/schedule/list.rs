@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for schedule in &schedules {
-                output.json(&ScheduleJson::of(schedule))?;
+                output.json_of_store(&ScheduleJson::of(schedule), &schedule.store)?;
             }
         } else if schedules.is_empty() {
             note("no schedules yet: create one with `howdah schedule create NAME TYPE --every 5m`");
