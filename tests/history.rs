@@ -249,3 +249,26 @@ async fn jobs_among_many_of_other_types_are_listed_a_bounded_look_at_a_time() {
         assert_eq!(found, expected, "{state:?}");
     }
 }
+
+#[tokio::test]
+async fn a_list_that_had_to_wait_has_all_of_its_few_jobs_on_one_page() {
+    let broker = TestBroker::start().await;
+    let cancelled = broker.enqueue("t").await;
+    broker.cancel(&[cancelled]).await;
+    let ready = broker.enqueue("t").await;
+    let lock = broker.database.connect().await;
+    lock.batch_execute("BEGIN; LOCK TABLE howdah.ready").await.expect("a lock");
+    let waits = "SELECT EXISTS (
+        SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+               AND query LIKE '-- A page of ready jobs%' AND clock_timestamp() - query_start > interval '200 ms')";
+    let let_go = async {
+        broker.until("a list that waits", waits).await;
+        lock.batch_execute("ROLLBACK").await.expect("no lock");
+    };
+    let request = ListJobsRequest { task_type: "t".into(), ..Default::default() };
+    let mut jobs = broker.jobs();
+    let (page, ()) = tokio::join!(jobs.list_jobs(request), let_go);
+    let page = page.expect("a page").into_inner();
+    let ids: Vec<_> = page.jobs.iter().map(|job| job.id).collect();
+    assert_eq!((ids, page.next_page_token.as_str()), (vec![ready, cancelled], ""));
+}

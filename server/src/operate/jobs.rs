@@ -85,18 +85,19 @@ impl Operator {
                 error_group: query.error_group.as_deref(),
             };
             let listed = self.context.store.list_jobs(type_id, query.task_type.as_str(), &list).await?;
-            at = match (listed.jobs.last(), listed.last_looked_at) {
+            // Ready and dead jobs have an index by type: there no job of another type is looked at.
+            let by_type = matches!(from.state, JobState::Ready | JobState::Dead);
+            let looked_to = listed.last_looked_at.filter(|_| !by_type);
+            at = match (listed.jobs.last(), looked_to) {
                 (Some((job, rank)), _) if listed.cut => {
                     Some(PagePosition { state: from.state, rank: *rank, id: job.id })
                 }
-                (_, Some(id)) if from.state != JobState::Ready && from.state != JobState::Dead => {
-                    Some(PagePosition { id, ..from })
-                }
+                (_, Some(id)) => Some(PagePosition { id, ..from }),
                 _ => next_state(from.state, query.state),
             };
             page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
             bytes_left -= listed.bytes;
-            let is_late = listed.last_looked_at.is_some() && begun.elapsed() > LOOKS_FOR;
+            let is_late = looked_to.is_some() && begun.elapsed() > LOOKS_FOR;
             if listed.cut || bytes_left <= 0 || is_late {
                 break;
             }
