@@ -87,10 +87,12 @@ impl Pgbench {
         self.signal(Signal::CONT)
     }
 
-    /// Stops it, and waits until none of its statements runs.
+    /// Stops it, and waits until none of its statements runs, and none has for a while: on a busy machine a session may not have read yet
+    /// what was sent to it.
     pub(crate) async fn park(&mut self) -> Result<()> {
         self.signal(Signal::STOP)?;
-        let busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'";
+        let busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 \
+                    AND (state <> 'idle' OR state_change > clock_timestamp() - interval '300 ms')";
         self.until("its statements do not end", PARK, busy, 0).await
     }
 
