@@ -73,9 +73,10 @@ fn reload_on_hangup(tls: Option<Arc<Tls>>) -> Result<(), Failure> {
     let mut hangups = hangups.map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            match &tls {
-                Some(tls) => tls.look_now(),
-                None => tracing::info!("SIGHUP: there are no files of TLS to read again"),
+            if let Some(tls) = &tls {
+                tls.look_now();
+            } else {
+                tracing::info!("SIGHUP: there are no files of TLS to read again");
             }
         }
     });

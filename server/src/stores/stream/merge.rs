@@ -1,5 +1,5 @@
-//! What goes out: one Welcome, then what the engines send as it comes, one answer to a ping, one Drain. It is asked for when the
-//! transport can take a message.
+//! What goes out: one Welcome, then what the engines send as it comes, one answer to a ping, one Drain (and another one when the broker
+//! stops). It is asked for when the transport can take a message.
 
 use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
@@ -31,8 +31,12 @@ pub(super) struct Merge {
     attached: u64,
     away: u64,
     ended: u64,
+    /// Those that have said that no more jobs come, and of these those whose broker stops.
     drained: u64,
+    leaving: u64,
+    /// What the worker was told of it.
     is_drained: bool,
+    is_leaving: bool,
     quiet: Pin<Box<Sleep>>,
 }
 
@@ -66,7 +70,7 @@ impl Merge {
         let welcome = Welcome { until: Instant::now() + WELCOME, kept: Vec::new(), lost, open: held };
         let quiet = Box::pin(tokio::time::sleep(shared.config.ping_interval));
         let (early, lanes) = (VecDeque::new(), lanes.collect());
-        let (attached, away, ended, drained, is_drained) = (0, 0, 0, 0, false);
+        let (attached, away, ended, drained, leaving) = (0, 0, 0, 0, 0);
         Self {
             shared,
             lanes,
@@ -78,7 +82,9 @@ impl Merge {
             away,
             ended,
             drained,
-            is_drained,
+            leaving,
+            is_drained: false,
+            is_leaving: false,
             quiet,
         }
     }
@@ -181,16 +187,29 @@ impl Merge {
                 self.ended |= bit;
                 Ok(None)
             }
-            Event::Message(message @ ServerMessage::Drain { .. }) => {
-                self.drained |= bit;
-                let is_last = !self.is_drained && self.drained & self.attached == self.attached;
-                self.is_drained |= is_last;
-                Ok(is_last.then_some(message))
+            Event::Message(message @ ServerMessage::Drain { shutdown, .. }) => {
+                Ok(self.drains(bit, shutdown).then_some(message))
             }
             // This stream has its own, and is quiet only if all engines are.
             Event::Message(ServerMessage::Ping) => Ok(None),
             Event::Message(message) => Ok(Some(message)),
         }
+    }
+
+    /// Whether the worker is told now: by the last engine, once that no more jobs come, and once that the broker stops.
+    fn drains(&mut self, engine: u64, shutdown: bool) -> bool {
+        self.drained |= engine;
+        let was_told = if shutdown {
+            self.leaving |= engine;
+            self.is_leaving
+        } else {
+            self.is_drained
+        };
+        let by = if shutdown { self.leaving } else { self.drained };
+        let is_last = !was_told && by & self.attached == self.attached;
+        self.is_drained |= is_last;
+        self.is_leaving |= is_last && shutdown;
+        is_last
     }
 }
 
