@@ -286,6 +286,11 @@ impl Registry {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_claims())
     }
 
+    /// Whether jobs of a type may wait for the end of others.
+    pub fn has_waiting(&self, id: TypeId) -> bool {
+        self.settings.load().get(&id).is_some_and(|s| s.limits.bind_ends())
+    }
+
     /// The types whose claims are limited.
     pub fn limited_types(&self) -> HashSet<TypeId> {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()

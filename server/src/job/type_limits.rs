@@ -38,4 +38,9 @@ impl TypeLimits {
     pub fn bind_claims(&self) -> bool {
         self.max_running.is_some() || self.rate_per_s.is_some()
     }
+
+    /// Whether the end of a job may let another one start.
+    pub fn bind_ends(&self) -> bool {
+        self.max_running.is_some() || self.key_max_running.is_some()
+    }
 }

@@ -106,7 +106,21 @@ async fn settle(
     // While too many bytes wait for Postgres, no more are read.
     let room = context.settle.room(&accepted).await;
     let outcomes = Outcomes { context: context.clone(), session: session.clone() };
+    let frees = frees_others(context, &accepted);
     context.settle.submit(accepted, room, outcomes);
+    if frees {
+        context.settle.hurry();
+    }
+}
+
+/// Whether other jobs of their types may wait for the end of one of these: so many may run at once.
+fn frees_others(context: &SessionContext, settlements: &[Settlement]) -> bool {
+    // Mostly one run of one type.
+    let mut last = None;
+    settlements.iter().filter_map(|settlement| settlement.started).any(|started| {
+        let same = last.replace(started.type_id) == Some(started.type_id);
+        !same && context.registry.has_waiting(started.type_id)
+    })
 }
 
 /// Outcomes of a session that are being written.

@@ -20,7 +20,7 @@ const LONGEST_GAP: Duration = Duration::from_millis(20);
 /// Decides when gathered outcomes are written.
 pub(super) struct Linger {
     pace: Mutex<Pace>,
-    /// Somebody waits for his answer.
+    /// A caller waits for its answer, or a job for the end of another one.
     hurry: Notify,
 }
 

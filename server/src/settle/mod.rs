@@ -120,7 +120,7 @@ impl Settle {
         let (submitter, mut settled) = mpsc::unbounded_channel();
         self.submit(settlements, room, submitter);
         // The caller does nothing else until then.
-        self.gathered.hurry();
+        self.hurry();
         let mut statuses: HashMap<Lease, SettleStatus> = HashMap::with_capacity(leases.len());
         while let Some(some) = settled.recv().await {
             statuses.extend(some);
@@ -141,6 +141,11 @@ impl Settle {
         if let Err(submission) = self.gathered.push(submission) {
             submission.unavailable();
         }
+    }
+
+    /// What has gathered is written now: somebody waits for it.
+    pub(crate) fn hurry(&self) {
+        self.gathered.hurry();
     }
 
     /// Accepts no more; gathered outcomes are still written.
