@@ -38,6 +38,7 @@ pub mod config; // flags > environment > file > defaults, into one checked Confi
 pub mod job; // types and rules without I/O: states, rank, retry, limits
 pub mod error; // one Error; the only conversion to a gRPC Status
 pub mod durations; // durations as people read them
+pub mod numbers; // numbers as people read them
 pub mod logging; // text or JSON on stderr; everything foreign is escaped
 
 #[cfg(test)]

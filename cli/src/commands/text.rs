@@ -5,8 +5,8 @@ use std::{borrow::Cow, time::Duration};
 
 use jiff::Timestamp;
 
-pub(super) use howdah_server::durations::short;
 use howdah_server::logging::{escaped, escaped_but};
+pub(super) use howdah_server::{durations::short, numbers::grouped};
 
 /// The longest foreign text in a cell.
 const SUMMARY_CHARS: usize = 60;
@@ -43,19 +43,6 @@ pub(super) fn size(bytes: usize) -> String {
         10_000..=9_999_999 => format!("{} KiB", bytes / 1024),
         _ => format!("{} MiB", bytes >> 20),
     }
-}
-
-/// `100,000`.
-pub(super) fn grouped(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `1 job`, `2 jobs`.

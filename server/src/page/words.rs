@@ -6,7 +6,7 @@ use askama::{Template, filters::HtmlSafe};
 use howdah_proto::v1::JobState;
 use jiff::Timestamp;
 
-pub(super) use crate::durations::short as span;
+pub(super) use crate::{durations::short as span, numbers::grouped as number};
 
 /// A time, with how long ago it was.
 #[derive(Clone, Template)]
@@ -73,19 +73,6 @@ impl State {
     pub(super) fn parse(word: &str) -> Option<JobState> {
         STATES.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)
     }
-}
-
-/// A number with its thousands apart.
-pub(super) fn number(n: i64) -> String {
-    let digits = n.unsigned_abs().to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if n < 0 { format!("−{text}") } else { text }
 }
 
 /// So many of something, which is one or several: `1 job`, `2,000 jobs`.
