@@ -138,8 +138,8 @@ class AsyncClient:
     """A client for asyncio. It connects at the first use, to the first broker that answers.
 
     Without addresses, ``HOWDAH_SERVER`` is used, or a broker on this machine. `jobs`, `task_types`, `schedules`,
-    `settings` and `access` are the generated stubs with every call of the protocol; what they send has this client's
-    credential and deadline, is retried where that is safe, and fails with `HowdahError`.
+    `settings`, `access`, `bulks`, `workers` and `stores` are the generated stubs with every call of the protocol; what
+    they send has this client's credential and deadline, is retried where that is safe, and fails with `HowdahError`.
     """
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
@@ -155,6 +155,7 @@ class AsyncClient:
         self.access = cast("v1.AccessServiceAsyncStub", v1.AccessServiceStub(channel))
         self.bulks = cast("v1.BulkServiceAsyncStub", v1.BulkServiceStub(channel))
         self.workers = cast("v1.WorkerServiceAsyncStub", v1.WorkerServiceStub(channel))
+        self.stores = cast("v1.StoreServiceAsyncStub", v1.StoreServiceStub(channel))
 
     def in_store(self, name: str) -> Self:
         """The same client for one store of a broker that serves several: its calls are about that store alone, and its

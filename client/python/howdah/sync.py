@@ -120,6 +120,7 @@ class Client:
         self.access = v1.AccessServiceStub(channel)
         self.bulks = v1.BulkServiceStub(channel)
         self.workers = v1.WorkerServiceStub(channel)
+        self.stores = v1.StoreServiceStub(channel)
 
     @property
     def _inner(self) -> AsyncClient:

@@ -52,6 +52,8 @@ export class Client {
   readonly bulks: ServiceClient<typeof pb.BulkService>;
   /** The generated client for workers without a stream. */
   readonly workers: ServiceClient<typeof pb.WorkerService>;
+  /** The generated client for the stores of the broker. */
+  readonly stores: ServiceClient<typeof pb.StoreService>;
   /** What they use, for any other service. */
   readonly transport: Transport;
   readonly #network: Network;
@@ -73,6 +75,7 @@ export class Client {
     this.access = createClient(pb.AccessService, this.transport);
     this.bulks = createClient(pb.BulkService, this.transport);
     this.workers = createClient(pb.WorkerService, this.transport);
+    this.stores = createClient(pb.StoreService, this.transport);
   }
 
   /** Connects to the first broker that answers. */
