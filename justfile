@@ -136,6 +136,11 @@ packages *PROGRAM:
 collector *PROGRAM:
     deploy/collector/test.sh {{ PROGRAM }}
 
+# Apply the manifests to a real Kubernetes of one node, which is built first: of a program that is built, or of target/dist/howdah
+[group("test")]
+kubernetes *PROGRAM:
+    deploy/kubernetes/test.sh {{ PROGRAM }}
+
 # Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
 [group("test")]
 fuzz SECONDS="60" *TARGETS:

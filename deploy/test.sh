@@ -6,8 +6,8 @@
 # The Debian package is installed twice: without systemd, and in a machine of systemd-nspawn, whose systemd runs the unit
 # (deploy/debian/under-systemd.sh). Podman builds the Dockerfile on images that are made here, and runs the result
 # (deploy/docker/under-podman.sh). Where a machine has no systemd-nspawn or podman, or lets them do nothing, lines with !!! say so.
-# This is NOT tested: that the image of Rust compiles the program within the Dockerfile, that the real base image still has what
-# ours has, and that Kubernetes takes the manifests (they are compared with its schemas).
+# Manifests of Kubernetes are compared with its schemas here; deploy/kubernetes/test.sh applies them to a real one. This is NOT
+# tested: that the image of Rust compiles the program within the Dockerfile, and that the real base image still has what ours has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly hadolint=2.15.1 kubernetes_validate=1.37.0 suite=bookworm
@@ -15,6 +15,8 @@ program=$(realpath "${1:-target/dist/howdah}")
 cache=$PWD/target/deploy
 work=$(mktemp -d)
 children=()
+# shellcheck source=deploy/common.sh
+source deploy/common.sh
 # shellcheck source=deploy/debian/under-systemd.sh
 source deploy/debian/under-systemd.sh
 # shellcheck source=deploy/docker/under-podman.sh
@@ -30,9 +32,6 @@ end() {
     rm -rf "$work"
 }
 trap end EXIT
-say() { printf '\n--- %s\n' "$*"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
-missing() { echo "MISSING: $*" >&2; exit 77; }
 [[ $(id -u) == 0 ]] || fail 'a chroot needs root'
 
 # A bare Debian, unpacked at $1. It is made once.

@@ -7,6 +7,8 @@
 # change of the crates of OpenTelemetry. It needs Go, Python 3, openssl, and a Postgres that `howdah dev` finds.
 set -euo pipefail
 cd "$(dirname "$0")"
+# shellcheck source=deploy/common.sh
+source ../common.sh
 program=$(realpath "${1:-../../target/dist/howdah}")
 built=$(realpath ../..)/target/collector
 work=$(mktemp -d)
@@ -20,7 +22,6 @@ end() {
     rm -rf "$work"
 }
 trap end EXIT
-fail() { echo "FAILED: $*" >&2; exit 1; }
 
 # starts FILE TEXT: waits until the file of the child that was started last has the text.
 starts() {

@@ -6,16 +6,6 @@
 
 readonly secret=s3cr3t-w0rd
 
-# within SECONDS COMMAND...: waits until the command succeeds.
-within() {
-    local deadline=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < deadline)) || return 1
-        sleep 0.1
-    done
-}
-
 # boot ROOT: boots systemd in the root. The socket of Postgres is where Debian has it. On a machine without systemd, nothing gives
 # the new one a cgroup; then it gets one here, and `leave_cgroups` removes it.
 cgroups=()
