@@ -34,6 +34,8 @@ mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy
 mod memory; // bytes that many share, a quarter of them to one connection or principal
 mod backoff; // pauses between attempts
+#[cfg(feature = "archive")]
+mod apart; // work that computes for long, on a thread of its own
 pub mod config; // flags > environment > file > defaults, into one checked Config
 pub mod job; // types and rules without I/O: states, rank, retry, limits
 pub mod error; // one Error; the only conversion to a gRPC Status

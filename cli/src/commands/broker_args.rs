@@ -74,6 +74,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("otlp_endpoint", "URL"),
         ("name", "NAME"),
         ("pool_size", "N"),
+        ("threads", "N"),
         ("wake", "MODE"),
         ("poll_interval", "DURATION"),
         ("session_grace", "DURATION"),

@@ -4,6 +4,7 @@ use std::{future::Future, path::PathBuf};
 
 use clap::{ArgMatches, parser::ValueSource};
 use howdah_client::{Client, ClientBuilder, Error};
+use tokio::runtime::Builder;
 
 use super::{failure::Failure, tls_args::TlsArgs};
 use howdah_server::logging::{self, Format};
@@ -198,10 +199,19 @@ pub(super) fn start_logging(options: &logging::Options, default_filter: &str) ->
 
 /// Runs a command's future. Blocking calls that go on afterwards, such as a read of a terminal, are abandoned.
 pub(super) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    run_on(&mut Builder::new_multi_thread(), command)
+}
+
+/// The same for a broker, on so many threads.
+pub(super) fn block_on_threads(
+    threads: usize,
+    command: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    run_on(Builder::new_multi_thread().worker_threads(threads), command)
+}
+
+fn run_on(runtime: &mut Builder, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = runtime.enable_all().build().map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let result = runtime.block_on(command);
     runtime.shutdown_background();
     result

@@ -11,7 +11,7 @@ use tokio::{select, time::sleep};
 
 use super::{
     broker_args::{BrokerArgs, ConfigArgs},
-    context::{Global, block_on, start_logging},
+    context::{Global, block_on_threads, start_logging},
     dev_tls::DevTls,
     dev_token::DevToken,
     failure::Failure,
@@ -98,7 +98,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let max_connections = args.max_connections;
     let binaries = given(args.pg_bin);
     let cluster = ClusterConfig { data_dir, binaries, fetch, max_connections, ..ClusterConfig::default() };
-    block_on(dev(settings.broker, cluster, keys, args.stores))
+    block_on_threads(settings.broker.worker_threads(), dev(settings.broker, cluster, keys, args.stores))
 }
 
 /// What is made for the broker and its clients, if it is not given.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs, flag, with_databases},
-    context::{Global, block_on, start_logging},
+    context::{Global, block_on_threads, start_logging},
     failure::Failure,
     output::Output,
     signals::Signals,
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     flags.extend(flag("migrate", off.as_ref()));
     let settings = with_databases(args.config.load(global, flags)?)?;
     start_logging(&settings.log, "info")?;
-    block_on(async {
+    block_on_threads(settings.broker.worker_threads(), async {
         let signals = Signals::<1>::catch()?;
         let listeners = Listeners::bind(&settings.broker).await?;
         reload_on_hangup(listeners.tls.clone())?;

@@ -14,7 +14,7 @@ mod words; // texts that are checked: names, filters, paths
 #[cfg(test)]
 mod tests;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZero, path::PathBuf, thread::available_parallelism, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
@@ -133,6 +133,8 @@ pub struct Config {
     pub schema: String,
     /// Most connections for the hot statements.
     pub pool_size: u32,
+    /// Threads that do the broker's work, if not as many as [`Config::worker_threads`] says.
+    pub threads: Option<u32>,
     /// gRPC address.
     pub listen: SocketAddr,
     /// Address of health, readiness and metrics.
@@ -198,6 +200,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// How many threads should do the broker's work. Half of the processors: in `cycle` a broker takes a third of the time that
+    /// Postgres takes, and one thread wakes no other one up, which is a fifth of what a single job costs the broker.
+    pub fn worker_threads(&self) -> usize {
+        let processors = || available_parallelism().map_or(1, NonZero::get);
+        self.threads.map_or_else(|| (processors() / 2).max(1), |threads| threads as usize)
+    }
+
     /// The default configuration with this database.
     pub fn new(database_url: impl Into<String>) -> Self {
         Self {
@@ -208,6 +217,7 @@ impl Config {
             read_replica_max_lag: Duration::from_secs(30),
             schema: "howdah".into(),
             pool_size: 8,
+            threads: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 7432)),
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
             http_host: Vec::new(),

@@ -144,6 +144,12 @@ pub const ALL: &[Setting] = &[
         Maybe(File),
         "The authorities of the collector's certificate (PEM); unset: those of the system"
     ),
+    setting!(
+        "threads",
+        broker.threads,
+        Maybe(Count(1..=1_024)),
+        "Threads that do the broker's work; unset: one for each two processors, at least one"
+    ),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),
     setting!("wake", broker.wake, WAKE, "How the broker learns of new jobs; poll is for transaction poolers"),

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Context, retention::ARCHIVE_LATE_MINUTES, until_done};
 use crate::{
+    apart::apart,
     archive::{ArchiveError, Archiver},
     store::StoreError,
 };
@@ -15,13 +16,15 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 pub(super) async fn always(context: Arc<Context>) {
     let archiver = match &context.config.archive_url {
-        Some(url) => Some(until_done(&context, "preparing the archive", || prepare(&context, url)).await),
+        Some(url) => Some(Arc::new(until_done(&context, "preparing the archive", || prepare(&context, url)).await)),
         None => None,
     };
     let mut pause = EVERY;
     loop {
         if let Some(archiver) = &archiver {
-            pause = if run_once(&context, archiver).await { EVERY } else { (pause * 2).min(LONGEST) };
+            let (context, archiver) = (context.clone(), archiver.clone());
+            let good = apart(async move { run_once(&context, &archiver).await }).await;
+            pause = if good.unwrap_or(true) { EVERY } else { (pause * 2).min(LONGEST) };
         }
         // The metric does not wait for a directory or a bucket that is away.
         let until = tokio::time::Instant::now() + pause;
