@@ -18,9 +18,11 @@ hold_namespace() {
 }
 held_or_ended() { grep held "$work/held" || ! kill -0 "$holder"; }
 
-# Its store is below $work.
+# Its store is below $work. Where there are crun and runc, crun: it runs containers without cgroups of their own.
 podman() {
-    nsenter --target "$holder" --mount --cgroup -- "$(type -P podman)" --root "$work/podman/store" --runroot "$work/podman/run" \
+    local runtime=()
+    ! type -P crun >/dev/null || runtime=(--runtime crun)
+    nsenter --target "$holder" --mount --cgroup -- "$(type -P podman)" "${runtime[@]}" --root "$work/podman/store" --runroot "$work/podman/run" \
         --tmpdir "$work/podman/tmp" --cgroup-manager cgroupfs --log-level fatal "$@"
 }
 remove_containers() {
