@@ -6,7 +6,7 @@ use std::future::Future;
 use tokio::{runtime::Handle, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-/// Runs a future on a thread of its own. It ends with the one that waits for it, at its next wait. `None`: the runtime ends.
+/// Runs a future on a thread of its own. It ends with the one that waits for it, at its next wait. `None`: it panicked, or the runtime ends.
 pub(crate) async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
     let stop = CancellationToken::new();
     let _stops_with_us = stop.clone().drop_guard();

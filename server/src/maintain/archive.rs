@@ -24,7 +24,7 @@ pub(super) async fn always(context: Arc<Context>) {
         if let Some(archiver) = &archiver {
             let (context, archiver) = (context.clone(), archiver.clone());
             let good = apart(async move { run_once(&context, &archiver).await }).await;
-            pause = if good.unwrap_or(true) { EVERY } else { (pause * 2).min(LONGEST) };
+            pause = if good.unwrap_or(false) { EVERY } else { (pause * 2).min(LONGEST) };
         }
         // The metric does not wait for a directory or a bucket that is away.
         let until = tokio::time::Instant::now() + pause;
