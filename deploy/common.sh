@@ -14,3 +14,15 @@ within() {
         sleep 0.1
     done
 }
+
+# authority FOLDER: its key and certificate, ca.key and ca.pem.
+authority() {
+    mkdir -p "$1"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=test' -keyout "$1/ca.key" \
+        -out "$1/ca.pem" 2>/dev/null
+}
+# certificate FOLDER NAME SUBJECT ADDRESSES: of the authority in the folder, to NAME.key and NAME.pem.
+certificate() {
+    openssl req -x509 -CA "$1/ca.pem" -CAkey "$1/ca.key" -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "$3" \
+        -addext basicConstraints=critical,CA:FALSE -addext "subjectAltName=$4" -keyout "$1/$2.key" -out "$1/$2.pem" 2>/dev/null
+}

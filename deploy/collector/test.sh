@@ -45,6 +45,7 @@ collect() {
     mkdir "$folder"
     if [[ $scheme == https ]]; then
         authority "$folder"
+        certificate "$folder" server /CN=collector IP:127.0.0.1
         tls="tls: { cert_file: $folder/server.pem, key_file: $folder/server.key }"
         export HOWDAH_OTLP_CA=$folder/ca.pem OTEL_EXPORTER_OTLP_CERTIFICATE=$folder/ca.pem
     fi
@@ -88,14 +89,6 @@ run_jobs() {
     "${command[@]}" work spoil --exec 'echo sour >&2; exit 1' --drain 2>"$work/spoil.log"
     # Producer and worker have spans too.
     HOWDAH_SERVER=$1 OTEL_EXPORTER_OTLP_ENDPOINT=$2 "$built/jobs" 2>"$work/jobs.log" || fail "$(cat "$work/jobs.log")"
-}
-
-# authority FOLDER: an authority, and a certificate of it for 127.0.0.1.
-authority() {
-    local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2)
-    openssl req -x509 "${key[@]}" -subj '/CN=test' -keyout "$1/ca.key" -out "$1/ca.pem" 2>/dev/null
-    openssl req -x509 -CA "$1/ca.pem" -CAkey "$1/ca.key" "${key[@]}" -subj '/CN=collector' -addext basicConstraints=critical,CA:FALSE \
-        -addext subjectAltName=IP:127.0.0.1 -keyout "$1/server.key" -out "$1/server.pem" 2>/dev/null
 }
 
 mkdir -p "$built"

@@ -121,11 +121,13 @@ brokers_without_postgres_get_no_calls_and_are_not_restarted() {
 }
 
 a_new_certificate_is_served_without_a_restart() {
-    local address
+    local address before
+    before=$(brokers 'status.containerStatuses[0].containerID')
     address=$(brokers status.podIP | cut -d' ' -f1)
     certificate "$work/tls" server /CN=renewed DNS:howdah
     tls_secret howdah-tls "$work/tls" server
     within 150 serves_renewed "$address" || fail 'the new certificate is not served'
+    [[ $(brokers 'status.containerStatuses[0].containerID') == "$before" ]] || fail_with_pods 'a broker was started again'
     echo 'a Secret with a new certificate is served without a restart'
 }
 serves_renewed() {

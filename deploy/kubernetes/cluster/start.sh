@@ -21,17 +21,6 @@ build_cluster() {
     cat "$module/go.sum" "$module/coredns/go.sum" >"$built/made"
 }
 
-# certificate FOLDER NAME SUBJECT ADDRESSES: of the authority ca.pem, ca.key of the folder.
-certificate() {
-    openssl req -x509 -CA "$1/ca.pem" -CAkey "$1/ca.key" -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "$3" \
-        -addext basicConstraints=critical,CA:FALSE -addext "subjectAltName=$4" -keyout "$1/$2.key" -out "$1/$2.pem" 2>/dev/null
-}
-authority() {
-    mkdir -p "$1"
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=test' -keyout "$1/ca.key" \
-        -out "$1/ca.pem" 2>/dev/null
-}
-
 # begins NAME COMMAND...: a program in the background, with its log.
 begins() {
     "${@:2}" >"$work/logs/$1" 2>&1 &
