@@ -297,7 +297,13 @@ impl Real {
 
     async fn enqueue_direct(&mut self, count: usize, broker: i32) {
         let job = new_job(Start::Now);
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: true };
+        let plain = PlainJob {
+            job: &job,
+            type_id: TYPE,
+            max_attempts: MAX_ATTEMPTS,
+            rank_base: 0,
+            out_of_line: count % 2 == 0,
+        };
         let keys = RequestKeys::default();
         let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, &Tokens::draw(count)).await;
         for lease in stored.expect("enqueue").expect("the broker lives").leases {

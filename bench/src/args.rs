@@ -56,6 +56,10 @@ pub struct Args {
     /// Jobs a second, for the workload rates; repeatable [default: 10, 100, 1000, 5000, 20000]
     #[arg(long = "rate", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rates: Vec<u32>,
+    /// Write the slowest hundred jobs of each case to this file, as CSV, for the workload rates: when each was due, and in
+    /// ms from then: when the transaction that stored it began, when its call was answered, when its handler began
+    #[arg(long, value_name = "FILE")]
+    pub(crate) slowest: Option<PathBuf>,
     /// The workers. raw: a stream written by hand, the least that a worker can cost; rust: the Rust client crate;
     /// else: a command, for the workload client. It gets HOWDAH_SERVER, HOWDAH_BENCH_TYPE and
     /// HOWDAH_BENCH_CONCURRENCY, acks each job of the type, and stops cleanly on SIGTERM
@@ -64,6 +68,10 @@ pub struct Args {
     /// Measure brokers of this other howdah program too, such as that of an older version, for the workload operate
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) beside: Option<PathBuf>,
+    /// Compare in this many rounds, an odd number, for workloads whose cases take turns [default: tenants 5, operate and
+    /// stores 7, security 11]
+    #[arg(long, value_name = "N", value_parser = odd)]
+    rounds: Option<u32>,
     /// Measure the yardstick for this many seconds each time [default: 5, or --seconds if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     yardstick_seconds: Option<u64>,
@@ -191,10 +199,23 @@ impl Args {
         self.jobs.unwrap_or(default)
     }
 
+    /// How often the cases of a workload take turns.
+    pub(crate) fn rounds(&self, default: u32) -> u32 {
+        self.rounds.unwrap_or(default)
+    }
+
     /// How long the yardstick is measured.
     pub(crate) fn yardstick_time(&self) -> Duration {
         let default = self.seconds.map_or(5, |seconds| seconds.min(5));
         Duration::from_secs(self.yardstick_seconds.unwrap_or(default))
+    }
+}
+
+/// Checks the number of rounds: odd, so that one of them is the median.
+fn odd(text: &str) -> std::result::Result<u32, String> {
+    match text.parse() {
+        Ok(rounds) if rounds % 2 == 1 && rounds < 100 => Ok(rounds),
+        _ => Err("has to be an odd number from 1 to 99".into()),
     }
 }
 

@@ -13,7 +13,7 @@ use super::TestDatabase;
 
 /// The longest that anything may take in a test before it counts as hanging. Generous: machines are
 /// slow at times, and no test measures time.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Between two questions to what has no signal. It bounds the load of asking; no test depends on it.
 const PACE: Duration = Duration::from_millis(20);

@@ -12,6 +12,7 @@ mod receiver; // of spans
 mod rust_worker; // the Rust client's worker, for comparison
 mod schedule; // the fixed times
 mod single; // one job per call
+mod slowest; // jobs that were picked up last
 mod stamp; // when a job was due, in its payload
 mod tally; // the state that producers and workers share
 mod trial; // a trial, from the first worker to the final count
@@ -24,6 +25,7 @@ pub(crate) use self::{
     pages::{Pages, Seen},
     plan::{Demand, Plan, WorkerKind},
     receiver::Receiver,
+    slowest::Slow,
     stamp::STAMP_BYTES,
     tally::Micros,
     trial::{Sample, Span, Trial},

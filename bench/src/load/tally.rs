@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ledger::{Faults, Ledger},
+    slowest::{Slow, Slowest},
     stamp::{self, WAITING},
 };
 use crate::error::{Error, Result};
@@ -38,6 +39,8 @@ pub(crate) struct Tally {
     latencies: Mutex<Micros>,
     /// From when a job was due to the answer of the call that enqueued it.
     answers: Mutex<Micros>,
+    /// If somebody asked for them.
+    slowest: Mutex<Option<Slowest>>,
     /// Jobs due in this time count for the latencies, in nanoseconds of the clock.
     from: AtomicU64,
     until: AtomicU64,
@@ -63,6 +66,7 @@ impl Tally {
             payload,
             latencies: latencies()?,
             answers: latencies()?,
+            slowest: Mutex::default(),
             from: AtomicU64::new(0),
             until: AtomicU64::new(u64::MAX),
             enqueued: AtomicU64::new(0),
@@ -100,7 +104,11 @@ impl Tally {
     pub(super) fn answered(&self, due: u64) {
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
         if (from..=until).contains(&due) {
-            self.answers.lock().saturating_record((self.now().saturating_sub(due) / 1_000).max(1));
+            let now = self.now();
+            self.answers.lock().saturating_record((now.saturating_sub(due) / 1_000).max(1));
+            if let Some(slowest) = &mut *self.slowest.lock() {
+                slowest.answered(due, now);
+            }
         }
     }
 
@@ -120,6 +128,7 @@ impl Tally {
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
         // Jobs of one request have one stamp: equal ones are recorded together.
         let (mut run, mut runs) = ((0, 0), Vec::new());
+        let mut slowest = self.slowest.lock();
         self.ledger.delivered(jobs.map(|(id, payload)| {
             let due = stamp::due(payload, self.payload);
             let due_at = due.map(|due| if due == WAITING { from } else { due });
@@ -128,6 +137,9 @@ impl Tally {
                     runs.push(std::mem::take(&mut run));
                 }
                 run = (due, run.1 + 1);
+                if let Some(slowest) = &mut *slowest {
+                    slowest.picked_up(id, due, now);
+                }
             }
             (id, due.is_some())
         }));
@@ -136,6 +148,16 @@ impl Tally {
         for (due, jobs) in runs {
             latencies.saturating_record_n((now.saturating_sub(due) / 1_000).max(1), jobs);
         }
+    }
+
+    /// From now on the slowest jobs are kept.
+    pub(super) fn keep_slowest(&self) {
+        *self.slowest.lock() = Some(Slowest::new(self.clock.elapsed()));
+    }
+
+    /// The slowest first; none unless they were kept.
+    pub(super) fn take_slowest(&self) -> Vec<Slow> {
+        self.slowest.lock().take().map(Slowest::into_jobs).unwrap_or_default()
     }
 
     /// The broker answered these outcomes.

@@ -23,6 +23,7 @@ use super::{
     rust_worker,
     schedule::Schedule,
     single,
+    slowest::Slow,
     stamp::WAITING,
     tally::{Micros, Tally},
     unary, worker,
@@ -352,6 +353,16 @@ impl<'a> Trial<'a> {
     /// The latencies since the last call.
     pub(crate) fn take_latencies(&self) -> Micros {
         self.tally.take_latencies()
+    }
+
+    /// From now on the slowest jobs are kept.
+    pub(crate) fn keep_slowest(&self) {
+        self.tally.keep_slowest();
+    }
+
+    /// The slowest first; none unless they were kept.
+    pub(crate) fn take_slowest(&self) -> Vec<Slow> {
+        self.tally.take_slowest()
     }
 
     /// From when jobs were due to the answers of their calls, since the last call.

@@ -55,7 +55,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         cases.push((case, bench.setting.special(bench.args.brokers as usize, special).await?));
     }
     let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));
-    let turns = Turns { workload: "operate", rounds: ROUNDS, plan, demand, time };
+    let turns = Turns { workload: "operate", rounds: bench.args.rounds(ROUNDS), plan, demand, time };
     let rows = turns.measure(&mut cases).await?;
     for (_, environment) in cases {
         bench.leave(environment).await?;

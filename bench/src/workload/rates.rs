@@ -1,14 +1,19 @@
 //! What one job costs when jobs come one at a time, at fixed rates: one job a call, in an open loop. Beside it the floor,
 //! what Postgres alone takes for two commits a job at the same rate.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
 
 use super::{Bench, steady::describe};
 use crate::{
     environment::{Database, Environment},
-    error::Result,
+    error::{Error, Result},
     floor,
-    load::{Micros, Trial},
+    load::{Micros, Slow, Trial},
     report::{Bar, Row, rounded},
 };
 
@@ -18,14 +23,15 @@ const RATES: [u32; 5] = [10, 100, 1_000, 5_000, 20_000];
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
+    let mut slowest = bench.args.slowest.as_deref().map(Slowest::create).transpose()?;
     let rates = if bench.args.rates.is_empty() { RATES.to_vec() } else { bench.args.rates.clone() };
     for rate in rates {
-        rows.push(at(bench, f64::from(rate)).await?);
+        rows.push(at(bench, f64::from(rate), slowest.as_mut()).await?);
     }
     Ok(rows)
 }
 
-async fn at(bench: &mut Bench, rate: f64) -> Result<Row> {
+async fn at(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) -> Result<Row> {
     let (case, time) = (format!("{rate}/s"), bench.args.time(SECONDS));
     let environment = bench.environment().await?;
     let plan = bench.plan(1);
@@ -37,11 +43,17 @@ async fn at(bench: &mut Bench, rate: f64) -> Result<Row> {
     let (began, seconds) = (Instant::now(), (warm_up + time).as_secs_f64());
     let sent = trial.call_at(rate, seconds).await?;
     trial.warm_up(warm_up).await?;
+    if slowest.is_some() {
+        trial.keep_slowest();
+    }
     let before = commits(counter.as_ref(), &environment).await?;
     let span = trial.measure((began + warm_up + time).saturating_duration_since(Instant::now()), &bar).await?;
     let after = commits(counter.as_ref(), &environment).await?;
     trial.finish().await?;
     trial.dismiss().await?;
+    if let Some(slowest) = slowest {
+        slowest.write(&case, trial.take_slowest(), environment.database.as_ref()).await?;
+    }
     let jobs = span.jobs.max(1) as f64;
     let switches = span.switches();
     let mut row = Row::of("rates", case, span);
@@ -85,4 +97,49 @@ fn percentiles(row: &mut Row, of: &str, micros: &Micros) {
     for (name, percentile) in [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)] {
         row.fact(&format!("{of}_{name}_ms"), rounded(micros.value_at_percentile(percentile) as f64 / 1e3, 3));
     }
+}
+
+/// The file of the slowest jobs.
+struct Slowest {
+    file: File,
+    path: PathBuf,
+}
+
+impl Slowest {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(failed(path))?;
+        let mut slowest = Self { file, path: path.to_owned() };
+        slowest.line("case,job,due,began_ms,answered_ms,picked_up_ms")?;
+        Ok(slowest)
+    }
+
+    async fn write(&mut self, case: &str, jobs: Vec<Slow>, database: Option<&Database>) -> Result<()> {
+        for job in jobs {
+            let began = match database {
+                Some(database) => began(database, job.id).await?,
+                None => None,
+            };
+            let began = began.and_then(|began| began.duration_since(job.due).ok());
+            let due = humantime::format_rfc3339_micros(job.due);
+            let [began, answered, picked_up] = [began, job.answered, Some(job.picked_up)]
+                .map(|took| took.map(|took| format!("{:.3}", took.as_secs_f64() * 1e3)).unwrap_or_default());
+            self.line(&format!("{case},{},{due},{began},{answered},{picked_up}", job.id))?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        writeln!(self.file, "{line}").map_err(failed(&self.path))
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| Error::Output { what: format!("cannot write {}", path.display()), error }
+}
+
+/// When the transaction that stored this job began; `None`: its history is not kept.
+async fn began(database: &Database, id: i64) -> Result<Option<SystemTime>> {
+    let sql = "SELECT coalesce((SELECT (extract(epoch FROM created) * 1000000)::bigint FROM howdah.history WHERE id = $1), 0)";
+    let micros = database.number(sql, &[&id]).await?;
+    Ok((micros > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_micros(micros as u64)))
 }

@@ -22,7 +22,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         cases.push((guard, bench.setting.guarded(bench.args.brokers as usize, guard).await?));
     }
     let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));
-    let turns = Turns { workload: "security", rounds: ROUNDS, plan, demand, time };
+    let turns = Turns { workload: "security", rounds: bench.args.rounds(ROUNDS), plan, demand, time };
     let rows = turns.measure(&mut cases).await?;
     for (_, environment) in cases {
         bench.leave(environment).await?;

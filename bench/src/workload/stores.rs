@@ -47,7 +47,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         cases.push((case, environment));
     }
     let (demand, time) = (bench.closed(), bench.args.time(SECONDS));
-    let mut rows = Turns { workload: "stores", rounds: ROUNDS, plan, demand, time }.measure(&mut cases).await?;
+    let mut rows =
+        Turns { workload: "stores", rounds: bench.args.rounds(ROUNDS), plan, demand, time }.measure(&mut cases).await?;
     for (_, environment) in cases {
         bench.leave(environment).await?;
     }

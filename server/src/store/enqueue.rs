@@ -98,6 +98,11 @@ impl<'a> Columns<'a> {
             counted_jobs,
         }
     }
+
+    /// Whether there is a lighter statement for them.
+    fn are_few(&self) -> bool {
+        self.type_id.len() <= FEW && self.out_of_line_ordinal.is_none()
+    }
 }
 
 /// The types of jobs, and the number of jobs of each.
@@ -153,6 +158,9 @@ impl<'a> RequestKeys<'a> {
     }
 }
 
+/// So many jobs, or outcomes, are a few: there is a statement for them that begins sooner, and takes longer for each.
+pub(super) const FEW: usize = 16;
+
 /// No column at all when there is no key.
 struct RequestColumns<'a> {
     key: Option<Vec<&'a str>>,
@@ -184,6 +192,24 @@ macro_rules! params {
     };
 }
 
+/// The parameters of the statements for a few jobs, which have no room for request keys and payloads out of line.
+macro_rules! params_of_few {
+    ($c:ident) => {
+        [
+            &$c.type_id,
+            &$c.rank_base,
+            &$c.priority,
+            &$c.max_attempts,
+            &$c.timeout_ms,
+            &$c.headers,
+            &$c.options,
+            &$c.payload,
+            &$c.counted_types,
+            &$c.counted_jobs,
+        ] as [Param<'_>; 10]
+    };
+}
+
 impl Store {
     /// Stores jobs that may run at once and have no key, in one statement.
     pub async fn enqueue_plain(
@@ -192,7 +218,12 @@ impl Store {
         requests: RequestKeys<'_>,
     ) -> Result<StoredPlain, StoreError> {
         let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
-        let row = self.hot().await?.query_one(Statement::Enqueue, &params!(c, r)).await?;
+        let mut connection = self.hot().await?;
+        let row = if c.are_few() && r.key.is_none() {
+            connection.query_one(Statement::EnqueueFew, &params_of_few!(c)).await?
+        } else {
+            connection.query_one(Statement::Enqueue, &params!(c, r)).await?
+        };
         Ok(StoredPlain { ids: row.get("ids"), now_us: row.get("now_us") })
     }
 
@@ -206,9 +237,13 @@ impl Store {
         tokens: &Tokens,
     ) -> Result<Option<StoredDirect>, StoreError> {
         let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
-        let mut params = params!(c, r).to_vec();
+        let (statement, mut params) = if c.are_few() && r.key.is_none() {
+            (Statement::EnqueueDirectFew, params_of_few!(c).to_vec())
+        } else {
+            (Statement::EnqueueDirect, params!(c, r).to_vec())
+        };
         params.extend([&broker_id as Param<'_>, tokens.as_vec()]);
-        let row = self.hot().await?.query_one(Statement::EnqueueDirect, &params).await?;
+        let row = self.hot().await?.query_one(statement, &params).await?;
         let Some(ids) = row.get::<_, Option<Vec<i64>>>("ids") else {
             return Ok(None);
         };

@@ -8,6 +8,7 @@ use super::{
     audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
+    enqueue::FEW,
     transaction::{Transaction, until_it_wins},
 };
 use crate::job::{AttemptGroups, Lease, TypeId};
@@ -204,7 +205,11 @@ impl Store {
             &attempts.map(|groups| &groups.attempts),
             &attempts.map(|groups| &groups.waits_us),
         ];
-        let row = connection.query_one(Statement::SettleAck, &params).await?;
+        let row = if acks.len() <= FEW {
+            connection.query_one(Statement::SettleFew, &params[..6]).await?
+        } else {
+            connection.query_one(Statement::SettleAck, &params).await?
+        };
         Ok(Acked {
             ids: row.get::<_, Option<_>>("ids").unwrap_or_default(),
             limited_types: row.get::<_, Option<_>>("limited_types").unwrap_or_default(),

@@ -45,7 +45,9 @@ macro_rules! statements {
 statements! {
     enqueue {
         Enqueue = "enqueue",
+        EnqueueFew = "enqueue_few",
         EnqueueDirect = "enqueue_direct",
+        EnqueueDirectFew = "enqueue_direct_few",
         EnqueueKeyed = "enqueue_keyed",
         EnqueueCoordinated = "enqueue_coordinated":
             "SELECT kind::text, ordinal, id, outcome::text, type_id, rank, jobs, in_us
@@ -67,6 +69,7 @@ statements! {
     }
     settle {
         SettleAck = "settle_ack",
+        SettleFew = "settle_few",
         AckCoordinated = "ack_coordinated":
             "SELECT kind::text, id, type_id, rank, jobs, in_us FROM howdah.ack_coordinated($1, $2, $3, $4)",
         SettleNack = "settle_nack",

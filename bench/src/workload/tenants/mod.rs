@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Odd, so that one of them is the median.
-const ROUNDS: usize = 5;
+const ROUNDS: u32 = 5;
 /// Seconds of each case, all rounds together.
 const SECONDS: u64 = 20;
 /// Not measured, at the beginning of each slice in which jobs come in.
@@ -84,7 +84,7 @@ struct Extent {
 }
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
-    let time = bench.args.time(SECONDS) / ROUNDS as u32;
+    let time = bench.args.time(SECONDS) / bench.args.rounds(ROUNDS);
     let (tenants, payload) = (bench.args.tenants, bench.args.payload);
     let extent = Extent { tenants, payload, time, warm_up: WARM_UP.min(time), waiting: bench.args.jobs(WAITING) };
     let tables = Tables::start(bench, extent).await?;
@@ -95,13 +95,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 
 async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench) -> Result<Vec<Row>> {
     let mut slices: [Vec<Span>; CASES.len()] = Default::default();
-    for round in 0..ROUNDS {
+    let rounds = bench.args.rounds(ROUNDS) as usize;
+    for round in 0..rounds {
         for part in [Part::In, Part::Out, Part::Both] {
             let cases: Vec<usize> = (0..CASES.len()).filter(|&case| CASES[case].0 == part).collect();
             for turn in 0..cases.len() {
                 // None is always the first.
                 let case = cases[(round + turn) % cases.len()];
-                let what = format!("tenants: {}, round {} of {ROUNDS}", name(CASES[case]), round + 1);
+                let what = format!("tenants: {}, round {} of {rounds}", name(CASES[case]), round + 1);
                 let span = match CASES[case] {
                     (part, Way::Tables) => tables.measure(part, &what).await?,
                     (part, way) => jobs.measure(part, way == Way::Sql, &what).await?,
