@@ -1,5 +1,5 @@
-//! A few jobs have statements of their own (`enqueue_few.sql`, `enqueue_direct_few.sql`, `settle_few.sql`): they do just what those
-//! for many do.
+//! One job has statements of its own (`enqueue_one.sql`, `enqueue_direct_one.sql`), and so have a few acks (`settle_few.sql`): they do
+//! just what those for many do.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// The most jobs that are a few, and one more.
+/// One, the most acks that are a few, and one more.
 const COUNTS: [usize; 3] = [1, 16, 17];
 const TYPES: [&str; 2] = ["t", "u"];
 /// Types with no history, and with that of failures only.

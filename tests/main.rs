@@ -16,7 +16,7 @@ mod schedules; // a job for each planned time
 // It goes to a worker.
 mod delivery; // what reaches whom, and how often
 mod direct; // enqueued directly into leased
-mod few; // statements for a few jobs
+mod few; // statements for one job or a few
 mod order; // ageing, priorities that change
 mod windows; // what a worker holds at once
 mod sessions; // workers that come back, and those that do not

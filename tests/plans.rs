@@ -22,7 +22,7 @@ const BY_ID: &[&str] = &[
 const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::Claim, &["using ready_pkey on ready", "Tid Scan on ready", "Limit", "using broker_pkey on broker"]),
     (Statement::SettleAck, &["using leased_pkey on leased", "using job_key_pkey on job_key", "Tid Scan on job_key"]),
-    (Statement::SettleFew, &["using leased_pkey on leased", "using job_key_pkey on job_key", "Tid Scan on job_key"]),
+    (Statement::SettleFew, &["using leased_pkey on leased"]),
     (Statement::SettleNack, &["using leased_pkey on leased", "using job_key_pkey on job_key"]),
     (Statement::LeaseFacts, &["using leased_pkey on leased"]),
     (Statement::Extend, &["using leased_pkey on leased"]),
@@ -169,8 +169,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::RenewBroker, &["using broker_pkey"]),
     (Statement::Enqueue, &["Function Scan"]),
     (Statement::EnqueueDirect, &["Function Scan", "using broker_pkey on broker"]),
-    (Statement::EnqueueFew, &["Function Scan"]),
-    (Statement::EnqueueDirectFew, &["Function Scan", "using broker_pkey on broker"]),
+    (Statement::EnqueueOne, &["Insert on ready"]),
+    (Statement::EnqueueDirectOne, &["using broker_pkey on broker"]),
     (Statement::EnqueueKeyed, &["Function Scan"]),
 ];
 

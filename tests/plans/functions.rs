@@ -57,6 +57,7 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
                                          ARRAY[now(), now()])",
         &["ready_by_id", "ready_by_limit_key", "limit_state_pkey"],
     ),
+    ("SELECT howdah.free_key(1, 'k30004', 30004)", &["job_key_pkey"]),
     ("SELECT howdah.promote_coordinated(10)", &["scheduled_coordinated|scheduled_pkey"]),
     ("SELECT howdah.expire_unstarted(10)", &["expiry_pkey", "ready_by_id", "scheduled_id_key", "waiting_pkey"]),
     ("SELECT howdah.reroute_waiting('{150030, 150031}')", &["waiting_pkey", "dependency_by_job"]),

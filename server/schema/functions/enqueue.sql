@@ -8,6 +8,13 @@ CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.wa
                NULL, j.payload)::howdah.waiting
 $$;
 
+-- Notes which job a request with a key has made, if it made one. A key that is there already fails the statement.
+CREATE OR REPLACE FUNCTION howdah.note_request(request_key text, hash bytea, job_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.request (key, body_hash, ids) VALUES (request_key, hash, ARRAY[job_id]);
+    RETURN true;
+END $$;
+
 -- Options that only the enqueue needs; the others are kept with the job.
 CREATE OR REPLACE FUNCTION howdah.enqueue_only() RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT '{key_policy,key_version,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]

@@ -27,6 +27,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Frees the key of a plain job that has succeeded, unless it is held for a time. Returns whether it did.
+CREATE OR REPLACE FUNCTION howdah.free_key(of_type integer, of_key text, holder bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM howdah.job_key k WHERE k.type_id = of_type AND k.key = of_key AND k.job_id = holder AND k.held_until IS NULL;
+    RETURN FOUND;
+END $$;
+
 -- Whether a job is in one of these tables. One statement sees each job once, also one that moves.
 CREATE OR REPLACE FUNCTION howdah.is_live(job_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN

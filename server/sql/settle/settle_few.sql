@@ -1,5 +1,5 @@
--- settle_ack.sql for one ack or a few. Their attempts are counted from the rows: with so few, that costs less than the second way
--- to count them that the other statement needs.
+-- settle_ack.sql for one ack or a few, in the way of enqueue_one.sql: their attempts are counted from the rows, and a function frees
+-- the keys of those that have one.
 -- $1 to $6 as in settle_ack.sql
 WITH deleted AS (
     DELETE FROM howdah.leased
@@ -7,14 +7,6 @@ WITH deleted AS (
       AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
       AND options -> 'coordinated' IS NULL
     RETURNING *
-),
-unkeyed AS (
-    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM deleted g CROSS JOIN LATERAL (
-            SELECT j.ctid FROM howdah.job_key j
-            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
-            OFFSET 0) k
-        WHERE g.key IS NOT NULL))
 ),
 kept AS (
     INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts,
@@ -33,4 +25,6 @@ counted AS (
           FROM deleted OFFSET 0) a
     GROUP BY type_id, howdah.duration_bucket(wait_us), howdah.duration_bucket(run_us)
 )
-SELECT array_agg(id) AS ids, array_agg(type_id) FILTER (WHERE limited) AS limited_types FROM deleted
+SELECT array_agg(id) AS ids, array_agg(type_id) FILTER (WHERE limited) AS limited_types,
+       count(howdah.free_key(type_id, key, id)) FILTER (WHERE key IS NOT NULL) AS keys
+FROM deleted

@@ -3,8 +3,9 @@
 use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 
 use postgres_types::Json;
+use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, connection::Param};
+use super::{Statement, Store, StoreError, connection::Param, enqueue_one::OneJob};
 use crate::job::{JobOptions, Lease, NewJob, Tokens, TypeId};
 
 /// A job and what its type says of it.
@@ -23,11 +24,11 @@ pub struct PlainJob<'a> {
 }
 
 impl<'a> PlainJob<'a> {
-    fn payload(self) -> &'a [u8] {
+    pub(super) fn payload(self) -> &'a [u8] {
         if self.out_of_line { &[] } else { &self.job.payload }
     }
 
-    fn options(self) -> Option<Json<Cow<'a, JobOptions>>> {
+    pub(super) fn options(self) -> Option<Json<Cow<'a, JobOptions>>> {
         let own = self.job.options.as_deref();
         if self.out_of_line {
             let payload_bytes = Some(self.job.payload.len() as i64);
@@ -98,11 +99,6 @@ impl<'a> Columns<'a> {
             counted_jobs,
         }
     }
-
-    /// Whether there is a lighter statement for them.
-    fn are_few(&self) -> bool {
-        self.type_id.len() <= FEW && self.out_of_line_ordinal.is_none()
-    }
 }
 
 /// The types of jobs, and the number of jobs of each.
@@ -145,6 +141,11 @@ impl<'a> RequestKeys<'a> {
         self.0.push((key, body_hash, before as i32 + 1, (before + jobs) as i32));
     }
 
+    /// The key of the first request, and the hash of its jobs.
+    pub(super) fn first(&self) -> Option<(&'a str, &'a [u8])> {
+        self.0.first().map(|(key, body_hash, ..)| (*key, *body_hash))
+    }
+
     /// Columns, in the order of the keys.
     fn columns(mut self) -> RequestColumns<'a> {
         self.0.sort_unstable_by_key(|(key, ..)| *key);
@@ -157,9 +158,6 @@ impl<'a> RequestKeys<'a> {
         }
     }
 }
-
-/// So many jobs, or outcomes, are a few: there is a statement for them that begins sooner, and takes longer for each.
-pub(super) const FEW: usize = 16;
 
 /// No column at all when there is no key.
 struct RequestColumns<'a> {
@@ -192,24 +190,6 @@ macro_rules! params {
     };
 }
 
-/// The parameters of the statements for a few jobs, which have no room for request keys and payloads out of line.
-macro_rules! params_of_few {
-    ($c:ident) => {
-        [
-            &$c.type_id,
-            &$c.rank_base,
-            &$c.priority,
-            &$c.max_attempts,
-            &$c.timeout_ms,
-            &$c.headers,
-            &$c.options,
-            &$c.payload,
-            &$c.counted_types,
-            &$c.counted_jobs,
-        ] as [Param<'_>; 10]
-    };
-}
-
 impl Store {
     /// Stores jobs that may run at once and have no key, in one statement.
     pub async fn enqueue_plain(
@@ -217,13 +197,12 @@ impl Store {
         jobs: &[PlainJob<'_>],
         requests: RequestKeys<'_>,
     ) -> Result<StoredPlain, StoreError> {
+        if let Some(one) = OneJob::of(jobs, &requests) {
+            let row = self.hot().await?.query_one(Statement::EnqueueOne, &one.params()).await?;
+            return Ok(StoredPlain { ids: vec![row.get("id")], now_us: row.get("now_us") });
+        }
         let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
-        let mut connection = self.hot().await?;
-        let row = if c.are_few() && r.key.is_none() {
-            connection.query_one(Statement::EnqueueFew, &params_of_few!(c)).await?
-        } else {
-            connection.query_one(Statement::Enqueue, &params!(c, r)).await?
-        };
+        let row = self.hot().await?.query_one(Statement::Enqueue, &params!(c, r)).await?;
         Ok(StoredPlain { ids: row.get("ids"), now_us: row.get("now_us") })
     }
 
@@ -236,14 +215,19 @@ impl Store {
         broker_id: i32,
         tokens: &Tokens,
     ) -> Result<Option<StoredDirect>, StoreError> {
+        if let (Some(one), [token]) = (OneJob::of(jobs, &requests), &tokens.as_vec()[..]) {
+            let params = [&one.params()[..], &[&broker_id as Param<'_>, token]].concat();
+            let rows = self.hot().await?.query(Statement::EnqueueDirectOne, &params).await?;
+            let stored = |row: &Row| StoredDirect {
+                leases: vec![Lease { id: row.get("id"), token: *token }],
+                now: row.get("now"),
+            };
+            return Ok(rows.first().map(stored));
+        }
         let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
-        let (statement, mut params) = if c.are_few() && r.key.is_none() {
-            (Statement::EnqueueDirectFew, params_of_few!(c).to_vec())
-        } else {
-            (Statement::EnqueueDirect, params!(c, r).to_vec())
-        };
+        let mut params = params!(c, r).to_vec();
         params.extend([&broker_id as Param<'_>, tokens.as_vec()]);
-        let row = self.hot().await?.query_one(statement, &params).await?;
+        let row = self.hot().await?.query_one(Statement::EnqueueDirect, &params).await?;
         let Some(ids) = row.get::<_, Option<Vec<i64>>>("ids") else {
             return Ok(None);
         };

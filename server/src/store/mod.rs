@@ -15,6 +15,7 @@ mod coordination; // what follows from the end of a job, limits
 mod enqueue; // → ready, leased
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod enqueue_keyed; // → ready, scheduled, with keys
+mod enqueue_one; // one job that comes alone
 mod error; // errors, sorted by what the caller may do
 mod explain; // why a job does not run
 mod examine; // what a doctor asks

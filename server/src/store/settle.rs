@@ -8,7 +8,6 @@ use super::{
     audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
-    enqueue::FEW,
     transaction::{Transaction, until_it_wins},
 };
 use crate::job::{AttemptGroups, Lease, TypeId};
@@ -51,6 +50,9 @@ impl Action {
         all.into_iter().find(|action| action.name() == name).unwrap_or(Self::Retry)
     }
 }
+
+/// So many acks are a few: there is a statement for them that begins sooner, and takes longer for each.
+const FEW: usize = 16;
 
 /// Acks that took effect.
 #[derive(Debug, Default)]

@@ -45,9 +45,9 @@ macro_rules! statements {
 statements! {
     enqueue {
         Enqueue = "enqueue",
-        EnqueueFew = "enqueue_few",
+        EnqueueOne = "enqueue_one",
         EnqueueDirect = "enqueue_direct",
-        EnqueueDirectFew = "enqueue_direct_few",
+        EnqueueDirectOne = "enqueue_direct_one",
         EnqueueKeyed = "enqueue_keyed",
         EnqueueCoordinated = "enqueue_coordinated":
             "SELECT kind::text, ordinal, id, outcome::text, type_id, rank, jobs, in_us

@@ -1,0 +1,57 @@
+//! One job on its way in: statements that begin sooner than those for many.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use postgres_types::Json;
+
+use super::{
+    connection::Param,
+    enqueue::{PlainJob, RequestKeys},
+};
+use crate::job::JobOptions;
+
+/// The parameters of a job that comes alone.
+pub(super) struct OneJob<'a> {
+    job: PlainJob<'a>,
+    timeout_ms: Option<i64>,
+    headers: Option<Json<&'a HashMap<String, String>>>,
+    options: Option<Json<Cow<'a, JobOptions>>>,
+    payload: &'a [u8],
+    request_key: Option<&'a str>,
+    body_hash: Option<&'a [u8]>,
+}
+
+impl<'a> OneJob<'a> {
+    /// If it is the only one, and its payload stays with it.
+    pub(super) fn of(jobs: &[PlainJob<'a>], requests: &RequestKeys<'a>) -> Option<Self> {
+        let &[job] = jobs else { return None };
+        if job.out_of_line {
+            return None;
+        }
+        let request = requests.first();
+        Some(Self {
+            job,
+            timeout_ms: job.job.timeout.map(|timeout| timeout.as_millis() as i64),
+            headers: (!job.job.headers.is_empty()).then_some(Json(&job.job.headers)),
+            options: job.options(),
+            payload: job.payload(),
+            request_key: request.map(|(key, _)| key),
+            body_hash: request.map(|(_, body_hash)| body_hash),
+        })
+    }
+
+    pub(super) fn params(&self) -> [Param<'_>; 10] {
+        [
+            &self.job.type_id,
+            &self.job.rank_base,
+            &self.job.job.priority,
+            &self.job.max_attempts,
+            &self.timeout_ms,
+            &self.headers,
+            &self.options,
+            &self.payload,
+            &self.request_key,
+            &self.body_hash,
+        ]
+    }
+}
