@@ -244,14 +244,19 @@ async fn a_locked_table_stops_each_statement_that_could_write_to_it_and_nothing_
     let mut worker = broker.worker("t").await;
     let job = worker.next().await;
     let open = Open::after(&broker.database, "psql", "LOCK TABLE howdah.request, howdah.history IN SHARE MODE").await;
-    let refused = broker.enqueue("other").refused().await;
-    assert_eq!(refused.code, Code::Aborted, "{refused}");
-    let expected = format!("locked in howdah.request by backend {} (\"psql\")", open.pid);
-    assert!(refused.message.contains(&expected), "{refused}");
+    // One that comes alone, without a key, does not need it.
+    broker.enqueue("other").await;
+    for refused in
+        [broker.enqueue("other").request_key("k").refused().await, broker.enqueue_all(["other"; 2]).refused().await]
+    {
+        assert_eq!(refused.code, Code::Aborted, "{refused}");
+        let expected = format!("locked in howdah.request by backend {} (\"psql\")", open.pid);
+        assert!(refused.message.contains(&expected), "{refused}");
+    }
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Unavailable);
     assert_eq!(broker.state(id).await, JobState::Leased);
     open.roll_back().await;
-    broker.enqueue("other").await;
+    broker.enqueue("other").request_key("k").outcome().await;
     worker.ack(&job).await;
     assert_eq!(broker.state(id).await, JobState::Succeeded);
 }
