@@ -23,15 +23,20 @@ fn job(number: usize) -> NewJob {
     NewJob {
         task_type: TaskTypeName::parse(TYPES[number % 2]).expect("a name"),
         payload: format!("payload {number}").into(),
-        headers: if number % 3 == 0 { HashMap::from([("h".into(), number.to_string())]) } else { HashMap::new() },
+        headers: if number.is_multiple_of(3) {
+            HashMap::from([("h".into(), number.to_string())])
+        } else {
+            HashMap::new()
+        },
         priority: number as i16 - 3,
         start: Start::Now,
         max_attempts: None,
         key: None,
-        timeout: (number % 4 == 0).then(|| Duration::from_secs(100 + number as u64)),
+        timeout: number.is_multiple_of(4).then(|| Duration::from_secs(100 + number as u64)),
         fallback: None,
         next_stages: Vec::new(),
-        options: (number % 5 == 0)
+        options: number
+            .is_multiple_of(5)
             .then(|| Box::new(JobOptions { tags: vec![number.to_string()], ..JobOptions::default() })),
     }
 }

@@ -302,7 +302,7 @@ impl Real {
             type_id: TYPE,
             max_attempts: MAX_ATTEMPTS,
             rank_base: 0,
-            out_of_line: count % 2 == 0,
+            out_of_line: count.is_multiple_of(2),
         };
         let keys = RequestKeys::default();
         let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, &Tokens::draw(count)).await;

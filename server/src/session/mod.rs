@@ -20,7 +20,10 @@ mod unsent;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, atomic::AtomicU8},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -74,6 +77,8 @@ pub struct Session {
     /// Answers were sent.
     answered: Notify,
     unsent_watch: Arc<UnsentWatch>,
+    /// Messages with outcomes that are being written.
+    settling: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -137,6 +142,7 @@ impl Session {
             changed: Notify::new(),
             answered: Notify::new(),
             unsent_watch,
+            settling: AtomicUsize::new(0),
         }
     }
 

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time};
 
-/// The longest wait. With two milliseconds, three outcomes share a commit at a thousand jobs a second.
-const LINGER: Duration = Duration::from_millis(2);
+/// The longest wait. Five outcomes share a commit then, at a thousand jobs a second.
+const LINGER: Duration = Duration::from_millis(4);
+/// The longest mean gap at which the first waits for others.
+const WORTH: Duration = Duration::from_millis(2);
 /// The weight of the newest gap in the mean: 1/8.
 const NEWEST: u32 = 8;
 /// A longer gap says no more than this one: after a pause, a few outcomes come before anything waits.
@@ -39,7 +41,7 @@ impl Pace {
 
     /// Whether another one comes while the first waits.
     fn pays(&self) -> bool {
-        self.mean_gap < LINGER
+        self.mean_gap < WORTH
     }
 }
 
