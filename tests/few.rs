@@ -226,3 +226,26 @@ async fn neither_few_nor_many_are_stored_while_the_store_is_closed() {
     }
     assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, stored);
 }
+
+#[tokio::test]
+async fn the_key_of_a_request_without_jobs_beside_one_job_names_no_job() {
+    let database = database().await;
+    let (store, types, broker) = store(&database).await;
+    let jobs = [job(0)];
+    for (empty, full) in [("a", "b"), ("c", "d")] {
+        let mut keys = RequestKeys::default();
+        keys.push(empty, b"", 0, 0);
+        keys.push(full, b"x", 0, 1);
+        let ids = if empty == "a" {
+            store.enqueue_plain(&plain(&jobs, &types[..2]), keys).await.expect("ready").ids
+        } else {
+            let stored = store.enqueue_direct(&plain(&jobs, &types[..2]), keys, broker, &Tokens::draw(1)).await;
+            stored.expect("leased").expect("the broker lives").leases.iter().map(|lease| lease.id).collect()
+        };
+        let of = |key: &str| {
+            format!("SELECT coalesce(sum(id), 0)::bigint FROM howdah.request, unnest(ids) id WHERE key = '{key}'")
+        };
+        assert_eq!((database.count(&of(empty)).await, database.count(&of(full)).await), (0, ids[0]));
+        assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.request WHERE key = '{empty}'")).await, 1);
+    }
+}

@@ -141,9 +141,13 @@ impl<'a> RequestKeys<'a> {
         self.0.push((key, body_hash, before as i32 + 1, (before + jobs) as i32));
     }
 
-    /// The key of the first request, and the hash of its jobs.
-    pub(super) fn first(&self) -> Option<(&'a str, &'a [u8])> {
-        self.0.first().map(|(key, body_hash, ..)| (*key, *body_hash))
+    /// Of a statement with one job: the key of its request, if it has one, and the hash. `None`: there are other requests, without jobs.
+    pub(super) fn of_one(&self) -> Option<Option<(&'a str, &'a [u8])>> {
+        match self.0[..] {
+            [] => Some(None),
+            [(key, body_hash, 1, 1)] => Some(Some((key, body_hash))),
+            _ => None,
+        }
     }
 
     /// Columns, in the order of the keys.

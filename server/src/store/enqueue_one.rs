@@ -28,7 +28,7 @@ impl<'a> OneJob<'a> {
         if job.out_of_line {
             return None;
         }
-        let request = requests.first();
+        let request = requests.of_one()?;
         Some(Self {
             job,
             timeout_ms: job.job.timeout.map(|timeout| timeout.as_millis() as i64),
