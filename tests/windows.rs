@@ -1,6 +1,9 @@
 //! What a worker holds at once, and what is taken from it.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use howdah_proto::v1::{CancelReason, EndLeasesRequest, JobState, SettleStatus, Window, work_request, work_response};
 use howdah_server::config::WakeMode;
@@ -121,5 +124,19 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
         if !more.contains(&job.id) {
             worker.ack(&job).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn outcomes_do_not_wait_for_others_when_their_worker_has_three_messages_unanswered() {
+    let broker = TestBroker::start_with(|config| config.outcome_wait = Duration::from_secs(3600)).await;
+    broker.enqueue_all((0..200).map(|_| "o")).await;
+    let mut worker = broker.worker("o").window(200).await;
+    // Outcomes that come faster than 500 a second would wait.
+    for job in worker.take(200).await {
+        worker.ack(&job).sent().await;
+    }
+    for _ in 0..198 {
+        assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
     }
 }

@@ -194,18 +194,19 @@ async fn a_store_that_does_not_exist_is_not_closed() {
 async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
     let (_shop, _mail, broker) = two().await;
     let id = enqueue_at(&broker, "mail", "t").await;
-    let grpc = broker.grpc.clone();
-    let draining = tokio::spawn(async move {
-        run(&["store", "drain", "mail", "--server", &grpc, "--json", "--reason", "moves"], b"").await
-    });
-    eventually("a closed store", async || list(&broker).await[1].state() == StoreState::Closed).await;
+    let command = ["store", "drain", "mail", "--server", &broker.grpc, "--json", "--reason", "moves"];
+    let mut draining = Program::noted(&command, &[]);
+    let closed = "store mail is closed to new jobs; howdah store open mail opens it\nleft: ";
+    eventually("what is left", async || draining.last_words().starts_with(closed)).await;
+    assert_eq!(list(&broker).await[1].state(), StoreState::Closed);
     let mut worker = broker.worker("t").await;
     let job = worker.next().await;
     worker.ack(&job).await;
     assert_eq!(job.id, id);
-    let (status, line, said) = soon("the end of the command", draining).await.unwrap();
+    let line = draining.line().await;
+    let status = draining.ended().await;
+    let said = draining.last_words();
     assert!(status.success(), "{said}");
-    assert!(said.starts_with("store mail is closed to new jobs; howdah store open mail opens it\nleft: "), "{said}");
     assert!(said.ends_with("all of its jobs have ended\n"), "{said}");
     assert!(line.contains("\"state\":\"closed\"") && line.contains("\"has_unfinished_jobs\":false"), "{line}");
     let (status, stdout, _) = run(&["store", "list", "--server", &broker.grpc], b"").await;

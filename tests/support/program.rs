@@ -66,6 +66,11 @@ impl Program {
         if std::env::var_os("HOWDAH_TEST_LOGS").is_some() {
             return Self::spawn(args, env, Stdio::inherit());
         }
+        Self::noted(args, env)
+    }
+
+    /// The same, for a test that reads its errors while it runs: `last_words`.
+    pub fn noted(args: &[&str], env: &[(&str, &str)]) -> Self {
         let log = tempfile::tempfile().expect("a file");
         let stderr = log.try_clone().expect("a file").into();
         Self { log: Some(log), ..Self::spawn(args, env, stderr) }
@@ -149,7 +154,7 @@ impl Program {
     }
 
     /// The end of what it wrote to its standard error.
-    fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         use std::os::unix::fs::FileExt as _;
         let Some(log) = &self.log else { return String::new() };
         let bytes = log.metadata().expect("a size").len();

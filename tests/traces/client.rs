@@ -10,6 +10,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
 use tokio::sync::Notify;
+use tonic::Code;
 
 use super::{
     Trace,
@@ -179,15 +180,16 @@ async fn an_enqueue_that_no_broker_answers_says_so() {
     let tracers = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
     let telemetry = Telemetry::global().tracer_provider(&tracers);
     let builder = Client::builder().endpoint("http://127.0.0.1:9").telemetry(telemetry);
-    builder
-        .request_timeout(Duration::from_millis(100))
-        .connect_lazy()
-        .expect("a client")
-        .enqueue(NewJob::new("mail"))
-        .await
-        .expect_err("nobody is there");
+    let client = builder.request_timeout(Duration::from_millis(100)).connect_lazy().expect("a client");
+    let refused = client.enqueue(NewJob::new("mail")).await.expect_err("nobody is there");
+    // On a slow machine, time runs out before the connection is refused.
+    let class = match refused.code() {
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        other => panic!("{other:?}: {refused}"),
+    };
     let spans = spans.get_finished_spans().expect("spans");
-    assert!(has(&spans[0], ("error.type", "UNAVAILABLE")), "{spans:?}");
+    assert!(has(&spans[0], ("error.type", class)), "{spans:?}");
 }
 
 #[tokio::test]

@@ -191,6 +191,12 @@ pub const ALL: &[Setting] = &[
         "How long calls wait for Postgres before they answer UNAVAILABLE"
     ),
     setting!(
+        "outcome_wait",
+        broker.outcome_wait,
+        Time(0..=1_000),
+        "How long outcomes of workers wait to be written together, from 500 a second on"
+    ),
+    setting!(
         "history_days",
         broker.history_days,
         Count(1..=3_650),

@@ -1,5 +1,7 @@
 //! Outcomes on their way to the writers.
 
+use std::time::Duration;
+
 use tokio::sync::Mutex;
 
 use super::{linger::Linger, queue::Submission};
@@ -14,8 +16,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    pub(super) fn new(most: Size) -> Self {
-        Self { batcher: Batcher::new(most), linger: Linger::new(), turn: Mutex::new(()) }
+    pub(super) fn new(most: Size, longest_wait: Duration) -> Self {
+        Self { batcher: Batcher::new(most), linger: Linger::new(longest_wait), turn: Mutex::new(()) }
     }
 
     /// Waits for capacity.

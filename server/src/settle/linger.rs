@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time};
 
-/// The longest wait. Five outcomes share a commit then, at a thousand jobs a second.
-const LINGER: Duration = Duration::from_millis(4);
 /// The longest mean gap at which the first waits for others.
 const WORTH: Duration = Duration::from_millis(2);
 /// The weight of the newest gap in the mean: 1/8.
@@ -21,6 +19,8 @@ const LONGEST_GAP: Duration = Duration::from_millis(20);
 
 /// Decides when gathered outcomes are written.
 pub(super) struct Linger {
+    /// The longest wait.
+    longest: Duration,
     pace: Mutex<Pace>,
     /// A caller waits for its answer, or a job for the end of another one.
     hurry: Notify,
@@ -46,8 +46,9 @@ impl Pace {
 }
 
 impl Linger {
-    pub(super) fn new() -> Self {
-        Self { pace: Mutex::new(Pace { last: Instant::now(), mean_gap: LONGEST_GAP }), hurry: Notify::new() }
+    pub(super) fn new(longest: Duration) -> Self {
+        let pace = Pace { last: Instant::now(), mean_gap: LONGEST_GAP };
+        Self { longest, pace: Mutex::new(pace), hurry: Notify::new() }
     }
 
     /// Outcomes have come.
@@ -68,7 +69,7 @@ impl Linger {
         tokio::select! {
             biased;
             () = self.hurry.notified() => {}
-            () = time::sleep_until((since + LINGER).into()) => {}
+            () = time::sleep_until((since + self.longest).into()) => {}
         }
     }
 }
@@ -99,10 +100,10 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_is_in_a_hurry_ends_the_wait() {
-        let linger = Linger::new();
+        // Longer than the test.
+        let linger = Linger::new(Duration::from_secs(60));
         linger.pace.lock().mean_gap = Duration::ZERO;
-        // Long after the test.
-        let pause = linger.pause(Instant::now() + Duration::from_secs(60));
+        let pause = linger.pause(Instant::now());
         tokio::pin!(pause);
         assert!(futures::poll!(&mut pause).is_pending());
         linger.hurry();

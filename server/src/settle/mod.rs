@@ -101,7 +101,7 @@ impl Settle {
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, writer: &Writer) -> Self {
         // The sessions' and calls' limits of unanswered outcomes bound this queue.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
-        let gathered = Arc::new(Gathered::new(most));
+        let gathered = Arc::new(Gathered::new(most, config.outcome_wait));
         let locked = Size { bytes: most.bytes / LOCKED_SHARE, ..most };
         let lane = side_lane::start(tasks, "locked outcomes", locked::Locked::new(writer), locked);
         let lane = Arc::new(Closer(lane));

@@ -131,6 +131,13 @@ fn unless_all_none<T>(values: impl Iterator<Item = Option<T>> + Clone) -> Option
     values.clone().any(|v| v.is_some()).then(|| values.collect())
 }
 
+/// The request of a job that comes alone: its key and its hash, if it may be repeated.
+#[derive(Default)]
+pub(super) struct OneRequest<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) body_hash: Option<&'a [u8]>,
+}
+
 /// Requests that may be repeated, and which of a statement's jobs are theirs.
 #[derive(Default)]
 pub struct RequestKeys<'a>(Vec<(&'a str, &'a [u8], i32, i32)>);
@@ -141,11 +148,11 @@ impl<'a> RequestKeys<'a> {
         self.0.push((key, body_hash, before as i32 + 1, (before + jobs) as i32));
     }
 
-    /// Of a statement with one job: the key of its request, if it has one, and the hash. `None`: there are other requests, without jobs.
-    pub(super) fn of_one(&self) -> Option<Option<(&'a str, &'a [u8])>> {
+    /// The request of the only job of a statement. `None`: there are other requests, without jobs.
+    pub(super) fn of_one(&self) -> Option<OneRequest<'a>> {
         match self.0[..] {
-            [] => Some(None),
-            [(key, body_hash, 1, 1)] => Some(Some((key, body_hash))),
+            [] => Some(OneRequest::default()),
+            [(key, body_hash, 1, 1)] => Some(OneRequest { key: Some(key), body_hash: Some(body_hash) }),
             _ => None,
         }
     }

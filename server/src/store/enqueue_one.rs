@@ -6,7 +6,7 @@ use postgres_types::Json;
 
 use super::{
     connection::Param,
-    enqueue::{PlainJob, RequestKeys},
+    enqueue::{OneRequest, PlainJob, RequestKeys},
 };
 use crate::job::JobOptions;
 
@@ -17,8 +17,7 @@ pub(super) struct OneJob<'a> {
     headers: Option<Json<&'a HashMap<String, String>>>,
     options: Option<Json<Cow<'a, JobOptions>>>,
     payload: &'a [u8],
-    request_key: Option<&'a str>,
-    body_hash: Option<&'a [u8]>,
+    request: OneRequest<'a>,
 }
 
 impl<'a> OneJob<'a> {
@@ -35,8 +34,7 @@ impl<'a> OneJob<'a> {
             headers: (!job.job.headers.is_empty()).then_some(Json(&job.job.headers)),
             options: job.options(),
             payload: job.payload(),
-            request_key: request.map(|(key, _)| key),
-            body_hash: request.map(|(_, body_hash)| body_hash),
+            request,
         })
     }
 
@@ -50,8 +48,8 @@ impl<'a> OneJob<'a> {
             &self.headers,
             &self.options,
             &self.payload,
-            &self.request_key,
-            &self.body_hash,
+            &self.request.key,
+            &self.request.body_hash,
         ]
     }
 }
