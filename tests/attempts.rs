@@ -233,8 +233,10 @@ async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
     let ids = a.enqueue_all([job(), job(), job(), job()]).await;
     let (mut here, mut there) = (a.worker("hangs").window(1).await, b.worker("hangs").window(1).await);
     let (mine, theirs) = (here.next().await, there.next().await);
-    here.window("hangs", 0).await;
-    there.window("hangs", 0).await;
+    for worker in [&mut here, &mut there] {
+        worker.window("hangs", 0).await;
+        worker.ping().await;
+    }
     let pulled = a.pull("hangs").await;
     let end = async |ids: Vec<i64>, error: Option<&str>| {
         let request = EndLeasesRequest { ids, error: error.map(str::to_owned) };
@@ -258,6 +260,7 @@ async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
     here.window("hangs", 1).await;
     let hung = here.next().await;
     here.window("hangs", 0).await;
+    here.ping().await;
     assert_eq!(end(vec![hung.id], None).await, [hung.id]);
     assert_eq!(here.cancelled().await.id, hung.id);
     let job = a.job(hung.id).await;

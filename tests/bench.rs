@@ -69,7 +69,7 @@ async fn a_flood_is_measured_beside_the_same_load_without_it() {
 #[tokio::test]
 async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
     let beside = howdah().display().to_string();
-    let args = ["bench", "operate", "--seconds", "1", "--rounds", "3", "--beside", &beside, "--json"];
+    let args = ["bench", "operate", "--seconds", "6", "--rounds", "3", "--beside", &beside, "--json"];
     let rows = rows(&args, "operate").await;
     let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
     let expected = ["plain", "no sums of statistics", "spans of 1 % of jobs", "20 open pages", "other program"];
@@ -77,7 +77,7 @@ async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
     rows.iter().for_each(none_went_wrong);
     assert!(rows[0].get("of_plain").is_none(), "{}", rows[0]);
     for row in &rows[1..] {
-        // Whether any job is settled in a third of a second is the machine's affair.
+        // Whether any job is settled in that time is the machine's affair.
         assert!(row.get("of_plain").is_some(), "{row}");
         assert_eq!(row["of_plain_each"].as_array().map(Vec::len), Some(3), "{row}");
     }
@@ -142,7 +142,7 @@ async fn two_stores_are_measured_beside_one_in_turn_and_each_beside_one_that_is_
 async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
     let dir = tempfile::tempdir().expect("a directory");
     let slowest = dir.path().join("slowest.csv").display().to_string();
-    let times = ["--seconds", "3", "--yardstick-seconds", "1"];
+    let times = ["--seconds", "10", "--yardstick-seconds", "1"];
     let args =
         [&["bench", "rates", "--rate", "20", "--rate", "50", "--slowest", &slowest, "--json"], &times[..]].concat();
     let rows = rows(&args, "rates").await;
@@ -158,7 +158,7 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
         // Postgres's sessions tell of their commits late, and a slow machine does fewer.
         assert!(row.get("commits_per_job").is_some() && row["sent"].as_f64() >= Some(60.0), "{row}");
     }
-    // Sixty were sent in the first case, so all of them are among its slowest hundred.
+    // The slowest hundred of each case, if as many were sent.
     let csv = std::fs::read_to_string(slowest).expect("the file of the slowest");
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     assert_eq!(lines.next().unwrap(), ["case", "job", "due", "began_ms", "answered_ms", "picked_up_ms"]);

@@ -1,6 +1,6 @@
 //! `howdah doctor`: each finding is made to appear on a real database.
 
-use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_server::{config::Config, store::Store};
 use serde_json::Value;
 
@@ -153,7 +153,7 @@ async fn after_what_it_says_a_table_without_autovacuum_or_statistics_is_not_foun
 #[tokio::test]
 async fn a_missing_partition_and_a_failing_schedule_are_found() {
     let broker = TestBroker::on(&complete().await).await;
-    let client = Client::connect(broker.grpc.clone()).await.expect("connect");
+    let client = broker.client().await;
     client.create_schedule(NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR))).await.expect("create");
     let database = broker.database.clone();
     broker.stop().await;

@@ -5,9 +5,18 @@ use howdah_proto::v1::SettleStatus;
 
 use crate::{hostile::secrets::listen, sessions::patient, support::*};
 
+/// Two brokers that hear of each other.
+async fn pair() -> (TestBroker, TestBroker) {
+    let (a, b) = TestBroker::pair_with(patient).await;
+    for broker in [&a, &b] {
+        eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n")).await;
+    }
+    (a, b)
+}
+
 #[tokio::test]
 async fn jobs_lost_with_a_stream_come_to_the_worker_at_its_other_broker_and_no_attempt_is_counted() {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = pair().await;
     let mut worker = a.worker("r").window(2).await;
     a.enqueue_all(["r", "r"]).await;
     let sent = worker.take(2).await;
@@ -25,7 +34,7 @@ async fn jobs_lost_with_a_stream_come_to_the_worker_at_its_other_broker_and_no_a
 
 #[tokio::test]
 async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_that_it_never_got() {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = pair().await;
     for _ in 0..10 {
         let mut worker = a.worker("r").window(2).await;
         a.enqueue_all(["r", "r"]).await;
@@ -44,7 +53,7 @@ async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_
 
 #[tokio::test]
 async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_come_back() {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = pair().await;
     let (_listening, mut heard) = listen(&a.database).await;
     let worker = a.worker("r").window(2).await;
     let first = worker.welcome.session_id.clone();
@@ -72,7 +81,7 @@ async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_com
 
 #[tokio::test]
 async fn a_worker_that_comes_back_at_once_keeps_what_it_took_along() {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = pair().await;
     let mut worker = a.worker("r").window(1).await;
     a.enqueue("r").await;
     let job = worker.next().await;

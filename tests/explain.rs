@@ -40,7 +40,7 @@ async fn reason(broker: &Service, id: i64, kind: ReasonKind) -> JobReason {
 
 #[tokio::test]
 async fn a_job_that_runs_names_its_holder_and_its_deadline() {
-    let broker = TestBroker::start_with(|config| config.name = "b1".into()).await;
+    let broker = TestBroker::start_with(|config| (config.name, config.broker_lease) = ("b1".into(), HOUR)).await;
     let mut worker = broker.worker("r").await;
     let id = broker.enqueue("r").timeout(HOUR).await;
     worker.next().await;
@@ -48,7 +48,7 @@ async fn a_job_that_runs_names_its_holder_and_its_deadline() {
     assert_eq!((running.broker.as_str(), running.worker_id.len()), ("b1", 16));
     assert!(running.since.is_some() && running.until.is_some());
     assert!(running.text.contains(&running.worker_id) && running.text.contains("attempt 1 of 10"), "{running:?}");
-    // It is rescued only when the other one has renewed for 15 s.
+    // It is rescued only when the other one has renewed for an hour.
     broker
         .sql(
             "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'gone', now() - interval '1 s');

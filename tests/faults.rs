@@ -175,7 +175,7 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
     let mut cluster = Cluster::start(config).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
     let database = TestDatabase { url: cluster.url("app") };
-    let broker = TestBroker::on_with(&database, |c| c.database_timeout = secs(5)).await;
+    let broker = TestBroker::on_with(&database, |c| c.database_timeout = secs(8)).await;
     cluster.stop(StopMode::Immediate).await;
     assert_eq!(broker.enqueue("u").refused().await.code, Code::Unavailable);
     cluster.restart().await.expect("restart");

@@ -84,7 +84,7 @@ async fn behind_a_transaction_pooler_jobs_go_all_the_way_polling_or_listening_ar
         worker.ack(&job).await;
     }
     assert_eq!(direct.count("SELECT count(*) FROM howdah.history").await, 51);
-    let client = howdah_client::Client::connect(one.grpc.clone()).await.unwrap();
+    let client = one.client().await;
     let plan = howdah_client::Plan::every(HOUR);
     let schedule = howdah_client::NewSchedule::new("s", howdah_client::NewJob::new("t"), plan);
     client.create_schedule(schedule.overlap(howdah_proto::v1::OverlapPolicy::OneWaiting)).await.unwrap();

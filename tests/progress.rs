@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_client::{Client, Job, JobError};
+use howdah_client::{Job, JobError};
 use howdah_proto::v1::{
     self, CancelReason, JobState, Progress, ProgressReport, ReportProgressRequest, SettleStatus, work_request,
     work_response,
@@ -201,7 +201,7 @@ async fn a_checkpoint_counts_in_windows_so_that_no_message_is_larger_than_the_wo
 #[tokio::test]
 async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
     let broker = TestBroker::start().await;
-    let client = Client::connect(broker.grpc.as_str()).await.unwrap();
+    let client = broker.client().await;
     let id = broker.enqueue("count").await;
     let worker = client
         .worker()

@@ -11,7 +11,7 @@ use howdah_proto::v1::OverlapPolicy;
 use crate::support::*;
 
 async fn client(broker: &Service) -> Client {
-    soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect")
+    broker.client().await
 }
 
 /// Fires every hour; the first is an hour away.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use howdah_cli::postgres::Binaries;
-use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, UpdateTaskTypeRequest};
 use howdah_server::{
     config::Config,
@@ -185,7 +185,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     client.query("SELECT jobs_eu.enqueue('work', 'sql keyed', key => 'sql')", &[]).await.unwrap();
     client.query("SELECT jobs_eu.enqueue_many('work', ARRAY['many', 'many'])", &[]).await.unwrap();
     // A schedule.
-    let connected = soon("a connection", Client::connect(broker.grpc.clone())).await.unwrap();
+    let connected = broker.client().await;
     let plan = Plan::every(Duration::from_secs(3600));
     connected.create_schedule(NewSchedule::new("hourly", NewJob::new("work").payload("planned"), plan)).await.unwrap();
     let due = "UPDATE jobs_eu.schedule SET anchor = anchor - interval '1 hour', next_at = now(), next_planned = now()";

@@ -99,6 +99,9 @@ async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     }
     let leased = broker.enqueue(wanted("leased")).await;
     worker.next().await;
+    // It gets none of the later ones, even if its place is free before it leaves.
+    worker.window("t", 0).await;
+    worker.ping().await;
     states.push((JobState::Leased, leased));
     let scheduled = broker.enqueue(wanted("scheduled").delay(HOUR)).await;
     broker.enqueue(other().delay(HOUR)).await;

@@ -235,7 +235,7 @@ async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
 #[tokio::test]
 async fn a_broker_that_has_expired_itself_takes_nothing_back() {
     // Its lease is over, and the next time to renew far away, as after it was stopped.
-    let broker = TestBroker::start_with(|c| c.renew_interval = HOUR).await;
+    let broker = TestBroker::start_with(|c| (c.renew_interval, c.broker_lease) = (HOUR, HOUR)).await;
     let mut worker = broker.worker("x").window(2).await;
     broker.enqueue("x").await;
     broker.enqueue("x").limit_key("k").await;
@@ -339,6 +339,10 @@ async fn of_concurrent_resumes_at_two_brokers_one_has_the_leases_and_the_other_i
         assert_eq!(winner.welcome.kept, [lease(&job)]);
         match loser {
             Ok(mut loser) => assert_resumed(loser.message().await),
+            // The first broker may be giving back what the worker had there, and then asks to try again.
+            Err(status) if status.code() == Code::Unavailable => {
+                assert!(status.message().contains("just being ended"), "{status}");
+            }
             Err(status) => assert_resumed(Err(status)),
         }
         winner.ack(&job).await;

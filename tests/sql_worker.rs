@@ -38,7 +38,7 @@ fn sql(text: &str) -> NewJob {
 impl SqlBroker {
     async fn start() -> Self {
         let broker = TestBroker::start().await;
-        let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
+        let client = broker.client().await;
         Self { broker, client }
     }
 

@@ -1,10 +1,7 @@
 //! The health of the storage: dead rows, who holds a snapshot, partitions; by gRPC, metrics and the
 //! command line.
 
-use howdah_client::{
-    Client,
-    proto::{ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth},
-};
+use howdah_client::proto::{ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth};
 use howdah_server::{config::Config, store::Store};
 use serde_json::Value;
 
@@ -13,7 +10,7 @@ use crate::support::*;
 /// Asks for the storage until it is as wanted. Statistics come late, and other tests' transactions, which
 /// hold back vacuum here too, end in their own time.
 async fn until_shown(broker: &TestBroker, what: &str, wanted: impl Fn(&StorageHealth) -> bool) -> StorageHealth {
-    let client = Client::connect(&broker.grpc).await.expect("connect");
+    let client = broker.client().await;
     // Several stores have no health in common.
     let client = if let [_, own] = stores::own_store() { client.in_store(own).expect("a name") } else { client };
     let mut shown = StorageHealth::default();

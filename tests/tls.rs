@@ -108,7 +108,7 @@ async fn sql_by_tls(cluster: &Cluster, place: &str) {
     tokio::spawn(connection);
     client.batch_execute("CREATE ROLE guarded LOGIN PASSWORD 's3cret'").await.expect("role");
     let broker = TestBroker::on(&database().await).await;
-    let jobs = howdah_client::Client::connect(broker.grpc.clone()).await.expect("connect");
+    let jobs = broker.client().await;
     let sql = "SELECT current_user AS me, ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     let wait = howdah_client::NewJob::new("sql").payload("SELECT pg_sleep('infinity')");
     let wait = wait.timeout(millis(300)).max_attempts(1);

@@ -39,5 +39,5 @@ fn with_certificate(authority: &Authority, files: &Files) -> Tls {
 }
 
 async fn connect(service: &Service, tls: Tls) -> howdah_client::Result<Client> {
-    Client::builder().endpoint(https(service)).tls(tls).connect().await
+    Client::builder().endpoint(https(service)).tls(tls).connect_timeout(PATIENCE).connect().await
 }

@@ -26,7 +26,7 @@ struct Operator {
 
 impl Operator {
     async fn at(broker: &Service) -> Self {
-        Self::with(Client::connect(&broker.grpc).await.expect("a client"))
+        Self::with(broker.client().await)
     }
 
     fn with(client: Client) -> Self {
@@ -134,9 +134,9 @@ async fn types_are_shown_with_their_jobs_their_rates_and_their_times() {
     let mut operator = Operator::at(&broker).await;
     operator.look().await;
     assert!(operator.picture(80, 24).contains("no task types yet"));
+    broker.set("report", TaskTypeSettings { paused: true, ..Default::default() }).await;
     dead(&broker, "mail.send", 2, "no route").await;
     broker.enqueue("mail.send").await;
-    broker.set("report", TaskTypeSettings { paused: true, ..Default::default() }).await;
     operator.until("1 ready  0 running  2 dead").await;
     assert!(operator.line("mail.send").starts_with("mail.send 1 0 2 0 0"), "{}", operator.line("mail.send"));
     assert!(operator.line("report").starts_with("[paused] report 0 0 0"), "{}", operator.line("report"));
@@ -264,7 +264,14 @@ async fn a_token_for_some_types_sees_them_and_is_refused_once() {
     let guarded = Guarded::start().await;
     guarded.admin.enqueue_all(["mail.send", "other"]).await;
     let token = guarded.token("ann", &["read:mail.*"]).await;
-    let client = Client::builder().endpoint(&guarded.broker.grpc).token(&token).unwrap().connect().await.unwrap();
+    let client = Client::builder()
+        .endpoint(&guarded.broker.grpc)
+        .token(&token)
+        .unwrap()
+        .connect_timeout(PATIENCE)
+        .connect()
+        .await
+        .unwrap();
     let mut operator = Operator::with(client);
     operator.until("mail.send").await;
     let picture = operator.picture(120, 24);

@@ -4,7 +4,7 @@
 mod expression; // metrics and labels that an expression names
 mod rules; // every rule and panel, against a real broker
 
-use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_server::{
     config::Config,
     store::{Store, Upkeep},
@@ -59,7 +59,7 @@ async fn when_jobs_of_a_type_were_last_pulled_is_in_the_metrics_of_every_broker(
 #[tokio::test]
 async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fire_is_failing() {
     let broker = TestBroker::start().await;
-    let client = Client::connect(broker.grpc.clone()).await.expect("connect");
+    let client = broker.client().await;
     for name in ["late", "failing", "in-time", "paused"] {
         let schedule = NewSchedule::new(name, NewJob::new("t"), Plan::every(HOUR));
         client.create_schedule(schedule).await.expect("create");

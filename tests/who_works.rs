@@ -61,12 +61,15 @@ async fn a_worker_that_holds_jobs_and_does_nothing_is_stuck_until_it_reports() {
         let request = ListWorkersRequest { stuck_after: Some(wire(stuck_after)), ..Default::default() };
         page(&broker, request).await.workers[0].state()
     };
-    eventually("a stuck worker", async || state(millis(30)).await == WorkerState::Stuck).await;
+    eventually("a stuck worker", async || state(secs(1)).await == WorkerState::Stuck).await;
     assert_eq!(state(HOUR).await, WorkerState::Working);
     let before = listed(&broker, "s").await[0].quiet_for.expect("quiet");
-    worker.extend(&job, HOUR).await;
-    let after = listed(&broker, "s").await[0].quiet_for.expect("quiet");
-    assert!((after.seconds, after.nanos) < (before.seconds, before.nanos), "{after:?} < {before:?}");
+    eventually("a worker that has just extended", async || {
+        worker.extend(&job, HOUR).await;
+        let after = listed(&broker, "s").await[0].quiet_for.expect("quiet");
+        (after.seconds, after.nanos) < (before.seconds, before.nanos)
+    })
+    .await;
     worker.drain().await;
     worker.drained().await;
     assert_eq!(state(HOUR).await, WorkerState::Draining);

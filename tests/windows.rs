@@ -72,7 +72,7 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
     a.enqueue_all([
         new_job("w", "cancelled by a broker"),
         new_job("w", "cancelled by SQL"),
-        new_job("w", "timed out").timeout(millis(200)),
+        new_job("w", "timed out").timeout(HOUR).retry_after_each(HOUR),
         new_job("w", "completed by SQL"),
         new_job("w", "failed by SQL"),
         new_job("w", "taken by a broker").retry_after_each(HOUR),
@@ -84,6 +84,7 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
     a.cancel(&[of("cancelled by a broker").id]).await;
     let take = EndLeasesRequest { ids: vec![of("taken by a broker").id], error: Some("it hangs".into()) };
     a.jobs().end_leases(take).await.expect("end the lease");
+    a.sql(&format!("UPDATE howdah.leased SET deadline = now() WHERE id = {}", of("timed out").id)).await;
     let (cancelled, done, failed) = (of("cancelled by SQL"), of("completed by SQL"), of("failed by SQL"));
     a.sql(&format!(
         "SELECT howdah.cancel({}), howdah.complete({}, {}), howdah.fail({}, {}, 'no', '1 hour'),

@@ -124,8 +124,7 @@ async fn a_worker_that_is_old_enough_ends_by_itself() {
 
 #[tokio::test]
 async fn a_worker_that_has_its_last_job_goes_on_with_it_at_another_broker() {
-    let a = TestBroker::start().await;
-    let b = a.another().await;
+    let (a, b) = TestBroker::pair_with(|c| c.session_grace = PATIENCE).await;
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
     assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());

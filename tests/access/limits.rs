@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::join_all;
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{
     self, ListJobsRequest, RevokeTokensRequest, StreamEnqueueRequest, Subscribe, revoke_tokens_request::Selection,
@@ -30,7 +31,7 @@ use crate::{
 #[tokio::test]
 async fn a_principal_above_its_rate_is_told_when_to_come_back_and_others_are_not_held_up() {
     let guarded = Guarded::start_with(|config| {
-        config.limits.principal_jobs_per_second = Some(10);
+        config.limits.principal_jobs_per_second = Some(1);
         config.http_enqueue = true;
     })
     .await;
@@ -41,7 +42,8 @@ async fn a_principal_above_its_rate_is_told_when_to_come_back_and_others_are_not
         let refused = caller.enqueue("t").refused().await;
         assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "PRINCIPAL_RATE"), "{refused}");
         let wait = refused.retry_after.expect("when to come back");
-        assert!((secs(5)..=secs(9)).contains(&wait), "{wait:?}");
+        // A hundred seconds' worth but for the one that may come at once, and for the time that it took to get here.
+        assert!((secs(5)..=secs(99)).contains(&wait), "{wait:?}");
         assert!(refused.message.contains("limits.principal_jobs_per_second"), "{refused}");
     }
     let bearer = format!("Authorization: Bearer {}", guarded.token("flood", &["enqueue:*"]).await);
@@ -91,7 +93,7 @@ async fn while_one_principal_floods_it_gets_its_rate_and_every_call_of_another_p
 
 #[tokio::test]
 async fn jobs_that_are_retried_or_run_by_hand_count_for_the_rate() {
-    let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(10)).await;
+    let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(1)).await;
     let ids = guarded.admin.enqueue_all(vec![new_job("t", "").max_attempts(1); 100]).await;
     let mut worker = guarded.admin.worker("t").window(100).await;
     for job in worker.take(100).await {
@@ -246,19 +248,25 @@ async fn an_address_has_so_many_connections_until_it_is_known_who_calls() {
 
 #[tokio::test]
 async fn an_address_may_guess_so_many_tokens_in_a_second_and_who_has_one_is_served_meanwhile() {
-    let guarded = Guarded::start_with(|config| config.limits.address_failures_per_second = 3).await;
+    let guarded = Guarded::start_with(|config| config.limits.address_failures_per_second = 1).await;
     let ann = guarded.caller("ann", &["enqueue:*"]).await;
     ann.enqueue("t").await;
-    let mut codes = Vec::new();
-    for _ in 0..20 {
-        let guess = guarded.broker.with_token("nonsense").enqueue("t").refused().await;
-        codes.push(guess.code);
+    // Whether it was refused for the rate.
+    let guess = async |token: &str| {
+        let guess = guarded.broker.with_token(token).enqueue("t").refused().await;
         assert!(guess.code == Code::Unauthenticated || guess.reason == "ADDRESS_RATE", "{guess}");
         assert!(guess.code == Code::Unauthenticated || guess.retry_after.is_some(), "{guess}");
+        guess.code == Code::ResourceExhausted
+    };
+    // A token that could be one is not even looked up.
+    for token in ["nonsense", Token::generate().secret()] {
+        // Twenty at once, and again if a slow machine takes seconds for them.
+        eventually("more guesses than the rate allows", async || {
+            let refused = join_all((0..20).map(|_| guess(token))).await;
+            refused.iter().filter(|refused| **refused).count() >= 10
+        })
+        .await;
     }
-    assert!(codes.iter().filter(|code| **code == Code::ResourceExhausted).count() >= 10, "{codes:?}");
-    let unknown = guarded.broker.with_token(Token::generate().secret()).enqueue("t").refused().await;
-    assert_eq!(unknown.reason, "ADDRESS_RATE", "not even looked up: {unknown}");
     ann.enqueue("t").await;
 }
 

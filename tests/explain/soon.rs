@@ -6,8 +6,8 @@ use super::{explain, kinds, reason};
 use crate::support::*;
 
 /// A transaction that has locked a job, until it is dropped.
-async fn locked(broker: &TestBroker, table: &str, id: i64) -> tokio_postgres::Client {
-    let client = broker.database.connect().await;
+async fn locked(database: &TestDatabase, table: &str, id: i64) -> tokio_postgres::Client {
+    let client = database.connect().await;
     let lock = format!("BEGIN; SELECT FROM howdah.{table} WHERE id = {id} FOR UPDATE");
     client.batch_execute(&lock).await.expect("a lock");
     client
@@ -15,9 +15,14 @@ async fn locked(broker: &TestBroker, table: &str, id: i64) -> tokio_postgres::Cl
 
 #[tokio::test]
 async fn a_scheduled_job_whose_time_has_come_is_due() {
+    // Its time comes, and it is locked, before there is a broker that could make it ready.
     let broker = TestBroker::start().await;
-    let id = broker.enqueue("s").delay(secs(2)).await;
-    let lock = locked(&broker, "scheduled", id).await;
+    let id = broker.enqueue("s").delay(HOUR).await;
+    let database = broker.database.clone();
+    broker.stop().await;
+    database.sql("UPDATE howdah.scheduled SET run_at = now()").await;
+    let lock = locked(&database, "scheduled", id).await;
+    let broker = TestBroker::on(&database).await;
     eventually("its time", async || kinds(&broker, id).await == [ReasonKind::Due]).await;
     assert_eq!(explain(&broker, id).await.expected_in, Some(wire(secs(0))));
     lock.batch_execute("ROLLBACK").await.expect("rollback");
@@ -36,7 +41,7 @@ async fn a_waiting_job_is_due_when_what_it_waited_for_is_over_or_a_slot_is_free(
     let jobs: Vec<_> = (0..2).map(|_| new_job("l", "").limit_key("k")).collect();
     let [holder, next] = broker.enqueue_all(jobs).await[..] else { panic!("two") };
     broker.until_state(holder, JobState::Ready).await;
-    let _lock = locked(&broker, "waiting", next).await;
+    let _lock = locked(&broker.database, "waiting", next).await;
     broker.cancel(&[holder]).await;
     let due = reason(&broker, next, ReasonKind::Due).await;
     assert_eq!(due.key, "k");
@@ -47,7 +52,7 @@ async fn a_ready_job_for_which_a_worker_has_room_is_starting() {
     let broker = TestBroker::start().await;
     broker.set("r", TaskTypeSettings { paused: true, ..Default::default() }).await;
     let id = broker.enqueue("r").await;
-    let lock = locked(&broker, "ready", id).await;
+    let lock = locked(&broker.database, "ready", id).await;
     let mut worker = broker.worker("r").await;
     reason(&broker, id, ReasonKind::TypePaused).await;
     broker.set("r", TaskTypeSettings::default()).await;

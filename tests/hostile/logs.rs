@@ -88,7 +88,7 @@ async fn an_outage_of_postgres_is_a_few_lines_and_its_end_is_one() {
     let database = database().await;
     let mut command = tokio::process::Command::new(howdah());
     command.args(["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
-    command.args(["--log", "info", "--log-format", "json", "--set", "database_timeout=3s"]);
+    command.args(["--log", "info", "--log-format", "json", "--set", "database_timeout=8s"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut program = command.spawn().expect("serve");
     let mut lines = BufReader::new(program.stderr.take().expect("stderr")).lines();

@@ -110,7 +110,7 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
 
 #[tokio::test]
 async fn an_error_tells_the_sqlstate_and_neither_host_nor_user_nor_database() {
-    let broker = TestBroker::start_with(|config| config.database_timeout = Duration::from_secs(2)).await;
+    let broker = TestBroker::start_with(|config| config.database_timeout = Duration::from_secs(8)).await;
     let client = broker.database.connect().await;
     let row = client.query_one("SELECT current_database()::text, current_user::text", &[]).await.expect("names");
     let (name, user): (String, String) = (row.get(0), row.get(1));

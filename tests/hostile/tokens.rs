@@ -130,6 +130,7 @@ async fn of_two_outcomes_for_one_job_in_one_message_the_first_counts_whichever_t
         let mut worker = Worker::connect(&broker.grpc, &task_type, 1).await;
         let job = worker.next().await;
         worker.send(work_request::Message::Window(Window { task_type, jobs: 0, bytes: 0 })).await;
+        worker.ping().await;
         let mut outcomes = settlements(Lease::new(job.id, job.token));
         outcomes.rotate_left(n);
         let answers = workers.settle_jobs(SettleJobsRequest { outcomes }).await.expect("answers").into_inner().results;

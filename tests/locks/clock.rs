@@ -10,16 +10,20 @@ use tonic::Code;
 use super::Open;
 use crate::support::*;
 
-const SOON: Duration = Duration::from_secs(2);
 /// How long a call waits for Postgres; enough to learn who holds a lock.
-const CALL: Duration = Duration::from_secs(4);
+const CALL: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
+    // They are due, and one of them is locked, before there is a broker that could make them ready.
     let broker = TestBroker::start().await;
-    let [locked, other] = [broker.enqueue("t").delay(SOON).await, broker.enqueue("t").delay(SOON).await];
+    let [locked, other] = [broker.enqueue("t").delay(HOUR).await, broker.enqueue("t").delay(HOUR).await];
+    let database = broker.database.clone();
+    broker.stop().await;
+    database.sql("UPDATE howdah.scheduled SET run_at = now()").await;
     let sql = format!("SELECT FROM howdah.scheduled WHERE id = {locked} FOR UPDATE");
-    let open = Open::after(&broker.database, "psql", &sql).await;
+    let open = Open::after(&database, "psql", &sql).await;
+    let broker = TestBroker::on(&database).await;
     let mut worker = broker.worker("t").window(2).await;
     assert_eq!(worker.next().await.id, other);
     open.commit().await;
@@ -30,12 +34,13 @@ async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
 async fn scheduled_jobs_become_ready_though_the_limit_key_of_one_of_them_is_locked() {
     let broker = TestBroker::start().await;
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..TaskTypeSettings::default() }).await;
-    let locked = broker.enqueue("t").limit_key("locked").delay(SOON).await;
-    let other = broker.enqueue("t").limit_key("other").delay(SOON).await;
-    let plain = broker.enqueue("t").delay(SOON).await;
+    let locked = broker.enqueue("t").limit_key("locked").delay(HOUR).await;
+    let other = broker.enqueue("t").limit_key("other").delay(HOUR).await;
+    let plain = broker.enqueue("t").delay(HOUR).await;
     let sql = "INSERT INTO howdah.limit_state (type_id, limit_key)
                SELECT id, 'locked' FROM howdah.task_type WHERE name = 't'";
     let open = Open::after(&broker.database, "psql", sql).await;
+    broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
     let mut worker = broker.worker("t").window(3).await;
     let mut ids: Vec<i64> = worker.take(2).await.iter().map(|job| job.id).collect();
     ids.sort_unstable();
@@ -47,9 +52,12 @@ async fn scheduled_jobs_become_ready_though_the_limit_key_of_one_of_them_is_lock
 #[tokio::test]
 async fn jobs_expire_though_one_of_them_is_locked() {
     let broker = TestBroker::start().await;
-    let [locked, other] = [broker.enqueue("t").expire_after(SOON).await, broker.enqueue("t").expire_after(SOON).await];
+    let [locked, other] = [broker.enqueue("t").expire_after(HOUR).await, broker.enqueue("t").expire_after(HOUR).await];
+    broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}'").await;
     let sql = format!("SELECT FROM howdah.ready WHERE id = {locked} FOR UPDATE");
     let open = Open::after(&broker.database, "psql", &sql).await;
+    // From here on somebody looks.
+    broker.sql("UPDATE howdah.expiry SET expire_at = now()").await;
     broker.until_state(other, JobState::Expired).await;
     assert_eq!(broker.state(locked).await, JobState::Ready);
     open.commit().await;
@@ -163,7 +171,7 @@ async fn requests_of_a_pipeline_follow_one_whose_new_task_type_is_locked() {
 
 #[tokio::test]
 async fn a_new_task_type_in_an_open_transaction_holds_up_no_others() {
-    let broker = TestBroker::start().await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = PATIENCE).await;
     let sql = "INSERT INTO howdah.task_type (name) VALUES ('theirs')";
     let open = Open::after(&broker.database, "psql", sql).await;
     let locked: Vec<_> = (0..10).map(|_| tokio::spawn(broker.enqueue("theirs").outcome())).collect();

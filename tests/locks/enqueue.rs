@@ -26,7 +26,7 @@ async fn start_with(change: impl FnOnce(&mut howdah_server::config::Config)) -> 
 
 #[tokio::test]
 async fn a_locked_key_holds_up_only_the_jobs_with_that_key() {
-    let (broker, open) = start().await;
+    let (broker, open) = start_with(|c| c.database_timeout = PATIENCE).await;
     let held_up: Vec<_> = (0..3).map(|_| tokio::spawn(broker.enqueue("t").key("k").outcome())).collect();
     broker.database.until_blocked().await;
     broker.enqueue("t").await;
@@ -47,7 +47,7 @@ async fn a_locked_key_holds_up_only_the_jobs_with_that_key() {
 
 #[tokio::test]
 async fn jobs_in_one_batch_with_a_locked_key_are_stored_without_it() {
-    let (broker, open) = start().await;
+    let (broker, open) = start_with(|c| c.database_timeout = PATIENCE).await;
     let keys = |prefix: &str| (0..40).map(|n| format!("{prefix}-{n}")).collect::<Vec<_>>();
     let locked = tokio::spawn(broker.enqueue("t").key("k").outcome());
     // All at once: many of them come in one batch with it.
@@ -82,7 +82,7 @@ async fn jobs_with_a_locked_key_are_stored_in_their_order() {
 
 #[tokio::test]
 async fn who_waits_too_long_for_a_locked_key_is_told_who_has_locked_it() {
-    let (broker, open) = start_with(|c| c.database_timeout = Duration::from_secs(2)).await;
+    let (broker, open) = start_with(|c| c.database_timeout = Duration::from_secs(8)).await;
     let refused = broker.enqueue("t").key("k").refused().await;
     assert_eq!(refused.code, Code::Aborted, "{refused}");
     let text = refused.to_string();
@@ -94,12 +94,20 @@ async fn who_waits_too_long_for_a_locked_key_is_told_who_has_locked_it() {
 #[tokio::test]
 async fn who_has_a_deadline_of_its_own_is_told_before_it() {
     let (broker, open) = start().await;
-    let jobs = vec![new_job("t", "").key("k")];
-    let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
-    request.set_timeout(Duration::from_secs(4));
-    let status = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    assert!(status.message().contains(&format!("backend {}", open.pid)), "{status}");
+    eventually("an answer before the deadline", async || {
+        let jobs = vec![new_job("t", "").key("k")];
+        let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
+        request.set_timeout(Duration::from_secs(4));
+        let status = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
+        // The client goes by the deadline, too: if the answer comes late on a slow machine, it has given up by itself.
+        if status.code() == Code::Cancelled {
+            return false;
+        }
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!(status.message().contains(&format!("backend {}", open.pid)), "{status}");
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -131,7 +139,7 @@ async fn more_than_may_wait_for_locks_are_refused_and_the_others_go_on() {
 
 #[tokio::test]
 async fn a_request_key_in_an_open_transaction_holds_up_only_its_repeats() {
-    let broker = TestBroker::start().await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = PATIENCE).await;
     broker.enqueue("t").await;
     let sql = "INSERT INTO howdah.request (key, body_hash, ids) VALUES ('r', '', '{}')";
     let open = Open::after(&broker.database, "psql", sql).await;

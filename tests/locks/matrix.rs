@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{CancelReason, JobState, KeyPolicy, LeasedJob, ReprioritizeJobsRequest, SettleStatus};
 use howdah_server::config::Config;
 use tonic::Code;
@@ -116,7 +116,7 @@ async fn streamed(broker: &TestBroker, name: &str) -> Times {
     times.of("enqueue with a request key", broker.enqueue(name).request_key(name).outcome()).await;
     let jobs = times.of("deliver", worker.take(2)).await;
     times.of("ack", worker.ack(&jobs[0])).await;
-    times.of("nack", worker.nack(&jobs[1], "no")).await;
+    times.of("nack", worker.nack(&jobs[1], "no").retry_after(HOUR)).await;
     assert_eq!(broker.state(jobs[1].id).await, JobState::Scheduled);
     times
 }
@@ -187,7 +187,7 @@ async fn timed_out(broker: &TestBroker, name: &str) -> Times {
 
 /// A schedule is created, fires, and is deleted.
 async fn fired(broker: &TestBroker, name: &str) {
-    let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
+    let client = broker.client().await;
     let mut worker = broker.worker(name).await;
     let schedule = NewSchedule::new(name, NewJob::new(name), Plan::every(secs(1)));
     soon("a schedule", client.create_schedule(schedule)).await.expect("create");
@@ -225,7 +225,7 @@ async fn whatever_is_held_everything_else_goes_on() {
 
 #[tokio::test]
 async fn who_needs_a_table_that_is_locked_is_told_so_and_goes_on_when_it_is_free() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = secs(2)).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = secs(8)).await;
     broker.enqueue("t").await;
     let open = Open::after(&broker.database, "psql", "LOCK TABLE howdah.ready IN SHARE MODE").await;
     let refused = broker.enqueue("t").refused().await;
@@ -239,7 +239,7 @@ async fn who_needs_a_table_that_is_locked_is_told_so_and_goes_on_when_it_is_free
 /// Even one that writes nothing to it in this case: Postgres locks a table when the statement begins.
 #[tokio::test]
 async fn a_locked_table_stops_each_statement_that_could_write_to_it_and_nothing_is_lost() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = secs(2)).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = secs(8)).await;
     let id = broker.enqueue("t").await;
     let mut worker = broker.worker("t").await;
     let job = worker.next().await;

@@ -1,6 +1,6 @@
 //! Calls that change settings, schedules and tokens, while somebody has locked what they change.
 
-use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1;
 use tonic::Code;
 
@@ -17,8 +17,8 @@ fn assert_told<T>(what: &str, open: &Open, answer: Result<T, tonic::Status>) {
 
 #[tokio::test]
 async fn calls_that_change_what_is_locked_say_by_whom() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = secs(4)).await;
-    let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
+    let broker = TestBroker::start_with(|c| c.database_timeout = secs(7)).await;
+    let client = broker.client().await;
     let schedule = || NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR));
     soon("a schedule", client.create_schedule(schedule())).await.expect("create");
     let create = v1::CreateTokenRequest { principal: "ann".into(), scopes: vec!["read:*".into()], lifetime: None };

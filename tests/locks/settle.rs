@@ -1,7 +1,5 @@
 //! Outcomes of jobs that an open transaction has locked.
 
-use std::time::Duration;
-
 use howdah_proto::v1::{CancelReason, JobState, LeasedJob, SettleStatus};
 
 use super::Open;
@@ -44,7 +42,7 @@ async fn an_ack_of_a_locked_job_holds_up_no_other_outcome() {
 async fn every_outcome_of_a_locked_job_is_written_when_the_lock_goes() {
     for (outcome, state) in [
         (ack as fn(&LeasedJob) -> howdah_proto::v1::Outcome, JobState::Succeeded),
-        (|job| nack(job, "no"), JobState::Scheduled),
+        (|job| nack(job, "no").retry_after(HOUR), JobState::Scheduled),
         (|job| snooze(job, HOUR), JobState::Scheduled),
     ] {
         let (broker, mut worker, jobs, open) = start(2).await;
@@ -72,7 +70,7 @@ async fn an_ack_is_ok_when_the_open_transaction_has_written_the_same() {
 
 #[tokio::test]
 async fn an_outcome_that_stays_locked_is_unavailable_and_may_be_sent_again() {
-    let (_broker, mut worker, jobs, open) = start_with(1, |c| c.database_timeout = Duration::from_secs(2)).await;
+    let (_broker, mut worker, jobs, open) = start_with(1, |c| c.database_timeout = secs(8)).await;
     assert_eq!(worker.ack(&jobs[0]).status().await, SettleStatus::Unavailable);
     open.commit().await;
     worker.ack(&jobs[0]).await;
@@ -81,7 +79,7 @@ async fn an_outcome_that_stays_locked_is_unavailable_and_may_be_sent_again() {
 #[tokio::test]
 async fn many_locked_jobs_hold_up_no_others() {
     const JOBS: usize = 300;
-    let broker = TestBroker::start().await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = PATIENCE).await;
     broker.enqueue_all(vec!["t"; JOBS]).await;
     let mut worker = broker.worker("t").window(JOBS as i32).await;
     let jobs = worker.take(JOBS).await;
@@ -152,12 +150,14 @@ async fn jobs_of_a_worker_that_is_gone_go_to_others_though_one_of_them_is_locked
 async fn attempts_time_out_though_one_of_them_is_locked() {
     let broker = TestBroker::start().await;
     for _ in 0..2 {
-        broker.enqueue("t").timeout(Duration::from_secs(2)).retry_after_each(HOUR).await;
+        broker.enqueue("t").timeout(HOUR).retry_after_each(HOUR).await;
     }
     let mut worker = broker.worker("t").window(2).await;
     let jobs = worker.take(2).await;
-    let sql = format!("SELECT FROM howdah.leased WHERE id = {} FOR UPDATE", jobs[0].id);
+    // A lock that lets us change the deadline, and nobody end the attempt.
+    let sql = format!("SELECT FROM howdah.leased WHERE id = {} FOR KEY SHARE", jobs[0].id);
     let open = Open::after(&broker.database, "psql", &sql).await;
+    broker.sql("UPDATE howdah.leased SET deadline = now()").await;
     let cancelled = worker.cancelled().await;
     assert_eq!((cancelled.id, cancelled.reason()), (jobs[1].id, CancelReason::Timeout));
     open.commit().await;

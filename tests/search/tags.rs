@@ -1,6 +1,6 @@
 //! Tags: stored on every way in, kept by their job wherever it goes, found by index.
 
-use howdah_client::{Client, NewJob as ClientJob, NewSchedule, Plan};
+use howdah_client::{NewJob as ClientJob, NewSchedule, Plan};
 use howdah_proto::v1::{
     DiscardJobsRequest, HistoryMode, JobFilter, JobState, SearchJobsRequest, TaskTypeSettings,
     search_jobs_request::Query,
@@ -77,7 +77,7 @@ async fn every_way_in_takes_tags_and_a_search_finds_them() {
         assert!(status.success(), "{err}");
         expected.push(out.trim().parse().expect("an id"));
     }
-    let client = Client::connect(broker.grpc.clone()).await.expect("connect");
+    let client = broker.client().await;
     let scheduled = ClientJob::new("t").payload("x").tags(["b", "a", "a"]);
     client.create_schedule(NewSchedule::new("s", scheduled, Plan::every(HOUR))).await.expect("create");
     expected.push(client.run_schedule("s").await.expect("run").id);

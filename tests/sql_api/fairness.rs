@@ -57,15 +57,17 @@ async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over()
     assert!(one::<bool>(&client, now).await);
 }
 
-/// The hint at which rank a look for the lowest begins: of this type, in ms, looked up so many seconds ago.
-async fn hint(client: &Client, of_type: &str, rank: &str, seconds_ago: i32) {
+/// Enqueues a job of a key right after the hint at which rank a look for the lowest begins: of this type, in ms, looked up so
+/// many seconds ago.
+async fn enqueue_after_hint(client: &Client, key: char, of_type: &str, rank: &str, seconds_ago: i32) {
     let sql = format!(
         "SELECT setval(format('howdah.fair_floor_%s', t.id & 7)::regclass,
                        (((t.id {of_type}) >> 3 & 2047)::bigint << 52) | (({rank}) / 1000 << 10)
                        | ((floor(date_part('epoch', clock_timestamp()))::bigint - {seconds_ago}) & 1023))
-         FROM howdah.task_type t WHERE t.name = 'share'"
+         FROM howdah.task_type t WHERE t.name = 'share';
+         SELECT howdah.enqueue('share', '{key}'::text, fair_key => '{key}')"
     );
-    client.query(&sql, &[]).await.unwrap();
+    client.batch_execute(&sql).await.unwrap();
 }
 
 #[tokio::test]
@@ -75,25 +77,20 @@ async fn a_hint_that_is_wrong_puts_a_key_behind_what_is_below_it_for_two_seconds
     enqueue(&client, "aaaa").await;
     let third = "(SELECT rank FROM howdah.ready ORDER BY rank OFFSET 2 LIMIT 1)";
     // Fresh, and too high: behind two turns.
-    hint(&client, "+ 0", third, 0).await;
-    enqueue(&client, "b").await;
+    enqueue_after_hint(&client, 'b', "+ 0", third, 0).await;
     assert_eq!(order(&client).await, "aaaba");
     // Too high for all that is ready: as if nothing were.
-    hint(&client, "+ 0", "(SELECT max(rank) + 5000 FROM howdah.ready)", 0).await;
-    enqueue(&client, "c").await;
+    enqueue_after_hint(&client, 'c', "+ 0", "(SELECT max(rank) + 5000 FROM howdah.ready)", 0).await;
     let begins = "SELECT rank = (extract(epoch FROM created) * 1000000)::bigint FROM howdah.ready WHERE options ->> 'fair_key' = 'c'";
     assert!(one::<bool>(&client, begins).await);
     // From two seconds ago: nobody relies on it.
-    hint(&client, "+ 0", third, 2).await;
-    enqueue(&client, "d").await;
+    enqueue_after_hint(&client, 'd', "+ 0", third, 2).await;
     assert_eq!(&order(&client).await[..2], "ad");
     // Of another type that shares the sequence.
-    hint(&client, "+ 8", third, 0).await;
-    enqueue(&client, "e").await;
+    enqueue_after_hint(&client, 'e', "+ 8", third, 0).await;
     assert_eq!(&order(&client).await[..3], "ade");
     // Too low: it only takes longer.
-    hint(&client, "+ 0", "(SELECT min(rank) - 60000000 FROM howdah.ready)", 0).await;
-    enqueue(&client, "f").await;
+    enqueue_after_hint(&client, 'f', "+ 0", "(SELECT min(rank) - 60000000 FROM howdah.ready)", 0).await;
     assert_eq!(&order(&client).await[..4], "adef");
 }
 
@@ -105,6 +102,8 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
     let settings = "UPDATE howdah.task_type SET timeout_ms = 5000, max_attempts = 3";
     client.batch_execute(settings).await.unwrap();
     run(&broker, 1).await;
+    // Nobody sums up what is counted meanwhile.
+    client.batch_execute("UPDATE howdah.statistics_sum SET summed = 'infinity'").await.unwrap();
     for sql in [
         "SELECT howdah.enqueue('share', 'y', fair_key => 'f')",
         "SELECT howdah.enqueue('share', 'y'::bytea, fair_key => 'f')",
@@ -119,7 +118,7 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
     let turns = "SELECT array_agg(rank - (SELECT min(rank) FROM howdah.ready) ORDER BY id) FROM howdah.ready";
     assert_eq!(one::<Vec<i64>>(&client, turns).await, [0, 1000, 2000, 3000, 4000]);
     let counted = "SELECT sum(enqueued)::bigint FROM howdah.statistics_change";
-    assert!(one::<Option<i64>>(&client, counted).await.is_none_or(|counted| counted >= 5));
+    assert!(one::<i64>(&client, counted).await >= 5);
     // An empty key is none; a bad one is refused as everywhere.
     client.batch_execute("SELECT howdah.enqueue('share', 'z', fair_key => '')").await.unwrap();
     assert_eq!(one::<i64>(&client, "SELECT count(*) FROM howdah.ready WHERE options IS NULL").await, 1);

@@ -35,7 +35,7 @@ async fn a_store_that_is_away_when_a_broker_starts_is_served_when_it_comes() {
     cluster.stop(StopMode::Immediate).await;
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |config| {
-        config.database_timeout = secs(2);
+        config.database_timeout = secs(8);
         // Without a number nobody knows which ones are free.
         config.stores[1].number = StoreNumber::new(7);
     })
@@ -69,7 +69,7 @@ async fn numbers_are_not_given_out_while_a_store_cannot_say_its_own() {
     cluster.stop(StopMode::Immediate).await;
     let args = |store: &str, database: &TestDatabase| format!("{store}={}", database.url);
     let (first, second) = (args("shop", &shop), args("mail", &mail));
-    let listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--set", "database_timeout=1s"];
+    let listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--set", "database_timeout=8s"];
     let serve = [&["serve", "--store", &first, "--store", &second][..], &listen].concat();
     let (status, _, said) = run(&serve, b"").await;
     assert_eq!(status.code(), Some(2), "{said}");
@@ -81,7 +81,7 @@ async fn a_list_says_which_store_did_not_answer() {
     let shop = empty("list_shop").await;
     let (mut cluster, mail) = apart().await;
     let stores = [("shop", &shop), ("mail", &mail)];
-    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     for store in ["shop", "mail"] {
         enqueue_at(&broker, store, "t").await;
     }

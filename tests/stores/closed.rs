@@ -228,7 +228,7 @@ async fn a_store_that_comes_late_is_as_closed_as_it_was() {
     drain(&broker, "mail").await;
     broker.stop().await;
     cluster.stop(StopMode::Fast).await;
-    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     assert_eq!(list(&broker).await[1].state(), StoreState::Away);
     let request = OpenStoreRequest { store: "mail".into() };
     let refused_open = soon("an answer", broker.stores().open_store(request)).await.unwrap_err();

@@ -327,7 +327,7 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     let shop = empty("shop").await;
     let (mut cluster, mail) = apart().await;
     let stores = [("shop", &shop), ("mail", &mail)];
-    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     enqueue_at(&broker, "shop", "t").await;
     shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[2999]))").await;
     let gate = gate_at(&mail, "arrived", "INSERT").await;

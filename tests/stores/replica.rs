@@ -56,8 +56,9 @@ async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() 
         second = enqueue_at(&broker, store, "t").await;
     }
     assert_eq!(listed(&broker, "shop").await, 2, "it has no replica");
-    assert_eq!(listed(&broker, "mail").await, 1, "the replica does not have the second job");
-    assert_eq!(listed(&broker, "").await, 3);
+    // On a slow machine the broker may not know for a moment how far the replica is, and read the primary.
+    eventually("a list of the replica, without the second job", async || listed(&broker, "mail").await == 1).await;
+    eventually("the same in a list of all", async || listed(&broker, "").await == 3).await;
     assert_eq!(broker.job(second).await.id, second, "a single job comes from the primary");
 
     mail.at_replica().sql("SELECT pg_wal_replay_resume()").await;

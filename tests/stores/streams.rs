@@ -224,7 +224,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     cluster.create_database("mail").await.expect("a database");
     let mail = TestDatabase { url: cluster.url("mail") };
     let stores = [("shop", &shop), ("mail", &mail)];
-    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(5)).await;
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     fill(&shop, "t", 100).await;
     fill(&mail, "t", 2).await;
     let mut worker = broker.worker("t").window(4).await;

@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
-    TestDatabase,
+    PATIENCE, TestDatabase,
     clients::{self, Bearer, Connection},
     database, soon, stores,
 };
@@ -40,6 +40,12 @@ impl Service {
         // It connects with the first call, and again if the connection broke.
         let channel = Endpoint::from_shared(grpc.clone()).expect("address").connect_lazy();
         Self { grpc, http, database, channel, bearer: Bearer::default() }
+    }
+
+    /// A client of Rust, that waits for its connection as tests wait.
+    pub async fn client(&self) -> howdah_client::Client {
+        let client = howdah_client::Client::builder().endpoint(&self.grpc).connect_timeout(PATIENCE);
+        soon("a connection", client.connect()).await.expect("connect")
     }
 
     /// The same broker, called with this token.

@@ -71,8 +71,8 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
     for number in 0..4 {
         let (address, tls, stop) = (address.clone(), tls.clone(), stop.clone());
         load.spawn(async move {
-            let connect =
-                async || Client::builder().endpoint(&address).tls(tls.clone()).connect().await.expect("connect");
+            let builder = || Client::builder().endpoint(&address).tls(tls.clone()).connect_timeout(PATIENCE);
+            let connect = async || builder().connect().await.expect("connect");
             let (kept, mut calls) = (connect().await, 0);
             // Half of them on one connection, half on a new one for each call; every call is made once.
             while !stop.load(Relaxed) {

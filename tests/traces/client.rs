@@ -305,7 +305,7 @@ impl Held {
 async fn an_outcome_without_an_answer_is_an_error() {
     let broker = TestBroker::start().await;
     let held = Held::new(&broker).await;
-    drop(broker);
+    broker.stop().await;
     held.end.notify_one();
     held.until("process mail").await;
     held.worker.abort();

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use howdah_client::{Client, NewJob, Outcome};
+use howdah_client::{NewJob, Outcome};
 use howdah_proto::v1::EnqueueJobsRequest;
 use opentelemetry::{
     Context, global,
@@ -44,7 +44,7 @@ async fn a_trace_goes_from_the_producer_through_the_broker_to_the_worker() {
     let broker = collector.broker().await;
     let trace = Trace::new();
     assert!(spans_of_clients(&trace.id).is_empty());
-    let client = Client::connect(&broker.grpc).await.expect("connect");
+    let client = broker.client().await;
     let worker = client.worker().handle("mail", async |_| Outcome::ack("")).build().start();
     let enqueued = client.enqueue(NewJob::new("mail")).with_context(context(&trace)).await.expect("enqueue");
     let of_broker = collector.spans(&trace.id, 2).await;

@@ -33,7 +33,8 @@ impl Watched {
         let tracers = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).with_sampler(sampler).build();
         let meters = SdkMeterProvider::builder().with_periodic_exporter(metrics.clone()).build();
         let telemetry = change(Telemetry::global().tracer_provider(&tracers).meter_provider(&meters));
-        let client = Client::builder().endpoint(&broker.grpc).telemetry(telemetry).connect().await.expect("connect");
+        let client = Client::builder().endpoint(&broker.grpc).telemetry(telemetry).connect_timeout(PATIENCE);
+        let client = client.connect().await.expect("connect");
         Self { client, spans, metrics, meters }
     }
 

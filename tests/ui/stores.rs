@@ -23,7 +23,9 @@ async fn each_store_is_shown_with_its_number_its_state_and_its_jobs() {
     let browser = Browser::at(&broker);
     enqueue_at(&broker, "mail", "t").await;
     let (shop, mail) = (row("shop", 0), row("mail", 1));
-    until_shown(&browser, "/ui/storage", &format!("{mail}<td>ready</td><td class=\"n ready\">1</td>")).await;
+    for (store, jobs) in [(&shop, 0), (&mail, 1)] {
+        until_shown(&browser, "/ui/storage", &format!("{store}<td>ready</td><td class=\"n ready\">{jobs}</td>")).await;
+    }
     let shown = browser.get("/ui/storage").await;
     shown.has(&[&format!("{shop}<td>ready</td><td class=\"n ready\">0</td>")]).has_no(&[">draining<", "Read replica"]);
     browser.get("/ui/").await.has_no(&["closed to new jobs", "cannot be reached"]);
@@ -48,7 +50,7 @@ async fn a_store_that_is_away_is_said_to_be_and_the_others_are_shown() {
     let shop = database().await.empty("page_shop", "").await;
     let (mut cluster, mail) = apart().await;
     let stores = [("shop", &shop), ("mail", &mail)];
-    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(2)).await;
+    let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     let browser = Browser::at(&broker);
     enqueue_at(&broker, "shop", "t").await;
     until_shown(&browser, "/ui/storage", &format!("{}<td>ready</td><td class=\"n ready\">1</td>", row("shop", 0)))

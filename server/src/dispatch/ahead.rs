@@ -2,8 +2,11 @@
 //! statement and its commit. So while more jobs are ready than the workers have places for, a claim brings some more: as
 //! many as the workers finish during three claims. They are kept in the hand, and the first worker with a free place gets
 //! them. Workers with slow handlers free no place during a claim, so nothing is claimed ahead for them.
+//!
+//! What counts is how many jobs the workers finish in the time that a claim takes, not while one is under way: handlers that got their
+//! jobs from one claim end together, and then the next claim begins, during which none of them ends.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{state::DispatchState, type_queue::TypeQueue};
 use crate::job::{LeasedJob, TypeId};
@@ -13,13 +16,20 @@ const MOST: u64 = 512;
 /// Jobs that were claimed ahead and that no worker took within this time are released.
 pub(super) const KEPT: Duration = Duration::from_millis(100);
 
+/// The least time between two claims, in seconds.
+const SHORTEST: f64 = 1e-6;
+
 /// How far claims of a type go ahead.
 #[derive(Default)]
 pub(super) struct Ahead {
-    // Jobs that workers have finished since the claim in progress began,
+    // When the last claim began.
+    began: Option<Instant>,
+    // Jobs that workers have finished since then,
     finished: u32,
-    // and during a claim, on average.
-    pace: f64,
+    // and in a second, on average.
+    per_second: f64,
+    // How long a claim takes, on average, in seconds.
+    claim_takes: f64,
     // The last claim left ready jobs. So a worker elsewhere with a free place has jobs to claim, too.
     has_more: bool,
     /// The last claim asked for more jobs than there were places.
@@ -27,18 +37,24 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Workers have finished so many jobs while a claim runs.
+    /// Workers have finished so many jobs.
     pub(super) fn finished(&mut self, jobs: u32) {
         self.finished += jobs;
     }
 
-    pub(super) fn claim_begins(&mut self, asks: bool) {
+    pub(super) fn claim_begins(&mut self, asks: bool, now: Instant) {
+        if let Some(began) = self.began.replace(now) {
+            let seconds = now.duration_since(began).as_secs_f64().max(SHORTEST);
+            self.per_second = f64::midpoint(self.per_second, f64::from(self.finished) / seconds);
+        }
         self.finished = 0;
         self.asked = asks;
     }
 
-    pub(super) fn claim_ends(&mut self, has_more: bool) {
-        self.pace = f64::midpoint(self.pace, f64::from(self.finished));
+    pub(super) fn claim_ends(&mut self, has_more: bool, now: Instant) {
+        if let Some(began) = self.began {
+            self.claim_takes = f64::midpoint(self.claim_takes, now.duration_since(began).as_secs_f64());
+        }
         self.has_more = has_more;
     }
 
@@ -49,7 +65,8 @@ impl Ahead {
 
     /// How many jobs to have in the hand after a claim.
     fn jobs(&self) -> u64 {
-        if self.has_more { (self.pace.round() as u64 * 3).min(MOST) } else { 0 }
+        let during_claim = (self.per_second * self.claim_takes).round();
+        if self.has_more { (during_claim as u64 * 3).min(MOST) } else { 0 }
     }
 }
 

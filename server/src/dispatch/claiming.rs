@@ -29,7 +29,7 @@ impl Dispatch {
             let hand_due = self.release_stale_hand();
             let (wants, closed) = {
                 let mut state = self.state.lock();
-                (state.next_claim(), state.is_closed())
+                (state.next_claim(Instant::now()), state.is_closed())
             };
             if closed {
                 return;
@@ -85,7 +85,7 @@ impl Dispatch {
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
         let (dealt, nobodys) = self.with(|state| {
-            let dealt = state.claimed(wants, jobs, cut, &held_back);
+            let dealt = state.claimed(wants, jobs, cut, &held_back, Instant::now());
             // They would hold slots that other jobs may have.
             state.stop_ahead(request.limited.iter());
             dealt

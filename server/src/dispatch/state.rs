@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
+    time::Instant,
 };
 
 use tokio::sync::Notify;
@@ -161,9 +162,7 @@ impl DispatchState {
 
     pub(super) fn free(&mut self, session: SessionKey, type_id: TypeId, load: Load) -> Deliveries {
         let Some(queue) = self.types.get_mut(&type_id) else { return Vec::new() };
-        if queue.claiming {
-            queue.ahead.finished(load.jobs);
-        }
+        queue.ahead.finished(load.jobs);
         queue.change(session, |s| {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
@@ -258,7 +257,7 @@ impl DispatchState {
     }
 
     /// The next claim; empty: none.
-    pub(super) fn next_claim(&mut self) -> Vec<Want> {
+    pub(super) fn next_claim(&mut self, now: Instant) -> Vec<Want> {
         let mut wants = Vec::new();
         let mut jobs_left = CLAIM_JOBS;
         if self.closed {
@@ -277,7 +276,7 @@ impl DispatchState {
             queue.ready = false;
             queue.claiming = true;
             let asks = queue.wanted_ahead() > 0;
-            queue.ahead.claim_begins(asks);
+            queue.ahead.claim_begins(asks, now);
             queue.woken = None;
             queue.woken_jobs = 0;
             wants.push(Want {
@@ -298,6 +297,7 @@ impl DispatchState {
         jobs: Vec<LeasedJob>,
         cut: bool,
         held_back: &[Quota],
+        now: Instant,
     ) -> (Deliveries, Vec<LeasedJob>) {
         self.is_away = false;
         let mut by_type = by_type(jobs);
@@ -322,7 +322,7 @@ impl DispatchState {
             // A short answer has all jobs that were ready when the claim began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
             queue.ready |= !short;
-            queue.ahead.claim_ends(!short && !queue.held_back);
+            queue.ahead.claim_ends(!short && !queue.held_back, now);
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
             queue.deal_or_keep(jobs, &mut dealt);
             self.pass(want.type_id);

@@ -6,7 +6,7 @@ mod passing; // when an engine passes the turn
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -28,6 +28,8 @@ const TYPE: TypeId = 7;
 const BYTES: u64 = 256;
 /// How long an engine may keep a turn here.
 const KEPT: Duration = Duration::from_millis(1);
+/// How long a claim takes here.
+const CLAIM: Duration = Duration::from_millis(1);
 
 /// A worker's session in one engine.
 struct Session {
@@ -59,6 +61,7 @@ struct Engine {
     direct: Vec<(Reserved, u32)>,
     sessions: Vec<Arc<Session>>,
     unsent: mpsc::UnboundedReceiver<Unsent>,
+    now: Instant,
 }
 
 fn job(id: i64) -> LeasedJob {
@@ -87,7 +90,7 @@ impl Engine {
         let dispatch = Arc::new(Dispatch::new(1, Wake::new(false), sender, Traces::default(), metrics));
         let session = |key| Arc::new(Session { key, held: Mutex::default() });
         let sessions = (0..workers as u64).map(session).collect();
-        Self { dispatch, ready: 0, next: 0, claims: None, direct: Vec::new(), sessions, unsent }
+        Self { dispatch, ready: 0, next: 0, claims: None, direct: Vec::new(), sessions, unsent, now: Instant::now() }
     }
 
     fn enqueue(&mut self, jobs: u64) {
@@ -98,7 +101,7 @@ impl Engine {
     /// A claim begins; returns whether there is one.
     fn begin(&mut self) -> bool {
         if self.claims.is_none() {
-            let wants = self.dispatch.state.lock().next_claim();
+            let wants = self.dispatch.state.lock().next_claim(self.now);
             self.claims = Some(wants).filter(|wants| !wants.is_empty());
         }
         self.claims.is_some()
@@ -111,11 +114,12 @@ impl Engine {
         (self.next - jobs as i64..self.next).map(job).collect()
     }
 
-    /// The claim in progress comes back.
+    /// The claim in progress comes back, after a millisecond.
     fn end(&mut self) {
         let Some(wants) = self.claims.take() else { return };
+        self.now += CLAIM;
         let jobs = self.fetch(wants[0].jobs as u64);
-        let (dealt, nobodys) = self.dispatch.with(|state| state.claimed(&wants, jobs, false, &[]));
+        let (dealt, nobodys) = self.dispatch.with(|state| state.claimed(&wants, jobs, false, &[], self.now));
         assert!(nobodys.is_empty());
         self.dispatch.deliver(dealt);
     }

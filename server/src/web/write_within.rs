@@ -89,16 +89,18 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_reads_ends_and_what_is_read_slowly_does_not() {
         let (ours, mut theirs) = duplex(10);
-        let mut stream = WriteWithin::new(ours, Duration::from_millis(100));
+        let mut stream = WriteWithin::new(ours, Duration::from_secs(2));
         let reading = async {
             let mut byte = [0];
+            // Half of it fits into the pipe; the rest takes longer than the limit.
             for _ in 0..20 {
                 theirs.read_exact(&mut byte).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(250)).await;
             }
         };
         let (written, ()) = tokio::join!(stream.write_all(&[7; 20]), reading);
         written.unwrap();
+        stream.within = Duration::from_millis(10);
         let error = stream.write_all(&[7; 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

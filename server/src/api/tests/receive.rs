@@ -295,7 +295,8 @@ async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
 
 #[tokio::test]
 async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait() {
-    let quick = Duration::from_millis(100);
+    // The other call must arrive within it, too. After two seconds the slow one would be refused for another reason.
+    let quick = Duration::from_millis(1_500);
     let running = serve(MIB, Patience { message: quick, mib: quick, ..patient() }).await;
     let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..500 * KIB);
     let slow = stuck(running.channel().await, vec![begun]);

@@ -52,6 +52,8 @@ fn with_jobs_ahead() -> Engine {
     assert!(engine.settle(0));
     claim(&mut engine, 4);
     claim(&mut engine, 0);
+    assert!(engine.settle(0));
+    claim(&mut engine, 0);
     assert_eq!((held(&engine), kept(&engine)), (8, 6));
     engine
 }
@@ -67,10 +69,22 @@ fn a_worker_that_settles_jobs_while_claims_run_finds_the_next_ones_claimed() {
 }
 
 #[test]
-fn nothing_is_claimed_ahead_of_a_worker_that_settles_nothing_while_claims_run() {
+fn handlers_that_end_together_between_claims_find_the_next_jobs_claimed() {
+    let mut engine = engine(8, 1_000);
+    for _ in 0..8 {
+        claim(&mut engine, 0);
+        engine.now += 2 * CLAIM;
+        (0..8).for_each(|_| assert!(engine.settle(0)));
+    }
+    assert_eq!(held(&engine), 8, "all from the hand");
+}
+
+#[test]
+fn nothing_is_claimed_ahead_of_a_worker_that_settles_little_in_the_time_of_a_claim() {
     let mut engine = engine(8, 1_000);
     claim(&mut engine, 0);
     for _ in 0..20 {
+        engine.now += 100 * CLAIM;
         assert!(engine.settle(0));
         claim(&mut engine, 0);
         assert_eq!((held(&engine), kept(&engine)), (8, 0));
