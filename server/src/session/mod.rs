@@ -14,16 +14,14 @@ pub(crate) mod pull;
 mod pulls;
 pub(crate) mod reader;
 mod sending;
+mod settling;
 mod stream;
 mod table;
 mod unsent;
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicUsize},
-    },
+    sync::{Arc, atomic::AtomicU8},
     time::Duration,
 };
 
@@ -52,6 +50,7 @@ use crate::{
     wake::SessionMark,
 };
 use outbox::UnsentWatch;
+use settling::Settling;
 
 /// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
 /// trace context (712), and the framing of 64 headers.
@@ -78,7 +77,7 @@ pub struct Session {
     answered: Notify,
     unsent_watch: Arc<UnsentWatch>,
     /// Messages with outcomes that are being written.
-    settling: AtomicUsize,
+    settling: Settling,
 }
 
 #[derive(Default)]
@@ -142,7 +141,7 @@ impl Session {
             changed: Notify::new(),
             answered: Notify::new(),
             unsent_watch,
-            settling: AtomicUsize::new(0),
+            settling: Settling::default(),
         }
     }
 

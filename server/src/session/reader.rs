@@ -1,11 +1,7 @@
 //! Reads messages of the worker. It never waits for messages to the worker, so that the two cannot block each other.
 //! But it stops reading while too many answers are outstanding.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
@@ -22,10 +18,6 @@ use crate::{
 /// be less: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
 /// bounded separately (`Settle::room`).
 pub(crate) const MOST_UNANSWERED: usize = 100_000;
-
-/// With so many messages of outcomes unanswered, a worker may be about to hold back the next ones: our clients have four at most. Then
-/// its outcomes are not kept waiting for others.
-const UNANSWERED: usize = 3;
 
 /// Reads until the worker closes its side.
 pub(super) async fn read<S>(
@@ -113,8 +105,8 @@ async fn settle(
     }
     // While too many bytes wait for Postgres, no more are read.
     let room = context.settle.room(&accepted).await;
-    let outcomes = Outcomes::of(context, session);
-    let hurries = frees_others(context, &accepted) || session.settling.load(Relaxed) >= UNANSWERED;
+    let outcomes = Outcomes { context: context.clone(), session: session.clone() };
+    let hurries = session.settling.begin() || frees_others(context, &accepted);
     context.settle.submit(accepted, room, outcomes);
     if hurries {
         context.settle.hurry();
@@ -137,16 +129,9 @@ struct Outcomes {
     session: Arc<Session>,
 }
 
-impl Outcomes {
-    fn of(context: &Arc<SessionContext>, session: &Arc<Session>) -> Self {
-        session.settling.fetch_add(1, Relaxed);
-        Self { context: context.clone(), session: session.clone() }
-    }
-}
-
 impl Drop for Outcomes {
     fn drop(&mut self) {
-        self.session.settling.fetch_sub(1, Relaxed);
+        self.session.settling.end();
     }
 }
 

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 /// The Settle messages of a stream that are not fully answered.
 ///
-/// While [`FULL`](Batches::FULL) of them are, outcomes gather, and the next message takes all of them. So messages grow
-/// under load, and a single outcome is sent at once.
+/// While [`FEW`](Batches::FEW) of them are, outcomes gather until an eighth of the slots have ended with one, and the next message takes
+/// all of them. So messages grow under load, a single outcome is sent at once, and no more than an eighth of the slots stand idle
+/// because their outcomes wait here. With [`MOST`](Batches::MOST), nothing is sent until an answer comes.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     /// The number of the first in `open`.
@@ -24,10 +25,19 @@ struct Batch {
 }
 
 impl Batches {
-    const FULL: usize = 4;
+    const FEW: usize = 4;
+    const MOST: usize = 16;
+    /// The part of the slots whose outcomes gather.
+    const PART: usize = 8;
 
+    /// Nothing is sent until an answer comes.
     pub(crate) fn is_full(&self) -> bool {
-        self.unanswered >= Self::FULL
+        self.unanswered >= Self::MOST
+    }
+
+    /// Whether so many outcomes of a worker with so many slots are sent now.
+    pub(crate) fn takes(&self, outcomes: usize, slots: usize) -> bool {
+        outcomes > 0 && (self.unanswered < Self::FEW || (!self.is_full() && outcomes * Self::PART >= slots))
     }
 
     /// The number of the next batch.
@@ -79,16 +89,30 @@ mod tests {
     #[test]
     fn outcomes_gather_while_four_messages_are_unanswered() {
         let mut batches = Batches::default();
+        assert!(!batches.takes(0, 16));
         for number in 0..4 {
-            assert!(!batches.is_full());
+            assert!(batches.takes(1, 16));
             assert_eq!(batches.next(), number);
             batches.sent(2);
         }
+        assert!(!batches.takes(1, 16));
+        assert!(batches.takes(2, 16), "an eighth of the slots");
+        batches.answered(2);
+        assert!(!batches.takes(1, 16), "half an answer is none");
+        batches.answered(2);
+        assert!(batches.takes(1, 16));
+    }
+
+    #[test]
+    fn with_sixteen_messages_unanswered_nothing_is_sent() {
+        let mut batches = Batches::default();
+        for _ in 0..16 {
+            assert!(!batches.is_full());
+            assert!(batches.takes(2, 16));
+            batches.sent(2);
+        }
         assert!(batches.is_full());
-        batches.answered(2);
-        assert!(batches.is_full(), "half an answer is none");
-        batches.answered(2);
-        assert!(!batches.is_full());
+        assert!(!batches.takes(16, 16));
     }
 
     #[test]

@@ -137,8 +137,9 @@ impl Ledger {
         self.unsent.push_back(key);
     }
 
-    pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+    /// How many outcomes are to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Whether nothing runs and nothing is unconfirmed.
@@ -355,7 +356,7 @@ mod tests {
         ended(&mut ledger, 1, 11);
         assert_eq!(ledger.next_batch(0, 10, 1000).len(), 2);
         assert_eq!(ledger.next_batch(1, 10, 1000).len(), 1);
-        assert!(!ledger.has_unsent());
+        assert_eq!(ledger.unsent(), 0);
     }
 
     #[test]

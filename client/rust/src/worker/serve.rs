@@ -27,12 +27,11 @@ impl Session {
             if let Some(end) = self.end(flow) {
                 return end;
             }
-            // With this many messages unanswered, outcomes gather: there is nothing to send.
-            let full = flow.batches.is_full();
-            let outcomes = !full && self.ledger.has_unsent();
+            let outcomes = flow.batches.takes(self.ledger.unsent(), self.slots.limit());
             let asks = self.extensions.has_unsent() || self.reports.has_unsent();
             let outgoing = outcomes || !flow.control.is_empty() || asks;
-            let read_mail = !full || self.slots.has_queue();
+            // With this many messages unanswered, outcomes gather: there is nothing to send.
+            let read_mail = !flow.batches.is_full() || self.slots.has_queue();
             let timer = self.next_timer().min(flow.next_timer());
             tokio::select! {
                 biased;

@@ -11,6 +11,8 @@ use super::job::Job;
 #[derive(Debug)]
 pub(crate) struct Slots {
     types: Vec<Slot>,
+    /// How many there are of all types.
+    limit: usize,
     /// Jobs in all queues.
     queued: usize,
 }
@@ -25,7 +27,14 @@ struct Slot {
 impl Slots {
     pub(crate) fn new(limits: impl Iterator<Item = usize>) -> Self {
         let slot = |limit| Slot { limit, running: 0, queue: VecDeque::new() };
-        Self { types: limits.map(slot).collect(), queued: 0 }
+        let types: Vec<Slot> = limits.map(slot).collect();
+        let limit = types.iter().map(|slot| slot.limit).sum();
+        Self { types, limit, queued: 0 }
+    }
+
+    /// How many there are of all types.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Takes a slot for the job and returns it, to run; or queues it until there is one.
@@ -59,7 +68,8 @@ impl Slots {
     }
 
     pub(crate) fn resize(&mut self, task_type: usize, limit: usize) {
-        self.types[task_type].limit = limit;
+        let before = std::mem::replace(&mut self.types[task_type].limit, limit);
+        self.limit = self.limit - before + limit;
     }
 
     /// Whether jobs wait for a slot.

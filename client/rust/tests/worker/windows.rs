@@ -34,7 +34,7 @@ async fn the_window_of_each_type_is_its_concurrency() {
 }
 
 #[tokio::test]
-async fn outcomes_gather_while_four_messages_are_unanswered() {
+async fn with_four_messages_unanswered_outcomes_gather_until_an_eighth_of_the_slots_has_some() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let mut stream = broker.welcomed().await;
@@ -43,18 +43,24 @@ async fn outcomes_gather_while_four_messages_are_unanswered() {
     for _ in 0..10 {
         ends.push(worker.begun().await.1);
     }
+    let mut end = || ends.pop().unwrap().send(Outcome::ack("")).unwrap();
     let mut unanswered = Vec::new();
-    for end in ends.drain(..4) {
-        end.send(Outcome::ack("")).unwrap();
+    for _ in 0..4 {
+        end();
         unanswered.push(stream.settle().await);
     }
-    for end in ends {
-        end.send(Outcome::ack("")).unwrap();
-    }
-    // The handlers end before the answer comes, because this test has one thread.
-    tokio::task::yield_now().await;
+    end();
+    // Its slot is free, so the worker knows that it has ended.
+    stream.push(vec![job(11)]).await;
+    worker.begun().await;
+    end();
+    assert_eq!(stream.settle().await.len(), 2, "of ten slots");
+    end();
+    stream.push(vec![job(12)]).await;
+    worker.begun().await;
     stream.confirm(&unanswered[0]).await;
-    assert_eq!(stream.settle().await.len(), 6);
+    stream.confirm(&unanswered[1]).await;
+    assert_eq!(stream.settle().await.len(), 1, "with three messages unanswered");
     worker.handle.abort();
 }
 
