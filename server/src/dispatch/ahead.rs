@@ -63,10 +63,12 @@ impl Ahead {
         *self = Self::default();
     }
 
-    /// How many jobs to have in the hand after a claim.
+    /// How many jobs to have in the hand after a claim. Where claims are slow, no more than the workers take well before the jobs would
+    /// be released.
     fn jobs(&self) -> u64 {
-        let during_claim = (self.per_second * self.claim_takes).round();
-        if self.has_more { (during_claim as u64 * 3).min(MOST) } else { 0 }
+        let during_claim = (self.per_second * self.claim_takes).round() as u64;
+        let in_time = (self.per_second * KEPT.as_secs_f64() / 2.0).round() as u64;
+        if self.has_more { (during_claim * 3).min(in_time).min(MOST) } else { 0 }
     }
 }
 

@@ -5,10 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Dispatch, state::DispatchState};
+use tokio::sync::oneshot;
+
+use super::{Dispatch, UNSENT_AFTER, Unsent, state::DispatchState};
 use crate::{
     backoff::Backoff,
-    job::LeasedJob,
+    job::{LeasedJob, Ready},
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
 };
 
@@ -144,11 +146,27 @@ impl Dispatch {
         }
     }
 
-    fn release_stale_hand(&self) -> Option<Instant> {
+    fn release_stale_hand(self: &Arc<Self>) -> Option<Instant> {
         let dealt = self.with(DispatchState::deal_hands);
         self.deliver(dealt);
         let (stale, next) = self.with(|state| state.stale_hand(Instant::now()));
-        self.release(stale);
+        self.release(stale.jobs);
+        if !stale.returning.is_empty() {
+            self.hold_up(stale.returning);
+        }
         next
+    }
+
+    /// Until the jobs that were just released are ready again, nothing is claimed that could overtake them.
+    fn hold_up(self: &Arc<Self>, returning: Vec<Ready>) {
+        let (done, released) = oneshot::channel();
+        let _ = self.unsent.send(Unsent::Flush(done));
+        let dispatch = self.clone();
+        tokio::spawn(async move {
+            // A transaction that has locked one of them must not hold up the others.
+            let _ = tokio::time::timeout(UNSENT_AFTER, released).await;
+            dispatch.with(|state| state.returned(&returning));
+            dispatch.work.notify_one();
+        });
     }
 }

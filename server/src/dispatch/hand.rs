@@ -10,7 +10,15 @@ use super::{
     state::{Deliveries, DispatchState},
     type_queue::{Dealt, TypeQueue},
 };
-use crate::job::{LeasedJob, TypeId};
+use crate::job::{LeasedJob, Ready, TypeId};
+
+/// Jobs that have not been dealt for too long.
+#[derive(Default)]
+pub(super) struct Stale {
+    pub(super) jobs: Vec<LeasedJob>,
+    /// The types of those that were claimed ahead.
+    pub(super) returning: Vec<Ready>,
+}
 
 /// A job that is leased and not dealt.
 pub(super) struct Kept {
@@ -80,11 +88,13 @@ impl DispatchState {
         dealt
     }
 
-    /// Jobs that have not been dealt for too long, and when that will be so for the others.
-    pub(super) fn stale_hand(&mut self, now: Instant) -> (Vec<LeasedJob>, Option<Instant>) {
-        let (mut stale, mut next) = (Vec::new(), None);
+    /// Jobs that have not been dealt for too long, and when that will be so for the others. They are to be released. Of those that were
+    /// claimed ahead `returned` is to be told then.
+    pub(super) fn stale_hand(&mut self, now: Instant) -> (Stale, Option<Instant>) {
+        let (mut stale, mut next) = (Stale::default(), None);
         let mut left = Vec::new();
         for (type_id, queue) in &mut self.types {
+            let mut lowest_rank = None;
             while let Some(first) = queue.hand.front() {
                 if first.until > now {
                     next = Some(next.map_or(first.until, |n: Instant| n.min(first.until)));
@@ -93,12 +103,17 @@ impl DispatchState {
                 if let Some(Kept { job, is_ahead, .. }) = queue.hand.pop_front() {
                     if is_ahead {
                         queue.ahead.stop();
+                        lowest_rank = lowest_rank.min(Some(job.rank)).or(Some(job.rank));
                     } else {
                         queue.leave_heavy(job.weight);
                     }
-                    stale.push(job);
+                    stale.jobs.push(job);
                     left.push(*type_id);
                 }
+            }
+            if let Some(lowest_rank) = lowest_rank {
+                queue.returning += 1;
+                stale.returning.push(Ready { type_id: *type_id, lowest_rank, jobs: 0 });
             }
         }
         for type_id in left {
@@ -106,6 +121,18 @@ impl DispatchState {
             self.enlist(type_id);
         }
         (stale, next)
+    }
+
+    /// Jobs that were claimed ahead are ready again.
+    pub(super) fn returned(&mut self, returned: &[Ready]) {
+        for ready in returned {
+            if let Some(queue) = self.types.get_mut(&ready.type_id) {
+                queue.returning = queue.returning.saturating_sub(1);
+                queue.lower_floor(ready.lowest_rank);
+            }
+            self.pass(ready.type_id);
+            self.enlist(ready.type_id);
+        }
     }
 }
 

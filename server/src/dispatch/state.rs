@@ -244,6 +244,7 @@ impl DispatchState {
         if queue.ready
             && !queue.held_back
             && !queue.locked
+            && queue.returning == 0
             && !queue.queued
             && queue.wanted() > 0
             && !self.paused.contains(&type_id)
@@ -268,7 +269,8 @@ impl DispatchState {
             let Some(queue) = self.types.get_mut(&type_id) else { continue };
             queue.queued = false;
             let wanted = queue.wanted().min(jobs_left);
-            if wanted == 0 || !queue.ready || queue.locked || self.paused.contains(&type_id) {
+            let is_held_up = !queue.ready || queue.locked || queue.returning > 0;
+            if wanted == 0 || is_held_up || self.paused.contains(&type_id) {
                 continue;
             }
             jobs_left -= wanted;

@@ -164,9 +164,10 @@ impl Engine {
     /// What lay in the hand for too long is ready again.
     fn put_back(&mut self) {
         let stale = self.dispatch.with(|state| state.stale_hand(std::time::Instant::now() + Duration::from_secs(2))).0;
-        if !stale.is_empty() {
-            self.enqueue(stale.len() as u64);
+        if !stale.jobs.is_empty() {
+            self.enqueue(stale.jobs.len() as u64);
         }
+        self.dispatch.with(|state| state.returned(&stale.returning));
         while self.unsent.try_recv().is_ok() {}
     }
 }

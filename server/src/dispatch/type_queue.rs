@@ -64,6 +64,9 @@ pub(super) struct TypeQueue {
     pub(super) hand: VecDeque<Kept>,
     /// How many jobs are claimed ahead of the capacity.
     pub(super) ahead: Ahead,
+    /// How many times jobs that were claimed ahead are being released. Until they are ready again nothing is claimed or goes direct, so
+    /// that no later job overtakes them.
+    pub(super) returning: u32,
     average_bytes: f64,
 }
 
@@ -95,6 +98,7 @@ impl Default for TypeQueue {
             cap: None,
             hand: VecDeque::new(),
             ahead: Ahead::default(),
+            returning: 0,
             average_bytes: 256.0,
         }
     }
@@ -148,6 +152,7 @@ impl TypeQueue {
     pub(super) fn may_go_direct(&self, load: Load, heaviest: u64) -> bool {
         !self.ready
             && !self.claiming
+            && self.returning == 0
             && self.hand.is_empty()
             && self.is_room_for_direct(load)
             && heaviest <= self.largest_wanted()

@@ -52,12 +52,12 @@ async fn with_four_messages_unanswered_outcomes_gather_until_an_eighth_of_the_sl
     end();
     // Its slot is free, so the worker knows that it has ended.
     stream.push(vec![job(11)]).await;
-    worker.begun().await;
+    let _eleventh = worker.begun().await;
     end();
     assert_eq!(stream.settle().await.len(), 2, "of ten slots");
     end();
     stream.push(vec![job(12)]).await;
-    worker.begun().await;
+    let _twelfth = worker.begun().await;
     stream.confirm(&unanswered[0]).await;
     stream.confirm(&unanswered[1]).await;
     assert_eq!(stream.settle().await.len(), 1, "with three messages unanswered");

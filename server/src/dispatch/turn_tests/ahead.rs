@@ -80,6 +80,21 @@ fn handlers_that_end_together_between_claims_find_the_next_jobs_claimed() {
 }
 
 #[test]
+fn while_claims_are_slow_no_more_is_claimed_ahead_than_workers_take_in_time() {
+    let mut engine = engine(8, 1_000);
+    claim(&mut engine, 0);
+    engine.now += 99 * CLAIM;
+    for _ in 0..8 {
+        // 80 jobs a second: 24 in the time of three claims, 4 before jobs that were claimed ahead are half as old as they may get.
+        (0..8).for_each(|_| assert!(engine.settle(0)));
+        assert!(engine.begin());
+        engine.now += 99 * CLAIM;
+        engine.end();
+    }
+    assert_eq!((held(&engine), kept(&engine)), (8, 4));
+}
+
+#[test]
 fn nothing_is_claimed_ahead_of_a_worker_that_settles_little_in_the_time_of_a_claim() {
     let mut engine = engine(8, 1_000);
     claim(&mut engine, 0);
@@ -108,14 +123,31 @@ fn a_claim_that_leaves_nothing_ready_ends_it() {
 fn jobs_that_no_worker_takes_in_time_are_released_and_not_claimed_again_until_there_is_room() {
     let mut engine = with_jobs_ahead();
     let (early, next) = engine.dispatch.with(|state| state.stale_hand(Instant::now()));
-    assert!(early.is_empty() && next.is_some_and(|at| at <= Instant::now() + KEPT));
+    assert!(early.jobs.is_empty() && next.is_some_and(|at| at <= Instant::now() + KEPT));
     let (stale, next) = engine.dispatch.with(|state| state.stale_hand(Instant::now() + KEPT));
-    assert_eq!((stale.len(), next), (6, None));
+    assert_eq!((stale.jobs.len(), next), (6, None));
+    engine.dispatch.with(|state| state.returned(&stale.returning));
     engine.enqueue(4);
     assert!(!engine.begin());
     assert!(engine.settle(0));
     claim(&mut engine, 0);
     assert_eq!((held(&engine), kept(&engine)), (8, 0));
+}
+
+#[test]
+fn until_released_jobs_are_ready_again_nothing_overtakes_them() {
+    let mut engine = with_jobs_ahead();
+    let (stale, _) = engine.dispatch.with(|state| state.stale_hand(Instant::now() + KEPT));
+    let first = stale.jobs[0].rank;
+    assert!(engine.settle(0));
+    engine.enqueue(1);
+    assert!(!engine.begin());
+    engine.begin_direct(1);
+    assert!(engine.direct.is_empty());
+    engine.dispatch.with(|state| state.returned(&stale.returning));
+    assert!(engine.begin());
+    let floor = engine.claims.as_ref().map(|wants| wants[0].floor);
+    assert!(floor.is_some_and(|floor| floor <= first), "{floor:?}, {first}");
 }
 
 #[test]
