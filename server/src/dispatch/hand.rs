@@ -88,13 +88,12 @@ impl DispatchState {
         dealt
     }
 
-    /// Jobs that have not been dealt for too long, and when that will be so for the others. They are to be released. Of those that were
-    /// claimed ahead `returned` is to be told then.
+    /// Jobs that have not been dealt for too long, and when that will be so for the others. They are to be released, and with one that was
+    /// claimed ahead all that were. Of those `returned` is to be told then.
     pub(super) fn stale_hand(&mut self, now: Instant) -> (Stale, Option<Instant>) {
         let (mut stale, mut next) = (Stale::default(), None);
         let mut left = Vec::new();
         for (type_id, queue) in &mut self.types {
-            let mut lowest_rank = None;
             while let Some(first) = queue.hand.front() {
                 if first.until > now {
                     next = Some(next.map_or(first.until, |n: Instant| n.min(first.until)));
@@ -102,18 +101,18 @@ impl DispatchState {
                 }
                 if let Some(Kept { job, is_ahead, .. }) = queue.hand.pop_front() {
                     if is_ahead {
-                        queue.ahead.stop();
-                        lowest_rank = lowest_rank.min(Some(job.rank)).or(Some(job.rank));
+                        // Those that were claimed later would overtake it.
+                        let later = queue.take_ahead();
+                        let lowest_rank = later.iter().map(|job| job.rank).fold(job.rank, i64::min);
+                        queue.returning += 1;
+                        stale.returning.push(Ready { type_id: *type_id, lowest_rank, jobs: 0 });
+                        stale.jobs.extend(later);
                     } else {
                         queue.leave_heavy(job.weight);
                     }
                     stale.jobs.push(job);
                     left.push(*type_id);
                 }
-            }
-            if let Some(lowest_rank) = lowest_rank {
-                queue.returning += 1;
-                stale.returning.push(Ready { type_id: *type_id, lowest_rank, jobs: 0 });
             }
         }
         for type_id in left {

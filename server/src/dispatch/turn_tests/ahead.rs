@@ -135,10 +135,22 @@ fn jobs_that_no_worker_takes_in_time_are_released_and_not_claimed_again_until_th
 }
 
 #[test]
+fn with_one_that_is_released_all_that_were_claimed_ahead_are() {
+    let mut engine = with_jobs_ahead();
+    let before = Instant::now() + KEPT;
+    assert!(engine.settle(0) && engine.settle(0));
+    claim(&mut engine, 0);
+    let kept_before = kept(&engine);
+    assert!(kept_before > 4, "from two claims");
+    let (stale, next) = engine.dispatch.with(|state| state.stale_hand(before));
+    assert_eq!((stale.jobs.len(), next, kept(&engine)), (kept_before, None, 0));
+}
+
+#[test]
 fn until_released_jobs_are_ready_again_nothing_overtakes_them() {
     let mut engine = with_jobs_ahead();
     let (stale, _) = engine.dispatch.with(|state| state.stale_hand(Instant::now() + KEPT));
-    let first = stale.jobs[0].rank;
+    let first = stale.jobs.iter().map(|job| job.rank).min().expect("jobs");
     assert!(engine.settle(0));
     engine.enqueue(1);
     assert!(!engine.begin());
