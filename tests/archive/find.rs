@@ -66,11 +66,16 @@ const EVERYTHING: &str = "
 #[tokio::test]
 async fn of_a_job_that_ended_on_several_days_the_last_end_is_shown() {
     let setting = Setting::with(500).await;
-    // Job 50 was cancelled two days ago, came back, and succeeded yesterday. Its key is another one since.
-    setting.database.sql(&format!("SELECT howdah.make_day_partition('history', 'finished', {DAY} + 1)")).await;
-    let later = "INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, payload)
-                 SELECT id, created, finished + interval '1 day', type_id, 'succeeded', 2, max_attempts, priority, payload
-                 FROM howdah.history WHERE id = 50";
+    // Job 50 was cancelled three days ago, came back, and succeeded two days ago. (Yesterday is over only some minutes after
+    // midnight.) Its key is another one since.
+    setting.database.sql(&format!("SELECT howdah.make_day_partition('history', 'finished', {DAY} - 1)")).await;
+    let earlier =
+        "INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, payload)
+         SELECT id, created, finished - interval '1 day', type_id, outcome, attempt, max_attempts, priority, key, payload
+         FROM howdah.history WHERE id = 50";
+    setting.database.sql(earlier).await;
+    let later = "UPDATE howdah.history SET outcome = 'succeeded', attempt = 2, key = NULL
+                 WHERE id = 50 AND finished = (SELECT max(finished) FROM howdah.history WHERE id = 50)";
     setting.database.sql(later).await;
     let broker = TestBroker::on(&setting.database).await;
     setting.turn_on().await;

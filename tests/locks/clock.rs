@@ -34,13 +34,14 @@ async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
 async fn scheduled_jobs_become_ready_though_the_limit_key_of_one_of_them_is_locked() {
     let broker = TestBroker::start().await;
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..TaskTypeSettings::default() }).await;
-    let locked = broker.enqueue("t").limit_key("locked").delay(HOUR).await;
-    let other = broker.enqueue("t").limit_key("other").delay(HOUR).await;
-    let plain = broker.enqueue("t").delay(HOUR).await;
+    // The key is locked before they are due, also on a slow machine.
+    let soon = secs(15);
+    let locked = broker.enqueue("t").limit_key("locked").delay(soon).await;
+    let other = broker.enqueue("t").limit_key("other").delay(soon).await;
+    let plain = broker.enqueue("t").delay(soon).await;
     let sql = "INSERT INTO howdah.limit_state (type_id, limit_key)
                SELECT id, 'locked' FROM howdah.task_type WHERE name = 't'";
     let open = Open::after(&broker.database, "psql", sql).await;
-    broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
     let mut worker = broker.worker("t").window(3).await;
     let mut ids: Vec<i64> = worker.take(2).await.iter().map(|job| job.id).collect();
     ids.sort_unstable();
