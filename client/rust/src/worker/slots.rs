@@ -11,8 +11,6 @@ use super::job::Job;
 #[derive(Debug)]
 pub(crate) struct Slots {
     types: Vec<Slot>,
-    /// How many there are of all types.
-    limit: usize,
     /// Jobs in all queues.
     queued: usize,
 }
@@ -27,14 +25,12 @@ struct Slot {
 impl Slots {
     pub(crate) fn new(limits: impl Iterator<Item = usize>) -> Self {
         let slot = |limit| Slot { limit, running: 0, queue: VecDeque::new() };
-        let types: Vec<Slot> = limits.map(slot).collect();
-        let limit = types.iter().map(|slot| slot.limit).sum();
-        Self { types, limit, queued: 0 }
+        Self { types: limits.map(slot).collect(), queued: 0 }
     }
 
-    /// How many there are of all types.
+    /// How many there are of all types: as many as anybody likes, so it must not overflow.
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.types.iter().fold(0, |sum, slot| sum.saturating_add(slot.limit))
     }
 
     /// Takes a slot for the job and returns it, to run; or queues it until there is one.
@@ -68,8 +64,7 @@ impl Slots {
     }
 
     pub(crate) fn resize(&mut self, task_type: usize, limit: usize) {
-        let before = std::mem::replace(&mut self.types[task_type].limit, limit);
-        self.limit = self.limit - before + limit;
+        self.types[task_type].limit = limit;
     }
 
     /// Whether jobs wait for a slot.
