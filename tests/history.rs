@@ -210,6 +210,25 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
 }
 
 #[tokio::test]
+async fn old_history_that_somebody_reads_is_dropped_soon_after() {
+    let database = database().await;
+    let old = "SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - 40)";
+    database.sql(old).await;
+    let mut reader = database.connect().await;
+    let reading = reader.transaction().await.expect("a transaction");
+    reading.batch_execute("SELECT count(*) FROM howdah.history").await.expect("a read");
+    let broker = TestBroker::on(&database).await;
+    let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    broker.until("a drop that waits for the reader", waits).await;
+    broker.until("a drop that has given up", &format!("SELECT NOT ({waits})")).await;
+    reading.rollback().await.expect("the end of the read");
+    let gone = "SELECT count(*) = 0 FROM pg_class WHERE relname = to_char((now() AT TIME ZONE 'UTC')::date - 40, '\"history_\"YYYYMMDD')";
+    broker.until("the end of the partition", gone).await;
+    broker.stop().await;
+}
+
+#[tokio::test]
 async fn jobs_among_many_of_other_types_are_listed_a_bounded_look_at_a_time() {
     let broker = TestBroker::start().await;
     let rare = broker.enqueue_all(["rare", "rare"]).await;

@@ -8,6 +8,7 @@ mod enqueue; // jobs with locked keys
 pub(crate) mod matrix; // each thing that may be held, and everything else
 mod operators; // settings, schedules, tokens
 mod settle; // outcomes of locked jobs
+mod start; // a broker that begins
 
 use tokio_postgres::Client;
 

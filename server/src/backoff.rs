@@ -28,7 +28,8 @@ impl Backoff {
         tokio::time::sleep(pause).await;
     }
 
-    fn advance(&mut self) -> Duration {
+    /// The next pause, for those who wait for something else, too.
+    pub(crate) fn advance(&mut self) -> Duration {
         let pause = jittered(self.next);
         self.next = (self.next * 2).min(self.longest);
         pause

@@ -24,7 +24,7 @@ use crate::{
     registry::Registry,
     session::{SessionContext, Sessions, watch_unsent},
     settle::{self, Release, Settle},
-    store::{ReplicaState, Store, StoreError},
+    store::{ReplicaState, Store, StoreError, unless_locked},
     traces::{Collector, Traces},
     waiters::Waiters,
     wake::Wake,
@@ -77,23 +77,6 @@ impl Shared {
     }
 }
 
-/// How long a start waits for locks of others: another broker may make or drop partitions at this moment.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Does it again while somebody has locked what it needs. Each time, the statement itself has waited for the lock.
-async fn unless_locked<T, F>(run: impl Fn() -> F) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match run().await {
-            Err(StoreError::Locked(_)) if Instant::now() < until => {}
-            other => return other,
-        }
-    }
-}
-
 impl Broker {
     /// Registers the broker in the database, and starts every task. The schema must be up to date. `keeps_tokens`: the
     /// credentials that callers show are in this store. Spans go to the collector.
@@ -107,23 +90,25 @@ impl Broker {
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
         let Shared { access, answers, panicked } = shared;
-        let page_token_key = store.page_token_key().await?;
-        let database_id = store.database_id().await?;
+        let page_token_key = unless_locked("the key of page tokens", || store.page_token_key()).await?;
+        let database_id = unless_locked("the identity of the database", || store.database_id()).await?;
         // Before the first day may be dropped.
         if let Some(url) = &config.archive_url {
-            store.set_archive_target(url, &config.name).await?;
+            unless_locked("the URL of the archive", || store.set_archive_target(url, &config.name)).await?;
         }
-        let broker_id = unless_locked(|| store.register_broker(&config.name, config.broker_lease)).await?;
+        let broker_id =
+            unless_locked("the row of this broker", || store.register_broker(&config.name, config.broker_lease))
+                .await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
         let registry = Arc::new(Registry::new(store.clone(), &config));
         let traces = Traces::start(collector, config.otlp.sample_ratio, &database_id, &registry, &metrics.traces);
         let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, traces.clone(), metrics.clone()));
-        let settings_version = unless_locked(|| store.sweep(None)).await?.settings_version;
+        let settings_version = unless_locked("what there is to do", || store.sweep(None)).await?.settings_version;
         if keeps_tokens {
-            access.refresh(settings_version).await?;
+            unless_locked("the tokens", || access.refresh(settings_version)).await?;
         }
-        registry.refresh(settings_version).await?;
+        unless_locked("the settings", || registry.refresh(settings_version)).await?;
         dispatch.set_limited(registry.limited_types());
         dispatch.pause(registry.paused());
 

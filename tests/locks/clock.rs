@@ -32,16 +32,19 @@ async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
 
 #[tokio::test]
 async fn scheduled_jobs_become_ready_though_the_limit_key_of_one_of_them_is_locked() {
+    // They are due, and the key is locked, before there is a broker that could make them ready.
     let broker = TestBroker::start().await;
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..TaskTypeSettings::default() }).await;
-    // The key is locked before they are due, also on a slow machine.
-    let soon = secs(15);
-    let locked = broker.enqueue("t").limit_key("locked").delay(soon).await;
-    let other = broker.enqueue("t").limit_key("other").delay(soon).await;
-    let plain = broker.enqueue("t").delay(soon).await;
+    let locked = broker.enqueue("t").limit_key("locked").delay(HOUR).await;
+    let other = broker.enqueue("t").limit_key("other").delay(HOUR).await;
+    let plain = broker.enqueue("t").delay(HOUR).await;
+    let database = broker.database.clone();
+    broker.stop().await;
+    database.sql("UPDATE howdah.scheduled SET run_at = now(), options = options - 'start_us'").await;
     let sql = "INSERT INTO howdah.limit_state (type_id, limit_key)
                SELECT id, 'locked' FROM howdah.task_type WHERE name = 't'";
-    let open = Open::after(&broker.database, "psql", sql).await;
+    let open = Open::after(&database, "psql", sql).await;
+    let broker = TestBroker::on(&database).await;
     let mut worker = broker.worker("t").window(3).await;
     let mut ids: Vec<i64> = worker.take(2).await.iter().map(|job| job.id).collect();
     ids.sort_unstable();

@@ -61,7 +61,7 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.partitions_before(parent text, before date) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM howdah.lock_partitions();
-    -- A reader of old rows must not stop every writer behind our lock: give up, and try in an hour.
+    -- A reader of old rows must not stop every writer behind our lock: give up, and try again later.
     PERFORM set_config('lock_timeout', '200ms', true);
     RETURN QUERY SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                  WHERE i.inhparent = format('howdah.%I', parent)::regclass AND c.relname ~ format('^%s_[0-9]{8}$', parent)

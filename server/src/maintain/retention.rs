@@ -4,9 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
-use crate::store::StoreError;
+use crate::{backoff::Backoff, store::StoreError};
 
 const EVERY: Duration = Duration::from_secs(3600);
+/// When old rows that were in use are tried again, at first. While we wait for a long reader, every ack waits behind us: so
+/// the pauses double, up to an hour.
+const RETRY: Duration = Duration::from_secs(10);
 /// How often a missing partition is looked for.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
 /// For so many days more than history is kept, an unused task type is kept.
@@ -25,9 +28,15 @@ pub(crate) const BULKS: i64 = 10_000;
 const BLOCKS: i64 = 1_024;
 
 pub(super) async fn always(context: Arc<Context>) {
+    let mut retries = Backoff::new(RETRY, EVERY);
     loop {
-        until_done(&context, "maintaining history", || run_once(&context)).await;
-        let next = tokio::time::Instant::now() + EVERY;
+        let pause = if until_done(&context, "maintaining history", || run_once(&context)).await {
+            retries.reset();
+            EVERY
+        } else {
+            retries.advance()
+        };
+        let next = tokio::time::Instant::now() + pause;
         while tokio::time::timeout_at(next, partitions_wanted(&context)).await.is_ok() {
             until_done(&context, "making partitions", || make_partitions(&context)).await;
         }
@@ -50,34 +59,39 @@ async fn make_partitions(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Creates partitions, drops old ones, and deletes old request keys.
-pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+/// Creates partitions, drops old ones, and deletes old request keys. False: old rows were in use.
+pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     make_partitions(context).await?;
-    match context.store.drop_partitions(i32::from(context.config.history_days)).await {
-        Ok(0) => {}
-        Ok(partitions) => {
-            tracing::info!(partitions, days_kept = context.config.history_days, "dropped old history");
-        }
-        // While we wait for a long reader, every ack waits behind us. So we try again only in the next round.
-        Err(error) => tracing::warn!(%error, "old history is in use; trying to drop it again in an hour"),
-    }
-    drop_audit(context).await;
+    let history = dropped(
+        context.store.drop_partitions(i32::from(context.config.history_days)).await,
+        "old history",
+        context.config.history_days,
+    );
+    let audit = dropped(
+        context.store.drop_audit_partitions(i32::from(context.config.audit_days)).await,
+        "old rows of the audit",
+        context.config.audit_days,
+    );
     context.store.delete_idle_limit_states().await?;
     prune(context).await?;
     while context.store.delete_expired_requests(BATCH).await? {}
     context.store.forget_moved(i32::from(context.config.history_days)).await?;
     context.store.delete_old_bulks(i32::from(context.config.history_days), BULKS).await?;
-    delete_unused_types(context).await
+    delete_unused_types(context).await?;
+    Ok(history && audit)
 }
 
-async fn drop_audit(context: &Context) {
-    match context.store.drop_audit_partitions(i32::from(context.config.audit_days)).await {
+/// Says what became of old partitions; false: they are tried again.
+fn dropped(result: Result<i32, StoreError>, what: &str, days_kept: u16) -> bool {
+    match result {
         Ok(0) => {}
-        Ok(partitions) => {
-            tracing::info!(partitions, days_kept = context.config.audit_days, "dropped old rows of the audit");
+        Ok(partitions) => tracing::info!(partitions, days_kept, "dropped {what}"),
+        Err(error) => {
+            tracing::warn!(%error, "{what}: in use; trying to drop them again soon");
+            return false;
         }
-        Err(error) => tracing::warn!(%error, "the audit is in use; trying to drop old rows again in an hour"),
     }
+    true
 }
 
 /// Deletes task types that nobody has used for longer than history is kept. Types that workers wait for are in use. While days

@@ -7,7 +7,7 @@ use std::{
         LazyLock,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Purpose, Statement, Store, StoreError, pool::Manager};
@@ -18,6 +18,26 @@ pub(super) const HOT: Duration = Duration::from_millis(50);
 
 /// How long an operator's statement waits for one: the others must not wait for its connection for much longer.
 pub(super) const GENERAL: Duration = Duration::from_secs(2);
+
+/// How long a start waits for locks of others: another broker may make or drop partitions at this moment, and while a commit
+/// with a notification waits for the disk, those of all databases of the server wait behind it.
+const START: Duration = Duration::from_secs(10);
+
+/// Does it again while somebody has locked what it needs. Each time, the statement itself has waited for the lock. The
+/// error says what it was.
+pub(crate) async fn unless_locked<T, F>(what: &str, run: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let until = Instant::now() + START;
+    loop {
+        match run().await {
+            Err(StoreError::Locked(_)) if Instant::now() < until => {}
+            Err(StoreError::Locked(cause)) => return Err(StoreError::Locked(cause.of(what))),
+            other => return other,
+        }
+    }
+}
 
 /// Work that waits for locks, apart from other work that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

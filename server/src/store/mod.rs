@@ -89,6 +89,7 @@ pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, AdoptedAttempt, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
+pub(crate) use locks::unless_locked;
 pub use locks::{Lane, Patience};
 pub use migrate::MigrationReport;
 pub(crate) use moving::{LeavingJob, LeavingState, LeftToMove};

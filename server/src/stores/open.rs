@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ReadyStore, StoresError};
 use crate::{
     config::WakeMode,
-    store::{Store, StoreError},
+    store::{Store, StoreError, unless_locked},
 };
 
 /// How long the test of LISTEN may take.
@@ -33,7 +33,7 @@ pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
     }
     let of = |error| StoresError::Store { name: name.clone(), error };
     // The first ack needs the partition of today.
-    store.make_partitions(1).await.map_err(of)?;
+    unless_locked("the partitions of today", || store.make_partitions(1)).await.map_err(of)?;
     if ready.config.wake == WakeMode::Listen && !hears_itself(store).await.map_err(of)? {
         return Err(StoresError::NoNotifications(name.clone()));
     }
@@ -45,7 +45,7 @@ async fn hears_itself(store: &Store) -> Result<bool, StoreError> {
     let channel = format!("{}_probe", store.schema());
     let payload = hex::encode(rand::random::<[u8; 8]>());
     let mut listener = store.listen(&channel).await?;
-    store.notify(&channel, &payload).await?;
+    unless_locked("a notification", || store.notify(&channel, &payload)).await?;
     let heard = async {
         while let Some(heard) = listener.next().await {
             if heard == payload {
