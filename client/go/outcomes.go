@@ -13,9 +13,15 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// maxOpen is how many Settle messages may be unanswered. Meanwhile outcomes gather, and the next message takes them
-// all.
-const maxOpen = 4
+// While fewOpen Settle messages are unanswered, outcomes gather until one in gathered of the slots have ended with one,
+// and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
+// With maxOpen, nothing is sent until an answer comes.
+const fewOpen, maxOpen, gathered = 4, 16, 4
+
+// mayOpen is whether another Settle message may be sent for so many outcomes of a worker with so many slots.
+func mayOpen(open, outcomes, slots int) bool {
+	return outcomes > 0 && (open < fewOpen || open < maxOpen && outcomes*gathered >= slots)
+}
 
 // next is the next message to send, or says that the stream should be left.
 func (s *session) next() (message *howdahv1.WorkRequest, leave bool) {
@@ -33,7 +39,7 @@ func (s *session) next() (message *howdahv1.WorkRequest, leave bool) {
 	if message = s.nextAsk(); message != nil {
 		return message, false
 	}
-	if f.open < maxOpen && len(s.unsent) > 0 {
+	if mayOpen(f.open, len(s.unsent), s.slots) {
 		settle := &howdahv1.Settle{Outcomes: s.gather()}
 		return &howdahv1.WorkRequest{Message: &howdahv1.WorkRequest_Settle{Settle: settle}}, false
 	}

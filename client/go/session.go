@@ -63,6 +63,7 @@ type session struct {
 	cfg         WorkerConfig
 	log         *slog.Logger
 	kinds       map[string]*kind
+	slots       int             // of all kinds
 	wake        chan struct{}   // There may be something to send.
 	values, ctx context.Context // ctx is for streams: it ends when the worker has ended.
 	end         context.CancelFunc

@@ -70,6 +70,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	s.values = context.WithoutCancel(ctx)
 	s.ctx, s.end = context.WithCancel(s.values)
 	s.jobs, s.endJobs = context.WithCancelCause(s.values)
+	for _, k := range s.kinds {
+		s.slots += cap(k.slots)
+	}
 	defer s.close()
 	defer context.AfterFunc(ctx, s.stop)()
 	var pause pauses

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Deque, Dict, Iterable, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Deque, Dict, Iterable, List, Optional, Set, Tuple
 
 import grpc
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from .runner import Slot
 
 Key = Tuple[int, int]
-# While this many messages with outcomes are unanswered, outcomes gather: messages grow under load.
-FULL = 4
+# While FEW messages with outcomes are unanswered, outcomes gather until one in PART of the slots have ended with one, and the
+# next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait. With MOST,
+# nothing is sent until an answer comes.
+FEW, MOST, PART = 4, 16, 4
 
 
 @dataclass
@@ -81,6 +83,11 @@ class Ledger:
 
     def only_unconfirmed(self) -> bool:
         return bool(self.held) and all(held.outcome is not None for held in self.held.values())
+
+    def may_send(self, slots: Callable[[], int]) -> bool:
+        """Whether another message may be sent for the outcomes of a worker with so many slots."""
+        outcomes, messages = len(self.unsent), len(self.batches)
+        return outcomes > 0 and (messages < FEW or (messages < MOST and outcomes * PART >= slots()))
 
     def next_batch(self, max_outcomes: int, max_bytes: int) -> List[v1.Outcome]:
         """The outcomes of the next message: each job once, at least one, no more bytes than the broker takes."""

@@ -102,6 +102,10 @@ class Runner:
         #: Called when a handler has ended, or asks for something.
         self.changed: Callable[[], None] = lambda: None
 
+    def limit(self) -> int:
+        """How many handlers may run at once."""
+        return sum(slot.limit for slot in self.slots.values())
+
     def stop(self) -> None:
         """Starts no more handlers: jobs that wait for a slot are released."""
         self.stopping = True

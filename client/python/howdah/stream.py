@@ -13,7 +13,6 @@ from . import v1
 from .broker import VERSION, Broker
 from .connection import log
 from .errors import HowdahError, broken, deadline
-from .ledger import FULL
 
 if TYPE_CHECKING:
     from .session import Session
@@ -133,7 +132,7 @@ class Stream:
         reports = session.runner.reports.next_batch(self.max_bytes)
         if reports:
             return v1.WorkRequest(progress=v1.Progress(reports=reports))
-        if len(self.ledger.batches) < FULL:
+        if self.ledger.may_send(session.runner.limit):
             outcomes = self.ledger.next_batch(self.max_outcomes, self.max_bytes)
             if outcomes:
                 return v1.WorkRequest(settle=v1.Settle(outcomes=outcomes))

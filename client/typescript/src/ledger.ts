@@ -40,6 +40,11 @@ export class Ledger {
     return this.#entries.size === 0;
   }
 
+  /** How many outcomes are to be sent. */
+  get unsent(): number {
+    return this.#unsent.size;
+  }
+
   #in(...states: Entry["state"][]): Entry[] {
     return [...this.#entries.values()].filter((entry) => states.includes(entry.state));
   }

@@ -119,6 +119,11 @@ export class Session {
     return Math.max(0, (stream.reconnectAt ?? 0) - performance.now());
   }
 
+  /** How many handlers may run at once. */
+  get slots(): number {
+    return Array.from(this.config.slots.values()).reduce((sum, { limit }) => sum + limit, 0);
+  }
+
   /** The first message of a stream. */
   subscribe() {
     const { labels, maxMessageBytes, slots } = this.config;

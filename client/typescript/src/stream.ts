@@ -11,8 +11,12 @@ import type { Session } from "./session.js";
 
 type Message = pb.WorkRequest["message"];
 
-/** With so many Settle messages unanswered, outcomes gather: messages grow under load, and one is sent at once. */
-const MAX_BATCHES = 4;
+/**
+ * While `FEW` Settle messages are unanswered, outcomes gather until one in `PART` of the slots have ended with one, and the
+ * next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait. With
+ * `MOST`, nothing is sent until an answer comes.
+ */
+const [FEW, MOST, PART] = [4, 16, 4];
 /** How long the broker may take to answer a Settle, to answer a drain, and to end a stream that we have closed. */
 const [ANSWER_MS, DRAIN_MS, CLOSE_MS] = [60_000, 5_000, 2_000];
 /** Of a broker that does not tell its limits. */
@@ -135,7 +139,9 @@ export class Stream {
   }
 
   #nextSettle({ maxMessageBytes, maxSettleOutcomes }: pb.Limits): Message | undefined {
-    if (this.#unanswered().length >= MAX_BATCHES) return undefined;
+    const open = this.#unanswered().length;
+    const { unsent } = this.session.ledger;
+    if (open >= MOST || (open >= FEW && unsent * PART < this.session.slots)) return undefined;
     const maxBytes = Math.min(Number(maxMessageBytes), this.session.network.settings.maxMessageBytes) - 1024;
     const { outcomes, batch } = this.session.ledger.nextBatch(maxSettleOutcomes, maxBytes);
     if (outcomes.length === 0) return undefined;

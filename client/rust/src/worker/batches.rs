@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 /// The Settle messages of a stream that are not fully answered.
 ///
-/// While [`FEW`](Batches::FEW) of them are, outcomes gather until an eighth of the slots have ended with one, and the next message takes
-/// all of them. So messages grow under load, a single outcome is sent at once, and no more than an eighth of the slots stand idle
+/// While [`FEW`](Batches::FEW) of them are, outcomes gather until a quarter of the slots have ended with one, and the next message takes
+/// all of them. So messages grow under load, a single outcome is sent at once, and no more than a quarter of the slots stand idle
 /// because their outcomes wait here. With [`MOST`](Batches::MOST), nothing is sent until an answer comes.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
@@ -28,7 +28,7 @@ impl Batches {
     const FEW: usize = 4;
     const MOST: usize = 16;
     /// The part of the slots whose outcomes gather.
-    const PART: usize = 8;
+    const PART: usize = 4;
 
     /// Nothing is sent until an answer comes.
     pub(crate) fn is_full(&self) -> bool {
@@ -95,8 +95,8 @@ mod tests {
             assert_eq!(batches.next(), number);
             batches.sent(2);
         }
-        assert!(!batches.takes(1, 16));
-        assert!(batches.takes(2, 16), "an eighth of the slots");
+        assert!(!batches.takes(3, 16));
+        assert!(batches.takes(4, 16), "a quarter of the slots");
         batches.answered(2);
         assert!(!batches.takes(1, 16), "half an answer is none");
         batches.answered(2);
@@ -108,8 +108,8 @@ mod tests {
         let mut batches = Batches::default();
         for _ in 0..16 {
             assert!(!batches.is_full());
-            assert!(batches.takes(2, 16));
-            batches.sent(2);
+            assert!(batches.takes(4, 16));
+            batches.sent(4);
         }
         assert!(batches.is_full());
         assert!(!batches.takes(16, 16));

@@ -34,7 +34,7 @@ async fn the_window_of_each_type_is_its_concurrency() {
 }
 
 #[tokio::test]
-async fn with_four_messages_unanswered_outcomes_gather_until_an_eighth_of_the_slots_has_some() {
+async fn with_four_messages_unanswered_outcomes_gather_until_a_quarter_of_the_slots_has_some() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let mut stream = broker.welcomed().await;
@@ -49,15 +49,18 @@ async fn with_four_messages_unanswered_outcomes_gather_until_an_eighth_of_the_sl
         end();
         unanswered.push(stream.settle().await);
     }
+    let mut begun = Vec::new();
+    for id in 11..=12 {
+        end();
+        // Its slot is free, so the worker knows that it has ended.
+        stream.push(vec![job(id)]).await;
+        begun.push(worker.begun().await);
+    }
     end();
-    // Its slot is free, so the worker knows that it has ended.
-    stream.push(vec![job(11)]).await;
-    let _eleventh = worker.begun().await;
+    assert_eq!(stream.settle().await.len(), 3, "of ten slots");
     end();
-    assert_eq!(stream.settle().await.len(), 2, "of ten slots");
-    end();
-    stream.push(vec![job(12)]).await;
-    let _twelfth = worker.begun().await;
+    stream.push(vec![job(13)]).await;
+    begun.push(worker.begun().await);
     stream.confirm(&unanswered[0]).await;
     stream.confirm(&unanswered[1]).await;
     assert_eq!(stream.settle().await.len(), 1, "with three messages unanswered");

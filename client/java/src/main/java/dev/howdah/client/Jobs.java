@@ -114,6 +114,9 @@ final class Jobs {
 
     boolean isEmpty() { return held.isEmpty(); }
 
+    /** How many handlers may run at once. */
+    long slots() { return slots.values().stream().mapToLong(slot -> slot.limit).sum(); }
+
     /** Whether no handler runs. */
     boolean isIdle() {
         return held.values().stream().noneMatch(job -> job.state == State.RUNNING || job.state == State.OVER);

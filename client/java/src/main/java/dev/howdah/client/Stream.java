@@ -33,8 +33,15 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     private static final long ANSWER_PATIENCE = 60 * SECOND;
     private static final long DRAIN_PATIENCE = 5 * SECOND;
     private static final long CLOSE_PATIENCE = 2 * SECOND;
-    /** While this many Settle messages are unanswered, outcomes gather: so messages grow under load. */
-    private static final int MOST_SETTLES = 4;
+    /**
+     * While a few Settle messages are unanswered, outcomes gather until a part of the slots have ended with one, and the next
+     * message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
+     */
+    private static final int FEW_SETTLES = 4;
+    /** With so many unanswered, nothing is sent until an answer comes. */
+    private static final int MOST_SETTLES = 16;
+    /** One in so many slots. */
+    private static final int PART_OF_SLOTS = 4;
     /** With the largest checkpoints, so many extensions or reports fit into a message. */
     private static final int MOST_ASKS = 50;
     /** The part of a message that is kept for what is not counted. */
@@ -162,13 +169,19 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
                 next.setExtend(Extend.newBuilder().addAllExtensions(extensions));
             } else if (!reports.isEmpty()) {
                 next.setProgress(Progress.newBuilder().addAllReports(reports));
-            } else if (batches.size() < MOST_SETTLES && !jobs.unsent.isEmpty()) {
+            } else if (maySettle()) {
                 next.setSettle(settle(jobs.unsent));
             } else {
                 return;
             }
             call.onNext(next.build());
         }
+    }
+
+    private boolean maySettle() {
+        int outcomes = jobs.unsent.size();
+        return outcomes > 0 && (batches.size() < FEW_SETTLES
+            || batches.size() < MOST_SETTLES && (long) outcomes * PART_OF_SLOTS >= jobs.slots());
     }
 
     /** Extensions or reports to send. A message names a job once: a second one waits for the answer to the first. */
