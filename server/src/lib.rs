@@ -34,6 +34,7 @@ mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy
 mod memory; // bytes that many share, a quarter of them to one connection or principal
 mod backoff; // pauses between attempts
+mod driven; // work that goes on though nobody asks for its answer
 #[cfg(feature = "archive")]
 mod apart; // work that computes for long, on a thread of its own
 pub mod config; // flags > environment > file > defaults, into one checked Config

@@ -1,7 +1,7 @@
 //! A store that is away: at the start of a broker, and in the lists of all stores.
 
 use howdah_cli::postgres::{Cluster, StopMode};
-use howdah_proto::v1::{JobState, ListJobsRequest, SettleStatus};
+use howdah_proto::v1::{ClusterSettings, JobState, ListJobsRequest, SettleStatus, UpdateSettingsRequest};
 use howdah_server::job::StoreNumber;
 use tonic::Code;
 
@@ -92,6 +92,15 @@ async fn a_list_says_which_store_did_not_answer() {
     let some = soon("a list", broker.jobs().list_jobs(list())).await.unwrap();
     assert_eq!(some.metadata().get("howdah-unanswered-stores").map(|names| names.to_str().unwrap()), Some("mail"));
     assert_eq!(some.get_ref().jobs.len(), 1);
+    let (status, _, said) = run(&["--server", &broker.grpc, "jobs", "t"], b"").await;
+    assert!(status.success() && said.contains("these stores did not answer") && said.contains("mail"), "{said}");
+    // A change of all of them reaches the other one, and fails.
+    let settings = Some(ClusterSettings { batch: 5_000, ..ClusterSettings::default() });
+    let request = UpdateSettingsRequest { settings, update_mask: None };
+    let refused = soon("an answer", broker.settings().update_settings(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().ends_with("changed in shop, not in mail: repeat the call"), "{refused}");
+    assert_eq!(shop.count("SELECT batch::bigint FROM howdah.settings").await, 5_000);
     // Asked for that store alone, the call fails.
     let refused = soon("an answer", broker.jobs().list_jobs(at("mail", list()))).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);

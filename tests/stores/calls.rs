@@ -11,7 +11,7 @@ use howdah_server::config::{Config, StoreConfig};
 use tonic::{Code, Request, metadata::MetadataValue};
 
 use super::empty;
-use crate::{access::Guarded, support::*};
+use crate::{access::Guarded, locks::Open, support::*};
 
 /// Two databases, and one broker on them.
 pub async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
@@ -232,6 +232,34 @@ async fn settings_of_a_type_are_the_same_in_every_store_that_has_it() {
     for database in [&shop, &mail] {
         assert_eq!(database.count("SELECT max_attempts::bigint FROM howdah.task_type WHERE name = 't'").await, 3);
     }
+}
+
+#[tokio::test]
+async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it() {
+    let (shop, mail, broker) = two().await;
+    for store in ["shop", "mail"] {
+        enqueue_at(&broker, store, "t").await;
+    }
+    let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 3, ..Default::default() };
+    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
+    let open = Open::after(&mail, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
+    let change = async || soon("an answer", broker.task_types().update_task_type(request.clone())).await;
+    let refused = change().await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().ends_with("changed in shop, not in mail: repeat the call"), "{refused}");
+    assert!(refused.message().contains("(\"psql\")"), "by whom it is locked: {refused}");
+    assert_eq!(shop.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
+    open.roll_back().await;
+    change().await.unwrap();
+    assert_eq!(mail.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
+    // What no store can make changes nothing.
+    let open = Open::after(&shop, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
+    let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 4, ..Default::default() };
+    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
+    let refused = soon("an answer", broker.task_types().update_task_type(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted, "{refused}");
+    assert_eq!(mail.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
+    open.roll_back().await;
 }
 
 #[tokio::test]

@@ -29,7 +29,8 @@ const OTHER_TEMPLATE: &str = "template_other";
 pub fn cluster_config() -> ClusterConfig {
     ClusterConfig {
         fsync: false,
-        max_connections: if stores::are_two() { 900 } else { 800 },
+        // Six tests at once, some with several brokers, each on two stores.
+        max_connections: 1_200,
         howdah_binary: Some(howdah()),
         settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
         fetch: Fetch { notify: say, ..Fetch::default() },

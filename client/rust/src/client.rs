@@ -22,7 +22,9 @@ use tonic::{
 };
 
 use crate::{
-    Connection, Error, Result, credential,
+    Connection, Error, Result,
+    connection::connection,
+    credential,
     database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
@@ -221,7 +223,7 @@ impl Client {
 
     fn with_credential(&self, channel: Channel) -> Connection {
         let credential = self.inner.settings.credential.clone().with_reason(self.reason.clone());
-        Connection::new(channel, credential.with_store(self.store.clone()))
+        connection(channel, credential.with_store(self.store.clone()))
     }
 
     /// Before anything is sent to another broker than the first: whether it serves the same database.

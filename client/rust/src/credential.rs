@@ -10,14 +10,10 @@ use std::{
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
-    service::{Interceptor, interceptor::InterceptedService},
-    transport::Channel,
+    service::Interceptor,
 };
 
 use crate::{Error, Result};
-
-/// A connection to a broker. It adds the client's credential to each call.
-pub type Connection = InterceptedService<Channel, Credential>;
 
 /// How long a token of a file is used before the file is read again.
 const KEPT: Duration = Duration::from_secs(10);

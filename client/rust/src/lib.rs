@@ -49,6 +49,7 @@ mod bulk;
 mod call;
 mod cause;
 mod client;
+mod connection;
 mod credential;
 mod database;
 mod endpoint;
@@ -80,7 +81,8 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     client::{Client, ClientBuilder},
-    credential::{Connection, Credential},
+    connection::Connection,
+    credential::Credential,
     enqueue::{EnqueueOutcome, Enqueued, new_request_key},
     error::{Error, Result, StatusError},
     middleware::{Middleware, Next},

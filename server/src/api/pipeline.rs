@@ -18,6 +18,7 @@ use tonic::Status;
 
 use super::{end::End, render};
 use crate::{
+    driven::driven,
     error::Error,
     job::Limits,
     memory::{Account, Full, Held, Memory},
@@ -229,7 +230,8 @@ where
             Some(Ok(request)) => {
                 let size = Size { bytes: request.encoded_len(), weight: InFlight::weight(request.jobs.len()) };
                 let sequence = request.sequence;
-                self.placing = Some(Placing { place: Box::pin((self.enqueue)(request)), sequence, size });
+                // It may hold what others wait for: a new task type, a place among what gathers.
+                self.placing = Some(Placing { place: Box::pin(driven((self.enqueue)(request))), sequence, size });
                 self.bytes += size.bytes;
                 self.memory.used += size.weight;
                 self.reading = Reading::More;

@@ -5,6 +5,7 @@
 mod access;
 mod attempts; // the most of all stores
 mod bulks;
+mod change; // of several stores
 mod jobs;
 mod listing; // one store after the other
 mod moved; // old ids of jobs that have moved

@@ -21,6 +21,6 @@ impl SettingsService for FleetService {
     ) -> Result<Response<v1::UpdateSettingsResponse>, Status> {
         let stores = self.concerned(request.metadata(), "").await?;
         let call = |store: Services, part| async move { store.settings().update_settings(part).await };
-        self.of_each(request, stores, |_, _| {}, call).await
+        self.change_each(request, stores, call).await
     }
 }

@@ -108,7 +108,7 @@ impl TaskTypeService for FleetService {
         let task_type = request.get_ref().task_type.clone();
         let (stores, away) = self.concerned_or_home(request.metadata(), &task_type).await?;
         let call = |store: Services, part| async move { store.task_types().update_task_type(part).await };
-        self.of_each(request, (stores, away), unnamed, call).await
+        self.change_each(request, (stores, away), call).await
     }
 
     async fn pause_limit_key(
@@ -117,7 +117,7 @@ impl TaskTypeService for FleetService {
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
         let stores = self.concerned_or_home(request.metadata(), &request.get_ref().task_type).await?;
         let call = |store: Services, part| async move { store.task_types().pause_limit_key(part).await };
-        self.of_each(request, stores, unnamed, call).await
+        self.change_each(request, stores, call).await
     }
 
     async fn resume_limit_key(
@@ -126,7 +126,7 @@ impl TaskTypeService for FleetService {
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
         let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
         let call = |store: Services, part| async move { store.task_types().resume_limit_key(part).await };
-        self.of_each(request, stores, unnamed, call).await
+        self.change_each(request, stores, call).await
     }
 
     async fn list_limit_keys(

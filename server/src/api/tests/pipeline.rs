@@ -101,6 +101,37 @@ async fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
+#[allow(
+    clippy::async_yields_async,
+    reason = "a request is queued by one future, and stored by the one that this gives"
+)]
+async fn a_request_is_queued_though_nobody_reads_the_answers() {
+    let (requests, received) = mpsc::channel(1);
+    let (gate, queued) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let store = {
+        let (gate, queued) = (gate.clone(), queued.clone());
+        move |_| {
+            let (gate, queued) = (gate.clone(), queued.clone());
+            async move {
+                // A lock that it holds from here on, such as that of new task types.
+                gate.acquire().await.unwrap().forget();
+                queued.add_permits(1);
+                Box::pin(ready(Ok(Vec::new()))) as Storing
+            }
+        }
+    };
+    let (memory, end) =
+        (InFlight::new(&Memory::new(1 << 20), &Arc::default()), End::of(&Caller::anyone(), &CancellationToken::new()));
+    let mut answers = Box::pin(pipeline(ReceiverStream::new(received), (BOUNDS, memory), end, store));
+    requests.send(Ok(v1::StreamEnqueueRequest::default())).await.unwrap();
+    poll_once(&mut answers).await;
+    gate.add_permits(1);
+    let done = tokio::time::timeout(Duration::from_secs(60), queued.acquire()).await;
+    done.expect("queued without another look at the answers").unwrap().forget();
+    assert_eq!(sequence(&mut answers).await, 0);
+}
+
+#[tokio::test]
 async fn a_request_that_fails_is_answered_and_the_stream_goes_on() {
     let (fixture, mut answers) = open(BOUNDS);
     fixture.gate.add_permits(100);

@@ -17,6 +17,7 @@ use super::{Serving, inbox, open::Shared, wanted::Given};
 use crate::{
     backoff::Backoff,
     dispatch::Turns,
+    driven::driven,
     error::Error,
     job::{Lease, TaskTypeName, TypeId},
     registry::Awaited,
@@ -154,7 +155,8 @@ impl Lane {
         let mut given = Given::default();
         let changed = shared.wanted.watch();
         let asked = shared.wanted.news(&mut given).unknown;
-        let found = context.registry.find_all(&asked).await?;
+        let (registry, names) = (context.registry.clone(), asked.clone());
+        let found = driven(async move { registry.find_all(&names).await }).await?;
         let (mut windows, _) = shared.wanted.found(self.engine, &mut given, &asked, |name| found.contains_key(name));
         if shared.is_draining.load(Ordering::Acquire) {
             windows.clear();
@@ -249,7 +251,8 @@ impl Attached {
 
     fn run(&mut self, looking: impl Future<Output = Looked> + Send + 'static) {
         self.is_looking = true;
-        self.looking = Some(looking.boxed()).into();
+        // It may hold what others wait for: a connection to Postgres, the turn to create task types.
+        self.looking = Some(driven(looking).boxed()).into();
     }
 
     /// Opens what was found. An error ends the stream.
