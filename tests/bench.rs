@@ -167,7 +167,10 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
     let ms = |text: &str| text.parse::<f64>().unwrap_or_else(|e| panic!("{text}: {e}"));
     assert!(of_first.iter().map(|line| ms(line[5])).rev().is_sorted(), "{csv}");
     // Before its transaction begins it cannot be picked up; clocks of two programs differ by less than a millisecond.
-    assert!(of_first.iter().all(|line| ms(line[3]) <= ms(line[5]) + 1.0 && ms(line[4]) > 0.0), "{csv}");
+    let has_begun = |line: &[&str]| ms(line[3]) <= ms(line[5]) + 1.0;
+    // Its call may be answered after the end of the measurement.
+    let was_answered = |line: &[&str]| line[4].is_empty() || ms(line[4]) > 0.0;
+    assert!(of_first.iter().all(|line| has_begun(line) && was_answered(line)), "{csv}");
 }
 
 #[tokio::test]

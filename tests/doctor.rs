@@ -192,7 +192,7 @@ async fn a_role_that_owns_nothing_is_found() {
 async fn what_the_configuration_wants_and_the_server_or_the_machine_has_not_is_found() {
     let database = complete().await;
     assert_eq!(examine(&database).await.level("connections"), "");
-    let examined = examine_with(&database.url, &["--pool-size", "900"]).await;
+    let examined = examine_with(&database.url, &["--pool-size", "1000"]).await;
     assert_eq!(examined.level("connections"), "advice");
     let examined =
         examine_with(&database.url, &["--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem"]).await;

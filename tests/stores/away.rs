@@ -1,7 +1,10 @@
 //! A store that is away: at the start of a broker, and in the lists of all stores.
 
 use howdah_cli::postgres::{Cluster, StopMode};
-use howdah_proto::v1::{ClusterSettings, JobState, ListJobsRequest, SettleStatus, UpdateSettingsRequest};
+use howdah_proto::v1::{
+    ClusterSettings, JobState, ListJobsRequest, SettleStatus, TaskTypeSettings, UpdateSettingsRequest,
+    UpdateTaskTypeRequest,
+};
 use howdah_server::job::StoreNumber;
 use tonic::Code;
 
@@ -99,7 +102,20 @@ async fn a_list_says_which_store_did_not_answer() {
     let request = UpdateSettingsRequest { settings, update_mask: None };
     let refused = soon("an answer", broker.settings().update_settings(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
-    assert!(refused.message().ends_with("changed in shop, not in mail: repeat the call"), "{refused}");
+    assert!(
+        refused.message().ends_with("changed in shop, not confirmed in mail: repeat the call, or name one store"),
+        "{refused}"
+    );
+    // So does one of a type that the other store may have.
+    let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
+    let request = || UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings.clone()) };
+    let refused = soon("an answer", broker.task_types().update_task_type(request())).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(
+        refused.message().starts_with("mail cannot say whether it has the task type; changed in shop"),
+        "{refused}"
+    );
+    soon("an answer", broker.task_types().update_task_type(at("shop", request()))).await.unwrap();
     assert_eq!(shop.count("SELECT batch::bigint FROM howdah.settings").await, 5_000);
     // Asked for that store alone, the call fails.
     let refused = soon("an answer", broker.jobs().list_jobs(at("mail", list()))).await.unwrap_err();

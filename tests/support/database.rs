@@ -30,7 +30,7 @@ pub fn cluster_config() -> ClusterConfig {
     ClusterConfig {
         fsync: false,
         // Six tests at once, some with several brokers, each on two stores.
-        max_connections: 1_200,
+        max_connections: 1_000,
         howdah_binary: Some(howdah()),
         settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
         fetch: Fetch { notify: say, ..Fetch::default() },

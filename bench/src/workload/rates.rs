@@ -119,7 +119,8 @@ impl Slowest {
                 Some(database) => began(database, job.id).await?,
                 None => None,
             };
-            let began = began.and_then(|began| began.duration_since(job.due).ok());
+            // The clocks of this program and of Postgres may differ by a little.
+            let began = began.map(|began| began.duration_since(job.due).unwrap_or_default());
             let due = humantime::format_rfc3339_micros(job.due);
             let [began, answered, picked_up] = [began, job.answered, Some(job.picked_up)]
                 .map(|took| took.map(|took| format!("{:.3}", took.as_secs_f64() * 1e3)).unwrap_or_default());

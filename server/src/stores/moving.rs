@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASK: Duration = Duration::from_millis(50);
 /// How long to wait before a step is repeated whose store does not answer.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long a caller may leave a report unread.
+const UNREAD: Duration = Duration::from_secs(30);
 
 /// What a move does at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,12 +153,12 @@ impl Running<'_> {
         Ok(self.job.engine(self.job.to)?)
     }
 
-    /// Says how far it is. Nobody listens any more: it stops.
+    /// Says how far it is. Nobody listens or reads any more: it stops, because the type rests meanwhile.
     async fn tell(&self) -> Result<(), Stop> {
         if self.stopping.is_cancelled() {
             return Err(Error::Unavailable("this broker is stopping; call again, and the move goes on".into()).into());
         }
-        self.to.send(Ok(self.progress.clone())).await.map_err(|_| Stop::Cancelled)
+        self.to.send_timeout(Ok(self.progress.clone()), UNREAD).await.map_err(|_| Stop::Cancelled)
     }
 
     /// Waits, unless nobody listens any more.
