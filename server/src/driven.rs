@@ -72,6 +72,6 @@ mod tests {
             tokio::task::yield_now().await;
             panic!("as it was");
         })
-        .await
+        .await;
     }
 }
