@@ -13,8 +13,8 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// While fewOpen Settle messages are unanswered, outcomes gather until one in gathered of the slots have ended with one,
-// and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
+// While fewOpen Settle messages are unanswered, outcomes gather until a quarter of the slots (1/gathered) have ended with
+// one, and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
 // With maxOpen, nothing is sent until an answer comes.
 const fewOpen, maxOpen, gathered = 4, 16, 4
 

@@ -12,7 +12,7 @@ import type { Session } from "./session.js";
 type Message = pb.WorkRequest["message"];
 
 /**
- * While `FEW` Settle messages are unanswered, outcomes gather until one in `PART` of the slots have ended with one, and the
+ * While `FEW` Settle messages are unanswered, outcomes gather until a quarter of the slots (1/`PART`) have ended with one, and the
  * next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait. With
  * `MOST`, nothing is sent until an answer comes.
  */
