@@ -13,9 +13,9 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// While fewOpen Settle messages are unanswered, outcomes gather until a quarter of the slots (1/gathered) have ended with
-// one, and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
-// With maxOpen, nothing is sent until an answer comes.
+// While fewOpen Settle messages are unanswered, outcomes gather until a quarter of the slots (1/gathered) have ended
+// with one, and the next message takes them all. So messages grow under load, and few slots stand idle because their
+// outcomes wait. With maxOpen, nothing is sent until an answer comes.
 const fewOpen, maxOpen, gathered = 4, 16, 4
 
 // mayOpen is whether another Settle message may be sent for so many outcomes of a worker with so many slots.

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .runner import Slot
 
 Key = Tuple[int, int]
-# While FEW messages with outcomes are unanswered, outcomes gather until a quarter of the slots (1/PART) have ended with one, and the
-# next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait. With MOST,
-# nothing is sent until an answer comes.
+# While FEW messages with outcomes are unanswered, outcomes gather until a quarter of the slots (1/PART) have ended with
+# one, and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes
+# wait. With MOST, nothing is sent until an answer comes.
 FEW, MOST, PART = 4, 16, 4
 
 

@@ -12,9 +12,9 @@ import type { Session } from "./session.js";
 type Message = pb.WorkRequest["message"];
 
 /**
- * While `FEW` Settle messages are unanswered, outcomes gather until a quarter of the slots (1/`PART`) have ended with one, and the
- * next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait. With
- * `MOST`, nothing is sent until an answer comes.
+ * While `FEW` Settle messages are unanswered, outcomes gather until a quarter of the slots (1/`PART`) have ended with
+ * one, and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes
+ * wait. With `MOST`, nothing is sent until an answer comes.
  */
 const [FEW, MOST, PART] = [4, 16, 4];
 /** How long the broker may take to answer a Settle, to answer a drain, and to end a stream that we have closed. */

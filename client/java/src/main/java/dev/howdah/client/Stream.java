@@ -34,8 +34,8 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     private static final long DRAIN_PATIENCE = 5 * SECOND;
     private static final long CLOSE_PATIENCE = 2 * SECOND;
     /**
-     * While a few Settle messages are unanswered, outcomes gather until a quarter of the slots have ended with one, and the next
-     * message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
+     * While a few Settle messages are unanswered, outcomes gather until a quarter of the slots have ended with one, and
+     * the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
      */
     private static final int FEW_SETTLES = 4;
     /** With so many unanswered, nothing is sent until an answer comes. */
