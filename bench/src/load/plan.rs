@@ -27,6 +27,11 @@ pub(crate) enum Demand {
         /// Callers.
         producers: usize,
     },
+    /// One job at a time as well, but all callers share a producer of the Rust client, and so one stream.
+    Shared {
+        /// Callers.
+        producers: usize,
+    },
 }
 
 /// The plan of a trial.

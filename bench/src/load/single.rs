@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use howdah_client::{Client, proto::EnqueueJobsRequest};
+use howdah_client::{Client, Producer, proto::EnqueueJobsRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::{closed::Maker, plan::Plan, stamp, tally::Tally};
@@ -23,6 +23,23 @@ pub(super) async fn produce(
         let request = EnqueueJobsRequest { jobs: vec![job], request_key: String::new() };
         let answer = jobs.enqueue_jobs(request).await?;
         tally.enqueued(&answer.get_ref().jobs);
+    }
+    Ok(())
+}
+
+/// The same, over a stream that the callers share.
+pub(super) async fn share(
+    tally: Arc<Tally>,
+    shared: Producer,
+    plan: Plan,
+    producer: usize,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut maker = Maker::new(&plan, producer);
+    while !stop.is_cancelled() {
+        let job = maker.job(stamp::payload(tally.now(), plan.payload));
+        let stored = shared.enqueue(job.into()).await?;
+        tally.enqueued_ids(std::iter::once(stored.id));
     }
     Ok(())
 }

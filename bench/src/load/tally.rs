@@ -39,6 +39,8 @@ pub(crate) struct Tally {
     latencies: Mutex<Micros>,
     /// From when a job was due to the answer of the call that enqueued it.
     answers: Mutex<Micros>,
+    /// From when a job was due to when its call began: the caller's own delay.
+    delays: Mutex<Micros>,
     /// If somebody asked for them.
     slowest: Mutex<Option<Slowest>>,
     /// Jobs due in this time count for the latencies, in nanoseconds of the clock.
@@ -66,6 +68,7 @@ impl Tally {
             payload,
             latencies: latencies()?,
             answers: latencies()?,
+            delays: latencies()?,
             slowest: Mutex::default(),
             from: AtomicU64::new(0),
             until: AtomicU64::new(u64::MAX),
@@ -96,8 +99,21 @@ impl Tally {
 
     /// The broker stored these jobs.
     pub(super) fn enqueued(&self, jobs: &[EnqueuedJob]) {
-        let new = self.ledger.enqueued(jobs.iter().map(|job| job.id));
+        self.enqueued_ids(jobs.iter().map(|job| job.id));
+    }
+
+    /// The broker stored jobs with these ids.
+    pub(super) fn enqueued_ids(&self, ids: impl Iterator<Item = i64>) {
+        let new = self.ledger.enqueued(ids);
         self.enqueued.fetch_add(new, Relaxed);
+    }
+
+    /// The call begins that enqueues a job due at that time.
+    pub(super) fn called(&self, due: u64) {
+        let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
+        if (from..=until).contains(&due) {
+            self.delays.lock().saturating_record((self.now().saturating_sub(due) / 1_000).max(1));
+        }
     }
 
     /// The call that enqueued a job due at that time is answered.
@@ -218,6 +234,11 @@ impl Tally {
     /// The latencies since the last call.
     pub(super) fn take_latencies(&self) -> Micros {
         take(&self.latencies)
+    }
+
+    /// The delays of callers since the last call.
+    pub(super) fn take_delays(&self) -> Micros {
+        take(&self.delays)
     }
 
     /// The times of answers since the last call.

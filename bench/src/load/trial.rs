@@ -223,6 +223,15 @@ impl<'a> Trial<'a> {
                 }
                 Ok(())
             }
+            Demand::Shared { producers } => {
+                let shared = self.client(0, CALL).await?.producer();
+                for number in 0..producers {
+                    let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
+                    let produce = single::share(tally.clone(), shared.clone(), self.plan.clone(), number, stop);
+                    spawn(&mut self.producers, tally, produce);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -368,6 +377,11 @@ impl<'a> Trial<'a> {
     /// From when jobs were due to the answers of their calls, since the last call.
     pub(crate) fn take_answers(&self) -> Micros {
         self.tally.take_answers()
+    }
+
+    /// From when jobs were due to when their calls began, since the last call.
+    pub(crate) fn take_delays(&self) -> Micros {
+        self.tally.take_delays()
     }
 
     /// How many jobs are stored, as far as it was answered.

@@ -37,6 +37,7 @@ pub(super) async fn produce(tally: Arc<Tally>, clients: Vec<Client>, plan: Plan,
         let (tally, mut jobs) = (tally.clone(), client.jobs());
         tasks.spawn(async move {
             let request = EnqueueJobsRequest { jobs: vec![job], request_key: String::new() };
+            tally.called(due);
             let answer = jobs.enqueue_jobs(request).await?;
             tally.answered(due);
             tally.enqueued(&answer.get_ref().jobs);

@@ -62,6 +62,7 @@ async fn at(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) -> Resu
     row.fact("rate", rate);
     row.fact("sent", sent);
     percentiles(&mut row, "answer", &trial.take_answers());
+    percentiles(&mut row, "caller", &trial.take_delays());
     if let Some((before, after)) = before.zip(after) {
         row.fact("commits_per_job", rounded((after - before) as f64 / jobs, 2));
     }

@@ -1,18 +1,26 @@
-//! One job per call.
+//! One job per call; and beside it, one job at a time over a stream that all callers share.
 
 use super::{Bench, steady::Steady};
 use crate::{error::Result, load::Demand, report::Row};
 
 const SECONDS: u64 = 20;
-const CALLERS: [usize; 3] = [1, 16, 256];
+const CALLERS: [Demand; 4] = [
+    Demand::Single { producers: 1 },
+    Demand::Single { producers: 16 },
+    Demand::Single { producers: 256 },
+    Demand::Shared { producers: 256 },
+];
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for producers in CALLERS {
+    for demand in CALLERS {
         let environment = bench.environment().await?;
-        let case = format!("{producers} producer{}", if producers == 1 { "" } else { "s" });
-        let (plan, demand) = (bench.plan(1), Demand::Single { producers });
-        let time = bench.args.time(SECONDS);
+        let case = match demand {
+            Demand::Single { producers: 1 } => "1 producer".to_owned(),
+            Demand::Shared { producers } => format!("{producers} producers, one stream"),
+            Demand::Single { producers } | Demand::Closed { producers } => format!("{producers} producers"),
+        };
+        let (plan, time) = (bench.plan(1), bench.args.time(SECONDS));
         rows.push(Steady { workload: "single", case, plan, demand, time }.run(&environment).await?);
         bench.leave(environment).await?;
     }

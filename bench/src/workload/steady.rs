@@ -49,7 +49,7 @@ impl Steady {
                 row.fact("batch", self.plan.batch);
                 row.fact("in_flight", self.plan.in_flight);
             }
-            Demand::Single { producers } => row.fact("producers", producers),
+            Demand::Single { producers } | Demand::Shared { producers } => row.fact("producers", producers),
         }
         Ok(row)
     }

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{Dispatch, Load, Unsent};
+use super::{Dispatch, Load, Offered, Unsent};
 use crate::job::{LeasedJob, Tokens, TypeId};
 
 /// The capacity that the jobs of one type in a request need.
@@ -74,14 +74,18 @@ impl Dispatch {
     }
 
     /// The jobs are stored and leased: deals them. Jobs that no longer fit are released, as after a claim.
-    pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) {
-        let (dealt, nobodys) = self.with(|state| {
+    pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) -> Offered {
+        let types: Vec<TypeId> = reserved.0.keys().copied().collect();
+        let (dealt, nobodys, concerns_claims) = self.with(|state| {
             state.unreserve(reserved);
-            state.deal(jobs)
+            let (dealt, nobodys) = state.deal(jobs);
+            (dealt, nobodys, types.into_iter().any(|type_id| state.concerns_claims(type_id)))
         });
-        self.deliver(dealt);
         self.release(nobodys);
-        self.work.notify_one();
+        if concerns_claims {
+            self.work.notify_one();
+        }
+        self.offer(dealt)
     }
 
     /// The jobs were not stored, or not leased.

@@ -58,6 +58,12 @@ impl TypeQueue {
 }
 
 impl DispatchState {
+    /// Whether the claim loop has to look, now that something has happened to this type: there is a claim to make, or jobs are kept,
+    /// which are to be released some time.
+    pub(super) fn concerns_claims(&self, type_id: TypeId) -> bool {
+        !self.turn.is_empty() || self.types.get(&type_id).is_some_and(|queue| !queue.hand.is_empty())
+    }
+
     /// Deals jobs that were not claimed. Returns jobs of types that have no workers here any more.
     pub(super) fn deal(&mut self, jobs: Vec<LeasedJob>) -> (Deliveries, Vec<LeasedJob>) {
         let mut dealt = Dealt::new();

@@ -36,7 +36,7 @@ use crate::{
     wake::Wake,
 };
 pub(crate) use direct::{Need, Reserved};
-pub(crate) use recipient::Recipient;
+pub(crate) use recipient::{Offered, Recipient};
 use state::{Deliveries, DispatchState};
 pub(crate) use turn::{Turn, Turns};
 
@@ -213,9 +213,11 @@ impl Dispatch {
 
     /// The session holds less.
     pub(crate) fn free(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        let dealt = self.with(|state| state.free(session, type_id, load));
+        let (dealt, concerns_claims) = self.with(|state| (state.free(session, type_id, load), state.concerns_claims(type_id)));
+        if concerns_claims {
+            self.work.notify_one();
+        }
         self.deliver(dealt);
-        self.work.notify_one();
     }
 
     /// The session holds more again: a settle had no effect.
@@ -271,11 +273,17 @@ impl Dispatch {
     }
 
     fn deliver(&self, dealt: Deliveries) {
-        for (session, jobs) in dealt {
+        self.offer(dealt).wake();
+    }
+
+    fn offer(&self, dealt: Deliveries) -> Offered {
+        let offered = dealt.into_iter().map(|(session, jobs)| {
             // The session may have gone since.
-            let refused = session.offer(jobs, self);
+            let refused = session.clone().offer(jobs, self);
             self.release(refused);
-        }
+            session
+        });
+        Offered::to(offered.collect())
     }
 }
 

@@ -13,6 +13,27 @@ pub(crate) trait Recipient: Send + Sync {
     /// The weight of the largest job that fits into a message to this worker.
     fn max_job_bytes(&self) -> u64;
 
-    /// Takes jobs to send, and returns them if it can take none any more.
+    /// Takes jobs to send, and returns them if it can take none any more. They are sent after [`Recipient::wake`].
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob>;
+
+    /// Sends what it was offered.
+    fn wake(&self);
+}
+
+/// Workers that were offered jobs.
+///
+/// Whoever is woken last comes first: the runtime runs the task that a task has woken last right after it. So what may be
+/// later than the jobs is told before the workers are woken.
+#[must_use]
+pub(crate) struct Offered(Vec<Arc<dyn Recipient>>);
+
+impl Offered {
+    pub(super) fn to(recipients: Vec<Arc<dyn Recipient>>) -> Self {
+        Self(recipients)
+    }
+
+    /// Sends the jobs.
+    pub(crate) fn wake(self) {
+        self.0.iter().for_each(|recipient| recipient.wake());
+    }
 }

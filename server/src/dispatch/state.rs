@@ -31,7 +31,7 @@ pub(super) type Deliveries = Vec<(Arc<dyn Recipient>, Vec<LeasedJob>)>;
 pub(super) struct DispatchState {
     pub(super) types: HashMap<TypeId, TypeQueue>,
     // Types to claim, in turn, so that none starves another.
-    turn: VecDeque<TypeId>,
+    pub(super) turn: VecDeque<TypeId>,
     by_session: HashMap<SessionKey, Vec<TypeId>>,
     // Calls without a stream that wait for jobs of a type.
     waiters: HashMap<TypeId, Vec<Arc<Notify>>>,

@@ -95,8 +95,8 @@ pub(super) fn handle(events: Vec<Event>) {
     while let Some(event) = events.pop_front() {
         let effects = event.take_place();
         for (dispatch, dealt) in effects.dealt {
-            dispatch.deliver(dealt);
             dispatch.work.notify_one();
+            dispatch.deliver(dealt);
         }
         events.extend(effects.events);
     }

@@ -1,11 +1,15 @@
 //! Windows that several engines deal to: whatever happens in which order, the window holds, and nobody waits for ever.
 
 mod ahead; // what one engine claims before there is room
+mod direct; // what goes straight to the workers of one engine
 mod passing; // when an engine passes the turn
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -35,6 +39,7 @@ const CLAIM: Duration = Duration::from_millis(1);
 struct Session {
     key: SessionKey,
     held: Mutex<Vec<LeasedJob>>,
+    woken: AtomicUsize,
 }
 
 impl Recipient for Session {
@@ -49,6 +54,10 @@ impl Recipient for Session {
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, _: &Dispatch) -> Vec<LeasedJob> {
         self.held.lock().extend(jobs);
         Vec::new()
+    }
+
+    fn wake(&self) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -88,7 +97,7 @@ impl Engine {
         let (sender, unsent) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new());
         let dispatch = Arc::new(Dispatch::new(1, Wake::new(false), sender, Traces::default(), metrics));
-        let session = |key| Arc::new(Session { key, held: Mutex::default() });
+        let session = |key| Arc::new(Session { key, held: Mutex::default(), woken: AtomicUsize::new(0) });
         let sessions = (0..workers as u64).map(session).collect();
         Self { dispatch, ready: 0, next: 0, claims: None, direct: Vec::new(), sessions, unsent, now: Instant::now() }
     }
@@ -145,7 +154,7 @@ impl Engine {
         let Some((reserved, jobs)) = self.direct.pop() else { return };
         self.ready += u64::from(jobs);
         let jobs = self.fetch(jobs.into());
-        self.dispatch.deal_reserved(reserved, jobs);
+        self.dispatch.deal_reserved(reserved, jobs).wake();
     }
 
     /// The worker settles what it has held for longest.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Pending, Writer};
 use crate::{
-    dispatch::{Load, Need, Reserved},
+    dispatch::{Load, Need, Offered, Reserved},
     job::{Lease, LeasedJob, Started, Tokens},
     store::{PlainJob, StoreError, StoredDirect},
 };
@@ -21,8 +21,10 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
     let mut may = may.into_iter();
     let (direct, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|_| may.next().unwrap_or_default());
     match write(writer, &direct, reserved).await {
-        Ok(Some(stored)) => {
+        Ok(Some((stored, offered))) => {
             super::answer(direct, stored.leases.iter().map(|lease| lease.id));
+            // After the answers, so that the jobs leave first (see `Offered`).
+            offered.wake();
             others
         }
         // Nothing was stored: they go the long way, and before those that came after them.
@@ -40,30 +42,39 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
     }
 }
 
-async fn write(writer: &Writer, requests: &[Pending], reserved: Reserved) -> Result<Option<StoredDirect>, StoreError> {
+/// Workers are not woken yet.
+async fn write(
+    writer: &Writer,
+    requests: &[Pending],
+    reserved: Reserved,
+) -> Result<Option<(StoredDirect, Offered)>, StoreError> {
     let begun = Instant::now();
     let jobs: Vec<PlainJob<'_>> = requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
     let tokens = Tokens::draw(jobs.len());
     let broker_id = writer.dispatch.broker_id();
-    let result = writer.store.enqueue_direct(&jobs, super::request_keys(requests), broker_id, &tokens).await;
-    let Ok(Some(stored)) = &result else {
-        writer.dispatch.unreserve(reserved);
-        if let Err(error) = &result {
+    let stored = match writer.store.enqueue_direct(&jobs, super::request_keys(requests), broker_id, &tokens).await {
+        Ok(Some(stored)) => stored,
+        Ok(None) => {
+            writer.dispatch.unreserve(reserved);
+            return Ok(None);
+        }
+        Err(error) => {
+            writer.dispatch.unreserve(reserved);
             writer.metrics.store_errors.inc();
-            writer.away.failed(error);
+            writer.away.failed(&error);
             if matches!(error, StoreError::Unknown(_)) {
                 writer.dispatch.look_for_lost(tokens);
             }
+            return Err(error);
         }
-        return result;
     };
     let waited = begun.elapsed();
     let mut leased: Vec<LeasedJob> =
-        jobs.iter().zip(&stored.leases).map(|(job, lease)| leased_job(job, *lease, stored, waited)).collect();
+        jobs.iter().zip(&stored.leases).map(|(job, lease)| leased_job(job, *lease, &stored, waited)).collect();
     leased.sort_unstable_by_key(|job| (job.rank, job.lease.id));
     measure(writer, &mut leased);
-    writer.dispatch.deal_reserved(reserved, leased);
-    result
+    let offered = writer.dispatch.deal_reserved(reserved, leased);
+    Ok(Some((stored, offered)))
 }
 
 fn measure(writer: &Writer, jobs: &mut [LeasedJob]) {

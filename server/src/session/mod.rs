@@ -310,9 +310,12 @@ impl Recipient for Session {
         }
         drop(state);
         self.note(Changed::Figures);
-        self.changed.notify_one();
         freed.free(dispatch, self.key);
         Vec::new()
+    }
+
+    fn wake(&self) {
+        self.changed.notify_one();
     }
 }
 
