@@ -149,8 +149,14 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
     assert_eq!(rows.iter().map(|row| row["case"].as_str().unwrap()).collect::<Vec<_>>(), ["20/s", "50/s"]);
     for row in &rows {
         none_went_wrong(row);
-        let parts =
-            ["answer_p50_ms", "caller_p50_ms", "floor_p50_ms", "floor_per_s", "broker_switches_per_job", "postgres_switches_per_job"];
+        let parts = [
+            "answer_p50_ms",
+            "caller_p50_ms",
+            "floor_p50_ms",
+            "floor_per_s",
+            "broker_switches_per_job",
+            "postgres_switches_per_job",
+        ];
         for key in parts {
             assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
         }

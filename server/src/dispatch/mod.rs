@@ -213,7 +213,8 @@ impl Dispatch {
 
     /// The session holds less.
     pub(crate) fn free(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        let (dealt, concerns_claims) = self.with(|state| (state.free(session, type_id, load), state.concerns_claims(type_id)));
+        let (dealt, concerns_claims) =
+            self.with(|state| (state.free(session, type_id, load), state.concerns_claims(type_id)));
         if concerns_claims {
             self.work.notify_one();
         }

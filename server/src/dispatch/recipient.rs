@@ -20,10 +20,10 @@ pub(crate) trait Recipient: Send + Sync {
     fn wake(&self);
 }
 
-/// Workers that were offered jobs.
+/// Workers that have been offered jobs, and are still to be woken.
 ///
-/// Whoever is woken last comes first: the runtime runs the task that a task has woken last right after it. So what may be
-/// later than the jobs is told before the workers are woken.
+/// When a task ends its turn, tokio first runs the task that it has woken last (the scheduler's LIFO slot). So if callers
+/// are answered before the workers are woken, the jobs leave first.
 #[must_use]
 pub(crate) struct Offered(Vec<Arc<dyn Recipient>>);
 

@@ -23,7 +23,7 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
     match write(writer, &direct, reserved).await {
         Ok(Some((stored, offered))) => {
             super::answer(direct, stored.leases.iter().map(|lease| lease.id));
-            // After the answers, so that the jobs leave first (see `Offered`).
+            // Woken last, they get their jobs before the callers get their answers (see `Offered`).
             offered.wake();
             others
         }
