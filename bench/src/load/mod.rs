@@ -11,8 +11,9 @@ mod plan; // the plan of a trial
 mod receiver; // of spans
 mod rust_worker; // the Rust client's worker, for comparison
 mod schedule; // the fixed times
-mod single; // one job per call
+mod single; // one job at a time, of each caller
 mod slowest; // jobs that were picked up last
+mod span; // what a trial measured
 mod stamp; // when a job was due, in its payload
 mod tally; // the state that producers and workers share
 mod trial; // a trial, from the first worker to the final count
@@ -26,7 +27,8 @@ pub(crate) use self::{
     plan::{Demand, Plan, WorkerKind},
     receiver::Receiver,
     slowest::Slow,
+    span::{Sample, Span},
     stamp::STAMP_BYTES,
     tally::Micros,
-    trial::{Sample, Span, Trial},
+    trial::Trial,
 };

@@ -22,8 +22,9 @@ use super::{
     plan::{Demand, Plan, WorkerKind},
     rust_worker,
     schedule::Schedule,
-    single,
+    single::{self, Caller},
     slowest::Slow,
+    span::{Sample, Span},
     stamp::WAITING,
     tally::{Micros, Tally},
     unary, worker,
@@ -47,56 +48,6 @@ const SAMPLES: f64 = 100.0;
 const CONNECTING: usize = 100;
 /// How long workers may take to settle what they hold.
 const DRAIN: Duration = Duration::from_secs(30);
-
-/// The state of a trial at a time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    /// Since the measurement began.
-    pub(crate) seconds: f64,
-    /// Jobs settled since then.
-    pub(crate) settled: u64,
-    /// Resident bytes of the brokers.
-    pub(crate) resident: Option<u64>,
-}
-
-/// A measurement.
-#[derive(Debug)]
-pub(crate) struct Span {
-    /// Jobs settled.
-    pub(crate) jobs: u64,
-    /// The seconds it took.
-    pub(crate) seconds: f64,
-    /// Samples during it.
-    pub(crate) samples: Vec<Sample>,
-    /// Resources used before and after.
-    pub(crate) marks: [Mark; 2],
-}
-
-impl Span {
-    /// Jobs per second.
-    pub(crate) fn rate(&self) -> f64 {
-        self.jobs as f64 / self.seconds.max(1e-9)
-    }
-
-    /// How often threads of the brokers, and of Postgres, left a processor.
-    pub(crate) fn switches(&self) -> [Option<u64>; 2] {
-        let [before, after] = &self.marks;
-        std::array::from_fn(|at| {
-            after.switches[at].zip(before.switches[at]).map(|(after, before)| after.saturating_sub(before))
-        })
-    }
-
-    /// Several measurements as one, which has no samples: there was something else in between.
-    pub(crate) fn all(spans: Vec<Self>) -> Option<Self> {
-        spans.into_iter().reduce(|mut all, span| {
-            all.samples.clear();
-            all.jobs += span.jobs;
-            all.seconds += span.seconds;
-            all.marks[1].add(&span.marks);
-            all
-        })
-    }
-}
 
 /// When a measurement began.
 #[derive(Clone, Copy, Debug)]
@@ -217,22 +168,22 @@ impl<'a> Trial<'a> {
             Demand::Single { producers } => {
                 for number in 0..producers {
                     let client = self.client(number, CALL + number % CALLS).await?;
-                    let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
-                    let produce = single::produce(tally.clone(), client, self.plan.clone(), number, stop);
-                    spawn(&mut self.producers, tally, produce);
+                    self.spawn_caller(Caller::Alone(client), number);
                 }
                 Ok(())
             }
             Demand::Shared { producers } => {
                 let shared = self.client(0, CALL).await?.producer();
-                for number in 0..producers {
-                    let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
-                    let produce = single::share(tally.clone(), shared.clone(), self.plan.clone(), number, stop);
-                    spawn(&mut self.producers, tally, produce);
-                }
+                (0..producers).for_each(|number| self.spawn_caller(Caller::Sharing(shared.clone()), number));
                 Ok(())
             }
         }
+    }
+
+    fn spawn_caller(&mut self, caller: Caller, number: usize) {
+        let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
+        let produce = single::produce(tally.clone(), caller, self.plan.clone(), number, stop);
+        spawn(&mut self.producers, tally, produce);
     }
 
     /// Enqueues jobs at a fixed rate for this time. Returns their number.
