@@ -21,9 +21,6 @@ pub(crate) trait Recipient: Send + Sync {
 }
 
 /// Workers that have been offered jobs, and are still to be woken.
-///
-/// When a task ends its turn, tokio first runs the task that it has woken last (the scheduler's LIFO slot). So if callers
-/// are answered before the workers are woken, the jobs leave first.
 #[must_use]
 pub(crate) struct Offered(Vec<Arc<dyn Recipient>>);
 
@@ -32,8 +29,23 @@ impl Offered {
         Self(recipients)
     }
 
+    /// Sends the jobs, and answers their callers, of whom there are so many. The jobs leave first.
+    ///
+    /// When a task ends its turn, tokio first runs the task that it has woken last (the scheduler's LIFO slot), and then the
+    /// others in the order in which they were woken. So a single caller is answered before its worker is woken, and many
+    /// callers are answered after.
+    pub(crate) fn send_and_answer(self, callers: usize, answer: impl FnOnce()) {
+        if callers == 1 {
+            answer();
+            self.wake();
+        } else {
+            self.wake();
+            answer();
+        }
+    }
+
     /// Sends the jobs.
-    pub(crate) fn wake(self) {
+    pub(super) fn wake(self) {
         self.0.iter().for_each(|recipient| recipient.wake());
     }
 }

@@ -22,9 +22,8 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
     let (direct, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|_| may.next().unwrap_or_default());
     match write(writer, &direct, reserved).await {
         Ok(Some((stored, offered))) => {
-            super::answer(direct, stored.leases.iter().map(|lease| lease.id));
-            // Woken last, they get their jobs before the callers get their answers (see `Offered`).
-            offered.wake();
+            let ids = stored.leases.iter().map(|lease| lease.id);
+            offered.send_and_answer(direct.len(), || super::answer(direct, ids));
             others
         }
         // Nothing was stored: they go the long way, and before those that came after them.

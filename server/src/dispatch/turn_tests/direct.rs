@@ -28,16 +28,23 @@ fn claim_loop_has_to_look(engine: &Engine) -> bool {
     engine.dispatch.work.notified().now_or_never().is_some()
 }
 
+/// What tokio wakes last in a turn runs next; the others run in turn.
 #[test]
-fn workers_get_their_jobs_at_once_and_are_woken_when_others_were_told() {
-    let mut engine = engine();
-    engine.begin_direct(1);
-    let (reserved, _) = engine.direct.pop().expect("it goes direct");
-    let offered = engine.dispatch.deal_reserved(reserved, vec![job(1)]);
-    let session = &engine.sessions[0];
-    assert_eq!((session.held.lock().len(), session.woken.load(Relaxed)), (1, 0));
-    offered.wake();
-    assert_eq!(session.woken.load(Relaxed), 1);
+fn a_single_caller_is_answered_before_its_worker_is_woken_and_many_callers_after_theirs() {
+    for (callers, woken_before) in [(1, 0), (2, 1)] {
+        let mut engine = engine();
+        engine.begin_direct(1);
+        let (reserved, _) = engine.direct.pop().expect("it goes direct");
+        let offered = engine.dispatch.deal_reserved(reserved, vec![job(1)]);
+        let session = engine.sessions[0].clone();
+        let mut answered = false;
+        offered.send_and_answer(callers, || {
+            // It has its job either way.
+            assert_eq!((session.held.lock().len(), session.woken.load(Relaxed)), (1, woken_before));
+            answered = true;
+        });
+        assert!(answered && session.woken.load(Relaxed) == 1);
+    }
 }
 
 #[test]
