@@ -38,6 +38,7 @@ pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeA
 pub(crate) use outbox::{Outbox, watch_unsent};
 pub(crate) use part::Part;
 pub(crate) use pulls::{Pulling, Pulls};
+pub(crate) use sending::ping_at;
 pub use stream::serve;
 pub(crate) use stream::{first_message, serve_part};
 pub(crate) use table::Sessions;

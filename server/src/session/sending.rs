@@ -1,9 +1,9 @@
 //! The messages of a stream. A message is made when the transport can take it.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use futures::Stream;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{ServerMessage, Session, attach::Attachment};
 use crate::{dispatch::Dispatch, error::Error};
@@ -24,6 +24,20 @@ pub(super) fn outgoing(
     })
 }
 
+/// When a stream on which nothing happens gets its `Ping`.
+pub(crate) fn ping_at(ping: Duration) -> Instant {
+    static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *BEGINNING + together(BEGINNING.elapsed(), ping)
+}
+
+/// After this time, or up to a twentieth of it earlier: so that the streams of a connection are pinged at the same moments, and
+/// many pings cost one write and one wake-up.
+fn together(now: Duration, ping: Duration) -> Duration {
+    let tick = (ping / 20).max(Duration::from_millis(1)).as_nanos();
+    let at = now + ping;
+    at.saturating_sub(Duration::from_nanos((at.as_nanos() % tick) as u64))
+}
+
 enum Next {
     Message(ServerMessage),
     Failed(Error),
@@ -32,7 +46,7 @@ enum Next {
 
 async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, ping: Duration) -> Next {
     let session = &attachment.session;
-    let quiet = tokio::time::sleep(ping);
+    let quiet = tokio::time::sleep_until(ping_at(ping));
     tokio::pin!(quiet);
     loop {
         let changed = session.changed.notified();
@@ -98,5 +112,24 @@ impl Session {
             None if over => Outgoing::Over,
             None => Outgoing::Nothing,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn streams_that_fall_idle_at_nearly_the_same_time_are_pinged_together_and_none_of_them_late() {
+        let ping = Duration::from_secs(20);
+        let mut moments = BTreeSet::new();
+        for fell_idle in (0..10_000).step_by(10).map(Duration::from_millis) {
+            let at = together(fell_idle, ping);
+            assert!(at <= fell_idle + ping && at + ping / 20 > fell_idle + ping, "{fell_idle:?}: {at:?}");
+            moments.insert(at);
+        }
+        assert_eq!(moments.len(), 10);
     }
 }

@@ -13,7 +13,11 @@ use tokio::{
 };
 
 use super::{lane::Event, open::Shared};
-use crate::{error::Error, job::Lease, session::ServerMessage};
+use crate::{
+    error::Error,
+    job::Lease,
+    session::{ServerMessage, ping_at},
+};
 
 /// How long the first message waits for engines that do not answer.
 const WELCOME: Duration = Duration::from_secs(1);
@@ -68,7 +72,7 @@ impl Merge {
     ) -> Self {
         let all = held.iter().enumerate().fold(0, |all, (engine, _)| all | 1 << engine);
         let welcome = Welcome { until: Instant::now() + WELCOME, kept: Vec::new(), lost, open: held };
-        let quiet = Box::pin(tokio::time::sleep(shared.config.ping_interval));
+        let quiet = Box::pin(tokio::time::sleep_until(ping_at(shared.config.ping_interval)));
         let (early, lanes) = (VecDeque::new(), lanes.collect());
         let (attached, away, ended, drained, leaving) = (0, 0, 0, 0, 0);
         Self {
@@ -94,7 +98,7 @@ impl Merge {
             let mut merge = open?;
             match merge.next().await {
                 Ok(Some(message)) => {
-                    let quiet = Instant::now() + merge.shared.config.ping_interval;
+                    let quiet = ping_at(merge.shared.config.ping_interval);
                     merge.quiet.as_mut().reset(quiet);
                     Some((Ok(message), Some(merge)))
                 }
