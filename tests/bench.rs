@@ -180,6 +180,18 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
 }
 
 #[tokio::test]
+async fn one_job_a_call_is_measured_with_callers_of_their_own_and_with_callers_that_share_a_stream() {
+    let rows = rows(&["bench", "single", "--seconds", "1", "--yardstick-seconds", "1", "--json"], "single").await;
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["1 producer", "16 producers", "256 producers", "256 producers, one stream"]);
+    for row in &rows {
+        none_went_wrong(row);
+        // Whether any job ends in that second is the machine's affair.
+        assert!(row["jobs"].is_u64() && row.get("of_yardstick").is_some(), "{row}");
+    }
+}
+
+#[tokio::test]
 async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_the_next() {
     let rows = rows(&["bench", "slots", "--jobs", "300", "--yardstick-seconds", "1", "--json"], "slots").await;
     assert_eq!(rows.len(), 3, "{rows:?}");
