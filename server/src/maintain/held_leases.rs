@@ -72,14 +72,18 @@ pub(super) async fn always(context: Arc<Context>) {
 /// Compares the leases that are held for long enough.
 async fn compare_all(context: &Context) -> Result<(), StoreError> {
     let since = Instant::now().checked_sub(INTERVAL);
-    compare(context, since.map(|since| context.sessions.held_for_long(since)).unwrap_or_default(), &HashMap::new())
-        .await
+    compare(context, since.map(|since| held_before(context, since)).unwrap_or_default(), &HashMap::new()).await
 }
 
 /// Compares those of these jobs that are held here.
 async fn follow(context: &Context, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
     let held = context.sessions.all().into_iter().flat_map(|session| session.held());
     compare(context, held.filter(|lease| hints.contains_key(&lease.id)).collect(), hints).await
+}
+
+/// Leases that workers here hold since before this time.
+fn held_before(context: &Context, time: Instant) -> Vec<Lease> {
+    context.sessions.all().into_iter().flat_map(|session| session.held_before(time)).collect()
 }
 
 async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
@@ -105,7 +109,7 @@ pub(super) async fn end_others(
             continue;
         }
         // What its worker has settled meanwhile is answered on that way; and it may have come back with a lease.
-        let still: HashSet<Lease> = context.sessions.held_before(asked).into_iter().collect();
+        let still: HashSet<Lease> = held_before(context, asked).into_iter().collect();
         let mut moved: HashSet<Lease> = HashSet::new();
         let mut by_reason: HashMap<Option<CancelReason>, Vec<Lease>> = HashMap::new();
         for EndedLease { lease, ending } in ended.into_iter().filter(|ended| still.contains(&ended.lease)) {

@@ -248,9 +248,6 @@ impl Session {
             // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }
-        if !adopted.is_empty() {
-            self.holding.note();
-        }
         let turn = state.turn;
         let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
         state.outbox.add_message(ServerMessage::Welcome { session_id: self.id(turn).to_string(), kept, lost });

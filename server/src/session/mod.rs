@@ -5,7 +5,6 @@ mod activity;
 mod attach;
 mod context;
 mod detach;
-mod holding;
 mod id;
 mod message;
 mod outbox;
@@ -51,7 +50,6 @@ use crate::{
     job::{Lease, LeasedJob, SettleStatus, Started, TypeId},
     wake::SessionMark,
 };
-use holding::Holding;
 use outbox::UnsentWatch;
 use settling::Settling;
 
@@ -79,7 +77,6 @@ pub struct Session {
     /// Answers were sent.
     answered: Notify,
     unsent_watch: Arc<UnsentWatch>,
-    holding: Arc<Holding>,
     /// Messages with outcomes that are being written.
     settling: Settling,
 }
@@ -133,13 +130,7 @@ struct Held {
 }
 
 impl Session {
-    fn new(
-        key: SessionKey,
-        random: String,
-        caller: Caller,
-        unsent_watch: Arc<UnsentWatch>,
-        holding: Arc<Holding>,
-    ) -> Self {
+    fn new(key: SessionKey, random: String, caller: Caller, unsent_watch: Arc<UnsentWatch>) -> Self {
         let public_id = hex::encode(&Sha256::digest(&random)[..PUBLIC_ID_BYTES]);
         Self {
             key,
@@ -151,7 +142,6 @@ impl Session {
             changed: Notify::new(),
             answered: Notify::new(),
             unsent_watch,
-            holding,
             settling: Settling::default(),
         }
     }
@@ -260,12 +250,11 @@ impl Session {
         owned.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
-    /// Adds those of them that are this broker's since before this time. Returns whether the session holds any lease at all.
-    fn add_held_before(&self, time: Instant, leases: &mut Vec<Lease>) -> bool {
+    /// Of these, those that are this broker's since before this time.
+    pub(crate) fn held_before(&self, time: Instant) -> Vec<Lease> {
         let state = self.state.lock();
         let held = state.held.iter().filter(|(_, held)| !held.settling && !held.locked && held.since < time);
-        leases.extend(held.map(|(&id, held)| Lease { id, token: held.token }));
-        !state.held.is_empty()
+        held.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
     /// These leases are not locked any more: they are this broker's, or have ended.
@@ -317,7 +306,6 @@ impl Recipient for Session {
                 freed.add(lost.type_id, lost.bytes);
             }
         }
-        self.holding.note();
         if state.outbox.add_jobs(jobs) {
             self.unsent_watch.add(&self);
         }

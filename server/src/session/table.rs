@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CancelReason, Pulls, Session, SessionId, holding::Holding, outbox::UnsentWatch};
+use super::{CancelReason, Pulls, Session, SessionId, outbox::UnsentWatch};
 use crate::{
     access::Caller,
     dispatch::{Dispatch, Recipient as _},
@@ -31,7 +31,6 @@ pub(crate) struct Sessions {
     table: Mutex<Table>,
     next_key: AtomicU64,
     unsent_watch: Arc<UnsentWatch>,
-    holding: Arc<Holding>,
     gone: Notify,
     /// Calls of programs that have no session.
     pub(crate) pulls: Pulls,
@@ -67,8 +66,7 @@ impl Sessions {
             .entry((principal.clone(), id.random.clone()))
             .or_insert_with(|| {
                 let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-                let (unsent, holding) = (self.unsent_watch.clone(), self.holding.clone());
-                Arc::new(Session::new(key, id.random.clone(), caller.clone(), unsent, holding))
+                Arc::new(Session::new(key, id.random.clone(), caller.clone(), self.unsent_watch.clone()))
             })
             .clone();
         if next_turn > 0 && session.turn() > next_turn {
@@ -108,25 +106,6 @@ impl Sessions {
     /// Every session.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.table.lock().by_name.values().cloned().collect()
-    }
-
-    /// Leases that workers here hold since before this time. No session is looked at while none holds any. For one task: a second
-    /// one that called it at the same moment would get none.
-    pub(crate) fn held_for_long(&self, time: Instant) -> Vec<Lease> {
-        let mut leases = Vec::new();
-        self.holding.look(|| self.add_held_before(time, &mut leases));
-        leases
-    }
-
-    /// The same, for any number of tasks.
-    pub(crate) fn held_before(&self, time: Instant) -> Vec<Lease> {
-        let mut leases = Vec::new();
-        self.add_held_before(time, &mut leases);
-        leases
-    }
-
-    fn add_held_before(&self, time: Instant, leases: &mut Vec<Lease>) -> bool {
-        self.all().iter().fold(false, |any, session| any | session.add_held_before(time, leases))
     }
 
     /// Sessions with an open stream.
