@@ -2,6 +2,8 @@
 //! order is kept.
 
 use howdah_proto::v1::{CreateScheduleRequest, Schedule, schedule::Plan};
+use rustix::process::Signal;
+use tokio::sync::OnceCell;
 
 use super::{
     empty,
@@ -69,10 +71,16 @@ async fn assert_all_once_in_order(shop: &TestDatabase, mail: &TestDatabase, step
     assert_eq!(shop.count(&known).await, JOBS, "{step}: all old ids are known");
 }
 
-/// A type with jobs and a schedule at home in one store, and an empty other one.
+/// A type with jobs and a schedule at home in one store, and an empty other one. They are made once, and copied for each step.
 async fn prepared() -> (TestDatabase, TestDatabase) {
+    static STORES: OnceCell<(TestDatabase, TestDatabase)> = OnceCell::const_new();
+    let (shop, mail) = STORES.get_or_init(prepare).await;
+    (shop.copy().await, mail.copy().await)
+}
+
+async fn prepare() -> (TestDatabase, TestDatabase) {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
-    let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    let mut program = Program::serve_stores(&[("shop", &shop), ("mail", &mail)]).await;
     let payloads = format!("SELECT array_agg(n::text ORDER BY n) FROM generate_series(1, {JOBS}) n");
     shop.sql(&format!("SELECT howdah.enqueue_many('t', ({payloads}))")).await;
     let schedule = Some(Schedule {
@@ -81,8 +89,9 @@ async fn prepared() -> (TestDatabase, TestDatabase) {
         plan: Some(Plan::Period(wire(HOUR))),
         ..Schedule::default()
     });
-    broker.schedules().create_schedule(CreateScheduleRequest { schedule }).await.expect("a schedule");
-    broker.stop().await;
+    program.schedules().create_schedule(CreateScheduleRequest { schedule }).await.expect("a schedule");
+    program.program.signal(Signal::TERM);
+    assert!(program.program.ended().await.success());
     (shop, mail)
 }
 

@@ -32,7 +32,7 @@ pub fn cluster_config() -> ClusterConfig {
         // Six tests at once, some with several brokers, each on two stores.
         max_connections: 1_000,
         howdah_binary: Some(howdah()),
-        settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
+        settings: vec![("autovacuum_naptime".into(), "10min".into()), ("max_prepared_transactions".into(), "10".into())],
         fetch: Fetch { notify: say, ..Fetch::default() },
         ..ClusterConfig::default()
     }
@@ -77,7 +77,11 @@ async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber
     }
     store.make_partitions(3).await.expect("partitions");
     drop(store);
-    // Nobody may be connected to what is copied; Postgres does not say when the last one has left.
+    until_unused(cluster, name).await;
+}
+
+/// Nobody may be connected to what is copied; Postgres does not say when the last one has left.
+async fn until_unused(cluster: &Cluster, name: &str) {
     let admin = connect(&cluster.url("postgres")).await;
     let alone = format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}')");
     eventually("a template that nobody uses", async || admin.query_one(&alone, &[]).await.expect(&alone).get(0)).await;
@@ -122,10 +126,22 @@ impl TestDatabase {
         connect(&self.url).await
     }
 
+    /// A copy of it, as it is now. Nobody uses it from now on.
+    pub async fn copy(&self) -> Self {
+        let name = self.name();
+        until_unused(cluster().await, &name).await;
+        copy_of(&name, "test").await
+    }
+
+    fn name(&self) -> String {
+        let config: tokio_postgres::Config = self.url.parse().expect("a URL");
+        config.get_dbname().expect("a database").to_owned()
+    }
+
     /// An empty database beside this one; `options` are those of CREATE DATABASE.
     pub async fn empty(&self, suffix: &str, options: &str) -> Self {
         let admin = self.connect().await;
-        let name: String = admin.query_one("SELECT current_database()::text", &[]).await.expect("a name").get(0);
+        let name = self.name();
         let other = format!("{name}_{suffix}");
         let sql = format!("CREATE DATABASE {other} TEMPLATE template0 {options}");
         admin.batch_execute(&sql).await.expect(&sql);

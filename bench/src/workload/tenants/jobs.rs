@@ -1,11 +1,12 @@
-//! Howdah's way: a fair key a tenant. Jobs come one a call, over gRPC or by SQL, and go to the workers of the plan, which ack them.
+//! Howdah's way: a fair key a tenant. Jobs come one at a time, over gRPC (each by a call, or all over one stream) or by SQL, and
+//! go to the workers of the plan, which ack them.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tokio_postgres::types::ToSql;
 
-use super::{CALLERS, Extent, Part};
+use super::{CALLERS, Extent, Part, Way};
 use crate::{
     environment::{Environment, Mark, Pgbench, Script},
     error::{Error, Result},
@@ -19,6 +20,7 @@ const FILL: &str = include_str!("../../../sql/tenants_fill.sql");
 /// Ready jobs of a type. $1 its name.
 const OF_TYPE: &str = "FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
 const CALLS: Demand = Demand::Single { producers: CALLERS };
+const STREAM: Demand = Demand::Shared { producers: CALLERS };
 
 #[derive(Debug)]
 pub(super) struct Jobs {
@@ -73,12 +75,12 @@ impl Jobs {
     }
 
     /// Measures a slice. Afterwards all jobs are done.
-    pub(super) async fn measure(&mut self, part: Part, by_sql: bool, what: &str) -> Result<Span> {
+    pub(super) async fn measure(&mut self, part: Part, way: Way, what: &str) -> Result<Span> {
         self.environment.settle_down().await;
         let bar = Bar::new(what.to_owned(), self.extent.time.as_secs_f64());
         let (span, faults) = match part {
-            Part::In if by_sql => self.in_by_sql(&bar).await?,
-            Part::In => self.in_by_calls().await?,
+            Part::In if way == Way::Sql => self.in_by_sql(&bar).await?,
+            Part::In => self.in_by_grpc(if way == Way::Stream { STREAM } else { CALLS }).await?,
             Part::Out => self.out(&bar).await?,
             Part::Both => self.both(&bar).await?,
         };
@@ -87,9 +89,9 @@ impl Jobs {
     }
 
     /// Jobs come, and nobody works; what was answered counts.
-    async fn in_by_calls(&self) -> Result<(Span, Faults)> {
+    async fn in_by_grpc(&self, demand: Demand) -> Result<(Span, Faults)> {
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
-        trial.produce(CALLS, None).await?;
+        trial.produce(demand, None).await?;
         trial.warm_up(self.extent.warm_up).await?;
         let (before, from, began) = (Mark::take(&self.environment).await, trial.stored(), Instant::now());
         trial.warm_up(self.extent.time).await?;

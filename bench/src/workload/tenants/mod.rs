@@ -1,5 +1,5 @@
 //! Many tenants whose jobs take turns (fair keys), beside another way of doing it on the same Postgres: a table a tenant, of
-//! which `bench/sql/tenants.sql` has the statements. Both get their jobs one a call, hand them on in batches, and do both at once.
+//! which `bench/sql/tenants.sql` has the statements. Both get their jobs one at a time, hand them on in batches, and do both at once.
 //! All connections are there, and warm, before anything is measured; the ways take turns.
 
 mod jobs; // Howdah's way
@@ -45,13 +45,15 @@ enum Part {
 enum Way {
     Tables,
     Grpc,
+    Stream,
     Sql,
 }
 
 /// The first of each part is what the others are compared with.
-const CASES: [(Part, Way); 7] = [
+const CASES: [(Part, Way); 8] = [
     (Part::In, Way::Tables),
     (Part::In, Way::Grpc),
+    (Part::In, Way::Stream),
     (Part::In, Way::Sql),
     (Part::Out, Way::Tables),
     (Part::Out, Way::Grpc),
@@ -63,6 +65,7 @@ fn name((part, way): (Part, Way)) -> &'static str {
     match (part, way) {
         (Part::In, Way::Tables) => "in, a table a tenant",
         (Part::In, Way::Grpc) => "in",
+        (_, Way::Stream) => "in, one stream",
         (_, Way::Sql) => "in, by SQL",
         (Part::Out, Way::Tables) => "out, a table a tenant",
         (Part::Out, Way::Grpc) => "out",
@@ -105,7 +108,7 @@ async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench
                 let what = format!("tenants: {}, round {} of {rounds}", name(CASES[case]), round + 1);
                 let span = match CASES[case] {
                     (part, Way::Tables) => tables.measure(part, &what).await?,
-                    (part, way) => jobs.measure(part, way == Way::Sql, &what).await?,
+                    (part, way) => jobs.measure(part, way, &what).await?,
                 };
                 slices[case].push(span);
             }
@@ -136,7 +139,7 @@ async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench
             Part::Out => row.fact("waiting", extent.waiting),
         }
         // They are counted over all parts, and told once for each way.
-        if part == Part::In && way != Way::Sql {
+        if part == Part::In && matches!(way, Way::Tables | Way::Grpc) {
             row.faults = std::mem::take(&mut faults[usize::from(way == Way::Grpc)]);
         }
         rows.push(row);
