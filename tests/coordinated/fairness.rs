@@ -59,3 +59,36 @@ async fn priority_goes_before_fairness() {
     assert_eq!(order[11], "b");
     assert!(order[..11].iter().all(|payload| payload == "a"));
 }
+
+/// A request whose jobs ask for nothing but turns is stored by a statement of its own.
+#[tokio::test]
+async fn turns_are_the_same_if_a_job_of_the_request_asks_for_more() {
+    let broker = TestBroker::start().await;
+    let large = "l".repeat(2_000);
+    let jobs = |task_type: &'static str| {
+        let keys = ["a", "a", "a", "b", "", "a", "c", "b", "a"].into_iter().enumerate();
+        let mut jobs: Vec<_> = keys.map(|(n, key)| new_job(task_type, format!("{n}")).fair_key(key)).collect();
+        jobs[3].payload = large.clone().into();
+        jobs[6].priority = 3;
+        jobs
+    };
+    let mut asks_more = jobs("asks-more");
+    asks_more[8] = asks_more[8].clone().tags(&["tagged"]);
+    let mut orders = Vec::new();
+    for (task_type, jobs) in [("share", jobs("share")), ("asks-more", asks_more)] {
+        let stored = broker.enqueue_all(jobs).await;
+        assert!(stored.is_sorted(), "ids in the order of the jobs: {stored:?}");
+        let mut worker = broker.worker(task_type).window(100).await;
+        let order: Vec<_> = worker.take(9).await.into_iter().map(|job| job.payload).collect();
+        orders.push(order);
+        let enqueued = format!(
+            "SELECT sum(s.enqueued)::bigint FROM howdah.statistics_change s JOIN howdah.task_type t ON t.id = s.type_id WHERE t.name = '{task_type}'"
+        );
+        assert_eq!(broker.count(&enqueued).await, 9, "{task_type}");
+    }
+    assert_eq!(orders[0], orders[1]);
+    let expected: Vec<_> = ["0", &large, "1", "7", "2", "5", "8"].map(String::from).into();
+    let of_keys: Vec<_> = orders[0].iter().filter(|payload| **payload != "4" && **payload != "6").cloned().collect();
+    assert_eq!(of_keys, expected, "a and b take turns");
+    assert_eq!(orders[0][8], "6", "priority goes before fairness");
+}

@@ -32,7 +32,10 @@ pub fn cluster_config() -> ClusterConfig {
         // Six tests at once, some with several brokers, each on two stores.
         max_connections: 1_000,
         howdah_binary: Some(howdah()),
-        settings: vec![("autovacuum_naptime".into(), "10min".into()), ("max_prepared_transactions".into(), "10".into())],
+        settings: vec![
+            ("autovacuum_naptime".into(), "10min".into()),
+            ("max_prepared_transactions".into(), "10".into()),
+        ],
         fetch: Fetch { notify: say, ..Fetch::default() },
         ..ClusterConfig::default()
     }

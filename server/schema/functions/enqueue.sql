@@ -40,6 +40,77 @@ BEGIN
     RETURN true;
 END $$;
 
+-- Stores jobs that ask for a turn among the fair keys of their type, and for nothing that must be decided before they are stored:
+-- as enqueue_jobs does it, in one statement, which takes less than half of the time. Their ranks are those that fair_ranks gives.
+CREATE OR REPLACE FUNCTION howdah.enqueue_turns(
+    type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[], timeouts_ms bigint[], headers jsonb[],
+    options jsonb[], payloads bytea[], out_of_line_ordinals integer[], out_of_line_data bytea[])
+RETURNS TABLE (
+    kind howdah.wakeup_kind, ordinal integer, id bigint, outcome howdah.enqueue_outcome, type_id integer, rank bigint, jobs bigint, in_us bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+BEGIN
+    RETURN QUERY
+    WITH new AS MATERIALIZED (
+        SELECT u.*, nextval('howdah.job_id') AS id, u.options ->> 'fair_key' AS fair_key
+        FROM unnest(type_ids, rank_bases, priorities, max_attempts, timeouts_ms, headers, options, payloads) WITH ORDINALITY
+            AS u(type_id, rank_base, priority, max_attempts, timeout_ms, headers, options, payload, ordinal)
+    ),
+    turn AS MATERIALIZED (
+        SELECT n.*, row_number() OVER (PARTITION BY n.type_id, n.priority, n.fair_key ORDER BY n.id) AS nth FROM new n
+    ),
+    base AS MATERIALIZED (
+        SELECT b.type_id, b.priority, howdah.fair_base(b.type_id, b.priority, b.priority * b.step + now_us, b.step) AS rank
+        FROM (SELECT d.*, howdah.rank_step(d.type_id) AS step FROM (SELECT DISTINCT t.type_id, t.priority FROM turn t WHERE t.fair_key IS NOT NULL) d
+              OFFSET 0) b
+    ),
+    given AS (
+        -- In one order, so that two calls with the same keys do not block each other.
+        INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given)
+        SELECT k.type_id, k.priority, k.fair_key,
+               (SELECT b.rank FROM base b WHERE b.type_id = k.type_id AND b.priority = k.priority) + (k.given - 1) * howdah.fair_turn(),
+               k.given
+        FROM (SELECT t.type_id, t.priority, t.fair_key, max(t.nth) AS given FROM turn t WHERE t.fair_key IS NOT NULL GROUP BY 1, 2, 3) k
+        ORDER BY 1, 2, 3
+        ON CONFLICT ON CONSTRAINT fair_share_pkey DO UPDATE SET given = excluded.given,
+            last_rank = greatest(excluded.last_rank, f.last_rank + excluded.given * howdah.fair_turn())
+        RETURNING f.type_id, f.priority, f.fair_key, f.last_rank - (f.given - 1) * howdah.fair_turn() AS first_rank
+    ),
+    stored AS (
+        INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
+        SELECT t.id, coalesce(g.first_rank + (t.nth - 1) * howdah.fair_turn(), t.rank_base + now_us), now(), t.timeout_ms, t.type_id,
+               0, t.max_attempts, t.priority, t.headers, nullif(t.options, '{}'), t.payload
+        FROM turn t LEFT JOIN given g ON g.type_id = t.type_id AND g.priority = t.priority AND g.fair_key = t.fair_key
+        RETURNING r.type_id, r.rank
+    ),
+    out_of_line AS (
+        INSERT INTO howdah.payload (id, created, data)
+        SELECT n.id, now(), a.data
+        FROM unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) JOIN new n USING (ordinal)
+    ),
+    counted AS (
+        INSERT INTO howdah.statistics_change (type_id, enqueued) SELECT n.type_id, count(*) FROM new n GROUP BY 1
+    )
+    SELECT 'ready'::howdah.wakeup_kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, s.type_id, min(s.rank), count(*),
+           NULL::bigint
+    FROM stored s GROUP BY s.type_id
+    UNION ALL
+    SELECT NULL, n.ordinal::integer, n.id, 'new', NULL, NULL, NULL, NULL FROM new n;
+END $$;
+
+-- Whether all jobs may run at once, and have options of which nothing has to be decided before they are stored.
+CREATE OR REPLACE FUNCTION howdah.need_turns_only(keys text[], options jsonb[], run_at_us bigint[], delays_ms bigint[], request_keys text[])
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN coalesce(array_remove(keys, NULL), '{}') = '{}' AND coalesce(array_remove(run_at_us, NULL), '{}') = '{}'
+        AND coalesce(array_remove(delays_ms, NULL), '{}') = '{}' AND coalesce(request_keys, '{}') = '{}'
+        AND NOT EXISTS (
+            SELECT FROM unnest(options) o
+            WHERE o - '{fair_key,retry_policy,fallback,parent_id,traceparent,tracestate}'::text[] <> '{}');
+END $$;
+
 -- Stores jobs of any kind. The first 12 arguments have one entry a job; request_… one a request with a key; out_of_line_… one
 -- a payload that is kept out of line. Rows with a null kind answer for a job: its ordinal, id and outcome; the others are
 -- wakeups. Options have the names of the protocol (server/src/job/job_options.rs).
@@ -69,6 +140,11 @@ BEGIN
     IF howdah.is_closed() THEN
         PERFORM howdah.refuse_closed();
     END IF;
+    IF howdah.need_turns_only(keys, options, run_at_us, delays_ms, request_keys) THEN
+        RETURN QUERY SELECT * FROM howdah.enqueue_turns(type_ids, rank_bases, priorities, max_attempts, timeouts_ms, headers, options,
+                                                        payloads, out_of_line_ordinals, out_of_line_data);
+        RETURN;
+    END IF;
     SELECT array_agg(DISTINCT e.value::integer) INTO awaited
     FROM unnest(options) o CROSS JOIN LATERAL jsonb_array_elements_text(o -> 'after_ordinals') e WHERE o ? 'after_ordinals';
     SELECT array_agg(ROW(i.ordinal, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
@@ -87,7 +163,7 @@ BEGIN
                  delay_ms, ordinal)
     ) i LEFT JOIN unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) ON a.ordinal = i.ordinal;
 
-    IF request_key_nos IS NOT NULL THEN
+    IF cardinality(request_key_nos) > 0 THEN
         -- In the order of keys, so that two calls with the same ones do not block each other.
         WITH own AS (
             SELECT n.request_no, array_agg(n.id ORDER BY n.ordinal) AS ids FROM unnest(new) n GROUP BY n.request_no

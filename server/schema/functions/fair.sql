@@ -73,37 +73,42 @@ BEGIN
     END IF;
 END $$;
 
--- Gives new jobs with a fair key ranks in which the keys of a type take turns.
+-- Gives new jobs with a fair key ranks in which the keys of a type take turns. Nothing is filtered or joined before `given`:
+-- Postgres would expect one row of thousands, and go through all keys for each job.
 CREATE OR REPLACE FUNCTION howdah.fair_ranks(jobs howdah.waiting[]) RETURNS howdah.waiting[] LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     ranked howdah.waiting[];
 BEGIN
     WITH job AS MATERIALIZED (
-        SELECT j AS job, j.id, j.type_id, j.priority, j.options ->> 'fair_key' AS fair_key,
-               row_number() OVER (PARTITION BY j.type_id, j.priority, j.options ->> 'fair_key' ORDER BY j.rank, j.id) AS n
+        SELECT j.*, CASE WHEN j.options ? 'fair_key' AND j.attempt = 0 AND howdah.destination_of(j) IN ('ready', 'waiting_for_limit')
+                         THEN j.options ->> 'fair_key' END AS fair_key
         FROM unnest(jobs) j
-        WHERE j.options ? 'fair_key' AND j.attempt = 0 AND howdah.destination_of(j) IN ('ready', 'waiting_for_limit')
+    ),
+    turn AS MATERIALIZED (
+        SELECT j.*, row_number() OVER (PARTITION BY j.type_id, j.priority, j.fair_key ORDER BY j.rank, j.id) AS nth FROM job j
     ),
     base AS MATERIALIZED (
         SELECT b.type_id, b.priority, howdah.fair_base(b.type_id, b.priority, b.priority * b.step + now_us, b.step) AS rank
-        FROM (SELECT DISTINCT type_id, priority, howdah.rank_step(type_id) AS step FROM job) b
+        FROM (SELECT d.*, howdah.rank_step(d.type_id) AS step
+              FROM (SELECT DISTINCT t.type_id, t.priority FROM turn t WHERE t.fair_key IS NOT NULL) d
+              OFFSET 0) b
     ),
     given AS (
         INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given)
-        SELECT k.type_id, k.priority, k.fair_key, b.rank + (k.given - 1) * howdah.fair_turn(), k.given
-        FROM (SELECT type_id, priority, fair_key, max(n) AS given FROM job GROUP BY 1, 2, 3) k
-        JOIN base b USING (type_id, priority)
+        SELECT k.type_id, k.priority, k.fair_key,
+               (SELECT b.rank FROM base b WHERE b.type_id = k.type_id AND b.priority = k.priority) + (k.given - 1) * howdah.fair_turn(),
+               k.given
+        FROM (SELECT t.type_id, t.priority, t.fair_key, max(t.nth) AS given FROM turn t WHERE t.fair_key IS NOT NULL GROUP BY 1, 2, 3) k
         ORDER BY 1, 2, 3
         ON CONFLICT (type_id, priority, fair_key) DO UPDATE SET given = excluded.given,
             last_rank = greatest(excluded.last_rank, f.last_rank + excluded.given * howdah.fair_turn())
         RETURNING type_id, priority, fair_key, last_rank - (given - 1) * howdah.fair_turn() AS first_rank
     )
-    SELECT array_agg(ROW(j.id, coalesce(g.first_rank + (f.n - 1) * howdah.fair_turn(), j.rank), j.created, j.timeout_ms,
-                         j.last_token, j.type_id, j.attempt, j.max_attempts, j.priority, j.key, j.limit_key, j.headers,
-                         j.options, j.failures, j.payload)::howdah.waiting)
+    SELECT array_agg(ROW(t.id, coalesce(g.first_rank + (t.nth - 1) * howdah.fair_turn(), t.rank), t.created, t.timeout_ms,
+                         t.last_token, t.type_id, t.attempt, t.max_attempts, t.priority, t.key, t.limit_key, t.headers,
+                         t.options, t.failures, t.payload)::howdah.waiting)
     INTO ranked
-    FROM unnest(jobs) j LEFT JOIN job f USING (id)
-    LEFT JOIN given g ON g.type_id = f.type_id AND g.priority = f.priority AND g.fair_key = f.fair_key;
+    FROM turn t LEFT JOIN given g ON g.type_id = t.type_id AND g.priority = t.priority AND g.fair_key = t.fair_key;
     RETURN ranked;
 END $$;
