@@ -100,15 +100,15 @@ BEGIN
     SELECT NULL, n.ordinal::integer, n.id, 'new', NULL, NULL, NULL, NULL FROM new n;
 END $$;
 
--- Whether all jobs may run at once, and have options of which nothing has to be decided before they are stored.
+-- Whether all jobs may run at once, and have options of which nothing has to be decided before they are stored; some with fair
+-- keys, since other jobs must not depend on whoever has locked the table of turns.
 CREATE OR REPLACE FUNCTION howdah.need_turns_only(keys text[], options jsonb[], run_at_us bigint[], delays_ms bigint[], request_keys text[])
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN coalesce(array_remove(keys, NULL), '{}') = '{}' AND coalesce(array_remove(run_at_us, NULL), '{}') = '{}'
         AND coalesce(array_remove(delays_ms, NULL), '{}') = '{}' AND coalesce(request_keys, '{}') = '{}'
-        AND NOT EXISTS (
-            SELECT FROM unnest(options) o
-            WHERE o - '{fair_key,retry_policy,fallback,parent_id,traceparent,tracestate}'::text[] <> '{}');
+        AND coalesce((SELECT bool_or(o ? 'fair_key') AND bool_and(
+                          o - '{fair_key,retry_policy,fallback,parent_id,traceparent,tracestate}'::text[] = '{}') FROM unnest(options) o), false);
 END $$;
 
 -- Stores jobs of any kind. The first 12 arguments have one entry a job; request_… one a request with a key; out_of_line_… one

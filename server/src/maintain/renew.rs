@@ -11,7 +11,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{Context, held_leases::end_others};
-use crate::{backoff::Backoff, job::Lease, store::StoreError};
+use crate::{backoff::Backoff, config::Config, job::Lease, store::StoreError};
 
 /// The most leases in a statement.
 const BATCH: usize = 1_000;
@@ -37,9 +37,11 @@ impl Renewal {
         Self { since: Some(Instant::now()), last: Instant::now(), once_more: false }
     }
 
-    /// For how long it has gone on without a break.
-    pub(super) fn steady_for(&self) -> Option<Duration> {
-        self.since.map(|since| since.elapsed())
+    /// Whether it has gone on for a lease without a break. Otherwise others that have expired may only have been held up, too, and
+    /// renew at any moment.
+    pub(super) fn is_steady(&self, config: &Config) -> bool {
+        self.last.elapsed() < others_last(config)
+            && self.since.is_some_and(|since| since.elapsed() >= config.broker_lease)
     }
 }
 
@@ -66,8 +68,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let renewed = context.store.renew_broker(context.dispatch.broker_id(), lease, context.registry.version()).await;
     let spent = context.renewal.lock().last.elapsed();
     match &renewed {
-        Ok(true) => {}
-        Err(StoreError::Locked(_)) if spent < lease => {}
+        Ok(true) | Err(StoreError::Locked(_)) if spent < others_last(&context.config) => {}
         _ => context.renewal.lock().since = None,
     }
     let _number = context.number.lock().await;
@@ -99,6 +100,14 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
     context.renewal.lock().since.get_or_insert_with(Instant::now);
     Ok(())
+}
+
+/// For how long a broker may go without a renewal and still know that the others can have renewed meanwhile. Whatever held it up
+/// may have held up all; one that renewed an interval earlier has expired first, and its workers go on with their jobs.
+fn others_last(config: &Config) -> Duration {
+    let interval = config.renew_interval;
+    // With the longest interval, half of a lease, renewals must not count as breaks.
+    config.broker_lease.saturating_sub(interval).max(interval * 3 / 2)
 }
 
 /// Registers the broker again; the leases of its workers have to come along.

@@ -22,8 +22,7 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Takes back every lease whose broker has expired, and deletes the broker's row.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    let steady = context.renewal.lock().steady_for().is_some_and(|time| time >= context.config.broker_lease);
-    if !steady {
+    if !context.renewal.lock().is_steady(&context.config) {
         // After an outage of Postgres every broker has expired. They renew first; brokers that do not are gone. The
         // sweep asks for a rescue again.
         return Ok(());
