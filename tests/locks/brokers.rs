@@ -84,7 +84,7 @@ async fn brokers_whose_table_is_locked_rescue_nothing_and_go_on_when_it_is_free(
 #[tokio::test]
 async fn the_log_says_who_has_locked_the_row_of_the_broker() {
     let database = database().await;
-    let quick = ["--set", "broker_lease=4s", "--set", "renew_interval=200ms"];
+    let quick = ["--set", "broker_lease=12s", "--set", "renew_interval=200ms"];
     let (mut broker, log) = Program::serve_logged(&database, &quick).await;
     let open = Open::after(&database, "psql", "SELECT FROM howdah.broker FOR UPDATE").await;
     broker.until("a new number", "SELECT count(*) = 2 FROM howdah.broker").await;
