@@ -50,6 +50,8 @@ class Session:
         self.stream: Optional[Stream] = None
         self.stopping = self.now = False
         self.session_id, self.grace, self.again = "", 0.0, Backoff()
+        #: The windows that the last stream was opened with.
+        self.asked: Dict[str, int] = {}
         self.timers: Dict[str, asyncio.TimerHandle] = {}
 
     async def run(self) -> WorkerReport:
@@ -114,6 +116,10 @@ class Session:
         self.ledger.resume(welcome.kept)
         self.runner.send_again(everything=True)
         self.stream = Stream(self, call, welcome, broker.name)
+        # They may have changed since, while the broker was asked.
+        self.stream.windows += [
+            self.window(name) for name, jobs in self.asked.items() if self.runner.slots[name].window != jobs
+        ]
         try:
             return await self.stream.serve()
         finally:

@@ -45,7 +45,8 @@ async def open_stream(session: Session, index: int) -> Tuple[grpc.aio.Channel, A
 
 
 async def _greet(session: Session, call: Any) -> Any:
-    windows = [] if session.stopping else [session.window(name) for name in session.runner.slots]
+    session.asked = {} if session.stopping else {name: slot.window for name, slot in session.runner.slots.items()}
+    windows = [session.window(name) for name in session.asked]
     held = session.ledger.leases() if session.session_id else []
     labels = {"client": f"howdah-python/{VERSION}", "host": socket.gethostname(), **session.options.labels}
     subscribe = v1.Subscribe(windows=windows, session_id=session.session_id, held=held, labels=labels)

@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 
 import howdah
 from howdah import v1
+from howdah.stream import open_stream
 from howdah.testing import Broker
 
 
@@ -273,6 +274,28 @@ def test_the_concurrency_of_a_type_changes_while_it_runs(client: howdah.Client, 
     with worker:
         jobs = [client.enqueue(task_type) for _ in range(2)]
         worker.set_concurrency(task_type, 2)
+        assert all(job.state == v1.JOB_STATE_SUCCEEDED for job in end(client, *jobs))
+
+
+def test_the_concurrency_of_a_type_changes_while_its_stream_is_opened(
+    client: howdah.Client, task_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = howdah.Worker(client, concurrency=1)
+    both = threading.Barrier(2)
+
+    @worker.task(task_type)
+    def handle(payload: Any) -> None:
+        both.wait(20)
+
+    async def opened_and_then_changed(session: Any, index: int) -> Any:
+        # The broker has been told the window of 1.
+        stream = await open_stream(session, index)
+        session.resize(task_type, 2)
+        return stream
+
+    monkeypatch.setattr("howdah.session.open_stream", opened_and_then_changed)
+    with worker:
+        jobs = [client.enqueue(task_type) for _ in range(2)]
         assert all(job.state == v1.JOB_STATE_SUCCEEDED for job in end(client, *jobs))
 
 

@@ -54,8 +54,9 @@ BEGIN
         RETURNING ctid AS place, *
     ),
     by_minute AS MATERIALIZED (
-        SELECT d.type_id, date_trunc('minute', d.at, 'UTC') AS minute, d.wait_bucket, d.run_bucket, count(*) AS changes,
-               max((d.place::text::point)[0]) AS block, sum(d.enqueued) AS enqueued, sum(d.succeeded) AS succeeded,
+        -- For each row, so it takes what is quick: date_trunc and the parts of a ctid took a third of the statement.
+        SELECT d.type_id, date_bin('1 minute', d.at, 'epoch') AS minute, d.wait_bucket, d.run_bucket, count(*) AS changes,
+               (max(d.place)::text::point)[0] AS block, sum(d.enqueued) AS enqueued, sum(d.succeeded) AS succeeded,
                sum(d.failed) AS failed, sum(d.dead) AS dead, sum(d.cancelled) AS cancelled, sum(d.expired) AS expired,
                sum(d.wait_us) AS wait_us, sum(d.run_us) AS run_us
         FROM deleted d GROUP BY 1, 2, 3, 4
