@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, Callable, Coroutine, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence
 
 import grpc
 import grpc.aio
@@ -50,8 +50,8 @@ class Session:
         self.stream: Optional[Stream] = None
         self.stopping = self.now = False
         self.session_id, self.grace, self.again = "", 0.0, Backoff()
-        #: The windows that the last stream was opened with.
-        self.asked: Dict[str, int] = {}
+        #: Windows that have changed since a stream was opened, for it to send.
+        self.windows: List[v1.Window] = []
         self.timers: Dict[str, asyncio.TimerHandle] = {}
 
     async def run(self) -> WorkerReport:
@@ -116,10 +116,6 @@ class Session:
         self.ledger.resume(welcome.kept)
         self.runner.send_again(everything=True)
         self.stream = Stream(self, call, welcome, broker.name)
-        # They may have changed since, while the broker was asked.
-        self.stream.windows += [
-            self.window(name) for name, jobs in self.asked.items() if self.runner.slots[name].window != jobs
-        ]
         try:
             return await self.stream.serve()
         finally:
@@ -130,8 +126,8 @@ class Session:
         slot = self.runner.slots[task_type]
         slot.limit = slot.window = jobs
         self.runner.fill(slot)
-        if self.stream is not None and not self.stopping:
-            self.stream.windows.append(self.window(task_type))
+        if not self.stopping:
+            self.windows.append(self.window(task_type))
             self.wake.set()
 
     def _changed(self) -> None:

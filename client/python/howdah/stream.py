@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Any, Optional, Tuple, cast
 
 import grpc.aio
 
@@ -45,8 +45,9 @@ async def open_stream(session: Session, index: int) -> Tuple[grpc.aio.Channel, A
 
 
 async def _greet(session: Session, call: Any) -> Any:
-    session.asked = {} if session.stopping else {name: slot.window for name, slot in session.runner.slots.items()}
-    windows = [session.window(name) for name in session.asked]
+    # These include all changes so far; those that come while the broker has not answered are sent afterwards.
+    session.windows.clear()
+    windows = [] if session.stopping else [session.window(name) for name in session.runner.slots]
     held = session.ledger.leases() if session.session_id else []
     labels = {"client": f"howdah-python/{VERSION}", "host": socket.gethostname(), **session.options.labels}
     subscribe = v1.Subscribe(windows=windows, session_id=session.session_id, held=held, labels=labels)
@@ -69,7 +70,6 @@ class Stream:
         self.drain_asked = self.drained = self.useful = False
         #: When to open another stream, after a drain by the broker.
         self.reconnect_at: Optional[float] = None
-        self.windows: List[v1.Window] = []
 
     def has_proved(self) -> bool:
         """Whether it has shown that the broker works."""
@@ -113,7 +113,7 @@ class Stream:
             await self.call.done_writing()
 
     def _is_left(self) -> bool:
-        idle = not self.ledger.held and not self.windows
+        idle = not self.ledger.held and not self.session.windows
         if self.session.now or (idle and self.session.stopping and self.drained):
             return True
         return self.reconnect_at is not None and (idle or self.session.loop.time() >= self.reconnect_at)
@@ -121,8 +121,8 @@ class Stream:
     def _next_message(self) -> Optional[v1.WorkRequest]:
         """The next message: windows and drain first, then requests of handlers, then gathered outcomes."""
         session = self.session
-        if self.windows:
-            return v1.WorkRequest(window=self.windows.pop(0))
+        if session.windows:
+            return v1.WorkRequest(window=session.windows.pop(0))
         if session.stopping and not self.drain_asked:
             self.drain_asked = True
             session.loop.call_later(DRAIN_PATIENCE, self._drained)

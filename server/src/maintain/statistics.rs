@@ -9,7 +9,7 @@ use crate::store::StoreError;
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// How often, at most.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// So many changes are summed up at a time, if possible: they take 3 ms. Jobs wait for a processor while a longer statement has one.
+/// So many changes are summed up at a time, if possible: they take 3 to 7 ms. Jobs wait for a processor while a longer statement has one.
 const CHANGES: i64 = 2_000;
 /// The most changes in a statement, when many have gathered.
 const BATCH: i32 = 20_000;
@@ -17,14 +17,14 @@ const BATCH: i32 = 20_000;
 pub(super) async fn always(context: Arc<Context>) {
     let mut pause = EVERY;
     loop {
-        let taken = until_done(&context, "summing up statistics", || sum(&context, pause)).await;
+        let taken = until_done(&context, "summing up statistics", || run_once(&context, pause)).await;
         pause = next(pause, taken);
         tokio::time::sleep(pause).await;
     }
 }
 
 /// Sums up all that there is, unless somebody did so within most of this pause. Returns how many changes there were.
-async fn sum(context: &Context, pause: Duration) -> Result<Option<i64>, StoreError> {
+async fn run_once(context: &Context, pause: Duration) -> Result<Option<i64>, StoreError> {
     let within_ms = (pause * 4 / 5).as_millis() as i64;
     let Some(mut all) = context.store.sum_statistics(BATCH, within_ms).await? else { return Ok(None) };
     let mut last = all;
