@@ -230,6 +230,19 @@ fn none_went_wrong(row: &Value) {
 }
 
 #[tokio::test]
+async fn brokers_are_started_from_the_program_that_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let other = dir.path().join("howdah-before").display().to_string();
+    let args = ["bench", "drain", "--jobs", "10", "--yardstick-seconds", "1", "--json", "--program", &other];
+    let (status, _, errors) = run(&args, b"").await;
+    assert!(!status.success() && errors.contains(&other), "{errors}");
+    std::os::unix::fs::symlink(howdah(), &other).expect("a link");
+    let rows = rows(&args, "drain").await;
+    assert_eq!(rows[0]["jobs"], 10);
+    none_went_wrong(&rows[0]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_measured_is_said_before_anything_is_started() {
     for (args, word) in [
         (&["bench", "no-such-workload"][..], "no-such-workload"),
@@ -240,6 +253,7 @@ async fn what_cannot_be_measured_is_said_before_anything_is_started() {
         (&["bench", "operate", "--rounds", "4"], "--rounds"),
         (&["bench", "client"], "--client"),
         (&["bench", "drain", "--client", "python worker.py"], "only the workload client"),
+        (&["bench", "--program", "howdah-before", "--server", "http://127.0.0.1:7654"], "leave out one"),
     ] {
         let (status, out, err) = run(args, b"").await;
         assert_eq!(status.code(), Some(2), "{args:?}: {err}");

@@ -329,6 +329,17 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
 }
 
 #[tokio::test]
+async fn what_brokers_at_rest_have_not_summed_up_is_summed_up_for_whoever_reads_it() {
+    let broker = TestBroker::start().await;
+    // The broker's own next sum is some seconds away.
+    broker.database.until("a sum", "SELECT summed > now() - interval '1 s' FROM howdah.statistics_sum").await;
+    let long_ago = "SELECT howdah.enqueue('t'); UPDATE howdah.statistics_sum SET summed = now() - interval '1 minute'";
+    broker.database.sql(long_ago).await;
+    let enqueued: Vec<u64> = stats(&broker, "t", StatsPeriod::Day).await.iter().map(|stats| stats.enqueued).collect();
+    assert_eq!(enqueued, [1]);
+}
+
+#[tokio::test]
 async fn nobody_waits_for_an_open_transaction_that_has_counted() {
     let broker = TestBroker::start().await;
     let (application, other) = (broker.database.connect().await, broker.database.connect().await);

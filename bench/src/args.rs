@@ -65,7 +65,10 @@ pub struct Args {
     /// HOWDAH_BENCH_CONCURRENCY, acks each job of the type, and stops cleanly on SIGTERM
     #[arg(long, value_name = "raw|rust|CMD", default_value = "raw", value_parser = WorkerChoice::parse)]
     pub(crate) client: WorkerChoice,
-    /// Measure brokers of this other howdah program too, such as that of an older version, for the workload operate
+    /// Start the brokers from this howdah program instead of this one, such as that of an older version
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) program: Option<PathBuf>,
+    /// Measure brokers of this other howdah program too, for the workload operate
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) beside: Option<PathBuf>,
     /// Compare in this many rounds, an odd number, for workloads whose cases take turns [default: tenants 5, operate and

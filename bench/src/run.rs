@@ -31,9 +31,14 @@ pub async fn run(
 ) -> Result<()> {
     let workloads = args.workloads()?;
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
-    let (database_url, set) = (args.database_url.clone(), args.set.clone());
+    if args.program.is_some() && !servers.is_empty() {
+        return Err(Error::Usage(
+            "--program is what brokers are started from, and --server names some that run: leave out one".into(),
+        ));
+    }
+    let (database_url, set, program) = (args.database_url.clone(), args.set.clone(), args.program.clone());
     let max_connections = workloads.iter().filter_map(|workload| workload.max_connections()).max();
-    let options = SettingOptions { servers, client, database_url, max_connections, set, launcher };
+    let options = SettingOptions { servers, client, database_url, max_connections, set, program, launcher };
     let mut stop = std::pin::pin!(stop);
     let setting = tokio::select! {
         setting = start(options) => setting?,

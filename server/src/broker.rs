@@ -158,6 +158,7 @@ impl Broker {
             partitions_now: Notify::new(),
             rerank_now: Notify::new(),
             limits_now: Notify::new(),
+            statistics_now: Notify::new(),
             job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });

@@ -83,7 +83,8 @@ impl Child {
         command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped());
         let name = args.first().map_or("", String::as_str).to_owned();
         let failed = |why: String| Error::Process(format!("howdah {name}: {why}"));
-        let mut process = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let of = program.map(|program| format!("{}: ", program.display())).unwrap_or_default();
+        let mut process = command.spawn().map_err(|error| failed(format!("{of}{error}")))?;
         let stdout = process.stdout.take().ok_or_else(|| failed("it has no standard output".into()))?;
         let mut stdout = BufReader::new(stdout).lines();
         let ready = match timeout(START, stdout.next_line()).await {

@@ -26,6 +26,8 @@ pub(crate) struct SettingOptions {
     pub(crate) max_connections: Option<u32>,
     /// The `--set` flags of the brokers that we start.
     pub(crate) set: Vec<String>,
+    /// Another program than this one to start them from.
+    pub(crate) program: Option<PathBuf>,
     /// How to start them.
     pub(crate) launcher: Launcher,
 }
@@ -37,7 +39,7 @@ pub(crate) struct Special {
     guard: Option<Files>,
     /// Settings, besides those of all brokers.
     set: Vec<String>,
-    /// Another program than this one.
+    /// Another program than that of all brokers.
     program: Option<PathBuf>,
     /// Several stores.
     stores: &'static [StorePlace],
@@ -54,7 +56,7 @@ impl Special {
         Self { stores, ..Self::default() }
     }
 
-    /// Another program than this one.
+    /// Another program than that of all brokers.
     pub(crate) fn program(program: PathBuf) -> Self {
         Self { program: Some(program), ..Self::default() }
     }
@@ -211,7 +213,8 @@ impl Setting {
             args.extend(["--config".to_owned(), file.path().display().to_string()]);
             env.clear();
         }
-        Child::start(&self.options.launcher, special.program.as_deref(), &args, &env).await
+        let program = special.program.as_ref().or(self.options.program.as_ref());
+        Child::start(&self.options.launcher, program.map(PathBuf::as_path), &args, &env).await
     }
 }
 

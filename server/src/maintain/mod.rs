@@ -84,6 +84,8 @@ pub(crate) struct Context {
     pub(crate) rerank_now: Notify,
     /// A task type may have new limits.
     pub(crate) limits_now: Notify,
+    /// Statistics may have changed by what this broker has not counted.
+    pub(crate) statistics_now: Notify,
     /// Numbers of jobs, as they were counted last.
     pub(crate) job_counts: job_gauges::JobCounts,
 }

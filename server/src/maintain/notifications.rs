@@ -88,7 +88,10 @@ fn run_once(context: &Context, heard: Heard) {
         // Whatever was said while nobody listened is found by looking; cancels of what runs here, when leases are
         // compared.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
-        Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
+        Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => {
+            context.statistics_now.notify_one();
+            wake(context, types);
+        }
         Heard::Notice(Notice::WentOn(sessions)) => {
             let left = sessions.iter().flat_map(|mark| context.sessions.went_on_elsewhere(mark, &context.dispatch));
             context.release.release_behind(left.collect());

@@ -1,12 +1,19 @@
 //! Sums up what has happened into the statistics of task types.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{sync::Notify, time::Instant};
 
 use super::{Context, until_done};
 use crate::store::StoreError;
 
-/// How often, at least. An idle broker asks nothing else so rarely, so it costs nothing; what `GetStats` answers is as old as this.
+/// How often, at least, while anything happens: what `GetStats` answers is as old as this.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
+/// How often at rest. A sum of nothing is two writes and a commit, so at rest sums cost more than all else that a broker asks.
+const AT_REST: Duration = Duration::from_secs(60);
 /// How often, at most.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// So many changes are summed up at a time, if possible: they take 3 to 7 ms. Jobs wait for a processor while a longer statement has one.
@@ -15,11 +22,43 @@ const CHANGES: i64 = 2_000;
 const BATCH: i32 = 20_000;
 
 pub(super) async fn always(context: Arc<Context>) {
+    let changes = || context.metrics.changes();
     let mut pause = EVERY;
     loop {
+        let before = changes();
         let taken = until_done(&context, "summing up statistics", || run_once(&context, pause)).await;
         pause = next(pause, taken);
         tokio::time::sleep(pause).await;
+        if taken.is_none_or(|taken| taken == 0) {
+            rest(|| changes() == before, &context.statistics_now).await;
+        }
+    }
+}
+
+/// Until when statistics are complete, for somebody who reads them: if the last sum was long ago, as at rest, there is another one
+/// first. `None`: there was none yet.
+pub(crate) async fn complete_until(context: &Context) -> Result<Option<SystemTime>, StoreError> {
+    let (until, is_old) = context.store.statistics_until(EVERY * 2).await?;
+    if !is_old {
+        return Ok(until);
+    }
+    match context.store.sum_statistics(BATCH, EVERY.as_millis() as i64).await {
+        Ok(_) => Ok(context.store.statistics_until(EVERY).await?.0),
+        Err(error) => {
+            tracing::debug!(%error, "statistics are read as they were summed up last");
+            Ok(until)
+        }
+    }
+}
+
+/// Waits while nothing is counted here and no notification comes, but not for long: others count, too, such as functions of SQL.
+async fn rest(is_quiet: impl Fn() -> bool, now: &Notify) {
+    let end = Instant::now() + AT_REST - EVERY;
+    while is_quiet() && Instant::now() < end {
+        tokio::select! {
+            () = now.notified() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
     }
 }
 
@@ -46,6 +85,8 @@ fn next(pause: Duration, taken: Option<i64>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -55,6 +96,29 @@ mod tests {
         assert_eq!(next(Duration::from_millis(500), Some(400)), Duration::from_millis(2_500));
         assert_eq!(next(Duration::from_millis(500), Some(20)), EVERY);
         assert_eq!(next(Duration::from_millis(500), Some(1_000_000)), SHORTEST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_rest_a_sum_comes_once_a_minute_and_soon_after_anything_is_counted_or_announced() {
+        let (quiet, now) = (Cell::new(true), Notify::new());
+        let rested = async || {
+            let begun = Instant::now();
+            rest(|| quiet.get(), &now).await;
+            begun.elapsed()
+        };
+        assert_eq!(rested().await, AT_REST - EVERY);
+        let (took, ()) = tokio::join!(rested(), async {
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            quiet.set(false);
+        });
+        assert_eq!(took, Duration::from_secs(15));
+        assert_eq!(rested().await, Duration::ZERO);
+        quiet.set(true);
+        let (took, ()) = tokio::join!(rested(), async {
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            now.notify_one();
+        });
+        assert_eq!(took, Duration::from_secs(12));
     }
 
     #[test]

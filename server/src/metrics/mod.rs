@@ -99,6 +99,8 @@ pub struct Metrics {
     pub scheduled: Counter,
     /// Attempts ended, by outcome.
     pub settled: Family<ByOutcome, Counter>,
+    /// The sum of them; not shown.
+    ended: Counter,
     /// Jobs in an intake statement.
     pub enqueue_batch: Histogram,
     /// Jobs in a claim.
@@ -169,6 +171,7 @@ impl Metrics {
             backlog_refusals: Counter::default(),
             scheduled: Counter::default(),
             settled: Family::default(),
+            ended: Counter::default(),
             enqueue_batch: batch(),
             claim_batch: batch(),
             settle_batch: batch(),
@@ -306,7 +309,13 @@ impl Metrics {
     pub fn count_settled(&self, outcome: &'static str, n: usize) {
         if n > 0 {
             self.settled.get_or_create(&ByOutcome { outcome }).inc_by(n as u64);
+            self.ended.inc_by(n as u64);
         }
+    }
+
+    /// How much has happened that statistics count: another number means that something has.
+    pub fn changes(&self) -> u64 {
+        self.enqueued.get() + self.ended.get()
     }
 }
 

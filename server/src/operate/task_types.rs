@@ -10,7 +10,7 @@ use super::Operator;
 use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings, TypeView},
-    maintain::job_gauges::Counted,
+    maintain::{job_gauges::Counted, statistics},
     store::{Actor, BrokerView, LimitKeyView, StatsRange, StatsRow, StorageHealth},
 };
 
@@ -141,7 +141,7 @@ impl Operator {
 
     /// Until when statistics are complete; `None`: nothing was counted yet.
     pub async fn stats_until(&self) -> Result<Option<SystemTime>, Error> {
-        Ok(self.context.store.statistics_until().await?)
+        Ok(statistics::complete_until(&self.context).await?)
     }
 
     /// Replaces a type's settings.

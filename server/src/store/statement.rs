@@ -188,7 +188,9 @@ statements! {
         PauseLimitKey = "pause_limit_key",
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
-        StatisticsUntil = "statistics_until": "SELECT nullif(summed, '-infinity') AS summed FROM howdah.statistics_sum",
+        StatisticsUntil = "statistics_until":
+            "SELECT nullif(summed, '-infinity') AS summed, summed < now() - $1::bigint * interval '1 millisecond' AS is_old
+             FROM howdah.statistics_sum",
         StatisticsOfType = "statistics_of_type",
         StatisticsByType = "statistics_by_type",
         StorageHealth = "storage_health",

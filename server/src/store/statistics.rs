@@ -1,6 +1,6 @@
 //! Statistics of task types: summed up, and read.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 
@@ -49,10 +49,11 @@ impl Store {
         Ok(row.get::<_, i64>("samples") > 0)
     }
 
-    /// Until when statistics are complete; `None`: they have never been summed up.
-    pub async fn statistics_until(&self) -> Result<Option<SystemTime>, StoreError> {
-        let row = self.general().await?.query_one(Statement::StatisticsUntil, &[]).await?;
-        Ok(row.get("summed"))
+    /// Until when statistics are complete (`None`: they have never been summed up), and whether that is longer ago than `age`.
+    pub async fn statistics_until(&self, age: Duration) -> Result<(Option<SystemTime>, bool), StoreError> {
+        let age_ms = age.as_millis() as i64;
+        let row = self.general().await?.query_one(Statement::StatisticsUntil, &[&age_ms]).await?;
+        Ok((row.get("summed"), row.get("is_old")))
     }
 
     /// The periods of a type in which anything happened or jobs were there, oldest first.
