@@ -335,8 +335,8 @@ async fn what_brokers_at_rest_have_not_summed_up_is_summed_up_for_whoever_reads_
     broker.database.until("a sum", "SELECT summed > now() - interval '1 s' FROM howdah.statistics_sum").await;
     let long_ago = "SELECT howdah.enqueue('t'); UPDATE howdah.statistics_sum SET summed = now() - interval '1 minute'";
     broker.database.sql(long_ago).await;
-    let enqueued: Vec<u64> = stats(&broker, "t", StatsPeriod::Day).await.iter().map(|stats| stats.enqueued).collect();
-    assert_eq!(enqueued, [1]);
+    let day = stats(&broker, "t", StatsPeriod::Day).await;
+    assert_eq!(day.iter().map(|stats| stats.enqueued_count).collect::<Vec<_>>(), [1]);
 }
 
 #[tokio::test]
