@@ -159,6 +159,7 @@ impl Broker {
             rerank_now: Notify::new(),
             limits_now: Notify::new(),
             statistics_now: Notify::new(),
+            turns: maintain::Turns::default(),
             job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Context, retention::ARCHIVE_LATE_MINUTES, until_done};
+use super::{Context, in_turn, retention::ARCHIVE_LATE_MINUTES, until_done};
 use crate::{
     apart::apart,
     archive::{ArchiveError, Archiver},
@@ -29,7 +29,7 @@ pub(super) async fn always(context: Arc<Context>) {
         // The metric does not wait for a directory or a bucket that is away.
         let until = tokio::time::Instant::now() + pause;
         while tokio::time::Instant::now() < until {
-            until_done(&context, "looking for days to archive", || look(&context)).await;
+            in_turn(&context, "looking for days to archive", || look(&context)).await;
             tokio::time::sleep(EVERY.min(until - tokio::time::Instant::now())).await;
         }
     }

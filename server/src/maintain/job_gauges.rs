@@ -10,7 +10,7 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{Context, until_done};
+use super::{Context, in_turn};
 use crate::{
     job::{JobState, TypeView},
     metrics::{ByType, TypeState},
@@ -77,7 +77,7 @@ impl JobCounts {
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        let took = until_done(&context, "counting jobs", || async {
+        let took = in_turn(&context, "counting jobs", || async {
             let begun = Instant::now();
             run_once(&context).await.map(|()| begun.elapsed())
         })

@@ -21,6 +21,7 @@ pub(crate) mod statistics;
 mod storage;
 mod sweep;
 mod time_out;
+mod turns;
 mod upkeep;
 mod workers;
 
@@ -31,6 +32,7 @@ use tokio::sync::{Notify, mpsc};
 
 pub(crate) use held_leases::Hints;
 pub(crate) use renew::Renewal;
+pub(crate) use turns::Turns;
 
 use crate::{
     access::Access,
@@ -86,6 +88,8 @@ pub(crate) struct Context {
     pub(crate) limits_now: Notify,
     /// Statistics may have changed by what this broker has not counted.
     pub(crate) statistics_now: Notify,
+    /// Of the tasks that are in no hurry.
+    pub(crate) turns: Turns,
     /// Numbers of jobs, as they were counted last.
     pub(crate) job_counts: job_gauges::JobCounts,
 }
@@ -217,4 +221,20 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
         }
         backoff.pause().await;
     }
+}
+
+/// The same, for what is in no hurry: each time it waits for its turn.
+async fn in_turn<T, F: Future<Output = Result<T, StoreError>>>(
+    context: &Context,
+    what: &str,
+    mut run_once: impl FnMut() -> F,
+) -> T {
+    until_done(context, what, || {
+        let run = run_once();
+        async {
+            let _turn = context.turns.wait().await;
+            run.await
+        }
+    })
+    .await
 }

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Context, until_done};
+use super::{Context, in_turn};
 use crate::store::StoreError;
 
 /// How often, at least, while anything happens: what `GetStats` answers is as old as this.
@@ -26,7 +26,7 @@ pub(super) async fn always(context: Arc<Context>) {
     let mut pause = EVERY;
     loop {
         let before = changes();
-        let taken = until_done(&context, "summing up statistics", || run_once(&context, pause)).await;
+        let taken = in_turn(&context, "summing up statistics", || run_once(&context, pause)).await;
         pause = next(pause, taken);
         tokio::time::sleep(pause).await;
         if taken.is_none_or(|taken| taken == 0) {

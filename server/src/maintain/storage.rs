@@ -20,7 +20,9 @@ pub(super) async fn always(context: Arc<Context>) {
     let mut watch = SnapshotWatch::default();
     let mut failing = false;
     loop {
+        let turn = context.turns.wait().await;
         let done = run_once(&context, &mut watch).await;
+        drop(turn);
         // Logged once: if Postgres forbids it, it will not work the next time either.
         if let (Err(error), false) = (&done, failing) {
             context.store.failed("reading the health of the storage", error);

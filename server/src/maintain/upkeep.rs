@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Context, retention::AHEAD, until_done};
+use super::{Context, in_turn, retention::AHEAD};
 use crate::{metrics::ByTable, store::StoreError};
 
 const EVERY: Duration = Duration::from_secs(15);
@@ -12,7 +12,7 @@ const TABLES: [&str; 8] = ["ready", "leased", "scheduled", "waiting", "dead", "h
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        until_done(&context, "reading the figures of upkeep", || run_once(&context)).await;
+        in_turn(&context, "reading the figures of upkeep", || run_once(&context)).await;
         tokio::time::sleep(EVERY).await;
     }
 }

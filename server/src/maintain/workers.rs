@@ -32,6 +32,7 @@ pub(super) async fn always(context: Arc<Context>) {
     let mut reported = Reported::default();
     loop {
         tokio::time::sleep(context.config.renew_interval).await;
+        let _turn = context.turns.wait().await;
         if let Err(error) = run_once(&context, &mut reported).await {
             context.store.failed("reporting workers", &error);
         }
