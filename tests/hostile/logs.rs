@@ -95,19 +95,13 @@ async fn an_outage_of_postgres_is_a_few_lines_and_its_end_is_one() {
     let mut output = BufReader::new(program.stdout.take().expect("stdout")).lines();
     let ready = soon("a ready broker", output.next_line()).await.expect("read").expect("a line");
     let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect(&ready);
-    let other = database.empty("outage", "").await.connect().await;
-    let name = database.url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a name").to_owned();
-    let away = format!(
-        "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
-         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    );
-    other.batch_execute(&away).await.expect("away");
+    database.allow_connections(false).await;
     // Each answer takes the time in which calls wait for Postgres, and all tasks fail meanwhile.
     for _ in 0..2 {
         let answer = super::http::get(http, "/readyz").await;
         assert!(answer.contains("503") && answer.contains("Postgres cannot be reached"), "{answer}");
     }
-    other.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.expect("back");
+    database.allow_connections(true).await;
     let mut warnings = Vec::new();
     loop {
         let line = soon("the end of the outage", lines.next_line()).await.expect("read").expect("it runs");

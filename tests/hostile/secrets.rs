@@ -114,12 +114,7 @@ async fn an_error_tells_the_sqlstate_and_neither_host_nor_user_nor_database() {
     let client = broker.database.connect().await;
     let row = client.query_one("SELECT current_database()::text, current_user::text", &[]).await.expect("names");
     let (name, user): (String, String) = (row.get(0), row.get(1));
-    let other = broker.database.empty("beside", "").await.connect().await;
-    let away = format!(
-        "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
-         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    );
-    other.batch_execute(&away).await.expect("away");
+    broker.database.allow_connections(false).await;
     // The connections of the pool end one after another: until the last has, a call is told what ended its own.
     let mut told = Vec::new();
     eventually("a broker that cannot connect", async || {

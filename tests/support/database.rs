@@ -151,6 +151,18 @@ impl TestDatabase {
         Self { url: self.url.replacen(&name, &other, 1) }
     }
 
+    /// From now on Postgres is away for whoever uses this database, or it is back. The first takes two commands: statements of one
+    /// are a transaction, and whoever connects again before that ends still gets in.
+    pub async fn allow_connections(&self, allowed: bool) {
+        let name = self.name();
+        let beside = Self { url: self.url.replacen(&name, "postgres", 1) }.connect().await;
+        beside.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}")).await.expect("alter");
+        if !allowed {
+            let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
+            beside.execute(end, &[&name]).await.expect("terminate");
+        }
+    }
+
     /// Runs statements.
     pub async fn sql(&self, sql: &str) {
         self.connect().await.batch_execute(sql).await.expect(sql);
