@@ -20,10 +20,15 @@ dev *ARGS:
 bench *ARGS:
     cargo run --release -- bench {{ ARGS }}
 
-# Build the program as it is published, into target/dist: slower to build, faster to run
+# Build the program with link-time optimisation, into target/dist: slower to build, faster to run
 [group("run")]
 dist:
     cargo build --profile dist --bin howdah
+
+# Build the program as it is published, into target/dist: twice, and the second time by what the first one did at work
+[group("run")]
+published:
+    deploy/build
 
 # Everything that CI checks before the tests; `just fmt` and `just fix` repair some of it
 [group("check")]

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The work by which deploy/build trains the program that is published: what most users do, and each of the rarer things once.
+#
+#   bench/train.sh PROGRAM
+#
+# SECONDS_EACH (4) says how long each workload takes. It needs psql, curl, GNU time, and a Postgres that `howdah dev` finds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+program=$(realpath "${1:?the program to train}") each=${SECONDS_EACH:-4}
+work=$(mktemp -d)
+broker=''
+end() {
+    [[ -z $broker ]] || kill "$broker" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap end EXIT
+workload() { "$program" bench "$@" --yardstick-seconds 1 --json >"$work/figures"; }
+
+workload rates --rate 100 --rate 1000 --rate 5000 --seconds "$each"
+workload single --seconds "$each"
+workload cycle --seconds "$((2 * each))"
+workload cycle --client rust --seconds "$each"
+workload drain --jobs "$((50000 * each))"
+workload slots --jobs "$((5000 * each))"
+workload security --seconds "$((3 * each))" --rounds 1
+workload payload --seconds "$each"
+workload tenants --tenants 100 --jobs "$((10000 * each))" --seconds "$each" --rounds 1
+
+# The archive, the command line, the page, and HTTP.
+"$program" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 --http-enqueue --log error >"$work/ready" &
+broker=$!
+until grep -q '^ready ' "$work/ready"; do
+    kill -0 "$broker" || { echo 'howdah dev did not start' >&2; exit 1; }
+    sleep 0.1
+done
+read -r _ grpc http url <"$work/ready"
+export HOWDAH_SERVER=${grpc#grpc=} url=${url#postgres=} http=${http#http=}
+# It counts what is in the files, so it is first.
+HOWDAH=$program bench/archive.sh "$url" "$work/archive" "$((100000 * each))" >"$work/quiet"
+seq 1 "$((2000 * each))" | sed 's/.*/{"line": &}/' >"$work/lines"
+"$program" enqueue trained --lines --file "$work/lines" >"$work/ids"
+"$program" --log error work trained --exec true --jobs 4 --max-jobs 200 >"$work/quiet"
+"$program" types >"$work/quiet"
+"$program" job 1 >"$work/quiet"
+"$program" jobs trained --limit 1000 >"$work/quiet" 2>&1
+for page in ui/ ui/jobs ui/statistics metrics readyz; do curl -sS -o "$work/quiet" "http://$http/$page"; done
+curl -sS -o "$work/quiet" --data-binary @"$work/lines" "http://$http/v1/jobs/trained?priority=-1&key=one"
+kill -TERM "$broker"
+wait "$broker"
+broker=''
