@@ -90,7 +90,7 @@ advisories: tools
 # Check the shell scripts
 [group("check")]
 shell: tools
-    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' 'deploy/*/build' 'deploy/debian/p*' deploy/release | grep -v '\.txt$')
+    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' 'deploy/*/build' 'deploy/debian/p*' deploy/build deploy/release | grep -v '\.txt$')
 
 # Run the tests; a name, or a part of one, selects some (`just test faults::`)
 [group("test")]
