@@ -43,8 +43,8 @@ seq 1 "$((2000 * each))" | sed 's/.*/{"line": &}/' >"$work/lines"
 "$program" types >"$work/quiet"
 "$program" job 1 >"$work/quiet"
 "$program" jobs trained --limit 1000 >"$work/quiet" 2>&1
-for page in ui/ ui/jobs ui/statistics metrics readyz; do curl -sS -o "$work/quiet" "http://$http/$page"; done
-curl -sS -o "$work/quiet" --data-binary @"$work/lines" "http://$http/v1/jobs/trained?priority=-1&key=one"
+for page in ui/ ui/jobs ui/statistics metrics readyz; do curl -fsS -o "$work/quiet" "http://$http/$page"; done
+curl -fsS -o "$work/quiet" --data-binary @"$work/lines" "http://$http/v1/jobs/trained?priority=-1&key=one"
 kill -TERM "$broker"
 wait "$broker"
 broker=''
