@@ -27,6 +27,7 @@ mod peer; // one connection: preface deadline, can be cut
 mod permit; // what a caller may see and change
 mod pipeline; // StreamEnqueue
 pub(crate) mod receive; // messages share one budget
+mod reflection; // what the services are, for whoever asks
 mod render; // strict → wire types
 pub(crate) mod schedule_service;
 mod settings_service;

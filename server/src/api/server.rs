@@ -2,18 +2,15 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use howdah_proto::{
-    FILE_DESCRIPTOR_SET,
-    v1::{
-        access_service_server::{AccessService as AccessServices, AccessServiceServer},
-        bulk_service_server::{BulkService as BulkServices, BulkServiceServer},
-        job_service_server::{JobService as JobServices, JobServiceServer},
-        schedule_service_server::{ScheduleService as ScheduleServices, ScheduleServiceServer},
-        settings_service_server::{SettingsService as SettingsServices, SettingsServiceServer},
-        store_service_server::{StoreService as StoreServices, StoreServiceServer},
-        task_type_service_server::{TaskTypeService as TaskTypeServices, TaskTypeServiceServer},
-        worker_service_server::{WorkerService as WorkerServices, WorkerServiceServer},
-    },
+use howdah_proto::v1::{
+    access_service_server::{AccessService as AccessServices, AccessServiceServer},
+    bulk_service_server::{BulkService as BulkServices, BulkServiceServer},
+    job_service_server::{JobService as JobServices, JobServiceServer},
+    schedule_service_server::{ScheduleService as ScheduleServices, ScheduleServiceServer},
+    settings_service_server::{SettingsService as SettingsServices, SettingsServiceServer},
+    store_service_server::{StoreService as StoreServices, StoreServiceServer},
+    task_type_service_server::{TaskTypeService as TaskTypeServices, TaskTypeServiceServer},
+    worker_service_server::{WorkerService as WorkerServices, WorkerServiceServer},
 };
 use tokio::{
     net::TcpListener,
@@ -21,7 +18,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{codec::CompressionEncoding, codegen::http::HeaderValue, service::Routes, transport};
-use tonic_reflection::server::Builder as Reflection;
 use tower::layer::util::{Identity, Stack};
 
 use super::{
@@ -35,6 +31,7 @@ use super::{
     incoming::{Terms, incoming},
     job_service::JobService,
     receive::{Budget, Patience, ReceiveWithin},
+    reflection,
     schedule_service::ScheduleService,
     settings_service::SettingsService,
     store_service::StoreService,
@@ -79,8 +76,6 @@ pub(crate) const PATIENCE: Patience = Patience {
     end: Duration::from_secs(5),
     answer: TAKEN_WITHIN,
 };
-/// The largest request to reflection, which only names things.
-const REFLECTION_BYTES: usize = 16 << 10;
 /// How long closing takes at most for connections that were cut.
 const CUT: Duration = Duration::from_secs(1);
 
@@ -115,7 +110,7 @@ impl Server {
     ) -> Result<(), Error> {
         let stopping = CancellationToken::new();
         let broker = self.fleet.main();
-        let routes = routes(&self.fleet, &self.health, &stopping)?;
+        let routes = routes(&self.fleet, &self.health, &stopping);
         let limits = &broker.config().limits;
         let edge = Edge {
             health: self.health,
@@ -227,7 +222,7 @@ fn builder(
 /// Our services, health, and reflection in both versions. Any other path is UNIMPLEMENTED. Requests may be gzipped:
 /// tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`. Answers are not gzipped: workers are
 /// on the same network, and gzip would cost more than it saves.
-fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
+fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) -> Routes {
     let bytes = fleet.main().config().limits.message_bytes;
     let routes = if let Some(broker) = fleet.only() {
         of_services(
@@ -290,16 +285,6 @@ fn of_services(
 }
 
 /// Health and reflection.
-pub(super) fn with_tools(routes: Routes, health: &Health) -> Result<Routes, Error> {
-    let reflection = || {
-        Reflection::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // No method uses these messages, but the details of our errors do.
-            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-    };
-    let failed = |error| Error::Internal(format!("the descriptors for reflection: {error}"));
-    let v1 = reflection().build_v1().map_err(failed)?.max_decoding_message_size(REFLECTION_BYTES);
-    let v1alpha = reflection().build_v1alpha().map_err(failed)?.max_decoding_message_size(REFLECTION_BYTES);
-    Ok(routes.add_service(health.service()).add_service(v1).add_service(v1alpha))
+pub(super) fn with_tools(routes: Routes, health: &Health) -> Routes {
+    reflection::add(routes.add_service(health.service()))
 }

@@ -205,7 +205,7 @@ pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsP
     let stub = TaskTypeServiceServer::new(Stub(gate.clone()))
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(MESSAGE_BYTES);
-    let routes = with_tools(Routes::new(stub), &health).unwrap();
+    let routes = with_tools(Routes::new(stub), &health);
     let budget = Arc::new(Budget::new(&limits, times.message));
     let edge = Edge {
         tls,
