@@ -37,7 +37,7 @@ read -r _ grpc http url <"$work/ready"
 export HOWDAH_SERVER=${grpc#grpc=} url=${url#postgres=} http=${http#http=}
 # A broker at rest, on a database that is up to date. deploy/build looks at this one by itself.
 LLVM_PROFILE_FILE=${AT_REST_PROFILE_FILE:-${LLVM_PROFILE_FILE:-}} HOWDAH_DATABASE_URL=$url \
-    timeout --preserve-status 20 "$program" serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error
+    timeout --preserve-status 20 "$program" serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error >"$work/quiet"
 # It counts what is in the files, so it is first.
 HOWDAH=$program bench/archive.sh "$url" "$work/archive" "$((100000 * each))" >"$work/quiet"
 seq 1 "$((2000 * each))" | sed 's/.*/{"line": &}/' >"$work/lines"
