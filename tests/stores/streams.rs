@@ -6,7 +6,7 @@ use howdah_cli::postgres::{Cluster, StopMode};
 use howdah_proto::v1::{LeasedJob, SettleStatus, work_response::Message};
 use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 
-use super::empty;
+use super::{empty, moving::gate_at};
 use crate::support::*;
 
 /// A broker on two stores, and the second one's database. The first has number 0, the second 1.
@@ -296,6 +296,44 @@ async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
     let statuses = broker.settle(jobs.iter().map(ack).collect()).await;
     assert!(statuses.iter().all(|status| *status == SettleStatus::Ok), "{statuses:?}");
     assert_eq!(broker.count(LEASED).await + mail.count(LEASED).await, 0);
+}
+
+#[tokio::test]
+async fn a_pull_gets_the_jobs_of_a_store_that_takes_more_than_a_second_to_find_them() {
+    let (broker, mail) = two("slow").await;
+    fill(&broker.database, "t", 1).await;
+    assert_eq!(broker.pull("t").await.len(), 1);
+    fill(&mail, "t", 1).await;
+    let gate = gate_at(&mail, "leased", "INSERT").await;
+    let pulled = tokio::spawn(broker.pull("t").into_future());
+    let waits = "wait_event = 'PgSleep'";
+    mail.until("a claim of more than a second", &older_than_a_second(waits)).await;
+    gate.open(&mail).await;
+    assert_eq!(by_store(&soon("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
+}
+
+#[tokio::test]
+async fn a_pull_gets_the_jobs_of_a_store_that_takes_more_than_a_second_to_find_their_type() {
+    let (broker, mail) = two("slow_types").await;
+    fill(&broker.database, "t", 1).await;
+    assert_eq!(broker.pull("t").await.len(), 1);
+    fill(&mail, "t", 1).await;
+    let mut holder = mail.connect().await;
+    let lock = holder.transaction().await.expect("a transaction");
+    lock.batch_execute("LOCK TABLE howdah.task_type").await.expect("a lock");
+    let pulled = tokio::spawn(broker.pull("t").wait(secs(30)).into_future());
+    let waits = "wait_event_type = 'Lock' AND query LIKE '%task_type%'";
+    mail.until("a question of more than a second", &older_than_a_second(waits)).await;
+    lock.rollback().await.expect("no lock");
+    assert_eq!(by_store(&soon("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
+}
+
+/// Whether a statement in a database that waits like this has begun more than a second ago.
+fn older_than_a_second(waits: &str) -> String {
+    format!(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+         AND pid <> pg_backend_pid() AND {waits} AND clock_timestamp() - query_start > '1 s'"
+    )
 }
 
 #[tokio::test]

@@ -14,33 +14,38 @@ pub(super) struct Asking {
     count: usize,
     queue: VecDeque<usize>,
     looking: HashSet<usize>,
-    /// The next is asked, too, if nobody has answered by then.
-    patient_until: Instant,
-    is_last: bool,
+    /// When one was asked last.
+    asked: Instant,
+    /// After this time without an answer, the next one is asked, too.
+    patience: Duration,
+    /// How long after the last time those that do not answer are given up.
+    longest: Duration,
+    /// All are asked for the last time, and given up then.
+    last_until: Option<Instant>,
     has_answered: bool,
     failure: Option<Error>,
 }
 
 impl Asking {
     /// All are asked, beginning with any, so that the first does not always fill the answer.
-    pub(super) fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize, patience: Duration, longest: Duration) -> Self {
         let first = rand::random::<u32>() as usize % count.max(1);
         let queue = (first..count).chain(0..first).collect();
-        let patient_until = Instant::now();
-        let (looking, is_last, has_answered, failure) = (HashSet::new(), false, false, None);
-        Self { count, queue, looking, patient_until, is_last, has_answered, failure }
+        let (looking, asked) = (HashSet::new(), Instant::now());
+        let (last_until, has_answered, failure) = (None, false, None);
+        Self { count, queue, looking, asked, patience, longest, last_until, has_answered, failure }
     }
 
     /// The store to ask now.
-    pub(super) fn next(&mut self, patience: Duration) -> Option<usize> {
+    pub(super) fn next(&mut self) -> Option<usize> {
         let now = Instant::now();
-        if !self.looking.is_empty() && now < self.patient_until {
+        if !self.looking.is_empty() && now < self.asked + self.patience {
             return None;
         }
         let at = self.queue.iter().position(|nth| !self.looking.contains(nth))?;
         let nth = self.queue.remove(at)?;
         self.looking.insert(nth);
-        self.patient_until = now + patience;
+        self.asked = now;
         Some(nth)
     }
 
@@ -53,7 +58,7 @@ impl Asking {
 
     /// All are asked for the last time.
     pub(super) fn ask_last(&mut self) {
-        self.is_last = true;
+        self.last_until = Some(Instant::now() + self.longest);
         for nth in 0..self.count {
             if !self.queue.contains(&nth) && !self.looking.contains(&nth) {
                 self.queue.push_back(nth);
@@ -86,22 +91,28 @@ impl Asking {
     }
 
     pub(super) fn is_last(&self) -> bool {
-        self.is_last
+        self.last_until.is_some()
     }
 
     /// Whether time will bring it on: another store is asked, or the slow ones are given up.
     pub(super) fn is_waiting(&self) -> bool {
-        let others = self.queue.iter().any(|nth| !self.looking.contains(nth));
-        !self.looking.is_empty() && (others || self.is_last)
+        !self.looking.is_empty() && (self.has_others() || self.is_last())
     }
 
+    /// Until when the ones that are being asked have time to answer.
     pub(super) fn patient_until(&self) -> Instant {
-        self.patient_until
+        let next = self.has_others().then_some(self.asked + self.patience);
+        next.into_iter().chain(self.last_until).min().unwrap_or(self.asked + self.longest)
     }
 
-    /// All that are left are slow, and there is no time.
+    /// All that are left have had their time, and there is no more.
     pub(super) fn gives_up(&self) -> bool {
-        self.is_last && self.queue.iter().all(|nth| self.looking.contains(nth))
+        self.last_until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Somebody is to be asked who is not being asked.
+    fn has_others(&self) -> bool {
+        self.queue.iter().any(|nth| !self.looking.contains(nth))
     }
 
     /// Why no store has answered.
@@ -116,19 +127,40 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3_600);
 
+    fn away() -> Result<(Vec<LeasedJob>, Unsent), Error> {
+        Err(Error::Unavailable("away".into()))
+    }
+
     #[test]
-    fn stores_are_asked_one_after_the_other_and_slow_ones_are_not_waited_for() {
-        let mut asking = Asking::new(3);
-        let first = asking.next(LONG).unwrap();
-        assert_eq!(asking.next(LONG), None, "it is waited for");
-        assert!(asking.answered(first, Err(Error::Unavailable("away".into()))).is_none());
-        let second = asking.next(Duration::ZERO).unwrap();
-        let third = asking.next(LONG).unwrap();
-        assert_eq!(first + second + third, 3);
+    fn stores_are_asked_one_after_the_other() {
+        let mut asking = Asking::new(2, LONG, LONG);
+        let first = asking.next().unwrap();
+        assert_eq!(asking.next(), None, "it is waited for");
+        assert!(asking.answered(first, away()).is_none());
+        assert_eq!(asking.next(), Some(1 - first));
+        assert!(matches!(asking.failure(), Some(Error::Unavailable(_))));
+    }
+
+    #[test]
+    fn a_slow_store_holds_up_no_other_and_is_given_up_late() {
+        let mut asking = Asking::new(2, Duration::ZERO, LONG);
+        let first = asking.next().unwrap();
+        assert!(asking.is_waiting() && asking.patient_until() <= Instant::now());
+        let second = asking.next().unwrap();
+        assert_eq!(first + second, 1);
         asking.ask(second);
-        assert_eq!((asking.next(LONG), asking.is_waiting()), (None, false), "it is being asked");
+        assert_eq!((asking.next(), asking.is_waiting()), (None, false), "it is being asked");
         asking.ask_last();
         assert!(asking.is_waiting() && !asking.gives_up());
-        assert!(matches!(asking.failure(), Some(Error::Unavailable(_))));
+        assert!(asking.patient_until() > Instant::now() + LONG / 2);
+    }
+
+    #[test]
+    fn stores_that_have_had_their_time_are_given_up_when_all_are_asked_for_the_last_time() {
+        let mut asking = Asking::new(1, Duration::ZERO, Duration::ZERO);
+        asking.next().unwrap();
+        assert!(!asking.gives_up());
+        asking.ask_last();
+        assert!(asking.is_waiting() && asking.gives_up());
     }
 }
