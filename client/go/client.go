@@ -28,6 +28,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"howdah.dev/go/howdahv1"
 )
@@ -183,6 +184,8 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 		defer cancel()
 	}
 	tries := c.tries(method, request)
+	var header metadata.MD
+	opts = append(opts[:len(opts):len(opts)], grpc.Header(&header))
 	var pause pauses
 	for n := 1; ; n++ {
 		at := c.current.Load()
@@ -191,6 +194,9 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 		})
 		// The file of the token may have been replaced since it was read.
 		isStale := n == 1 && c.cfg.TokenFile != "" && isUnauthenticated(err)
+		if err == nil {
+			c.noteUnanswered(method, header)
+		}
 		if err == nil || ctx.Err() != nil || !isStale && (!isPassing(err) || n == tries) {
 			return err
 		}
@@ -199,6 +205,14 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 		}
 		c.cfg.Logger.Debug("howdah: trying again", "method", method, "error", err)
 		sleep(ctx, pause.next())
+	}
+}
+
+// noteUnanswered logs which stores an answer leaves out: nobody has to guess whether a list is complete.
+func (c *Client) noteUnanswered(method string, header metadata.MD) {
+	for _, stores := range header.Get("howdah-unanswered-stores") {
+		c.cfg.Logger.Warn("howdah: these stores did not answer: what they have is missing, and a change has not reached them",
+			"method", method, "stores", stores)
 	}
 }
 

@@ -1,13 +1,20 @@
 package howdah_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"net"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	howdah "howdah.dev/go"
 	"howdah.dev/go/howdahtest"
@@ -75,6 +82,41 @@ func TestJobsGoToTheStoreThatTheClientNames(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != codes.InvalidArgument || refused.Field != "howdah-store" ||
 		refused.Message != `howdah-store is "post"; this broker serves store1, store2` {
 		t.Errorf("%#v", err)
+	}
+}
+
+// slowStore is a broker of which one store does not answer in time.
+type slowStore struct {
+	howdahv1.UnimplementedJobServiceServer
+}
+
+func (slowStore) ListJobs(ctx context.Context, _ *howdahv1.ListJobsRequest) (*howdahv1.ListJobsResponse, error) {
+	left := metadata.Pairs("howdah-unanswered-stores", "mail,news")
+	return &howdahv1.ListJobsResponse{}, grpc.SetHeader(ctx, left)
+}
+
+func TestStoresThatAnAnswerLeavesOutAreLogged(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	server := grpc.NewServer()
+	howdahv1.RegisterJobServiceServer(server, slowStore{})
+	var served sync.WaitGroup
+	served.Go(func() { server.Serve(listener) })
+	t.Cleanup(func() {
+		server.Stop()
+		served.Wait()
+	})
+	var said bytes.Buffer
+	client := connect(t, func(cfg *howdah.Config) {
+		cfg.Servers = []string{listener.Addr().String()}
+		cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	})
+	listed(t, client)
+	for _, part := range []string{"level=WARN", "these stores did not answer", "stores=mail,news"} {
+		if !strings.Contains(said.String(), part) {
+			t.Errorf("%q is not in %q", part, said.String())
+		}
 	}
 }
 

@@ -43,6 +43,17 @@ def new_request_key() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
+def _note_unanswered(path: str, metadata: Any) -> None:
+    """Logs which stores an answer leaves out: nobody has to guess whether a list is complete."""
+    for key, stores in metadata:
+        if key == "howdah-unanswered-stores":
+            log.warning(
+                "%s: these stores did not answer: %s; what they have is missing, and a change has not reached them",
+                path,
+                stores,
+            )
+
+
 @dataclass
 class _Shared:
     """What all connections to the same brokers know: the one in use, and the database of the first that answered."""
@@ -93,11 +104,14 @@ class Connection:
                 request = type(request).FromString(request.SerializeToString())
                 request.request_key = new_request_key()
 
-            def send(broker: Broker, seconds: float) -> Awaitable[Any]:
+            async def send(broker: Broker, seconds: float) -> Any:
                 if used is not None:
                     used(broker)
                 method = broker.channel.unary_unary(path, request_serializer, response_deserializer)
-                return method(request, timeout=seconds, metadata=self.metadata())
+                sent = method(request, timeout=seconds, metadata=self.metadata())
+                answer = await sent
+                _note_unanswered(path, await sent.initial_metadata())
+                return answer
 
             return await self._repeat(path, send, timeout or self.request_timeout, has_key)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Any, Iterator
 
 import grpc
+import grpc.aio
 import pytest
 
 import howdah
@@ -55,6 +56,26 @@ async def test_clients_for_asyncio_name_a_store_too(stores: testing.Broker, task
         worker.task(task_type)(lambda payload: payload)
         with worker:
             assert {job.id async for job in client.wait(ids, 30)} == ids
+
+
+async def test_stores_that_an_answer_leaves_out_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def list_jobs(request: bytes, context: Any) -> bytes:
+        await context.send_initial_metadata((("howdah-unanswered-stores", "mail,news"),))
+        return b""
+
+    calls: dict[str, Any] = {"ListJobs": grpc.unary_unary_rpc_method_handler(list_jobs)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("howdah.v1.JobService", calls),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with howdah.AsyncClient(f"127.0.0.1:{port}") as client:
+            await client.jobs.ListJobs(v1.ListJobsRequest(task_type="t"))
+    finally:
+        await server.stop(None)
+    (said,) = [record for record in caplog.records if record.name == "howdah"]
+    assert said.levelname == "WARNING"
+    assert "these stores did not answer: mail,news" in said.getMessage()
 
 
 def test_a_store_that_is_not_there_is_refused_with_the_names_of_those_that_are(client: howdah.Client) -> None:

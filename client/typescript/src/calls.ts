@@ -132,6 +132,14 @@ function isSafe(method: string, input: object): boolean {
   return !needsKey || ("requestKey" in input && input.requestKey !== "");
 }
 
+/** Logs which stores an answer leaves out: nobody has to guess whether a list is complete. */
+function noteUnanswered(network: Network, method: string, header: Headers) {
+  const stores = header.get("howdah-unanswered-stores");
+  if (stores === null) return;
+  const said = "these stores did not answer: what they have is missing, and a change has not reached them";
+  network.settings.logger.warn(`howdah: ${said}`, { method, stores });
+}
+
 /**
  * @internal The transport of the generated clients. Each call has a deadline. A call that is safe to repeat is repeated
  * at the next broker: an enqueue until its deadline, others once for each broker and once more.
@@ -150,7 +158,9 @@ export function repeating(network: Network): Transport {
         try {
           const transport = await network.shared(broker);
           sent = true;
-          return await transport.unary(method, signal, patience, header, input, values);
+          const answer = await transport.unary(method, signal, patience, header, input, values);
+          noteUnanswered(network, method.name, answer.header);
+          return answer;
         } catch (thrown) {
           signal?.throwIfAborted();
           const error = HowdahError.from(thrown, network.name(broker));

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http2";
+import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
-import { Client, Code, HowdahError } from "howdah";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { Client, Code, HowdahError, proto } from "howdah";
 import { startBroker, type TestBroker } from "howdah/testing";
 
 let broker: TestBroker;
@@ -54,6 +58,34 @@ test("middleware of a client is around the enqueues of those for its stores", as
   const { id } = await there.enqueue("headers");
   assert.equal((await there.getJob(id)).headers.tenant, "t1");
   await own.close();
+});
+
+test("stores that an answer leaves out are logged", async () => {
+  const slow = createServer(
+    connectNodeAdapter({
+      routes: (router) =>
+        router.service(proto.JobService, {
+          listJobs: (_, { responseHeader }) => {
+            responseHeader.set("howdah-unanswered-stores", "mail,news");
+            return {};
+          },
+        }),
+    }),
+  );
+  slow.listen(0, "127.0.0.1");
+  await once(slow, "listening");
+  const said: unknown[][] = [];
+  const nothing = () => {};
+  const logger = { debug: nothing, info: nothing, warn: (...words: unknown[]) => said.push(words), error: nothing };
+  const own = new Client({ servers: `http://127.0.0.1:${(slow.address() as AddressInfo).port}`, logger });
+  await own.jobs.listJobs({ taskType: "t" });
+  await own.close();
+  slow.close();
+  assert.match(String(said[0]?.[0]), /these stores did not answer/);
+  assert.deepEqual(
+    said.map(([, of]) => of),
+    [{ method: "ListJobs", stores: "mail,news" }],
+  );
 });
 
 test("a store that is not there is refused, with the names of those that are", async () => {

@@ -9,7 +9,9 @@ import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptor;
 import io.grpc.ClientInterceptors;
+import io.grpc.ClientCall.Listener;
 import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
+import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -22,6 +24,7 @@ import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
 import io.grpc.stub.MetadataUtils;
 import java.io.File;
 import java.io.IOException;
+import java.lang.System.Logger.Level;
 import java.net.InetAddress;
 import java.net.URI;
 import java.time.Duration;
@@ -45,6 +48,7 @@ import java.util.function.Function;
 
 /** The brokers of a client: channels to them, what goes with each call, and calls that go on to the next broker. */
 final class Connection implements ClientInterceptor {
+    private static final System.Logger LOG = System.getLogger("dev.howdah.client.Connection");
     /** Short enough for proxies, long enough for servers that refuse frequent pings. */
     private static final long KEEPALIVE_SECONDS = 30;
     private static final long KEEPALIVE_TIMEOUT_SECONDS = 20;
@@ -60,6 +64,8 @@ final class Connection implements ClientInterceptor {
     private static final Metadata.Key<String> TOKEN = Metadata.Key.of("authorization",
         Metadata.ASCII_STRING_MARSHALLER);
     private static final Metadata.Key<String> STORE = Metadata.Key.of("howdah-store",
+        Metadata.ASCII_STRING_MARSHALLER);
+    private static final Metadata.Key<String> UNANSWERED = Metadata.Key.of("howdah-unanswered-stores",
         Metadata.ASCII_STRING_MARSHALLER);
     private static final Metadata.Key<String> DATABASE = Metadata.Key.of("howdah-database",
         Metadata.ASCII_STRING_MARSHALLER);
@@ -333,7 +339,22 @@ final class Connection implements ClientInterceptor {
                 if (!store.isEmpty()) {
                     headers.put(STORE, store);
                 }
-                super.start(listener, headers);
+                super.start(noting(listener, method), headers);
+            }
+        };
+    }
+
+    /** Logs which stores an answer leaves out: nobody has to guess whether a list is complete. */
+    private static <R> Listener<R> noting(Listener<R> listener, MethodDescriptor<?, R> method) {
+        return new SimpleForwardingClientCallListener<>(listener) {
+            @Override
+            public void onHeaders(Metadata headers) {
+                var stores = headers.get(UNANSWERED);
+                if (stores != null) {
+                    LOG.log(Level.WARNING, "{0}: these stores did not answer: {1}; what they have is missing, and a "
+                        + "change has not reached them", method.getFullMethodName(), stores);
+                }
+                super.onHeaders(headers);
             }
         };
     }

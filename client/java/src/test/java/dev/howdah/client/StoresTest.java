@@ -2,15 +2,29 @@ package dev.howdah.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.howdah.client.Job.Outcome;
 import dev.howdah.v1.Job;
 import dev.howdah.v1.JobServiceGrpc;
 import dev.howdah.v1.ListJobsRequest;
+import dev.howdah.v1.ListJobsResponse;
+import io.grpc.Grpc;
+import io.grpc.InsecureServerCredentials;
+import io.grpc.Metadata;
 import io.grpc.Status;
+import io.grpc.stub.MetadataUtils;
+import io.grpc.stub.StreamObserver;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+import java.util.logging.SimpleFormatter;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -61,6 +75,46 @@ class StoresTest {
             client.awaitAll(ids, Brokers.SOON, job -> ended.add(job.getId()));
         }
         assertEquals(Set.copyOf(ids), Set.copyOf(ended));
+    }
+
+    @Test
+    void stores_that_an_answer_leaves_out_are_logged() throws IOException {
+        var slow = new JobServiceGrpc.JobServiceImplBase() {
+            @Override
+            public void listJobs(ListJobsRequest request, StreamObserver<ListJobsResponse> answer) {
+                answer.onNext(ListJobsResponse.getDefaultInstance());
+                answer.onCompleted();
+            }
+        };
+        var left = new Metadata();
+        left.put(Metadata.Key.of("howdah-unanswered-stores", Metadata.ASCII_STRING_MARSHALLER), "mail,news");
+        var server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create()).addService(slow)
+            .intercept(MetadataUtils.newAttachMetadataServerInterceptor(left)).build().start();
+        var said = new ConcurrentLinkedQueue<LogRecord>();
+        var log = Logger.getLogger("dev.howdah.client.Connection");
+        var handler = new Handler() {
+            @Override
+            public void publish(LogRecord line) {
+                said.add(line);
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        log.addHandler(handler);
+        try (var own = HowdahClient.builder().addresses("127.0.0.1:" + server.getPort()).build()) {
+            assertEquals(Set.of(), listed(own, "t"));
+        } finally {
+            log.removeHandler(handler);
+            server.shutdownNow();
+        }
+        var line = said.remove();
+        assertEquals(Level.WARNING, line.getLevel());
+        var text = new SimpleFormatter().formatMessage(line);
+        assertTrue(text.contains("these stores did not answer: mail,news"), text);
     }
 
     @Test
