@@ -85,7 +85,7 @@ pub struct Args {
     /// variable, so that a benchmark does not find a database by accident
     #[arg(long, value_name = "URL")]
     pub(crate) database_url: Option<String>,
-    /// Print one JSON object per line, as soon as it is known, instead of a table at the end
+    /// Print one JSON object per line when a workload and the yardstick after it are done, instead of a table at the end
     #[arg(long)]
     pub(crate) json: bool,
     /// Write a page with plots; it needs no other files
