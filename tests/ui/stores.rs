@@ -2,6 +2,7 @@
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::DrainStoreRequest;
+use rustix::process::Signal;
 
 use super::{client::Browser, views::until_shown};
 use crate::{
@@ -61,10 +62,29 @@ async fn a_store_that_is_away_is_said_to_be_and_the_others_are_shown() {
     let shown =
         browser.get("/ui/storage").await.has(&[&away, "its jobs are not known", "<th scope=\"row\">ready</th>"]);
     shown.has(&[&format!("{}<td>ready</td><td class=\"n ready\">1</td>", row("shop", 0))]);
+    browser.get("/ui/jobs?type=t").await.has(&["The database of store mail cannot be reached now"]);
     let tables = browser.get("/ui/storage?store=mail").await.has(&["The database of store mail cannot be reached now"]);
     tables.has(&[&away]).has_no(&["<th scope=\"row\">ready</th>"]);
     cluster.restart().await.expect("restart");
     eventually("a store that is back", async || !browser.get("/ui/").await.body.contains("cannot be reached")).await;
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_in_time_is_said_to_be_missing_from_a_list() {
+    let shop = database().await.empty("slow_shop", "").await;
+    let (cluster, mail) = apart().await;
+    let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    let browser = Browser::at(&broker);
+    let row = |id: i64| format!("/job?id={id}\">");
+    let (shops, mails) = (enqueue_at(&broker, "shop", "t").await, enqueue_at(&broker, "mail", "t").await);
+    let list = "/ui/jobs?type=t&state=ready";
+    browser.get(list).await.has(&[&row(shops), &row(mails)]).has_no(&["has not answered"]);
+    signal_postgres(cluster.data_dir(), Signal::STOP);
+    let shown = browser.get(list).await;
+    signal_postgres(cluster.data_dir(), Signal::CONT);
+    shown.has(&[&row(shops), "Store mail has not answered in time: what it has is not shown."]).has_no(&[&row(mails)]);
+    eventually("all of them", async || browser.get(list).await.body.contains(&row(mails))).await;
+    browser.get(list).await.has_no(&["has not answered"]);
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ use crate::{
     error::Error,
     stores::SharedFleet,
 };
-pub(crate) use by::{By, Client};
+pub(crate) use by::{By, Client, Unanswered};
 
 /// How long a call may take.
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
@@ -119,8 +119,9 @@ impl Local {
                 .unwrap_or_else(|_| Err(Error::Deadline(format!("the call took longer than {WITHIN:?}")).into()))
         };
         let answer = answer.await;
-        if let Err(status) = &answer {
-            self.note(rpc.name(), by, status);
+        match &answer {
+            Ok(answer) => by.unanswered().note(answer.metadata()),
+            Err(status) => self.note(rpc.name(), by, status),
         }
         answer
     }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 use super::{Context, in_turn};
 use crate::{
@@ -25,6 +28,8 @@ pub(crate) const MOST_TYPES: i32 = 1_000;
 const CHEAP: Duration = Duration::from_millis(20);
 /// For how long a count is good enough for whoever looks.
 const FRESH: Duration = Duration::from_secs(1);
+/// Whoever looks does not wait longer for a new count: a lock may hold it up, or Postgres be silent.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Types with their numbers of jobs, as they were counted last.
 #[derive(Debug, Default)]
@@ -71,7 +76,7 @@ impl JobCounts {
             return last;
         }
         let Ok(_counting) = self.counting.try_lock() else { return last };
-        self.count(store).await.unwrap_or(last)
+        timeout(LONGEST, self.count(store)).await.ok().and_then(Result::ok).unwrap_or(last)
     }
 }
 

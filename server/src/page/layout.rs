@@ -9,7 +9,12 @@ use axum::{
 };
 
 use super::{Page, SharedPage, assets, params::Params, same_site, session::cookie_of, trouble::Trouble, visit::within};
-use crate::{access::Operation, api::local::By, error::Error, store::ReplicaState};
+use crate::{
+    access::Operation,
+    api::local::{By, Unanswered},
+    error::Error,
+    store::ReplicaState,
+};
 
 const THEME: &str = "howdah-theme";
 
@@ -55,6 +60,9 @@ pub(super) struct Layout {
     pub(super) theme: Option<&'static str>,
     /// The broker that answers.
     pub(super) broker: String,
+    /// The stores whose databases cannot be reached, and those that have not answered a call of this visit.
+    pub(super) away: Vec<String>,
+    pub(super) unanswered: Unanswered,
     /// What there is to say of the read replica of each store that has one.
     pub(super) replicas: Vec<String>,
     /// Whether there is somebody to show links to.
@@ -91,6 +99,8 @@ impl Layout {
             here: here.to_owned(),
             theme: theme.map(Theme::word),
             broker: page.broker.config().name.clone(),
+            away: Vec::new(),
+            unanswered: Unanswered::default(),
             replicas: page.local.replicas().into_iter().map(replica_words).collect(),
             known: false,
             principal: String::new(),
@@ -100,6 +110,19 @@ impl Layout {
             admin: false,
             done: None,
         }
+    }
+
+    /// Why this is not all: sentences about stores.
+    pub(super) fn missing(&self) -> Vec<String> {
+        let slow = self.unanswered.names().into_iter().filter(|name| !self.away.contains(name));
+        let slow = slow.map(|name| format!("Store {name} has not answered in time: what it has is not shown."));
+        let away = self.away.iter().map(|name| {
+            format!(
+                "The database of store {name} cannot be reached now. Its jobs are not shown, and wait; the other stores are \
+                 not concerned."
+            )
+        });
+        away.chain(slow).collect()
     }
 
     /// The links above: name, path, text.
@@ -125,6 +148,8 @@ impl Layout {
     pub(super) fn of_caller(self, page: &Page, by: &By) -> Self {
         Self {
             known: true,
+            away: page.local.troubled_stores().0.into_iter().map(str::to_owned).collect(),
+            unanswered: by.unanswered().clone(),
             principal: by.principal().to_owned(),
             session: !page.auth().is_none(),
             reads_all: by.may_everywhere(Operation::Read),

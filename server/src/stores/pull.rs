@@ -95,7 +95,7 @@ pub(crate) async fn pull(
                 }
             }
             () = sleep_until(asking.patient_until()), if asking.is_waiting() => {
-                if asking.gives_up() {
+                if asking.gives_up(|nth| contexts.get(nth).is_some_and(|context| context.store.is_away())) {
                     return nothing(&contexts, held, asking.failure());
                 }
             }

@@ -1,13 +1,17 @@
 //! Who calls from inside this process, for whom, and why.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tonic::{Request, metadata::MetadataValue};
+use tonic::{
+    Request,
+    metadata::{MetadataMap, MetadataValue},
+};
 
 use crate::{
     access::{Access, Caller, Operation, Peer},
-    api::{actor::REASON, peer::PeerInfo, permit},
+    api::{actor::REASON, fleet::UNANSWERED, peer::PeerInfo, permit},
     error::Error,
     quota::{Address, Open},
     tls::PeerIdentity,
@@ -31,6 +35,25 @@ pub(crate) struct By {
     /// Whether it may change nothing, whatever its rights are.
     pub(super) reads_only: bool,
     reason: String,
+    unanswered: Unanswered,
+}
+
+/// The stores that have not answered one of somebody's calls in time.
+#[derive(Clone, Default)]
+pub(crate) struct Unanswered(Arc<Mutex<BTreeSet<String>>>);
+
+impl Unanswered {
+    /// Their names, as of now.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.lock().iter().cloned().collect()
+    }
+
+    /// Notes those that an answer names.
+    pub(super) fn note(&self, answer: &MetadataMap) {
+        if let Some(names) = answer.get(UNANSWERED).and_then(|names| names.to_str().ok()) {
+            self.0.lock().extend(names.split(',').map(str::to_owned));
+        }
+    }
 }
 
 impl By {
@@ -48,12 +71,17 @@ impl By {
             Some(principal) => peer.of(principal)?,
             None => peer,
         };
-        Ok(Self { caller, peer, reads_only, reason: String::new() })
+        Ok(Self { caller, peer, reads_only, reason: String::new(), unanswered: Unanswered::default() })
     }
 
     /// The same, with a reason for what it changes.
     pub(crate) fn because(self, reason: &str) -> Self {
         Self { reason: reason.trim().to_owned(), ..self }
+    }
+
+    /// The stores that have not answered its calls, also those to come.
+    pub(crate) fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
     }
 
     /// Its name; empty: nobody in particular.

@@ -22,8 +22,7 @@ struct View {
     layout: Layout,
     /// Why the broker is not ready; empty: it is.
     problem: &'static str,
-    /// Those of several stores that cannot be reached, and those that take no new jobs.
-    away: Vec<String>,
+    /// Those of several stores that take no new jobs.
     closed: Vec<String>,
     totals: Vec<(State, String)>,
     types: usize,
@@ -59,13 +58,11 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let busy_names: Vec<String> =
         rows.iter().filter(|row| row.total() > of(row, 4)).take(MOST).map(|row| row.name.clone()).collect();
     let (away, closed) = visit.calls().troubled_stores();
-    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
     let view = View {
         layout: visit.layout("overview"),
         // With several stores, a broker serves the others.
         problem: if away.is_empty() { visit.readiness().await.err().unwrap_or_default() } else { "" },
-        away: owned(away),
-        closed: owned(closed),
+        closed: closed.into_iter().map(str::to_owned).collect(),
         totals: totals.into_iter().map(|(word, count)| (State { word }, number(count))).collect(),
         types,
         busy: named(&rows, &busy_names),

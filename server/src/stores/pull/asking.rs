@@ -101,13 +101,18 @@ impl Asking {
 
     /// Until when the ones that are being asked have time to answer.
     pub(super) fn patient_until(&self) -> Instant {
-        let next = self.has_others().then_some(self.asked + self.patience);
-        next.into_iter().chain(self.last_until).min().unwrap_or(self.asked + self.longest)
+        let next = self.asked + self.patience;
+        match self.last_until {
+            Some(last) if next > last || !self.has_others() && Instant::now() >= next => last,
+            _ => next,
+        }
     }
 
-    /// All that are left have had their time, and there is no more.
-    pub(super) fn gives_up(&self) -> bool {
-        self.last_until.is_some_and(|until| Instant::now() >= until)
+    /// All that are left have had their time, and there is no more. Those of which it is known that they are `away` have less.
+    pub(super) fn gives_up(&self, is_away: impl Fn(usize) -> bool) -> bool {
+        let now = Instant::now();
+        let nobody_else = !self.has_others() && now >= self.asked + self.patience;
+        self.last_until.is_some_and(|last| now >= last || nobody_else && self.looking.iter().all(|nth| is_away(*nth)))
     }
 
     /// Somebody is to be asked who is not being asked.
@@ -151,16 +156,17 @@ mod tests {
         asking.ask(second);
         assert_eq!((asking.next(), asking.is_waiting()), (None, false), "it is being asked");
         asking.ask_last();
-        assert!(asking.is_waiting() && !asking.gives_up());
+        assert!(asking.is_waiting() && !asking.gives_up(|_| false));
         assert!(asking.patient_until() > Instant::now() + LONG / 2);
+        assert!(!asking.gives_up(|nth| nth == first) && asking.gives_up(|_| true), "only if all are known to be away");
     }
 
     #[test]
     fn stores_that_have_had_their_time_are_given_up_when_all_are_asked_for_the_last_time() {
         let mut asking = Asking::new(1, Duration::ZERO, Duration::ZERO);
         asking.next().unwrap();
-        assert!(!asking.gives_up());
+        assert!(!asking.gives_up(|_| true));
         asking.ask_last();
-        assert!(asking.is_waiting() && asking.gives_up());
+        assert!(asking.is_waiting() && asking.gives_up(|_| false));
     }
 }
