@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use crate::{pattern, rules, stage::Stage};
 
-/// How long a step waits, unless it or the command line says otherwise.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a step waits, unless it or the command line says otherwise. Only a failure takes so long: machines may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client may take to connect: some languages warm up first.
 pub(crate) const CONNECT: Duration = Duration::from_secs(40);
 

@@ -39,7 +39,7 @@ pub struct Args {
     /// For scenarios that fail: print all events, all messages, and the end of the log
     #[arg(long, short)]
     verbose: bool,
-    /// How long a step waits for what must come, unless the scenario says otherwise [default: 15000]
+    /// How long a step waits for what must come, unless the scenario says otherwise [default: 30000]
     #[arg(long, value_name = "MS")]
     patience_ms: Option<u64>,
     /// List the scenarios and what they are for, and end

@@ -144,6 +144,8 @@ class Connection:
         """Sends until an answer comes. With a request key until the deadline, otherwise to each broker once or twice."""
         until, backoff = time.monotonic() + timeout, Backoff()
         tries = 1 if path in NOT_REPEATED else len(self.brokers) + 1
+        # A call that is made once has no other broker to leave time for, and PullJobs waits.
+        longest = timeout if path in NOT_REPEATED else LONGEST_TRY
         refreshed, last = False, deadline(path.rpartition("/")[2], timeout)
         while True:
             remaining = until - time.monotonic()
@@ -152,7 +154,7 @@ class Connection:
             broker, token = self.brokers[self.current], self.token.read() if self.token else ""
             try:
                 await self._check(broker)
-                return await send(broker, min(remaining, LONGEST_TRY))
+                return await send(broker, min(remaining, longest))
             except grpc.aio.AioRpcError as rpc_error:
                 error = last = HowdahError._of_rpc(rpc_error, broker.name)
             if error.code == grpc.StatusCode.UNAUTHENTICATED and not refreshed and self.token.read() != token:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+import contextlib
+from typing import Any, AsyncIterator, Iterator
 
 import grpc
 import grpc.aio
@@ -58,21 +59,40 @@ async def test_clients_for_asyncio_name_a_store_too(stores: testing.Broker, task
             assert {job.id async for job in client.wait(ids, 30)} == ids
 
 
+@contextlib.asynccontextmanager
+async def served(service: str, **calls: Any) -> AsyncIterator[howdah.AsyncClient]:
+    """A client of a broker that has these calls alone."""
+    handlers: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"howdah.v1.{service}", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with howdah.AsyncClient(f"127.0.0.1:{port}", request_timeout=100) as client:
+            yield client
+    finally:
+        await server.stop(None)
+
+
+async def test_a_pull_may_wait_for_as_long_as_its_caller_does() -> None:
+    left = []
+
+    async def pull_jobs(request: bytes, context: Any) -> bytes:
+        left.append(context.time_remaining())
+        return b""
+
+    async with served("WorkerService", PullJobs=pull_jobs) as client:
+        await client.workers.PullJobs(v1.PullJobsRequest(task_types=["t"]))
+    assert 60 < left[0] <= 100
+
+
 async def test_stores_that_an_answer_leaves_out_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def list_jobs(request: bytes, context: Any) -> bytes:
         await context.send_initial_metadata((("howdah-unanswered-stores", "mail,news"),))
         return b""
 
-    calls: dict[str, Any] = {"ListJobs": grpc.unary_unary_rpc_method_handler(list_jobs)}
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("howdah.v1.JobService", calls),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        async with howdah.AsyncClient(f"127.0.0.1:{port}") as client:
-            await client.jobs.ListJobs(v1.ListJobsRequest(task_type="t"))
-    finally:
-        await server.stop(None)
+    async with served("JobService", ListJobs=list_jobs) as client:
+        await client.jobs.ListJobs(v1.ListJobsRequest(task_type="t"))
     (said,) = [record for record in caplog.records if record.name == "howdah"]
     assert said.levelname == "WARNING"
     assert "these stores did not answer: mail,news" in said.getMessage()

@@ -125,9 +125,12 @@ export const noting = (used: { url: URL }) => createContextValues().set(USED, us
 /** A broker that cannot reach Postgres answers within 15 s; one that is silent for longer is left for the next one. */
 const LONGEST_TRY_MS = 16_000;
 
-/** After a lost answer, these must not be sent again without a request key. */
+/** Sent again after a lost answer, they would lease more jobs, or make more tokens, than the caller gets. */
+const ONCE = new Set(["PullJobs", "CreateToken"]);
+
+/** After a lost answer, others must not be sent again without a request key. */
 function isSafe(method: string, input: object): boolean {
-  if (method === "PullJobs" || method === "CreateToken") return false;
+  if (ONCE.has(method)) return false;
   const needsKey = ["EnqueueJobs", "RunSchedule", "StartBulk"].includes(method);
   return !needsKey || ("requestKey" in input && input.requestKey !== "");
 }
@@ -149,9 +152,12 @@ export function repeating(network: Network): Transport {
     async unary(method, signal, timeoutMs, header, input, values) {
       const deadline = performance.now() + (timeoutMs ?? network.settings.requestTimeoutMs);
       const backoff = new Backoff();
+      // A call that is made once has no other broker to leave time for, and PullJobs waits.
+      const longest = ONCE.has(method.name) ? Infinity : LONGEST_TRY_MS;
       for (let tries = 0, renewed = false; ; tries++) {
         const broker = network.current;
-        const patience = Math.max(1, Math.min(deadline - performance.now(), LONGEST_TRY_MS));
+        // gRPC has whole numbers only: servers refuse or ignore others.
+        const patience = Math.max(1, Math.ceil(Math.min(deadline - performance.now(), longest)));
         let sent = false;
         const used = values?.get(USED);
         if (used) used.url = network.url(broker);

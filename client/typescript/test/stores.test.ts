@@ -3,8 +3,9 @@ import { once } from "node:events";
 import { createServer } from "node:http2";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
+import type { ConnectRouter, HandlerContext } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
-import { Client, Code, HowdahError, proto } from "howdah";
+import { Client, Code, HowdahError, type Logger, proto } from "howdah";
 import { startBroker, type TestBroker } from "howdah/testing";
 
 let broker: TestBroker;
@@ -60,32 +61,56 @@ test("middleware of a client is around the enqueues of those for its stores", as
   await own.close();
 });
 
+/** A broker that has these calls alone, and a client of it. */
+async function served(
+  routes: (router: ConnectRouter) => void,
+  use: (client: Client) => Promise<void>,
+  logger?: Logger,
+) {
+  const server = createServer(connectNodeAdapter({ routes }));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const servers = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const own = new Client({ servers, requestTimeoutMs: 100_000, ...(logger && { logger }) });
+  try {
+    await use(own);
+  } finally {
+    await own.close();
+    server.close();
+  }
+}
+
 test("stores that an answer leaves out are logged", async () => {
-  const slow = createServer(
-    connectNodeAdapter({
-      routes: (router) =>
-        router.service(proto.JobService, {
-          listJobs: (_, { responseHeader }) => {
-            responseHeader.set("howdah-unanswered-stores", "mail,news");
-            return {};
-          },
-        }),
-    }),
-  );
-  slow.listen(0, "127.0.0.1");
-  await once(slow, "listening");
   const said: unknown[][] = [];
   const nothing = () => {};
   const logger = { debug: nothing, info: nothing, warn: (...words: unknown[]) => said.push(words), error: nothing };
-  const own = new Client({ servers: `http://127.0.0.1:${(slow.address() as AddressInfo).port}`, logger });
-  await own.jobs.listJobs({ taskType: "t" });
-  await own.close();
-  slow.close();
+  const listJobs = (_: unknown, { responseHeader }: HandlerContext) => {
+    responseHeader.set("howdah-unanswered-stores", "mail,news");
+    return {};
+  };
+  await served(
+    (router) => router.service(proto.JobService, { listJobs }),
+    async (own) => void (await own.jobs.listJobs({ taskType: "t" })),
+    logger,
+  );
   assert.match(String(said[0]?.[0]), /these stores did not answer/);
   assert.deepEqual(
     said.map(([, of]) => of),
     [{ method: "ListJobs", stores: "mail,news" }],
   );
+});
+
+test("a pull may wait for as long as its caller does", async () => {
+  let left: number | undefined;
+  const pullJobs = (_: unknown, context: HandlerContext) => {
+    left = context.timeoutMs();
+    return {};
+  };
+  await served(
+    (router) => router.service(proto.WorkerService, { pullJobs }),
+    async (own) => void (await own.workers.pullJobs({ taskTypes: ["t"] })),
+  );
+  assert.ok(left !== undefined && left > 60_000, String(left));
 });
 
 test("a store that is not there is refused, with the names of those that are", async () => {

@@ -76,7 +76,12 @@ impl JobCounts {
             return last;
         }
         let Ok(_counting) = self.counting.try_lock() else { return last };
-        timeout(LONGEST, self.count(store)).await.ok().and_then(Result::ok).unwrap_or(last)
+        if let Ok(counted) = timeout(LONGEST, self.count(store)).await {
+            return counted.unwrap_or(last);
+        }
+        // Nobody else waits for one, until the task that counts has counted.
+        self.last.compare_and_swap(&last, Arc::new(Counted { types: last.types.clone(), took: LONGEST, ..*last }));
+        last
     }
 }
 

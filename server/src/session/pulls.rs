@@ -7,13 +7,16 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::OwnedMutexGuard, time::Instant};
 
 use crate::job::TypeId;
 
 /// The calls of this broker that are not in the table yet, and those that wait for jobs. At most the types that exist.
 #[derive(Clone, Default)]
-pub(crate) struct Pulls(Arc<Mutex<HashMap<TypeId, Calls>>>);
+pub(crate) struct Pulls {
+    calls: Arc<Mutex<HashMap<TypeId, Calls>>>,
+    place: Arc<tokio::sync::Mutex<()>>,
+}
 
 struct Calls {
     /// Calls that wait.
@@ -31,7 +34,7 @@ pub(crate) struct Pulling {
 impl Pulls {
     /// A program calls for jobs of these types.
     pub(crate) fn begin(&self, types: &[TypeId]) -> Pulling {
-        let (mut calls, now) = (self.0.lock(), Instant::now());
+        let (mut calls, now) = (self.calls.lock(), Instant::now());
         for type_id in types {
             let calls = calls.entry(*type_id).or_insert(Calls { waiting: 0, last: now });
             calls.waiting += 1;
@@ -40,26 +43,31 @@ impl Pulls {
         Pulling { pulls: self.clone(), types: types.to_vec() }
     }
 
+    /// The place of the one call that waits for long if Postgres is slow; `None`: it is taken.
+    pub(crate) fn place(&self) -> Option<OwnedMutexGuard<()>> {
+        self.place.clone().try_lock_owned().ok()
+    }
+
     /// Whether a call of this broker waits for jobs of this type.
     pub(crate) fn is_waiting(&self, type_id: TypeId) -> bool {
-        self.0.lock().get(&type_id).is_some_and(|calls| calls.waiting > 0)
+        self.calls.lock().get(&type_id).is_some_and(|calls| calls.waiting > 0)
     }
 
     /// When the last call was, as far as it is not in the table.
     pub(crate) fn last(&self, type_id: TypeId) -> Option<Instant> {
-        self.0.lock().get(&type_id).map(|calls| calls.last)
+        self.calls.lock().get(&type_id).map(|calls| calls.last)
     }
 
     /// What is to be noted, and when that was.
     pub(crate) fn unnoted(&self) -> Vec<(TypeId, Instant)> {
         let now = Instant::now();
         let last = |calls: &Calls| if calls.waiting > 0 { now } else { calls.last };
-        self.0.lock().iter().map(|(type_id, calls)| (*type_id, last(calls))).collect()
+        self.calls.lock().iter().map(|(type_id, calls)| (*type_id, last(calls))).collect()
     }
 
     /// These are in the table.
     pub(crate) fn noted(&self, types: &[(TypeId, Instant)]) {
-        let mut calls = self.0.lock();
+        let mut calls = self.calls.lock();
         for (type_id, last) in types {
             if let Entry::Occupied(entry) = calls.entry(*type_id)
                 && entry.get().waiting == 0
@@ -73,7 +81,7 @@ impl Pulls {
 
 impl Drop for Pulling {
     fn drop(&mut self) {
-        let (mut calls, now) = (self.pulls.0.lock(), Instant::now());
+        let (mut calls, now) = (self.pulls.calls.lock(), Instant::now());
         for type_id in &self.types {
             if let Some(calls) = calls.get_mut(type_id) {
                 calls.waiting -= 1;

@@ -3,6 +3,7 @@
 
 mod asking;
 mod part;
+mod patient;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,14 +18,17 @@ use crate::{
     memory::{AnswerMemory, Held},
     session::{SessionContext, Unsent, pull::PULL_BYTES},
 };
-use asking::Asking;
+use asking::{Asking, Times};
 use part::{Part, look, parts};
+use patient::Patient;
 
 /// After this time without an answer, the next store is asked, too.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// This long after the call's wait is over, a store that has not answered counts as empty. Far longer than a claim takes on a busy machine: jobs that a slow
-/// store has found are given back if nobody waits for them, and the next call would find it no faster.
+/// This long after the call's wait is over, a store that has not answered counts as empty. Far longer than a claim takes on a busy
+/// machine: jobs that a slow store has found are given back if nobody waits for them, and the next call would find it no faster.
 const LONGEST: Duration = Duration::from_secs(10);
+/// A store that has failed is asked again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a call asks for.
 pub(crate) struct PullArgs {
@@ -52,12 +56,25 @@ pub(crate) async fn pull(
         return only.context.clone().pull(args.types, args.max_jobs, args.lease, args.wait, (room, by)).await;
     }
     let until = Instant::now() + args.wait;
-    let mut parts = parts(&served, engines.len(), home, &args.types, by).await?;
+    let parts = parts(&served, engines.len(), home, &args.types, by).await?;
+    first_found(parts, &args, until, room).await
+}
+
+/// The jobs of the first of these stores that has some.
+async fn first_found(
+    mut parts: Vec<Part>,
+    args: &PullArgs,
+    until: Instant,
+    room: AnswerMemory,
+) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
     let contexts: Vec<Arc<SessionContext>> = parts.iter().map(|part| part.context().clone()).collect();
     // Registered before the first look, so that no job that comes in between is missed.
-    let waiting = contexts.iter().zip(&parts).map(|(context, part)| context.dispatch.wait_for(part.ids()));
-    let mut waiters: Vec<Waiter<'_>> = waiting.collect();
-    let (mut asking, mut looks) = (Asking::new(parts.len(), PATIENCE, LONGEST), FuturesUnordered::new());
+    let mut waiters: Vec<Waiter<'_>> =
+        contexts.iter().zip(&parts).map(|(context, part)| context.dispatch.wait_for(part.ids())).collect();
+    let is_away = |nth: usize| contexts.get(nth).is_some_and(|context| context.store.is_away());
+    let mut asking =
+        Asking::new(parts.len(), is_away, Times { patience: PATIENCE, longest: LONGEST, again: LOOK_AGAIN });
+    let (mut patient, mut looks) = (Patient::new(&contexts), FuturesUnordered::new());
     let mut held: Option<Held> = None;
     loop {
         if contexts.iter().any(|context| context.is_draining()) {
@@ -67,10 +84,9 @@ pub(crate) async fn pull(
             && let Some(part) = parts.get(nth)
         {
             if held.is_none() {
-                let job_bytes = contexts.iter().map(|context| context.registry.cluster().job_bytes()).max();
-                held = Some(room.take(2 * (PULL_BYTES as usize + job_bytes.unwrap_or_default())).await?);
+                held = Some(room.take(answer_bytes(&contexts)).await?);
             }
-            looks.push(look(nth, part.question(), &args));
+            looks.push(look(nth, part.question(), args));
         } else if asking.is_idle() {
             if asking.is_last() {
                 return nothing(&contexts, held, asking.failure());
@@ -95,17 +111,16 @@ pub(crate) async fn pull(
                 }
             }
             () = sleep_until(asking.patient_until()), if asking.is_waiting() => {
-                if asking.gives_up(|nth| contexts.get(nth).is_some_and(|context| context.store.is_away())) {
+                if asking.gives_up(|nth| !patient.waits_for(nth)) {
                     return nothing(&contexts, held, asking.failure());
                 }
             }
+            // It is in the queue then.
+            () = sleep_until(asking.again_at()), if asking.has_failed() => {}
             nth = rung(&waiters) => asking.ask(nth),
             nth = appeared(&parts) => {
-                if let (Some(part), Some(waiter), Some(context)) =
-                    (parts.get_mut(nth), waiters.get_mut(nth), contexts.get(nth))
-                    && part.look_up(&args.types).await.is_ok()
-                {
-                    *waiter = context.dispatch.wait_for(part.ids());
+                if let Some(part) = parts.get_mut(nth) {
+                    part.forget();
                     asking.ask(nth);
                 }
             }
@@ -113,6 +128,12 @@ pub(crate) async fn pull(
             () = sleep_until(until), if !asking.is_last() => asking.ask_last(),
         }
     }
+}
+
+/// Memory for an answer, with which it is made.
+fn answer_bytes(contexts: &[Arc<SessionContext>]) -> usize {
+    let job_bytes = contexts.iter().map(|context| context.registry.cluster().job_bytes()).max();
+    2 * (PULL_BYTES as usize + job_bytes.unwrap_or_default())
 }
 
 /// Nothing was found; an error only if no store has answered.
@@ -123,8 +144,12 @@ fn nothing(
 ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
     match (contexts.first(), held, failure) {
         (Some(context), Some(held), None) => Ok((Vec::new(), Unsent::new(Vec::new(), context.release.clone()), held)),
-        (_, _, failure) => Err(failure.unwrap_or_else(|| Error::Unavailable("no store has answered in time".into()))),
+        (_, _, failure) => Err(failure.unwrap_or_else(silence)),
     }
+}
+
+fn silence() -> Error {
+    Error::Unavailable("no store has answered in time".into())
 }
 
 /// The first that may have jobs.

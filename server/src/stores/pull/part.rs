@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
-use super::{LONGEST, PATIENCE, PullArgs};
+use super::{LONGEST, PATIENCE, PullArgs, silence};
 use crate::{
     error::Error,
     job::{LeasedJob, TaskTypeName, TypeId},
@@ -59,7 +59,12 @@ impl Part {
         *self = Self { engine: self.engine, context: self.context.clone(), ids: Some(ids), _pulling: pulling, awaited };
     }
 
-    pub(super) async fn look_up(&mut self, types: &[TaskTypeName]) -> Result<(), StoreError> {
+    /// It has to say again which of the types it has.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.engine, self.context.clone());
+    }
+
+    async fn look_up(&mut self, types: &[TaskTypeName]) -> Result<(), StoreError> {
         let found = self.context.registry.find_all(types).await?;
         self.has(&found, types);
         Ok(())
@@ -102,10 +107,14 @@ pub(super) async fn parts(
 ) -> Result<Vec<Part>, Error> {
     let mut parts: Vec<Part> =
         served.iter().map(|(engine, serving)| Part::new(*engine, serving.context.clone())).collect();
-    let contexts = parts.iter().map(|part| part.context.clone()).enumerate();
+    // Nobody waits for those that are known to be away, unless all are.
+    let all_away = parts.iter().all(|part| part.context.store.is_away());
+    let mut contexts: Vec<(usize, Arc<SessionContext>)> =
+        parts.iter().map(|part| part.context.clone()).enumerate().collect();
+    contexts.retain(|(_, context)| all_away || !context.store.is_away());
     let find =
         |(nth, context): (usize, Arc<SessionContext>)| async move { (nth, context.registry.find_all(types).await) };
-    let mut answers: FuturesUnordered<_> = contexts.map(find).collect();
+    let mut answers: FuturesUnordered<_> = contexts.into_iter().map(find).collect();
     let (mut having, mut failure): (Vec<Found>, Option<Error>) = (Vec::new(), None);
     let begun = Instant::now();
     while let patience = if having.is_empty() { LONGEST } else { PATIENCE }
@@ -121,7 +130,7 @@ pub(super) async fn parts(
         }
     }
     if having.is_empty() {
-        return Err(failure.unwrap_or_else(|| Error::Unavailable("no store has answered in time".into())));
+        return Err(failure.unwrap_or_else(silence));
     }
     if having.len() == engines {
         let is_nowhere = |name: &&TaskTypeName| having.iter().all(|found| !found.contains_key(*name));
