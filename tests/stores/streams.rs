@@ -328,6 +328,33 @@ async fn a_pull_gets_the_jobs_of_a_store_that_takes_more_than_a_second_to_find_t
     assert_eq!(by_store(&soon("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
 }
 
+#[tokio::test]
+async fn a_pull_makes_a_type_although_a_store_takes_more_than_a_second_to_say_that_it_does_not_have_it() {
+    let (broker, mail) = two("slow_no").await;
+    let mut holder = mail.connect().await;
+    for round in 1.. {
+        let task_type = format!("new.{round}");
+        let lock = holder.transaction().await.expect("a transaction");
+        lock.batch_execute("LOCK TABLE howdah.task_type").await.expect("a lock");
+        let mut pulled = tokio::spawn(broker.pull(&task_type).into_future());
+        let waits = older_than_a_second("wait_event_type = 'Lock' AND query LIKE '%task_type%'");
+        let is_over = tokio::select! {
+            () = mail.until("a question of more than a second", &waits) => false,
+            _ = &mut pulled => true,
+        };
+        lock.rollback().await.expect("no lock");
+        if !is_over {
+            soon("an answer", pulled).await.unwrap();
+        }
+        let made = format!("SELECT count(*) FROM howdah.task_type WHERE name = '{task_type}'");
+        if broker.count(&made).await + mail.count(&made).await == 1 {
+            break;
+        }
+        // It waits for the lock for 2 s: a slow machine may let go of it too late.
+        assert!(round < 10, "no type was made");
+    }
+}
+
 /// Whether a statement in a database that waits like this has begun more than a second ago.
 fn older_than_a_second(waits: &str) -> String {
     format!(

@@ -190,11 +190,17 @@ impl FleetService {
         metadata: &MetadataMap,
         task_type: &str,
     ) -> Result<(Vec<&Member>, Vec<&str>), Error> {
-        let (mut stores, away) = self.concerned(metadata, task_type).await?;
-        if let Ok(name) = TaskTypeName::parse(task_type)
-            && named(metadata)?.is_none()
-        {
-            let home = self.fleet.named(&self.fleet.home(&name).await?.name)?;
+        // At once: a store that is silent is waited for once.
+        let home = async {
+            match TaskTypeName::parse(task_type) {
+                Ok(name) if named(metadata)?.is_none() => self.fleet.home(&name).await.map(Some),
+                _ => Ok(None),
+            }
+        };
+        let (concerned, home) = tokio::join!(self.concerned(metadata, task_type), home);
+        let (mut stores, away) = concerned?;
+        if let Some(engine) = home? {
+            let home = self.fleet.named(&engine.name)?;
             if !stores.iter().any(|member| member.name() == home.name()) {
                 stores = vec![home];
             }

@@ -1,7 +1,8 @@
 //! Where the jobs of a request go, and which stores have these ids.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, pin::pin};
 
+use futures::{StreamExt as _, stream};
 use howdah_proto::v1;
 use tokio_util::sync::CancellationToken;
 use tonic::{codegen::http::HeaderMap, metadata::MetadataMap};
@@ -14,6 +15,9 @@ use crate::{
     job::TaskTypeName,
     stores::SharedFleet,
 };
+
+/// How many types of a request are looked up at once: a store that is silent is waited for once for all of them.
+const LOOK_UPS: usize = 8;
 
 /// What decides where the jobs of a request go.
 pub(super) struct Kinds {
@@ -65,15 +69,24 @@ impl FleetService {
     }
 
     async fn common_home(&self, caller: &Caller, kinds: &Kinds) -> Result<Services, Error> {
-        let mut home: Option<(&str, &str)> = None;
+        let mut names = Vec::new();
         for (nth, task_type) in &kinds.types {
             // The main store says what is wrong with another name.
             let Ok(name) = TaskTypeName::parse(task_type) else { return Ok(self.main()) };
             // Nobody makes stores look for types that are not theirs, or learns where they are.
             caller.check(Operation::Enqueue, &name)?;
-            let engine = self.fleet.home(&name).await?;
-            match home {
-                Some((store, first)) if store != engine.name => {
+            names.push((*nth, name));
+        }
+        let look_up = |(nth, name): (usize, TaskTypeName)| async move {
+            let engine = self.fleet.home(&name).await;
+            (nth, name, engine)
+        };
+        let mut homes = pin!(stream::iter(names).map(look_up).buffered(LOOK_UPS));
+        let mut home: Option<(&str, TaskTypeName)> = None;
+        while let Some((nth, name, engine)) = homes.next().await {
+            let engine = engine?;
+            match &home {
+                Some((store, first)) if *store != engine.name => {
                     let problem = format!(
                         "is at home in store {}, and task type {first} of this request in store {store}: a request is one \
                          transaction, so send one for each store, or name one of them in the metadata {}",
@@ -83,7 +96,7 @@ impl FleetService {
                     return Err(Error::invalid(format!("jobs[{nth}].task_type"), problem));
                 }
                 Some(_) => {}
-                None => home = Some((&engine.name, task_type)),
+                None => home = Some((&engine.name, name)),
             }
         }
         match home {

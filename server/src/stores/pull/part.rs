@@ -117,7 +117,9 @@ pub(super) async fn parts(
     let mut answers: FuturesUnordered<_> = contexts.into_iter().map(find).collect();
     let (mut having, mut failure): (Vec<Found>, Option<Error>) = (Vec::new(), None);
     let begun = Instant::now();
-    while let patience = if having.is_empty() { LONGEST } else { PATIENCE }
+    // A type is not made as long as a store may have it. So a call waits for that, unless there may be jobs for it elsewhere.
+    while let has_none = having.iter().all(HashMap::is_empty)
+        && let patience = if has_none { LONGEST } else { PATIENCE }
         && let Ok(Some((nth, found))) = timeout_at(begun + patience, answers.next()).await
     {
         match (found, parts.get_mut(nth)) {
