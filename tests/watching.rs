@@ -52,7 +52,8 @@ async fn when_jobs_of_a_type_were_last_pulled_is_in_the_metrics_of_every_broker(
     let (_, last) = metrics.split_once(&of("pulled")).expect("a time");
     let last: u64 = last.lines().next().expect("a line").parse().expect("seconds");
     let now = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
-    assert!((now - 120..=now).contains(&last), "{last} of {now}");
+    // Slow machines count seldom.
+    assert!((now - 2 * PATIENCE.as_secs()..=now).contains(&last), "{last} of {now}");
     assert!(!metrics.contains(&of("never")));
 }
 

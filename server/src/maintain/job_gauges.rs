@@ -39,6 +39,8 @@ pub(crate) struct Counted {
     /// When counting began; `None`: it was not done yet.
     begun: Option<Instant>,
     took: Duration,
+    /// What counting costs: the shorter of the last two times that it took. One that was held up says nothing.
+    cost: Duration,
 }
 
 impl Counted {
@@ -64,7 +66,8 @@ impl JobCounts {
     async fn count(&self, store: &Store) -> Result<Arc<Counted>, StoreError> {
         let begun = Instant::now();
         let types = store.list_task_types("", MOST_TYPES, None).await?;
-        let counted = Arc::new(Counted { types, begun: Some(begun), took: begun.elapsed() });
+        let took = begun.elapsed();
+        let counted = Arc::new(Counted { types, begun: Some(begun), took, cost: took.min(self.last.load().took) });
         self.last.store(counted.clone());
         Ok(counted)
     }
@@ -72,7 +75,7 @@ impl JobCounts {
     /// The last count; a new one, if that one is old and counting is cheap. However many look, one counts.
     pub(crate) async fn look(&self, store: &Store) -> Arc<Counted> {
         let last = self.last.load_full();
-        if last.took > CHEAP || last.age().is_some_and(|age| age < FRESH) {
+        if last.cost > CHEAP || last.age().is_some_and(|age| age < FRESH) {
             return last;
         }
         let Ok(_counting) = self.counting.try_lock() else { return last };
@@ -80,19 +83,23 @@ impl JobCounts {
             return counted.unwrap_or(last);
         }
         // Nobody else waits for one, until the task that counts has counted.
-        self.last.compare_and_swap(&last, Arc::new(Counted { types: last.types.clone(), took: LONGEST, ..*last }));
+        let held_up = Counted { types: last.types.clone(), took: LONGEST, cost: LONGEST, ..*last };
+        self.last.compare_and_swap(&last, Arc::new(held_up));
         last
     }
 }
 
 pub(super) async fn always(context: Arc<Context>) {
+    let mut before = Duration::ZERO;
     loop {
         let took = in_turn(&context, "counting jobs", || async {
             let begun = Instant::now();
             run_once(&context).await.map(|()| begun.elapsed())
         })
         .await;
-        tokio::time::sleep(EVERY.max(took * 50)).await;
+        // As above: one that was held up for seconds does not stop the figures for minutes.
+        tokio::time::sleep(EVERY.max(took.min(before) * 50)).await;
+        before = took;
     }
 }
 
