@@ -2,6 +2,8 @@
 
 mod said; // what is said of wrong values, and of nothing to show
 
+use std::pin::pin;
+
 use howdah_proto::v1::JobState;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -274,6 +276,37 @@ async fn brokers_of_two_databases_are_refused_by_name() {
     let error = client.enqueue(howdah_client::NewJob::new("t")).await.unwrap_err();
     assert!(error.to_string().contains("another database"), "{error}");
     assert_eq!(c.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+#[tokio::test]
+async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_others_are_compared_with() {
+    let (one, other) = (database().await, database().await);
+    ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
+    let (a, b) = (TestBroker::on(&one).await, TestBroker::on(&other).await);
+    let lock = one.connect().await;
+    // For longer than a client waits for brokers that it does not use.
+    let waits =
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+                                AND clock_timestamp() - query_start > interval '600 ms')";
+    for tries in 1.. {
+        lock.batch_execute("BEGIN; LOCK TABLE howdah.settings").await.expect("a lock");
+        let client = howdah_client::Client::builder().endpoints([&a.grpc, &b.grpc]);
+        let mut connecting = pin!(client.connect());
+        let early = tokio::select! {
+            () = one.until("a question that waits", waits) => None,
+            connected = &mut connecting => Some(connected),
+        };
+        lock.batch_execute("ROLLBACK").await.expect("no lock");
+        // A lock is waited for 2 s, then the broker says so, and which database it serves.
+        let is_early = early.is_some();
+        let connected = if let Some(connected) = early { connected } else { soon("an error", connecting).await };
+        let error = connected.expect_err("two databases");
+        assert!(error.to_string().contains("another database"), "{error}");
+        if !is_early {
+            break;
+        }
+        assert!(tries < 20, "it never waited");
+    }
 }
 
 #[tokio::test]

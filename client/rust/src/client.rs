@@ -34,7 +34,8 @@ use crate::{
 
 pub use builder::ClientBuilder;
 
-/// How long a client that connects waits for a broker that it will perhaps never use.
+/// How long a client that connects waits for a broker that it will perhaps never use. The one that it uses has more time: it is
+/// what the others are compared with.
 const SOON: Duration = Duration::from_millis(500);
 
 /// A connection to a broker, or to the first of several that can be reached.
@@ -244,11 +245,13 @@ impl Client {
         Ok(())
     }
 
-    /// Looks at all brokers that answer soon; the others are looked at before they are used.
+    /// Looks at the broker in use, and at all others that answer soon; the rest are looked at before they are used.
     async fn check_all(&self) -> Result<()> {
+        let current = self.current();
         let checks = self.inner.brokers.iter().enumerate().map(|(index, broker)| async move {
             let check = self.check_database(index, &broker.channel);
-            match tokio::time::timeout(SOON, check).await {
+            let patience = if index == current { self.inner.settings.connect_timeout } else { SOON };
+            match tokio::time::timeout(patience, check).await {
                 Ok(Err(error @ Error::Invalid { .. })) => Err(error),
                 _ => Ok(()),
             }
