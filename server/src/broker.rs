@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How long the last spans may take when the broker stops.
-const LAST_SPANS: Duration = Duration::from_secs(2);
+const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// One broker. All that it keeps can be lost, except the streams of its workers.
 pub struct Broker {

@@ -38,8 +38,10 @@ fn excerpt(text: &str) -> String {
 fn normal(text: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for line in text.lines() {
-        // How far vacuum is, nobody knows beforehand.
-        let vague = line.starts_with("dead rows");
+        // Nobody knows beforehand how far vacuum is, which statement of the broker runs just now and whether midnight
+        // has just brought a partition.
+        let line = if line.starts_with("oldest snapshot") { "oldest snapshot <holder>" } else { line };
+        let vague = line.starts_with("dead rows") || line.starts_with("history");
         for word in line.split_whitespace() {
             // The width of a column is that of its longest value, which may be a time.
             let is_rule = word.len() > 3 && word.bytes().all(|b| b == b'-' || b == b'+');
@@ -75,6 +77,9 @@ fn only_times_and_what_is_left_out_may_differ() {
     let came = "job 1 a: succeeded\n created 2027-01-02T00:00:00.000Z (3ms ago)\n x y\n result 2 bytes\n";
     assert_eq!(same(shown, came), Ok(()));
     assert_eq!(same("", "anything"), Ok(()));
+    let shown = "oldest snapshot  none older than 1s\nhistory  5 partitions";
+    let came = "oldest snapshot  2s, 7 transactions: pid 4711, ann@app, active\nhistory  6 partitions";
+    assert_eq!(same(shown, came), Ok(()));
     for (shown, came) in [("job 1", "job 2"), ("a", "a b"), ("a … c", "a b"), ("5 rows", "6 rows"), ("1s", "now")] {
         assert!(same(shown, came).is_err(), "{shown} and {came}");
     }
