@@ -82,7 +82,8 @@ impl Setting {
 
     /// How many partitions retention drops.
     async fn drop_old(&self) -> i64 {
-        self.count("SELECT howdah.drop_history_partitions((now() AT TIME ZONE 'UTC')::date - 1)::bigint").await
+        let drop = "SELECT howdah.drop_history_partitions((now() AT TIME ZONE 'UTC')::date - 1)::bigint";
+        self.database.count_unless_locked(drop).await
     }
 
     async fn count(&self, sql: &str) -> i64 {

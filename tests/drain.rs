@@ -76,14 +76,13 @@ async fn a_worker_that_comes_back_while_its_broker_begins_to_stop_is_told_to_lea
     let back = broker.worker("resumed").resumes(&worker.welcome.session_id, &[&job]);
     worker.vanish();
     // Its adoption waits, and in the middle of it the broker begins to stop.
-    let mut other = broker.database.connect().await;
-    let lock = other.transaction().await.unwrap();
-    lock.batch_execute("LOCK TABLE howdah.leased IN EXCLUSIVE MODE").await.unwrap();
+    let database = broker.database.clone();
+    let gate = gate_at(&database, "leased", "UPDATE").await;
     let coming = tokio::spawn(async move { back.await });
-    broker.database.until_blocked().await;
+    gate.reached(&database).await;
     let stopping = tokio::spawn(broker.stop());
     witness.drained().await;
-    lock.rollback().await.unwrap();
+    gate.open(&database).await;
     let mut worker = coming.await.unwrap();
     assert_eq!(worker.welcome.kept.len(), 1);
     worker.drained().await;

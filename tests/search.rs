@@ -8,7 +8,7 @@ use howdah_proto::v1::{
     DiscardJobsRequest, JobFilter, JobHeader, JobState, SearchJobsRequest, SearchJobsResponse,
     search_jobs_request::Query,
 };
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::{access::Guarded, support::*};
 
@@ -46,7 +46,11 @@ fn by_key(task_type: &str, key: &str) -> SearchJobsRequest {
 }
 
 async fn page(broker: &Service, request: SearchJobsRequest) -> SearchJobsResponse {
-    soon("an answer", broker.jobs().search_jobs(request)).await.expect("found").into_inner()
+    found(broker, request).await.expect("found")
+}
+
+async fn found(broker: &Service, request: SearchJobsRequest) -> Result<SearchJobsResponse, Status> {
+    Ok(soon("an answer", broker.jobs().search_jobs(request)).await?.into_inner())
 }
 
 async fn refused(broker: &Service, request: SearchJobsRequest) -> Refusal {
@@ -276,10 +280,15 @@ async fn a_payload_that_takes_too_long_is_left_out_and_named() {
     let slow = broker.enqueue(new_job("s", deep).delay(HOUR)).await;
     let after = broker.enqueue(new_job("s", r#"{"a": 5}"#).delay(HOUR)).await;
     let request = look("s", JobState::Scheduled, path("$.**.**.**.** ? (@ == 5)"));
-    let (mut found, mut skipped, mut token) = (Vec::new(), Vec::new(), String::new());
-    loop {
-        let page = page(&broker, SearchJobsRequest { page_token: token, ..request.clone() }).await;
-        found.extend(page.jobs.iter().map(|job| job.id));
+    let (mut all, mut skipped, mut token) = (Vec::new(), Vec::new(), String::new());
+    for tries in 1.. {
+        assert!(tries < 50, "{all:?} {skipped:?}");
+        let page = match found(&broker, SearchJobsRequest { page_token: token.clone(), ..request.clone() }).await {
+            // On a very busy machine it may take as long to read a job as to look into it.
+            Err(status) if status.code() == Code::Unavailable => continue,
+            page => page.expect("found"),
+        };
+        all.extend(page.jobs.iter().map(|job| job.id));
         skipped.extend(page.skipped_ids);
         token = page.next_page_token;
         if token.is_empty() {
@@ -287,8 +296,8 @@ async fn a_payload_that_takes_too_long_is_left_out_and_named() {
         }
     }
     // On a busy machine any job may take long.
-    assert!(skipped.contains(&slow) && !found.contains(&slow), "{skipped:?}");
-    let all: BTreeSet<i64> = found.into_iter().chain(skipped).collect();
+    assert!(skipped.contains(&slow) && !all.contains(&slow), "{skipped:?}");
+    let all: BTreeSet<i64> = all.into_iter().chain(skipped).collect();
     assert_eq!(all, BTreeSet::from([before, slow, after]));
 }
 

@@ -319,6 +319,9 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
         next_due: None,
     };
     let store = Store::new(&Config::new(&database.url)).expect("store");
+    // Their own samples would be between these.
+    broker.stop().await;
+    other.stop().await;
     database.sql("UPDATE howdah.backlog_sample SET sampled = now() + interval '1 hour'").await;
     assert!(!store.sample_backlog(&[view(9)]).await.expect("an answer"));
     database.sql("UPDATE howdah.backlog_sample SET sampled = '-infinity'").await;

@@ -64,7 +64,7 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
     let file = |name: &str| directory.path().join(name).display().to_string();
     let mut attempts = 0;
     let (cluster, port) = loop {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("address").port();
+        let port = unused_address().port();
         let mut config = cluster_config();
         config.settings.extend([
             ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),

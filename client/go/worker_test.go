@@ -146,9 +146,10 @@ func TestADeadlineThatPassesEndsTheContextUnlessItIsExtended(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	cause := make(chan error, 1)
+	var calls atomic.Int32
 	worker := client.NewWorker(howdah.WorkerConfig{})
 	worker.Handle(typeName(t), func(ctx context.Context, job *howdah.Job) ([]byte, error) {
-		if job.Attempt == 1 {
+		if calls.Add(1) == 1 {
 			<-ctx.Done()
 			cause <- context.Cause(ctx)
 			return nil, nil
@@ -163,7 +164,8 @@ func TestADeadlineThatPassesEndsTheContextUnlessItIsExtended(t *testing.T) {
 	if err := <-cause; !errors.Is(err, howdah.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	if done := ended(t, client, job.Id); done.State != howdahv1.JobState_JOB_STATE_SUCCEEDED || done.Attempt != 2 {
+	// On a slow machine the time may be over before the handler has begun, or before it has more.
+	if done := ended(t, client, job.Id); done.State != howdahv1.JobState_JOB_STATE_SUCCEEDED || done.Attempt < 2 {
 		t.Error(done)
 	}
 }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The longest time of one scenario.
-const LONGEST: Duration = Duration::from_secs(80);
+const LONGEST: Duration = Duration::from_secs(240);
 
 /// The suite and the client that it is held against.
 pub(crate) struct Suite {

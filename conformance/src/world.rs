@@ -19,8 +19,15 @@ use crate::certificates;
 
 /// How long a broker may take to start, Postgres included.
 const START: Duration = Duration::from_secs(120);
-/// What all brokers have, so that faults are noticed soon.
-const SETTINGS: &[&str] = &["--set=ping_interval=2s", "--drain-deadline=6s", "--pool-size=4", "--log=warn"];
+/// What all brokers have, so that faults are noticed soon, and workers have the time to come back on a slow machine.
+const SETTINGS: &[&str] = &[
+    "--set=ping_interval=2s",
+    "--set=session_grace=30s",
+    "--set=broker_lease=30s",
+    "--set=drain_deadline=6s",
+    "--pool-size=4",
+    "--log=warn",
+];
 
 /// What all scenarios share.
 pub(crate) struct World {

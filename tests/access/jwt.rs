@@ -180,7 +180,7 @@ async fn streams_end_when_their_token_expires() {
     let id = admin.enqueue("t").await;
     let token = issuers.keys[0].token(&{
         let mut claims = claims("ann", "work:t");
-        claims["exp"] = json!(now() + 15);
+        claims["exp"] = json!(now() + 40);
         claims
     });
     let mut worker = broker.with_token(&token).worker("t").await;

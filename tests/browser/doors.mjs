@@ -1,6 +1,7 @@
 // Who comes in, and by which way: a token, a page that changes nothing, a proxy.
 import assert from "node:assert/strict";
 import { token } from "./broker.mjs";
+import { goTo } from "./keys.mjs";
 import { proxy } from "./proxy.mjs";
 
 /** The steps. */
@@ -11,6 +12,7 @@ export async function doors({ step, open, broker }) {
     const { page, close } = await open({ http: guarded.http, refused: 1 });
     await page.goto(`${guarded.http}/ui/jobs?type=mail.send&state=dead`);
     await page.getByRole("heading", { name: "Log in" }).waitFor();
+    await page.locator("#token:focus").waitFor();
     await page.keyboard.type("hwd_no_token");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").getByText("This token does not hold").waitFor();
@@ -56,9 +58,7 @@ export async function doors({ step, open, broker }) {
       const color = await page.evaluate(() => getComputedStyle(document.querySelector(".brand")).color);
       assert.notEqual(color, "rgb(0, 0, 238)", "the style sheet is missing");
       await page.locator('[data-live="ready"]').waitFor();
-      await page.keyboard.press("g");
-      await page.keyboard.press("t");
-      await page.waitForURL("**/jobs/howdah/ui/types");
+      await goTo(page, "t", "**/jobs/howdah/ui/types");
       await page.goto(`${front.http}/jobs/howdah/ui/type?name=report.build`);
       for (const name of ["Pause", "Resume"]) {
         await page.getByRole("button", { name: `${name}…` }).click();

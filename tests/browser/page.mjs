@@ -30,6 +30,8 @@ async function step(name, run) {
  */
 async function open({ http = broker.http, refused = 0, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1180, height: 800 }, locale: "en-GB", ...options });
+  // Figures come when the broker counts, which it does seldom on a machine that is busy.
+  context.setDefaultTimeout(240_000);
   const page = await context.newPage();
   const problems = [];
   const refusals = [];

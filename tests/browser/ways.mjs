@@ -1,5 +1,6 @@
 // Ways to use the page: a phone, no script, the keyboard.
 import assert from "node:assert/strict";
+import { goTo } from "./keys.mjs";
 
 const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/jobs?type=mail.send&state=dead&text=order", "/ui/job?id=1", "/ui/failures",
   "/ui/statistics", "/ui/statistics?type=mail.send&over=2h", "/ui/workers", "/ui/schedules",
@@ -44,9 +45,7 @@ export async function ways({ step, open, picture, broker }) {
     await page.goto(`${broker.http}/ui/`);
     await page.keyboard.press("Tab");
     assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
-    await page.keyboard.press("g");
-    await page.keyboard.press("t");
-    await page.waitForURL("**/ui/types");
+    await goTo(page, "t", "**/ui/types");
     await page.keyboard.press("j");
     await page.keyboard.press("j");
     await page.keyboard.press("k");

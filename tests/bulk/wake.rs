@@ -147,16 +147,24 @@ async fn workers_of_both_brokers_hear_at_once_of_jobs_that_are_set_to_start_now_
     brokers.are_quiet().await;
 }
 
+/// The batches of bulk operations come hours apart.
+const HOURS_APART: &str = "
+    CREATE FUNCTION howdah.hours_apart() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN NEW.next_at := NEW.next_at + interval '1 hour'; RETURN NEW; END $$;
+    CREATE TRIGGER hours_apart BEFORE UPDATE ON howdah.bulk FOR EACH ROW
+    WHEN (NEW.state = 'running' AND NEW.next_at > OLD.next_at) EXECUTE FUNCTION howdah.hours_apart()";
+
 #[tokio::test]
 async fn a_job_that_is_set_to_start_later_or_moved_frees_its_slot_at_once() {
     let mut brokers = Quiet::with_one_slot().await;
+    brokers.acting.sql(HOURS_APART).await;
     for (change, state) in [(set("w", after(HOUR)), JobState::Scheduled), (to("w", "v"), JobState::Ready)] {
         let has_slot = brokers.acting.enqueue("w").limit_key("l").await;
         let waits = brokers.acting.enqueue("w").limit_key("l").await;
         brokers.acting.until_state(has_slot, JobState::Ready).await;
         assert_eq!(brokers.acting.state(waits).await, JobState::Waiting);
         brokers.settle().await;
-        // One job; the next one would come a second later.
+        // One job; the next one would come an hour later.
         let one = BulkSpec { state: JobState::Ready as i32, max_jobs_per_second: 1, ..change };
         let bulk = brokers.acting.start_bulk(one).await;
         brokers.acting.begun_bulk(bulk.id).await;

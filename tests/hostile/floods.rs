@@ -129,7 +129,8 @@ async fn a_worker_that_settles_one_job_twenty_thousand_times_holds_nobody_up_for
 /// the broker still serves.
 pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each: usize) -> (u64, usize) {
     let database = database().await;
-    let broker = Program::serve(&database, &[]).await;
+    // Until the flood is over it gives up nothing that waits for the lock.
+    let broker = Program::serve(&database, &["--set", "database_timeout=240s"]).await;
     let grpc = format!("http://{}", broker.address());
     assert_serves(&grpc).await;
     let held = hold(&database, "howdah.ready").await;
@@ -154,7 +155,10 @@ pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each
     while let Some(answer) = soon("an answer", calls.join_next()).await {
         match answer.expect("no panic") {
             Ok(_) => stored += 1,
-            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+            // Late: one that has come too slowly while others wait for room.
+            Err(status) => {
+                assert!(matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded), "{status:?}");
+            }
         }
     }
     assert_serves(&grpc).await;

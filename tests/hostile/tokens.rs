@@ -91,8 +91,8 @@ async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_c
     assert_lost_alike(&answers);
     assert_eq!(fingerprint(&database).await, before, "something changed");
     // Nor does a worker get a lease by saying that it holds it.
-    let claims = Worker::subscribe(&broker.grpc, Subscribe { held: vec![hostile[2]], ..Default::default() }).await;
-    assert_eq!((claims.welcome.kept.len(), claims.welcome.lost.len()), (0, 1));
+    let mut claims = Worker::subscribe(&broker.grpc, Subscribe { held: vec![hostile[2]], ..Default::default() }).await;
+    assert_eq!((claims.lost(1).await.len(), claims.welcome.kept.len()), (1, 0));
 
     worker.ack(&first).await;
     worker.ack(&second).await;
@@ -151,7 +151,9 @@ async fn a_lease_named_twice_by_a_worker_that_comes_back_is_kept_once() {
     for held in [vec![good, good], vec![good, forged], vec![forged, good]] {
         let session_id = worker.welcome.session_id.clone();
         let subscribe = Subscribe { session_id, held, ..Default::default() };
+        let forgeries = subscribe.held.iter().filter(|lease| **lease == forged).count();
         worker = soon("a welcome", Worker::try_subscribe(&broker.grpc, subscribe)).await.expect("a welcome");
+        worker.lost(forgeries).await;
         assert!(worker.welcome.kept.contains(&good), "{:?}", worker.welcome);
         assert!(!worker.welcome.kept.contains(&forged), "{:?}", worker.welcome);
     }
@@ -168,11 +170,13 @@ async fn one_job_named_a_hundred_thousand_times_by_a_worker_that_comes_back_is_n
     let held = (1..=100_000).map(|n| Lease::new(job.id, job.token.wrapping_add(n))).collect();
     let claims = tokio::spawn({
         let grpc = broker.grpc.clone();
-        async move { Worker::subscribe(&grpc, Subscribe { held, ..Default::default() }).await.welcome }
+        async move {
+            let mut claims = Worker::subscribe(&grpc, Subscribe { held, ..Default::default() }).await;
+            (claims.lost(100_000).await.len(), claims.welcome.kept.len())
+        }
     });
     assert_serves(&broker.grpc).await;
-    let welcome = claims.await.expect("a welcome");
-    assert_eq!((welcome.kept.len(), welcome.lost.len()), (0, 100_000));
+    assert_eq!(claims.await.expect("no panic"), (100_000, 0));
     worker.ack(&job).await;
 }
 

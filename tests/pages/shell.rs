@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
     process::Stdio,
@@ -59,7 +58,7 @@ impl Shell {
         bash.env("HOWDAH_LISTEN", "127.0.0.1:0").env("HOWDAH_HTTP", "127.0.0.1:0").env("HOWDAH_DATA_DIR", path("data"));
         let secret = path("secret");
         let mut real = vec![
-            ("8080".to_owned(), free_port().to_string()),
+            ("8080".to_owned(), unused_address().port().to_string()),
             ("/run/secrets/howdah".to_owned(), secret.display().to_string()),
         ];
         let mut broker = None;
@@ -205,10 +204,6 @@ fn prepare(directory: &Path) {
 /// What pages have, and what it is.
 fn addresses(grpc: &str, http: &str) -> [(String, String); 2] {
     [("127.0.0.1:7432".into(), grpc.into()), ("127.0.0.1:7433".into(), http.into())]
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }
 
 fn has_words(command: &str, words: &[&str]) -> bool {

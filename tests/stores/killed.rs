@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     empty,
-    moving::{Gate, gate_at, moved, to},
+    moving::{moved, to},
 };
 use crate::support::*;
 
@@ -106,7 +106,7 @@ async fn killed_at(step: &Step, then: Then) {
     let name = format!("{} of {} in the {} store", step.kind, step.table, if step.in_old { "old" } else { "new" });
     let mut program = Program::serve_stores(&[("shop", &shop), ("mail", &mail)]).await;
     let at = if step.in_old { &shop } else { &mail };
-    let gate: Gate = gate_at(at, step.table, step.kind).await;
+    let gate = gate_at(at, step.table, step.kind).await;
     let service = (*program).clone();
     let moving = tokio::spawn(async move {
         let mut answers = service.stores().move_type(to("mail")).await?.into_inner();

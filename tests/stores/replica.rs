@@ -69,18 +69,34 @@ async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() 
 async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
     let (shop, mail) = (empty("lag_shop").await, Replicated::start(&cluster_config()).await);
     let broker = serving(&shop, &mail).await;
-    let [of_shop, of_mail] = &stores(&broker).await[..] else { panic!("two stores") };
-    assert!(of_shop.read_replica.is_none());
-    assert!(of_mail.read_replica.as_ref().is_some_and(|replica| replica.used && replica.lag.is_some()));
+    // As above: for a moment the broker may not know.
+    let known = async || {
+        let [of_shop, of_mail] = &stores(&broker).await[..] else { panic!("two stores") };
+        assert!(of_shop.read_replica.is_none());
+        of_mail.read_replica.as_ref().is_some_and(|replica| replica.used && replica.lag.is_some())
+    };
+    eventually("how far it is behind", known).await;
 
     let list = async |more: &[&str]| run(&[&["store", "list", "--server", &broker.grpc], more].concat(), b"").await.1;
-    let table = list(&[]).await;
-    let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
-    assert!(table.lines().next().is_some_and(|heading| heading.contains("READ REPLICA")), "{table}");
-    assert!(line("mail").ends_with(" behind") && !line("shop").contains("behind"), "{table}");
-    let json = list(&["--json"]).await;
-    assert!(json.contains("\"read_replica\":null") && json.contains("\"used\":true"), "{json}");
+    let table = async || {
+        let table = list(&[]).await;
+        let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        assert!(table.lines().next().is_some_and(|heading| heading.contains("READ REPLICA")), "{table}");
+        assert!(!line("shop").contains("behind"), "{table}");
+        line("mail").ends_with(" behind")
+    };
+    eventually("the same in the table", table).await;
+    let json = async || {
+        let json = list(&["--json"]).await;
+        json.contains("\"read_replica\":null") && json.contains("\"used\":true")
+    };
+    eventually("the same as JSON", json).await;
 
-    let page = Browser::of(&broker).get("/ui/storage").await;
-    page.has(&["Read replica</th>", " behind</td>", " s behind (store mail)"]);
+    let shown = ["Read replica</th>", " behind</td>", " s behind (store mail)"];
+    let browser = Browser::of(&broker);
+    let page = async || {
+        let page = browser.get("/ui/storage").await;
+        shown.iter().all(|text| page.body.contains(text))
+    };
+    eventually("the same on the page", page).await;
 }

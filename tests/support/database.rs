@@ -9,7 +9,7 @@ use std::{
 use howdah_cli::postgres::{Binaries, Cluster, ClusterConfig, Fetch};
 use howdah_server::{config::Config, job::StoreNumber, store::Store};
 use tokio::sync::OnceCell;
-use tokio_postgres::NoTls;
+use tokio_postgres::{NoTls, error::SqlState};
 
 use super::{
     program::howdah,
@@ -179,6 +179,21 @@ impl TestDatabase {
     /// Asks until it answers yes.
     pub async fn until(&self, what: &str, sql: &str) {
         until(self, what, sql).await;
+    }
+
+    /// One number, of a function that gives up if it has to wait for a lock: what a broker reads may be in its way.
+    pub async fn count_unless_locked(&self, sql: &str) -> i64 {
+        let client = self.connect().await;
+        let mut counted = None;
+        eventually(sql, async || match client.query_one(sql, &[]).await {
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => false,
+            row => {
+                counted = Some(row.expect(sql).get(0));
+                true
+            }
+        })
+        .await;
+        counted.expect(sql)
     }
 
     /// One number.

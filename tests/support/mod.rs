@@ -13,10 +13,12 @@
 //! `v1::Subscribe`, `ack(...)` a `v1::Outcome`. A test that is about the messages themselves writes them with
 //! `broker.jobs()`, `Worker::subscribe`, `worker.send` or `open`.
 
+mod address; // where nobody listens yet
 mod broker; // a broker in this process, and several on one database
 mod clients; // connections without anything around them
 mod database; // one Postgres for all tests, a database for each
 mod enqueue; // what a producer sends, and what it is answered
+mod gate; // a broker that is held up in a statement
 mod new_job; // every option of a job, once
 mod operate; // jobs looked at, waited for, cancelled; settings of task types
 mod outcome; // every option of an outcome, once
@@ -32,9 +34,11 @@ mod time; // durations and timestamps as the protocol has them
 mod trace; // a record of what happened to each job, and its replay
 mod worker; // a worker on a stream
 
+pub use address::unused_address;
 pub use broker::{Service, TestBroker};
 pub use clients::{jobs_client, open, task_types_client, workers_client};
 pub use database::{TestDatabase, cluster_config, database, postgres_programs};
+pub use gate::{gate, gate_at};
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
 pub use program::{Program, ServingProgram, has_language, howdah, open_directory, run};

@@ -1,5 +1,6 @@
 //! A worker that speaks the protocol itself: tests see every message.
 
+use std::collections::HashSet;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
@@ -135,6 +136,21 @@ impl Worker {
             }
         }
         self.cancelled.remove(0)
+    }
+
+    /// The leases that it said it holds and has lost: so many. A broker whose stores cannot say it at once keeps them in its
+    /// Welcome, and says it later.
+    pub async fn lost(&mut self, count: usize) -> Vec<Lease> {
+        let (mut lost, mut later) = (self.welcome.lost.clone(), HashSet::new());
+        while lost.len() < count {
+            let next = self.cancelled().await;
+            for job in [next].into_iter().chain(std::mem::take(&mut self.cancelled)) {
+                later.insert((job.id, job.token));
+                lost.push(Lease::new(job.id, job.token));
+            }
+        }
+        self.welcome.kept.retain(|lease| !later.contains(&(lease.id, lease.token)));
+        lost
     }
 
     /// The next message says that no more jobs come.

@@ -27,11 +27,7 @@ async fn work(broker: &TestBroker) {
 
 #[tokio::test]
 async fn without_its_collector_a_broker_works_and_counts_the_spans_it_drops() {
-    // Nobody listens there: the port is taken, and its listener gone.
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
-    let address = listener.local_addr().expect("address");
-    drop(listener);
-    let broker = broker(format!("http://{address}")).await;
+    let broker = broker(format!("http://{}", unused_address())).await;
     work(&broker).await;
     eventually("dropped spans", async || {
         let metrics = broker.metrics().await;

@@ -316,9 +316,10 @@ async fn an_outcome_without_an_answer_is_an_error() {
 
 #[tokio::test]
 async fn an_outcome_that_came_too_late_is_an_error() {
-    let broker = TestBroker::start().await;
+    let address = unused_address();
+    let broker = TestBroker::start_with(|config| config.listen = address).await;
     let held = Held::new(&broker).await;
-    let (address, database) = (broker.address().parse().expect("an address"), broker.database.clone());
+    let database = broker.database.clone();
     broker.stop().await;
     database.sql(&format!("SELECT howdah.cancel({})", held.id)).await;
     held.end.notify_one();

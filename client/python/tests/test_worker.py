@@ -158,8 +158,8 @@ def test_a_cancelled_job_reaches_its_thread_and_its_coroutine(client: howdah.Cli
 
     @worker.task(f"{task_type}.coroutine")
     async def in_loop(payload: Any, job: howdah.AsyncJob) -> None:
-        await asyncio.to_thread(started.wait, 20)
         try:
+            await asyncio.to_thread(started.wait, 20)
             await asyncio.sleep(30)
         except asyncio.CancelledError:
             reasons.append(job.cancel_reason)

@@ -82,6 +82,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteWithin<S> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
@@ -89,17 +90,15 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_reads_ends_and_what_is_read_slowly_does_not() {
         let (ours, mut theirs) = duplex(10);
-        let mut stream = WriteWithin::new(ours, Duration::from_secs(2));
-        let reading = async {
-            let mut byte = [0];
-            // Half of it fits into the pipe; the rest takes longer than the limit.
-            for _ in 0..20 {
-                theirs.read_exact(&mut byte).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(250)).await;
-            }
-        };
-        let (written, ()) = tokio::join!(stream.write_all(&[7; 20]), reading);
-        written.unwrap();
+        let mut stream = WriteWithin::new(ours, Duration::from_hours(1));
+        // A byte that is read begins the time anew.
+        stream.write_all(&[7; 10]).await.unwrap();
+        for _ in 0..3 {
+            assert!(stream.write(&[7]).now_or_never().is_none() && stream.deadline.is_some());
+            theirs.read_exact(&mut [0]).await.unwrap();
+            assert_eq!(stream.write(&[7]).await.unwrap(), 1);
+            assert!(stream.deadline.is_none());
+        }
         stream.within = Duration::from_millis(10);
         let error = stream.write_all(&[7; 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

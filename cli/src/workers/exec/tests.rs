@@ -9,8 +9,14 @@ use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
 use super::{super::reports::Report, *};
 
+/// One that has time to end by itself, on slow machines too.
 fn exec(command: &str) -> Exec {
-    Exec::new(command, false, StopTokens::default())
+    with_time(Exec::new(command, false, StopTokens::default()))
+}
+
+fn with_time(mut exec: Exec) -> Exec {
+    exec.kill_after = Duration::from_mins(1);
+    exec
 }
 
 fn attempt(payload: impl Into<Bytes>) -> Attempt {
@@ -304,7 +310,7 @@ async fn a_worker_that_stops_terminates_politely_and_gives_the_job_back() {
     let stop_tokens = StopTokens::default();
     let politely = stop_tokens.politely.clone();
     let mut kept = None;
-    let ending = run_until_begun(Exec::new(command, false, stop_tokens), &fifo, |cancel| {
+    let ending = run_until_begun(with_time(Exec::new(command, false, stop_tokens)), &fifo, |cancel| {
         kept = Some(cancel);
         politely.cancel();
     });

@@ -10,8 +10,16 @@ fn answering(answer: &str) -> String {
     format!("while read -r line; do id=${{line#*:}}; id=${{id%%[,\\}}]*}}; {answer}; done")
 }
 
+/// A process that has time to end by itself, on slow machines too.
 fn lines(command: &str) -> Lines {
-    Lines::new(Program::shell(command), false, 1, Replace::default(), StopTokens::default())
+    let lines = Lines::new(Program::shell(command), false, 1, Replace::default(), StopTokens::default());
+    killed_after(lines, Duration::from_mins(1))
+}
+
+fn killed_after(mut lines: Lines, kill_after: Duration) -> Lines {
+    lines.kill_after = kill_after;
+    lines.surroundings = Arc::new(Surroundings { kill_after, ..Surroundings::clone(&lines.surroundings) });
+    lines
 }
 
 fn attempt(id: i64) -> Attempt {
@@ -123,10 +131,8 @@ async fn a_process_that_answers_a_cancel_goes_on() {
 
 #[tokio::test]
 async fn a_process_that_does_not_answer_a_cancel_is_ended_and_its_other_jobs_go_back() {
-    let mut lines = lines(&format!("trap '' TERM; {}", answering(BEGUN)));
-    lines.kill_after = Duration::from_millis(20);
-    let surroundings = Surroundings { kill_after: lines.kill_after, ..Surroundings::clone(&lines.surroundings) };
-    lines.surroundings = Arc::new(surroundings);
+    let lines = lines(&format!("trap '' TERM; {}", answering(BEGUN)));
+    let lines = killed_after(lines, Duration::from_millis(20));
     let (other, cancelled) = tokio::join!(run(&lines, 1), cancel_when_begun(&lines, 2));
     assert_eq!((other, cancelled), (Ending::Released, Ending::Cancelled));
 }

@@ -26,7 +26,12 @@ async fn runs(index: Index, client: &str, other: &[&str]) {
     let fetch = Fetch { allowed: true, notify: |line| println!("{line}") };
     let dir = Some(home.path().join("postgres"));
     let fetcher = Fetcher { dir, packages, ..Fetcher::of_this_machine(fetch) };
-    let binaries = match fetcher.fetch("15 or later").await {
+    let mut fetched = fetcher.fetch("15 or later").await;
+    // An index may fail once.
+    if matches!(fetched, Err(DevError::Fetch(FetchError::Failed { .. } | FetchError::TimedOut { .. }))) {
+        fetched = fetcher.fetch("15 or later").await;
+    }
+    let binaries = match fetched {
         Err(DevError::Fetch(
             error @ (FetchError::Failed { .. } | FetchError::NoClient | FetchError::NoPackage { .. }),
         )) if !succeeds(client, other, home.path()) => {

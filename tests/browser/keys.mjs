@@ -1,0 +1,14 @@
+// Keys that are pressed one after the other.
+
+/** Presses "g" and this key until the page at this address is there: a page forgets the first one when the second takes long. */
+export async function goTo(page, key, url) {
+  for (let tries = 1; ; tries++) {
+    await page.keyboard.press("g");
+    await page.keyboard.press(key);
+    try {
+      return await page.waitForURL(url, { timeout: 5_000 });
+    } catch (error) {
+      if (tries === 10) throw error;
+    }
+  }
+}

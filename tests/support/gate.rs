@@ -1,0 +1,50 @@
+//! Holds a broker up in the middle of a statement.
+
+use super::TestDatabase;
+
+/// A trigger that holds up whoever inserts into, changes or deletes from a table.
+pub struct Gate {
+    holder: tokio_postgres::Client,
+    table: String,
+}
+
+/// Shuts a gate at a table.
+pub async fn gate(database: &TestDatabase, table: &str) -> Gate {
+    gate_at(database, table, "INSERT OR UPDATE OR DELETE").await
+}
+
+/// The same, for these kinds of statements.
+pub async fn gate_at(database: &TestDatabase, table: &str, events: &str) -> Gate {
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
+    let is_shut =
+        "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND mode = 'ExclusiveLock'
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    database
+        .sql(&format!(
+            "CREATE OR REPLACE FUNCTION howdah.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN WHILE ({is_shut}) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NULL; END $$;
+             CREATE TRIGGER gate AFTER {events} ON howdah.{table} FOR EACH STATEMENT
+             EXECUTE FUNCTION howdah.wait_at_gate()"
+        ))
+        .await;
+    Gate { holder, table: table.to_owned() }
+}
+
+impl Gate {
+    /// Somebody waits at it.
+    pub async fn reached(&self, database: &TestDatabase) {
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+                     AND wait_event = 'PgSleep' AND pid <> pg_backend_pid()";
+        database.until(&format!("somebody at the gate of {}", self.table), waits).await;
+    }
+
+    /// Opens it, and takes it away.
+    pub async fn open(self, database: &TestDatabase) {
+        self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
+        let none =
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+        database.until("an empty gate", none).await;
+        database.sql(&format!("DROP TRIGGER gate ON howdah.{}", self.table)).await;
+    }
+}
