@@ -1,6 +1,6 @@
 //! Brokers as processes at addresses that stay: one that is restarted is where it was.
 
-use std::{net::TcpListener, path::PathBuf, process::Stdio, time::Duration};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use rustix::process::Signal;
 use tokio::{
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::record::diary;
-use crate::support::{howdah, soon};
+use crate::support::{howdah, soon, unused_address};
 
 /// Short lives, so that there is much to recover.
 pub(super) const QUICK: [&str; 6] =
@@ -28,7 +28,7 @@ pub(super) struct Broker {
 impl Broker {
     /// Starts one on a database, or on several with names (`NAME=URL`), and waits until it is ready.
     pub(super) async fn start(urls: &[String], more: &[&str], records: &std::path::Path, name: &str) -> Self {
-        let [grpc, http] = [(); 2].map(|()| free_address());
+        let [grpc, http] = [(); 2].map(|()| unused_address().to_string());
         let mut arguments = ["serve", "--listen", &grpc, "--http", &http, "--name", name].map(str::to_owned).to_vec();
         let flag = if urls.len() == 1 { "--database-url" } else { "--store" };
         arguments.extend(urls.iter().flat_map(|url| [flag.to_owned(), url.clone()]));
@@ -96,12 +96,4 @@ fn spawn(arguments: &[String], (records, name): &(PathBuf, String)) -> Child {
     let mut command = Command::new(howdah());
     command.args(arguments).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(diary(records, name)).env("HOWDAH_LOG_FORMAT", "text").spawn().expect("start howdah")
-}
-
-/// An address that nobody has, outside of the range that the system takes for outgoing connections: or one of those
-/// might have it while its broker is away.
-pub(super) fn free_address() -> String {
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let port = std::iter::repeat_with(|| rand::random_range(10_000..30_000)).find(free).expect("a free port");
-    format!("127.0.0.1:{port}")
 }

@@ -14,8 +14,8 @@ use tokio::{
 };
 
 use self::node::{Node, Place, as_user};
-use super::{brokers::free_address, load::Records, record::diary};
-use crate::support::open_directory;
+use super::{load::Records, record::diary};
+use crate::support::{open_directory, unused_address};
 
 /// Ways to lose a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ impl Patroni {
         let records = Records::new(open_directory());
         let (user, directory) = (install::user(), records.path().join("cluster"));
         install::directory_of(&directory, user);
-        let [client, peer] = [(); 2].map(|()| format!("http://{}", free_address()));
+        let [client, peer] = [(); 2].map(|()| format!("http://{}", unused_address()));
         let data = directory.join("etcd");
         install::directory_of(&data, user);
         let mut etcd = as_user(user, &install::etcd());
@@ -62,7 +62,7 @@ impl Patroni {
         let address = |text: &str| text.trim_start_matches("http://").parse::<SocketAddr>().expect("an address");
         let python = install::python();
         let place = Place { python, etcd: address(&client), directory, user };
-        let node = |n: usize| Node::prepare(&place, &format!("node-{n}"), [(); 2].map(|()| address(&free_address())));
+        let node = |n: usize| Node::prepare(&place, &format!("node-{n}"), [(); 2].map(|()| unused_address()));
         let nodes: Vec<Node> = (1..=3).map(node).collect();
         let mut cluster = Self { nodes, place, _etcd: etcd, _records: records };
         for node in &mut cluster.nodes {

@@ -93,10 +93,5 @@ async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
     eventually("the same as JSON", json).await;
 
     let shown = ["Read replica</th>", " behind</td>", " s behind (store mail)"];
-    let browser = Browser::of(&broker);
-    let page = async || {
-        let page = browser.get("/ui/storage").await;
-        shown.iter().all(|text| page.body.contains(text))
-    };
-    eventually("the same on the page", page).await;
+    Browser::of(&broker).until_has("/ui/storage", &shown).await;
 }

@@ -6,7 +6,8 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// The ports from which they are taken: below those that the kernel gives to whoever asks for any, so nobody is given one by chance.
+/// The ports from which they are taken: below those that the kernel gives to whoever asks for any, and to connections. So nobody
+/// has one by chance, also while its broker is away.
 const FIRST: u16 = 10_000;
 const PORTS: u16 = 20_000;
 

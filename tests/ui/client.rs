@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     hostile::http::ask,
-    support::{Service, TestBroker},
+    support::{Service, TestBroker, eventually},
 };
 
 /// One of them.
@@ -118,6 +118,15 @@ impl Browser {
 
     pub async fn get(&self, path: &str) -> Page {
         Page::of(&ask(&self.http, format!("{}\r\n", self.head("GET", path)).as_bytes()).await)
+    }
+
+    /// Waits until the page has all of these texts at once.
+    pub async fn until_has(&self, path: &str, texts: &[&str]) {
+        let has_all = async || {
+            let page = self.get(path).await;
+            texts.iter().all(|text| page.body.contains(text))
+        };
+        eventually(&format!("{texts:?} on {path}"), has_all).await;
     }
 
     /// Sends a form of the page.

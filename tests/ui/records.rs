@@ -83,12 +83,7 @@ async fn the_storage_is_shown_with_its_brokers_its_tables_and_who_holds_a_snapsh
     let hold = "SET application_name = '<holder>'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
     session.batch_execute(hold).await.expect(hold);
     // A statement that runs just now may be shown instead of it: all of this is on one page.
-    let shown = ["&#60;holder&#62;", "a session", "idle in transaction"];
-    let holder = async || {
-        let page = browser.get("/ui/storage").await;
-        shown.iter().all(|text| page.body.contains(text))
-    };
-    eventually("who holds it", holder).await;
+    browser.until_has("/ui/storage", &["&#60;holder&#62;", "a session", "idle in transaction"]).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use crate::support::*;
 
 /// Waits until the page has counted this.
 pub async fn until_shown(browser: &Browser, path: &str, text: &str) {
-    eventually(&format!("{text:?} on {path}"), async || browser.get(path).await.body.contains(text)).await;
+    browser.until_has(path, &[text]).await;
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ const REMEMBERED: Duration = Duration::from_mins(1);
 /// The most homes that are remembered: as many as there may be types in a few stores.
 const MOST: usize = 100_000;
 /// How long a store may take to say whether it has a type. A store that is known to be away is not asked; one that is held up
-/// for some seconds is not away. What callers wait for afterwards is over before they give up.
+/// for some seconds is not away.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same if the home is remembered, and no settings have changed since: then only the time is over, and enqueues do not wait
 /// for a store that does not answer.

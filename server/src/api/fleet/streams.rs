@@ -16,7 +16,7 @@ use crate::{
     stores::SharedFleet,
 };
 
-/// How many types of a request are looked up at once: a store that is silent is waited for once for all of them.
+/// How many types of a request are looked up at once: a store that is silent is waited for once for so many.
 const LOOK_UPS: usize = 8;
 
 /// What decides where the jobs of a request go.
