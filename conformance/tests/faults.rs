@@ -8,13 +8,27 @@ use std::{
     env,
     path::PathBuf,
     process::{Command, Output},
+    sync::LazyLock,
 };
 
-/// The program of the brokers: `HOWDAH_BIN`, or the one beside the tests' own programs.
+/// The program of the brokers: `HOWDAH_BIN`, or else built once, beside the tests' own programs.
 fn howdah() -> PathBuf {
-    let beside = PathBuf::from(env!("CARGO_BIN_EXE_howdah-conformance")).with_file_name("howdah");
-    let program = env::var_os("HOWDAH_BIN").map_or(beside, PathBuf::from);
-    assert!(program.exists(), "no {}: build it with `cargo build`, or name another by HOWDAH_BIN", program.display());
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| env::var_os("HOWDAH_BIN").map_or_else(build, PathBuf::from));
+    PROGRAM.clone()
+}
+
+/// Cargo builds the programs of a package only for its own tests.
+fn build() -> PathBuf {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // The same selection as `cargo test --workspace`, so that nothing is built a second time.
+    cargo.args(["build", "--workspace", "--tests", "--bins", "--quiet"]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo");
+    assert!(status.success(), "howdah cannot be built; name one by HOWDAH_BIN");
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_howdah-conformance")).with_file_name("howdah");
+    assert!(program.exists(), "no {}: name another one by HOWDAH_BIN", program.display());
     program
 }
 

@@ -1,20 +1,21 @@
 //! One Postgres for all tests, a database for each.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write as _},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use howdah_cli::postgres::{Binaries, Cluster, ClusterConfig, Fetch};
 use howdah_server::{config::Config, job::StoreNumber, store::Store};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 use tokio_postgres::{NoTls, error::SqlState};
 
 use super::{
     program::howdah,
     signals::{eventually, until},
-    stores,
 };
 
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
@@ -52,20 +53,40 @@ fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The one Postgres of this test run, with a migrated template.
+/// The one Postgres of this test run.
 async fn cluster() -> &'static Cluster {
-    CLUSTER
-        .get_or_init(|| async {
-            // It lives as long as this process: the guard ends it with us.
-            let cluster = Cluster::start(cluster_config()).await.expect("a private Postgres");
-            make_template(&cluster, TEMPLATE, store_number()).await;
-            if stores::are_two() {
-                // Not a copy of the other one: copies have one identity, so they are no two stores.
-                make_template(&cluster, OTHER_TEMPLATE, StoreNumber::new(1)).await;
-            }
-            cluster
-        })
-        .await
+    // It lives as long as this process: the guard ends it with us.
+    CLUSTER.get_or_init(|| async { Cluster::start(cluster_config()).await.expect("a private Postgres") }).await
+}
+
+/// The template of this name whose partitions are those of today, in UTC. The first test of a day makes it: in one of
+/// yesterday, the partition of the last day is missing, and another one is old.
+async fn template(called: &str, number: Option<StoreNumber>) -> String {
+    static MADE: Mutex<BTreeSet<String>> = Mutex::const_new(BTreeSet::new());
+    let name = format!("{called}_{}", today().await);
+    let mut made = MADE.lock().await;
+    if !made.contains(&name) {
+        make_template(cluster().await, &name, number).await;
+        made.insert(name.clone());
+    }
+    name
+}
+
+/// The number of the day since 1970, in UTC. Tests are about days: what ended two days ago is archived, what is of
+/// yesterday stays. So whoever asks in the last minutes of a day waits for the next one.
+async fn today() -> u64 {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    /// As long as a test takes on a slow machine, but for a few.
+    const LAST_MINUTES: Duration = Duration::from_secs(120);
+    let of = |time: Duration| time.as_secs() / DAY.as_secs();
+    loop {
+        let now = UNIX_EPOCH.elapsed().expect("a clock that is right");
+        if of(now) == of(now + LAST_MINUTES) {
+            return of(now);
+        }
+        let next = Duration::from_secs((of(now) + 1) * DAY.as_secs());
+        tokio::time::sleep(next - now).await;
+    }
 }
 
 /// A database with Howdah's schema, to be copied.
@@ -104,12 +125,13 @@ pub struct TestDatabase {
 
 /// A fresh database with Howdah's schema.
 pub async fn database() -> TestDatabase {
-    copy_of(TEMPLATE, "test").await
+    copy_of(&template(TEMPLATE, store_number()).await, "test").await
 }
 
 /// One that is another store than all of those.
 pub async fn other_database() -> TestDatabase {
-    copy_of(OTHER_TEMPLATE, "other").await
+    // Its template is no copy of the other one: copies have one identity, so they are no two stores.
+    copy_of(&template(OTHER_TEMPLATE, StoreNumber::new(1)).await, "other").await
 }
 
 async fn copy_of(template: &str, called: &str) -> TestDatabase {
@@ -117,7 +139,7 @@ async fn copy_of(template: &str, called: &str) -> TestDatabase {
     let name = format!("{called}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let admin = connect(&cluster.url("postgres")).await;
     // Creating from a template fails while anybody else is at it: take turns.
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
     admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("create database");
     drop(turn);
