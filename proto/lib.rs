@@ -31,6 +31,11 @@ pub mod v1 {
 
 include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
 
+// `job_service!(Type)` and its like, for the broker: `build.rs` says why.
+include!(concat!(env!("OUT_DIR"), "/services.rs"));
+#[doc(hidden)]
+pub use tonic;
+
 /// The compiled descriptors of every `.proto` file, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/howdah_descriptor.bin"));
 

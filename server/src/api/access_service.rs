@@ -1,10 +1,7 @@
 //! `AccessService`: make, list and revoke tokens, list the audit.
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, access_service_server},
-};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status};
 
 use super::{actor::actor, answer, authenticate::caller, check, page_token, pages::Pages, render};
 use crate::broker::SharedBroker;
@@ -20,9 +17,10 @@ impl AccessService {
     }
 }
 
-#[async_trait]
-impl access_service_server::AccessService for AccessService {
-    async fn create_token(
+howdah_proto::access_service!(AccessService);
+
+impl AccessService {
+    pub(super) async fn create_token(
         &self,
         request: Request<v1::CreateTokenRequest>,
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
@@ -35,7 +33,7 @@ impl access_service_server::AccessService for AccessService {
         }))
     }
 
-    async fn list_tokens(
+    pub(super) async fn list_tokens(
         &self,
         request: Request<v1::ListTokensRequest>,
     ) -> Result<Response<v1::ListTokensResponse>, Status> {
@@ -52,7 +50,7 @@ impl access_service_server::AccessService for AccessService {
         }))
     }
 
-    async fn revoke_tokens(
+    pub(super) async fn revoke_tokens(
         &self,
         request: Request<v1::RevokeTokensRequest>,
     ) -> Result<Response<v1::RevokeTokensResponse>, Status> {
@@ -62,7 +60,7 @@ impl access_service_server::AccessService for AccessService {
         Ok(Response::new(v1::RevokeTokensResponse { ids }))
     }
 
-    async fn list_audit(
+    pub(super) async fn list_audit(
         &self,
         request: Request<v1::ListAuditRequest>,
     ) -> Result<Response<v1::ListAuditResponse>, Status> {

@@ -1,10 +1,7 @@
 //! `BulkService`: preview, start, pause, resume, cancel, get and list bulk operations.
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, bulk_service_server},
-};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status};
 
 use super::{actor::actor, answer, authenticate::caller, check, pace, page_token, pages::Pages, permit, render};
 use crate::{
@@ -87,9 +84,10 @@ impl BulkService {
     }
 }
 
-#[async_trait]
-impl bulk_service_server::BulkService for BulkService {
-    async fn preview_bulk(
+howdah_proto::bulk_service!(BulkService);
+
+impl BulkService {
+    pub(super) async fn preview_bulk(
         &self,
         request: Request<v1::PreviewBulkRequest>,
     ) -> Result<Response<v1::PreviewBulkResponse>, Status> {
@@ -103,7 +101,7 @@ impl bulk_service_server::BulkService for BulkService {
         Ok(answer::with_room(render::bulk_preview(&spec, preview, reads), entries, room))
     }
 
-    async fn start_bulk(
+    pub(super) async fn start_bulk(
         &self,
         request: Request<v1::StartBulkRequest>,
     ) -> Result<Response<v1::StartBulkResponse>, Status> {
@@ -117,7 +115,7 @@ impl bulk_service_server::BulkService for BulkService {
         Ok(Response::new(v1::StartBulkResponse { bulk }))
     }
 
-    async fn pause_bulk(
+    pub(super) async fn pause_bulk(
         &self,
         request: Request<v1::PauseBulkRequest>,
     ) -> Result<Response<v1::PauseBulkResponse>, Status> {
@@ -126,7 +124,7 @@ impl bulk_service_server::BulkService for BulkService {
         Ok(Response::new(v1::PauseBulkResponse { bulk }))
     }
 
-    async fn resume_bulk(
+    pub(super) async fn resume_bulk(
         &self,
         request: Request<v1::ResumeBulkRequest>,
     ) -> Result<Response<v1::ResumeBulkResponse>, Status> {
@@ -135,7 +133,7 @@ impl bulk_service_server::BulkService for BulkService {
         Ok(Response::new(v1::ResumeBulkResponse { bulk }))
     }
 
-    async fn cancel_bulk(
+    pub(super) async fn cancel_bulk(
         &self,
         request: Request<v1::CancelBulkRequest>,
     ) -> Result<Response<v1::CancelBulkResponse>, Status> {
@@ -144,12 +142,15 @@ impl bulk_service_server::BulkService for BulkService {
         Ok(Response::new(v1::CancelBulkResponse { bulk }))
     }
 
-    async fn get_bulk(&self, request: Request<v1::GetBulkRequest>) -> Result<Response<v1::GetBulkResponse>, Status> {
+    pub(super) async fn get_bulk(
+        &self,
+        request: Request<v1::GetBulkRequest>,
+    ) -> Result<Response<v1::GetBulkResponse>, Status> {
         let bulk = self.own(&caller(&request)?, Operation::Read, request.get_ref().id).await?;
         Ok(Response::new(v1::GetBulkResponse { bulk: Some(render::bulk(bulk)) }))
     }
 
-    async fn list_bulks(
+    pub(super) async fn list_bulks(
         &self,
         request: Request<v1::ListBulksRequest>,
     ) -> Result<Response<v1::ListBulksResponse>, Status> {

@@ -2,13 +2,10 @@
 
 use std::{future::ready, time::Instant};
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, job_service_server},
-};
+use howdah_proto::{Rpc, v1};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use super::{
     actor::actor,
@@ -127,9 +124,10 @@ where
     Ok(Response::new(counted(answers, open)))
 }
 
-#[async_trait]
-impl job_service_server::JobService for JobService {
-    async fn enqueue_jobs(
+howdah_proto::job_service!(JobService);
+
+impl JobService {
+    pub(super) async fn enqueue_jobs(
         &self,
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
@@ -140,17 +138,18 @@ impl job_service_server::JobService for JobService {
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 
-    type StreamEnqueueStream = BoxStream<v1::StreamEnqueueResponse>;
-
-    async fn stream_enqueue(
+    pub(super) async fn stream_enqueue(
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,
-    ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
+    ) -> Result<Response<BoxStream<v1::StreamEnqueueResponse>>, Status> {
         let broker = self.broker.clone();
         pipeline_into(&self.broker, &self.stopping, request, move |_| ready(Ok(broker.clone())))
     }
 
-    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+    pub(super) async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
         let caller = caller(&request)?;
         let room = self.room(&request, answer::page_bytes(1, &self.broker.cluster(), true)).await?;
         let id = request.into_inner().id;
@@ -159,7 +158,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(v1::GetJobResponse { job: Some(render::job(job)) }, 1, room))
     }
 
-    async fn explain_job(
+    pub(super) async fn explain_job(
         &self,
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
@@ -173,7 +172,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(render::explanation(explained), entries, room))
     }
 
-    async fn list_jobs(
+    pub(super) async fn list_jobs(
         &self,
         mut request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
@@ -200,7 +199,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(answer, entries, room))
     }
 
-    async fn search_jobs(
+    pub(super) async fn search_jobs(
         &self,
         mut request: Request<v1::SearchJobsRequest>,
     ) -> Result<Response<v1::SearchJobsResponse>, Status> {
@@ -222,7 +221,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(answer, entries, room))
     }
 
-    async fn cancel_jobs(
+    pub(super) async fn cancel_jobs(
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
@@ -237,7 +236,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(v1::CancelJobsResponse { cancelled_ids, next_page_token }, 0, room))
     }
 
-    async fn retry_jobs(
+    pub(super) async fn retry_jobs(
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
@@ -264,7 +263,7 @@ impl job_service_server::JobService for JobService {
         ))
     }
 
-    async fn end_leases(
+    pub(super) async fn end_leases(
         &self,
         request: Request<v1::EndLeasesRequest>,
     ) -> Result<Response<v1::EndLeasesResponse>, Status> {
@@ -277,7 +276,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(v1::EndLeasesResponse { ended_ids }, 0, room))
     }
 
-    async fn discard_jobs(
+    pub(super) async fn discard_jobs(
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
@@ -292,7 +291,7 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(v1::DiscardJobsResponse { discarded_ids, next_page_token }, 0, room))
     }
 
-    async fn list_error_groups(
+    pub(super) async fn list_error_groups(
         &self,
         request: Request<v1::ListErrorGroupsRequest>,
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
@@ -305,9 +304,10 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(v1::ListErrorGroupsResponse { groups, partial }, entries, room))
     }
 
-    type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
-
-    async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
+    pub(super) async fn wait_jobs(
+        &self,
+        request: Request<v1::WaitJobsRequest>,
+    ) -> Result<Response<BoxStream<v1::WaitJobsResponse>>, Status> {
         let caller = caller(&request)?;
         let accounts = answer::peer(&request).accounts;
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
@@ -341,7 +341,7 @@ impl job_service_server::JobService for JobService {
         Ok(Response::new(counted(answers, open)))
     }
 
-    async fn reprioritize_jobs(
+    pub(super) async fn reprioritize_jobs(
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {

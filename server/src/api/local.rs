@@ -11,7 +11,7 @@ use howdah_proto::{
     v1::{
         self, access_service_server::AccessService as AccessServices, bulk_service_server::BulkService as BulkServices,
         job_service_server::JobService as JobServices, schedule_service_server::ScheduleService as ScheduleServices,
-        store_service_server::StoreService as _, task_type_service_server::TaskTypeService as TaskTypeServices,
+        task_type_service_server::TaskTypeService as TaskTypeServices,
         worker_service_server::WorkerService as WorkerServices,
     },
 };

@@ -1,10 +1,7 @@
 //! `ScheduleService`: create, update, get, list, delete, pause, resume and run schedules.
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, schedule_service_server},
-};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status};
 
 use super::{actor::actor, answer, authenticate::caller, check, pace, page_token, pages::Pages, permit, render};
 use crate::{
@@ -59,9 +56,10 @@ fn shown(schedule: Schedule) -> Option<v1::Schedule> {
     Some(render::schedule(schedule, NEXT_TIMES))
 }
 
-#[async_trait]
-impl schedule_service_server::ScheduleService for ScheduleService {
-    async fn create_schedule(
+howdah_proto::schedule_service!(ScheduleService);
+
+impl ScheduleService {
+    pub(super) async fn create_schedule(
         &self,
         request: Request<v1::CreateScheduleRequest>,
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
@@ -73,7 +71,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(Response::new(v1::CreateScheduleResponse { schedule }))
     }
 
-    async fn update_schedule(
+    pub(super) async fn update_schedule(
         &self,
         request: Request<v1::UpdateScheduleRequest>,
     ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
@@ -94,7 +92,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(Response::new(v1::UpdateScheduleResponse { schedule }))
     }
 
-    async fn get_schedule(
+    pub(super) async fn get_schedule(
         &self,
         request: Request<v1::GetScheduleRequest>,
     ) -> Result<Response<v1::GetScheduleResponse>, Status> {
@@ -108,7 +106,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(Response::new(v1::GetScheduleResponse { schedule }))
     }
 
-    async fn list_schedules(
+    pub(super) async fn list_schedules(
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
@@ -128,7 +126,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(answer::with_room(v1::ListSchedulesResponse { schedules, next_page_token }, entries, room))
     }
 
-    async fn delete_schedule(
+    pub(super) async fn delete_schedule(
         &self,
         request: Request<v1::DeleteScheduleRequest>,
     ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
@@ -140,7 +138,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(Response::new(v1::DeleteScheduleResponse {}))
     }
 
-    async fn pause_schedule(
+    pub(super) async fn pause_schedule(
         &self,
         request: Request<v1::PauseScheduleRequest>,
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
@@ -152,7 +150,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(Response::new(v1::PauseScheduleResponse { schedule }))
     }
 
-    async fn resume_schedule(
+    pub(super) async fn resume_schedule(
         &self,
         request: Request<v1::ResumeScheduleRequest>,
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
@@ -164,7 +162,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         Ok(Response::new(v1::ResumeScheduleResponse { schedule }))
     }
 
-    async fn run_schedule(
+    pub(super) async fn run_schedule(
         &self,
         request: Request<v1::RunScheduleRequest>,
     ) -> Result<Response<v1::RunScheduleResponse>, Status> {

@@ -1,10 +1,7 @@
 //! `SettingsService`: the settings of the cluster.
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, settings_service_server},
-};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status};
 
 use super::{actor::actor, check, render};
 use crate::{broker::SharedBroker, job::ClusterSettings};
@@ -20,9 +17,10 @@ impl SettingsService {
     }
 }
 
-#[async_trait]
-impl settings_service_server::SettingsService for SettingsService {
-    async fn get_settings(
+howdah_proto::settings_service!(SettingsService);
+
+impl SettingsService {
+    pub(super) async fn get_settings(
         &self,
         _: Request<v1::GetSettingsRequest>,
     ) -> Result<Response<v1::GetSettingsResponse>, Status> {
@@ -35,7 +33,7 @@ impl settings_service_server::SettingsService for SettingsService {
         }))
     }
 
-    async fn update_settings(
+    pub(super) async fn update_settings(
         &self,
         request: Request<v1::UpdateSettingsRequest>,
     ) -> Result<Response<v1::UpdateSettingsResponse>, Status> {

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, store_service_server},
-};
+use howdah_proto::{Rpc, v1};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, async_trait, codegen::BoxStream};
+use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::{
     actor::actor,
@@ -64,9 +61,10 @@ async fn view(member: &Member) -> v1::Store {
     render::store(member.name(), member.number(), seen)
 }
 
-#[async_trait]
-impl store_service_server::StoreService for StoreService {
-    async fn list_stores(
+howdah_proto::store_service!(StoreService);
+
+impl StoreService {
+    pub(super) async fn list_stores(
         &self,
         request: Request<v1::ListStoresRequest>,
     ) -> Result<Response<v1::ListStoresResponse>, Status> {
@@ -77,7 +75,7 @@ impl store_service_server::StoreService for StoreService {
         Ok(Response::new(v1::ListStoresResponse { stores }))
     }
 
-    async fn drain_store(
+    pub(super) async fn drain_store(
         &self,
         request: Request<v1::DrainStoreRequest>,
     ) -> Result<Response<v1::DrainStoreResponse>, Status> {
@@ -88,7 +86,7 @@ impl store_service_server::StoreService for StoreService {
         Ok(Response::new(v1::DrainStoreResponse { store: Some(view(member).await) }))
     }
 
-    async fn open_store(
+    pub(super) async fn open_store(
         &self,
         request: Request<v1::OpenStoreRequest>,
     ) -> Result<Response<v1::OpenStoreResponse>, Status> {
@@ -99,9 +97,10 @@ impl store_service_server::StoreService for StoreService {
         Ok(Response::new(v1::OpenStoreResponse { store: Some(view(member).await) }))
     }
 
-    type MoveTypeStream = BoxStream<v1::MoveTypeResponse>;
-
-    async fn move_type(&self, request: Request<v1::MoveTypeRequest>) -> Result<Response<Self::MoveTypeStream>, Status> {
+    pub(super) async fn move_type(
+        &self,
+        request: Request<v1::MoveTypeRequest>,
+    ) -> Result<Response<BoxStream<v1::MoveTypeResponse>>, Status> {
         let caller = caller(&request)?;
         let by = actor(self.fleet.main(), &request, Rpc::MoveType)?;
         let v1::MoveTypeRequest { task_type, to_store, from_store } = request.into_inner();

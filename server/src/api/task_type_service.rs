@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use howdah_proto::{
-    Rpc,
-    v1::{self, task_type_service_server},
-};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status};
 
 use super::{
     actor::actor,
@@ -71,9 +68,10 @@ impl TaskTypeService {
     }
 }
 
-#[async_trait]
-impl task_type_service_server::TaskTypeService for TaskTypeService {
-    async fn list_task_types(
+howdah_proto::task_type_service!(TaskTypeService);
+
+impl TaskTypeService {
+    pub(super) async fn list_task_types(
         &self,
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
@@ -99,7 +97,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         Ok(answer::with_room(answer, entries, room))
     }
 
-    async fn update_task_type(
+    pub(super) async fn update_task_type(
         &self,
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
@@ -111,7 +109,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
     }
 
-    async fn pause_limit_key(
+    pub(super) async fn pause_limit_key(
         &self,
         request: Request<v1::PauseLimitKeyRequest>,
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
@@ -122,7 +120,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         Ok(Response::new(v1::PauseLimitKeyResponse {}))
     }
 
-    async fn resume_limit_key(
+    pub(super) async fn resume_limit_key(
         &self,
         request: Request<v1::ResumeLimitKeyRequest>,
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
@@ -133,7 +131,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         Ok(Response::new(v1::ResumeLimitKeyResponse {}))
     }
 
-    async fn list_limit_keys(
+    pub(super) async fn list_limit_keys(
         &self,
         request: Request<v1::ListLimitKeysRequest>,
     ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
@@ -150,7 +148,10 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         Ok(answer::with_room(v1::ListLimitKeysResponse { limit_keys, next_page_token }, entries, room))
     }
 
-    async fn get_stats(&self, request: Request<v1::GetStatsRequest>) -> Result<Response<v1::GetStatsResponse>, Status> {
+    pub(super) async fn get_stats(
+        &self,
+        request: Request<v1::GetStatsRequest>,
+    ) -> Result<Response<v1::GetStatsResponse>, Status> {
         let caller = caller(&request)?;
         let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
         let query = check::get_stats(request.get_ref())?;

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use howdah_proto::{
-    Rpc,
-    v1::{self, worker_service_server},
-};
-use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use super::{
     answer,
@@ -164,17 +161,22 @@ impl WorkerService {
     }
 }
 
-#[async_trait]
-impl worker_service_server::WorkerService for WorkerService {
-    type WorkStream = BoxStream<v1::WorkResponse>;
+howdah_proto::worker_service!(WorkerService);
 
-    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+impl WorkerService {
+    pub(super) async fn work(
+        &self,
+        request: Request<Streaming<v1::WorkRequest>>,
+    ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
         let context = self.broker.workers.clone();
         let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
         self.work_with(request, serve, |_| None)
     }
 
-    async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
+    pub(super) async fn pull_jobs(
+        &self,
+        request: Request<v1::PullJobsRequest>,
+    ) -> Result<Response<v1::PullJobsResponse>, Status> {
         let context = self.broker.workers.clone();
         let pull = async move |args: PullArgs, room, by: Arc<str>| {
             context.pull(args.types, args.max_jobs, args.lease, args.wait, (room, &by)).await
@@ -182,7 +184,7 @@ impl worker_service_server::WorkerService for WorkerService {
         self.pull_with(request, pull, |_| None).await
     }
 
-    async fn settle_jobs(
+    pub(super) async fn settle_jobs(
         &self,
         request: Request<v1::SettleJobsRequest>,
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
@@ -199,7 +201,7 @@ impl worker_service_server::WorkerService for WorkerService {
         Ok(Response::new(v1::SettleJobsResponse { results }))
     }
 
-    async fn extend_jobs(
+    pub(super) async fn extend_jobs(
         &self,
         request: Request<v1::ExtendJobsRequest>,
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
@@ -212,7 +214,7 @@ impl worker_service_server::WorkerService for WorkerService {
         Ok(Response::new(v1::ExtendJobsResponse { results }))
     }
 
-    async fn report_progress(
+    pub(super) async fn report_progress(
         &self,
         request: Request<v1::ReportProgressRequest>,
     ) -> Result<Response<v1::ReportProgressResponse>, Status> {
@@ -225,7 +227,7 @@ impl worker_service_server::WorkerService for WorkerService {
         Ok(Response::new(v1::ReportProgressResponse { results }))
     }
 
-    async fn list_workers(
+    pub(super) async fn list_workers(
         &self,
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {

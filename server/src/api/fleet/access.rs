@@ -1,35 +1,36 @@
 //! `AccessService` of several stores. Tokens are in the main store, and hold for all; each store has an audit of what was changed
 //! in it.
 
-use howdah_proto::v1::{self, access_service_server::AccessService};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::v1;
+use tonic::{Request, Response, Status};
 
 use super::{FleetService, Services};
 
-#[async_trait]
-impl AccessService for FleetService {
-    async fn create_token(
+howdah_proto::access_service!(FleetService);
+
+impl FleetService {
+    pub(super) async fn create_token(
         &self,
         request: Request<v1::CreateTokenRequest>,
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
         self.main().access().create_token(request).await
     }
 
-    async fn list_tokens(
+    pub(super) async fn list_tokens(
         &self,
         request: Request<v1::ListTokensRequest>,
     ) -> Result<Response<v1::ListTokensResponse>, Status> {
         self.main().access().list_tokens(request).await
     }
 
-    async fn revoke_tokens(
+    pub(super) async fn revoke_tokens(
         &self,
         request: Request<v1::RevokeTokensRequest>,
     ) -> Result<Response<v1::RevokeTokensResponse>, Status> {
         self.main().access().revoke_tokens(request).await
     }
 
-    async fn list_audit(
+    pub(super) async fn list_audit(
         &self,
         request: Request<v1::ListAuditRequest>,
     ) -> Result<Response<v1::ListAuditResponse>, Status> {

@@ -1,7 +1,7 @@
 //! `BulkService` of several stores. A bulk operation is of one store: of the home of its task type, unless the call names another.
 
-use howdah_proto::v1::{self, bulk_service_server::BulkService};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::v1;
+use tonic::{Request, Response, Status};
 
 use super::{Envelope, FleetService, Services};
 use crate::{error::Error, stores::Member};
@@ -60,9 +60,10 @@ impl FleetService {
     }
 }
 
-#[async_trait]
-impl BulkService for FleetService {
-    async fn preview_bulk(
+howdah_proto::bulk_service!(FleetService);
+
+impl FleetService {
+    pub(super) async fn preview_bulk(
         &self,
         request: Request<v1::PreviewBulkRequest>,
     ) -> Result<Response<v1::PreviewBulkResponse>, Status> {
@@ -70,7 +71,7 @@ impl BulkService for FleetService {
         services.bulks().preview_bulk(request).await
     }
 
-    async fn start_bulk(
+    pub(super) async fn start_bulk(
         &self,
         request: Request<v1::StartBulkRequest>,
     ) -> Result<Response<v1::StartBulkResponse>, Status> {
@@ -80,7 +81,7 @@ impl BulkService for FleetService {
         Ok(answer)
     }
 
-    async fn pause_bulk(
+    pub(super) async fn pause_bulk(
         &self,
         request: Request<v1::PauseBulkRequest>,
     ) -> Result<Response<v1::PauseBulkResponse>, Status> {
@@ -90,7 +91,7 @@ impl BulkService for FleetService {
         Ok(answer)
     }
 
-    async fn resume_bulk(
+    pub(super) async fn resume_bulk(
         &self,
         request: Request<v1::ResumeBulkRequest>,
     ) -> Result<Response<v1::ResumeBulkResponse>, Status> {
@@ -100,7 +101,7 @@ impl BulkService for FleetService {
         Ok(answer)
     }
 
-    async fn cancel_bulk(
+    pub(super) async fn cancel_bulk(
         &self,
         request: Request<v1::CancelBulkRequest>,
     ) -> Result<Response<v1::CancelBulkResponse>, Status> {
@@ -110,14 +111,17 @@ impl BulkService for FleetService {
         Ok(answer)
     }
 
-    async fn get_bulk(&self, request: Request<v1::GetBulkRequest>) -> Result<Response<v1::GetBulkResponse>, Status> {
+    pub(super) async fn get_bulk(
+        &self,
+        request: Request<v1::GetBulkRequest>,
+    ) -> Result<Response<v1::GetBulkResponse>, Status> {
         let services = self.of_bulk(&request, request.get_ref().id).await?;
         let mut answer = services.bulks().get_bulk(request).await?;
         answer.get_mut().bulk = self.named_bulk(&services, answer.get_mut().bulk.take());
         Ok(answer)
     }
 
-    async fn list_bulks(
+    pub(super) async fn list_bulks(
         &self,
         request: Request<v1::ListBulksRequest>,
     ) -> Result<Response<v1::ListBulksResponse>, Status> {

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use futures::{StreamExt as _, stream::select_all};
-use howdah_proto::v1::{self, job_service_server::JobService};
-use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+use howdah_proto::v1;
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use super::{
     Envelope, FleetService, Services, attempts, listing::Listed, split::Joined, streams::kinds, task_types::unnamed,
@@ -97,9 +97,10 @@ impl FleetService {
     }
 }
 
-#[async_trait]
-impl JobService for FleetService {
-    async fn enqueue_jobs(
+howdah_proto::job_service!(FleetService);
+
+impl FleetService {
+    pub(super) async fn enqueue_jobs(
         &self,
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
@@ -108,12 +109,10 @@ impl JobService for FleetService {
         services.jobs().enqueue_jobs(request).await
     }
 
-    type StreamEnqueueStream = BoxStream<v1::StreamEnqueueResponse>;
-
-    async fn stream_enqueue(
+    pub(super) async fn stream_enqueue(
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,
-    ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
+    ) -> Result<Response<BoxStream<v1::StreamEnqueueResponse>>, Status> {
         let (service, metadata, caller) = (self.clone(), request.metadata().clone(), caller(&request)?);
         self.asked(&metadata)?;
         let choose = move |jobs: &[v1::NewJob]| {
@@ -123,14 +122,17 @@ impl JobService for FleetService {
         pipeline_into(self.fleet.main(), &self.stopping, request, choose)
     }
 
-    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+    pub(super) async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
         let (envelope, message) = Envelope::of(request);
         let found = self.of_id(message.id)?.jobs().get_job(envelope.around(message)).await;
         let Some(id) = self.instead(&found, message.id).await? else { return found };
         self.of_id(id)?.jobs().get_job(envelope.around(v1::GetJobRequest { id })).await
     }
 
-    async fn explain_job(
+    pub(super) async fn explain_job(
         &self,
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
@@ -140,7 +142,10 @@ impl JobService for FleetService {
         self.of_id(id)?.jobs().explain_job(envelope.around(v1::ExplainJobRequest { id })).await
     }
 
-    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
+    pub(super) async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
         let call = |store: Services, part| async move { store.jobs().list_jobs(part).await };
         if request.get_ref().order() == v1::JobOrder::Unspecified {
@@ -152,7 +157,7 @@ impl JobService for FleetService {
         Ok(answer)
     }
 
-    async fn search_jobs(
+    pub(super) async fn search_jobs(
         &self,
         request: Request<v1::SearchJobsRequest>,
     ) -> Result<Response<v1::SearchJobsResponse>, Status> {
@@ -163,7 +168,7 @@ impl JobService for FleetService {
         self.in_turn(request, stores, |store, part| async move { store.jobs().search_jobs(part).await }).await
     }
 
-    async fn cancel_jobs(
+    pub(super) async fn cancel_jobs(
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
@@ -189,7 +194,7 @@ impl JobService for FleetService {
         Ok(answer)
     }
 
-    async fn retry_jobs(
+    pub(super) async fn retry_jobs(
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
@@ -206,7 +211,7 @@ impl JobService for FleetService {
         self.split(request, ids, |id| *id, with, call).await
     }
 
-    async fn end_leases(
+    pub(super) async fn end_leases(
         &self,
         request: Request<v1::EndLeasesRequest>,
     ) -> Result<Response<v1::EndLeasesResponse>, Status> {
@@ -216,7 +221,7 @@ impl JobService for FleetService {
         self.split(request, ids, |id| *id, with, call).await
     }
 
-    async fn discard_jobs(
+    pub(super) async fn discard_jobs(
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
@@ -233,7 +238,7 @@ impl JobService for FleetService {
         self.split(request, ids, |id| *id, with, call).await
     }
 
-    async fn list_error_groups(
+    pub(super) async fn list_error_groups(
         &self,
         request: Request<v1::ListErrorGroupsRequest>,
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
@@ -253,9 +258,10 @@ impl JobService for FleetService {
         Ok(answer)
     }
 
-    type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
-
-    async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
+    pub(super) async fn wait_jobs(
+        &self,
+        request: Request<v1::WaitJobsRequest>,
+    ) -> Result<Response<BoxStream<v1::WaitJobsResponse>>, Status> {
         let moved = self.moved(&request.get_ref().ids).await?;
         let ids = request.get_ref().ids.iter().map(|id| moved.get(id).copied().unwrap_or(*id)).collect();
         // Answers have the ids that the caller knows.
@@ -280,7 +286,7 @@ impl JobService for FleetService {
         Ok(Response::new(select_all(streams).map(known).boxed()))
     }
 
-    async fn reprioritize_jobs(
+    pub(super) async fn reprioritize_jobs(
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {

@@ -1,7 +1,7 @@
 //! `ScheduleService` of several stores. A schedule is in the store of its task type, so that it enqueues in its own transaction.
 
-use howdah_proto::v1::{self, schedule_service_server::ScheduleService};
-use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
+use howdah_proto::v1;
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use super::{FleetService, Services};
 use crate::{
@@ -82,9 +82,10 @@ impl FleetService {
     }
 }
 
-#[async_trait]
-impl ScheduleService for FleetService {
-    async fn create_schedule(
+howdah_proto::schedule_service!(FleetService);
+
+impl FleetService {
+    pub(super) async fn create_schedule(
         &self,
         request: Request<v1::CreateScheduleRequest>,
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
@@ -92,7 +93,7 @@ impl ScheduleService for FleetService {
         services.schedules().create_schedule(request).await
     }
 
-    async fn update_schedule(
+    pub(super) async fn update_schedule(
         &self,
         request: Request<v1::UpdateScheduleRequest>,
     ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
@@ -107,7 +108,7 @@ impl ScheduleService for FleetService {
         services.schedules().update_schedule(request).await
     }
 
-    async fn get_schedule(
+    pub(super) async fn get_schedule(
         &self,
         request: Request<v1::GetScheduleRequest>,
     ) -> Result<Response<v1::GetScheduleResponse>, Status> {
@@ -115,7 +116,7 @@ impl ScheduleService for FleetService {
         services.schedules().get_schedule(request).await
     }
 
-    async fn list_schedules(
+    pub(super) async fn list_schedules(
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
@@ -124,7 +125,7 @@ impl ScheduleService for FleetService {
         self.in_turn(request, stores, call).await
     }
 
-    async fn delete_schedule(
+    pub(super) async fn delete_schedule(
         &self,
         request: Request<v1::DeleteScheduleRequest>,
     ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
@@ -132,7 +133,7 @@ impl ScheduleService for FleetService {
         services.schedules().delete_schedule(request).await
     }
 
-    async fn pause_schedule(
+    pub(super) async fn pause_schedule(
         &self,
         request: Request<v1::PauseScheduleRequest>,
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
@@ -140,7 +141,7 @@ impl ScheduleService for FleetService {
         services.schedules().pause_schedule(request).await
     }
 
-    async fn resume_schedule(
+    pub(super) async fn resume_schedule(
         &self,
         request: Request<v1::ResumeScheduleRequest>,
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
@@ -148,7 +149,7 @@ impl ScheduleService for FleetService {
         services.schedules().resume_schedule(request).await
     }
 
-    async fn run_schedule(
+    pub(super) async fn run_schedule(
         &self,
         request: Request<v1::RunScheduleRequest>,
     ) -> Result<Response<v1::RunScheduleResponse>, Status> {

@@ -1,21 +1,22 @@
 //! `SettingsService` of several stores: each has settings of its own. Without a store, the main one's are shown, and a change
 //! reaches all.
 
-use howdah_proto::v1::{self, settings_service_server::SettingsService};
-use tonic::{Request, Response, Status, async_trait};
+use howdah_proto::v1;
+use tonic::{Request, Response, Status};
 
 use super::{FleetService, Services};
 
-#[async_trait]
-impl SettingsService for FleetService {
-    async fn get_settings(
+howdah_proto::settings_service!(FleetService);
+
+impl FleetService {
+    pub(super) async fn get_settings(
         &self,
         request: Request<v1::GetSettingsRequest>,
     ) -> Result<Response<v1::GetSettingsResponse>, Status> {
         self.asked_or_main(request.metadata())?.settings().get_settings(request).await
     }
 
-    async fn update_settings(
+    pub(super) async fn update_settings(
         &self,
         request: Request<v1::UpdateSettingsRequest>,
     ) -> Result<Response<v1::UpdateSettingsResponse>, Status> {

@@ -1,7 +1,7 @@
 //! `TaskTypeService` of several stores. Settings of a type are those of each store that has it; a change reaches them all.
 
-use howdah_proto::v1::{self, task_type_service_server::TaskTypeService};
-use tonic::{Extensions, Request, Response, Status, async_trait};
+use howdah_proto::v1;
+use tonic::{Extensions, Request, Response, Status};
 
 use super::{Envelope, FleetService, Services, answered, joined, nobody, note_unanswered};
 use crate::stores::Member;
@@ -84,9 +84,10 @@ the_first!(UpdateTaskTypeResponse, PauseLimitKeyResponse, ResumeLimitKeyResponse
 /// For entries that need not name their store.
 pub(super) fn unnamed<A>(_: &mut A, _: &str) {}
 
-#[async_trait]
-impl TaskTypeService for FleetService {
-    async fn list_task_types(
+howdah_proto::task_type_service!(FleetService);
+
+impl FleetService {
+    pub(super) async fn list_task_types(
         &self,
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
@@ -101,7 +102,7 @@ impl TaskTypeService for FleetService {
         Ok(answer)
     }
 
-    async fn update_task_type(
+    pub(super) async fn update_task_type(
         &self,
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
@@ -111,7 +112,7 @@ impl TaskTypeService for FleetService {
         self.change_each(request, (stores, away), call).await
     }
 
-    async fn pause_limit_key(
+    pub(super) async fn pause_limit_key(
         &self,
         request: Request<v1::PauseLimitKeyRequest>,
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
@@ -120,7 +121,7 @@ impl TaskTypeService for FleetService {
         self.change_each(request, stores, call).await
     }
 
-    async fn resume_limit_key(
+    pub(super) async fn resume_limit_key(
         &self,
         request: Request<v1::ResumeLimitKeyRequest>,
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
@@ -129,7 +130,7 @@ impl TaskTypeService for FleetService {
         self.change_each(request, stores, call).await
     }
 
-    async fn list_limit_keys(
+    pub(super) async fn list_limit_keys(
         &self,
         request: Request<v1::ListLimitKeysRequest>,
     ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
@@ -138,7 +139,10 @@ impl TaskTypeService for FleetService {
         self.in_turn(request, stores, call).await
     }
 
-    async fn get_stats(&self, request: Request<v1::GetStatsRequest>) -> Result<Response<v1::GetStatsResponse>, Status> {
+    pub(super) async fn get_stats(
+        &self,
+        request: Request<v1::GetStatsRequest>,
+    ) -> Result<Response<v1::GetStatsResponse>, Status> {
         let stores = self.concerned(request.metadata(), &request.get_ref().task_type).await?;
         let name = |answer: &mut v1::GetStatsResponse, name: &str| {
             answer.stats.iter_mut().for_each(|stats| name.clone_into(&mut stats.store));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use howdah_proto::v1::{self, SettleStatus, worker_service_server::WorkerService};
-use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+use howdah_proto::v1::{self, SettleStatus};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use super::{FleetService, Services, note_unanswered, split::Joined};
 use crate::{
@@ -53,11 +53,13 @@ macro_rules! settling {
     }};
 }
 
-#[async_trait]
-impl WorkerService for FleetService {
-    type WorkStream = BoxStream<v1::WorkResponse>;
+howdah_proto::worker_service!(FleetService);
 
-    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+impl FleetService {
+    pub(super) async fn work(
+        &self,
+        request: Request<Streaming<v1::WorkRequest>>,
+    ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
         let (fleet, homes) = (self.fleet.clone(), self.fleet.clone());
         let home: stream::Home = Arc::new(move |name| homes.chosen(name));
         let engines = fleet.of_stream();
@@ -72,7 +74,10 @@ impl WorkerService for FleetService {
         self.main().workers().work_with(request, serve, context_of)
     }
 
-    async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
+    pub(super) async fn pull_jobs(
+        &self,
+        request: Request<v1::PullJobsRequest>,
+    ) -> Result<Response<v1::PullJobsResponse>, Status> {
         if let Some(services) = self.asked_services(request.metadata())? {
             return services.workers().pull_jobs(request).await;
         }
@@ -84,28 +89,28 @@ impl WorkerService for FleetService {
         self.main().workers().pull_with(request, pull, context_of).await
     }
 
-    async fn settle_jobs(
+    pub(super) async fn settle_jobs(
         &self,
         request: Request<v1::SettleJobsRequest>,
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
         settling!(settle_jobs, SettleJobsRequest, outcomes, SettleJobsResponse, self, request)
     }
 
-    async fn extend_jobs(
+    pub(super) async fn extend_jobs(
         &self,
         request: Request<v1::ExtendJobsRequest>,
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
         settling!(extend_jobs, ExtendJobsRequest, extensions, ExtendJobsResponse, self, request)
     }
 
-    async fn report_progress(
+    pub(super) async fn report_progress(
         &self,
         request: Request<v1::ReportProgressRequest>,
     ) -> Result<Response<v1::ReportProgressResponse>, Status> {
         settling!(report_progress, ReportProgressRequest, reports, ReportProgressResponse, self, request)
     }
 
-    async fn list_workers(
+    pub(super) async fn list_workers(
         &self,
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
