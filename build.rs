@@ -4,7 +4,7 @@
 use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
-use prost_types::{FileDescriptorSet, MethodDescriptorProto};
+use prost_types::{FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
 
 const FILES: [&str; 15] = [
     "howdah/v1/access_service.proto",
@@ -80,17 +80,17 @@ fn rpcs(descriptors: &FileDescriptorSet) -> String {
 /// is `Send` under the method's own bounds and keeps nothing of the proof for the next method: with `async_trait` that
 /// was half of the time that the server's crate took.
 fn services(descriptors: &FileDescriptorSet) -> String {
-    let mut macros = String::new();
-    for service in descriptors.file.iter().filter(|file| file.package() == "howdah.v1").flat_map(|file| &file.service) {
+    let files = descriptors.file.iter().filter(|file| file.package() == "howdah.v1");
+    let as_macro = |service: &ServiceDescriptorProto| {
         let module = snake_case(service.name());
         let methods: String = service.method.iter().map(method).collect();
-        macros += &format!(
+        format!(
             "#[doc(hidden)] #[macro_export] macro_rules! {module} {{ ($service:ty) => {{\n\
              impl $crate::v1::{module}_server::{name} for $service {{\n{methods}}}\n}} }}\n",
             name = service.name(),
-        );
-    }
-    macros
+        )
+    };
+    files.flat_map(|file| &file.service).map(as_macro).collect()
 }
 
 fn method(method: &MethodDescriptorProto) -> String {

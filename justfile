@@ -13,7 +13,7 @@ default:
 # Start a broker with a Postgres of its own
 [group("run")]
 dev *ARGS:
-    cargo run --release -- dev {{ ARGS }}
+    cargo run -- dev {{ ARGS }}
 
 # Measure throughput and latency (`just bench cycle --seconds 10`)
 [group("run")]
@@ -23,7 +23,7 @@ bench *ARGS:
 # Build the program with link-time optimisation, into target/dist: slower to build, faster to run
 [group("run")]
 dist:
-    cargo build --profile dist --bin howdah
+    cargo build --profile dist --package howdah-cli --features archive
 
 # Build the program as it is published, into target/dist: twice, and the second time by what the first one did at work
 [group("run")]
@@ -34,10 +34,15 @@ published:
 [group("check")]
 check: fmt-check clippy clippy-without-tls proto deny shell doc book
 
-# Run all of CI: the checks, then the tests on two versions of Postgres
+# Run what CI runs for each change, or some steps of it (`just ci checks`)
 [group("check")]
-ci:
-    .ci/run
+ci *STEPS:
+    .ci/run {{ STEPS }}
+
+# Run everything: hours. `.ci/run` lists the steps
+[group("check")]
+full:
+    .ci/run full
 
 # Format the Rust code
 [group("check")]
@@ -54,7 +59,7 @@ fmt-check:
 # Lint the Rust code
 [group("check")]
 clippy *ARGS:
-    cargo clippy --workspace --all-targets {{ ARGS }} -- -D warnings
+    cargo clippy --workspace --features archive --all-targets {{ ARGS }} -- -D warnings
 
 # Lint the Rust client without TLS
 [group("check")]
@@ -64,7 +69,7 @@ clippy-without-tls:
 # Apply what Clippy can repair by itself
 [group("check")]
 fix:
-    cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+    cargo clippy --workspace --features archive --all-targets --fix --allow-dirty --allow-staged
 
 # Lint the protocol, and compare it with that of the last release
 [group("check")]
@@ -92,25 +97,25 @@ advisories: tools
 shell: tools
     shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' 'deploy/*/build' 'deploy/debian/p*' deploy/build deploy/release | grep -v '\.txt$')
 
-# Run the tests; a name, or a part of one, selects some (`just test faults::`)
+# Run the tests of the whole workspace, with the archive; a name, or a part of one, selects some (`just test faults::`)
 [group("test")]
 test *ARGS:
-    cargo test --workspace {{ ARGS }}
+    cargo test --workspace --features archive {{ ARGS }}
 
 # Run the tests of the whole system alone, most of which need Postgres
 [group("test")]
 system *ARGS:
-    cargo test --workspace --test system {{ ARGS }}
+    cargo test --features archive --test system {{ ARGS }}
 
 # Run the tests of the whole system on Postgres 18
 [group("test")]
 system-18 *ARGS:
-    .ci/with-postgres-18 cargo test --workspace --test system {{ ARGS }}
+    .ci/with-postgres-18 cargo test --features archive --test system {{ ARGS }}
 
 # Run the tests of the whole system with two stores behind each broker
 [group("test")]
 system-stores *ARGS:
-    HOWDAH_TEST_STORES=2 cargo test --workspace --test system {{ ARGS }}
+    HOWDAH_TEST_STORES=2 cargo test --features archive --test system {{ ARGS }}
 
 # Package the Rust client, install it from that package into an empty project, and run the programs of its README there
 [group("test")]
@@ -174,7 +179,7 @@ conformance *LANGUAGES:
 model *ARGS:
     cargo run --release -p howdah-model -- --size large {{ ARGS }}
 
-# Test all clients, and the example in every pair of languages; CI does one language in turn
+# Test all clients, and the example in every pair of languages
 [group("test")]
 clients: client-rust client-python client-typescript client-go client-java thumbnails
 
@@ -203,13 +208,18 @@ stubs *LANGUAGES: tools
 # Build what the tests need, without running them
 [group("test")]
 build-tests:
-    cargo test --workspace --no-run
-    cargo build --workspace --tests --bins
+    cargo test --workspace --features archive --no-run
+    cargo build --workspace --features archive --bins
 
 # Run the endurance tests: an hour; a group takes less (`just endurance network`, `just endurance ha`)
 [group("test")]
 endurance GROUP="":
-    cargo test --workspace --test system -- --ignored --test-threads 1 --nocapture {{ "endurance::" + GROUP }}
+    cargo test --features archive --test system -- --ignored --test-threads 1 --nocapture {{ "endurance::" + GROUP }}
+
+# Run each workload of the benchmark to its end: minutes
+[group("test")]
+measurements:
+    cargo test --features archive --test system -- --ignored --test-threads 1 bench::
 
 # Build the book and the API documentation
 [group("docs")]
@@ -223,12 +233,12 @@ book: tools
 # Build the documentation of the Rust API, into target/doc
 [group("docs")]
 doc *ARGS:
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{ ARGS }}
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features archive --no-deps {{ ARGS }}
 
 # Write the tables of docs/reference anew, from the definitions in the code
 [group("docs")]
 reference:
-    HOWDAH_REFERENCE=write cargo test -p howdah-cli --lib --quiet reference::
+    HOWDAH_REFERENCE=write cargo test --features archive -p howdah-cli --lib --quiet reference::
 
 # Show the book in a browser, and build it again at each change
 [group("docs")]
@@ -244,4 +254,4 @@ tools:
 [group("workshop")]
 timings:
     rm -rf target/timings
-    cargo build --release --timings --target-dir target/timings
+    cargo build --timings --target-dir target/timings

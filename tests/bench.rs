@@ -24,6 +24,7 @@ async fn a_benchmark_brings_its_own_postgres_and_broker_and_loses_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn a_benchmark_on_a_given_database_drains_its_jobs_and_drops_the_yardstick() {
     let database = database().await;
     let args = ["bench", "drain", "--jobs", "500", "--seconds", "1", "--json", "--database-url", &database.url];
@@ -38,6 +39,7 @@ async fn a_benchmark_on_a_given_database_drains_its_jobs_and_drops_the_yardstick
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn a_backlog_on_a_given_database_is_cleaned_away() {
     let database = database().await;
     let args = ["bench", "backlog", "--jobs", "500", "--seconds", "1", "--json", "--database-url", &database.url];
@@ -51,6 +53,7 @@ async fn a_backlog_on_a_given_database_is_cleaned_away() {
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn a_flood_is_measured_beside_the_same_load_without_it() {
     let rows = rows(&["bench", "flood", "--seconds", "1", "--json"], "flood").await;
     assert_eq!(rows.len(), 6, "{rows:?}");
@@ -67,6 +70,7 @@ async fn a_flood_is_measured_beside_the_same_load_without_it() {
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
     let beside = howdah().display().to_string();
     let times = ["--seconds", "3", "--rounds", "1", "--yardstick-seconds", "1"];
@@ -89,6 +93,7 @@ async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
     let args = [
         "bench",
@@ -126,6 +131,7 @@ async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn two_stores_are_measured_beside_one_in_turn_and_each_beside_one_that_is_away() {
     let args = ["bench", "stores", "--rounds", "3", "--seconds", "1", "--yardstick-seconds", "1", "--json"];
     let rows = rows(&args, "stores").await;
@@ -140,6 +146,7 @@ async fn two_stores_are_measured_beside_one_in_turn_and_each_beside_one_that_is_
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
     let dir = tempfile::tempdir().expect("a directory");
     let slowest = dir.path().join("slowest.csv").display().to_string();
@@ -181,6 +188,7 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn one_job_a_call_is_measured_with_callers_of_their_own_and_with_callers_that_share_a_stream() {
     let rows = rows(&["bench", "single", "--seconds", "1", "--yardstick-seconds", "1", "--json"], "single").await;
     let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
@@ -193,6 +201,7 @@ async fn one_job_a_call_is_measured_with_callers_of_their_own_and_with_callers_t
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_the_next() {
     let rows = rows(&["bench", "slots", "--jobs", "300", "--yardstick-seconds", "1", "--json"], "slots").await;
     assert_eq!(rows.len(), 3, "{rows:?}");
@@ -205,6 +214,7 @@ async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn a_worker_program_is_measured_and_stopped() {
     let command = format!("exec '{}' work \"$HOWDAH_BENCH_TYPE\" --exec true --jobs 4", howdah().display());
     // So many that they take longer than the steps in which the system counts a program's processor time.
@@ -230,6 +240,7 @@ fn none_went_wrong(row: &Value) {
 }
 
 #[tokio::test]
+#[ignore = "a whole workload: just measurements"]
 async fn brokers_are_started_from_the_program_that_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let other = dir.path().join("howdah-before").display().to_string();

@@ -19,6 +19,7 @@ async fn a_job_is_pushed_to_a_worker_of_its_type_and_acked() {
     assert_eq!((job.id, &job.payload[..], job.attempt), (id, &b"hello"[..], 1));
     worker.ack(&job).await;
     assert_eq!(broker.state(id).await, JobState::Succeeded);
+    drop(worker);
     broker.stop().await;
 }
 

@@ -114,6 +114,7 @@ async fn a_request_too_large_for_the_room_there_is_goes_through_ready_whole() {
         assert_eq!((job.id, job.attempt), (id, 1));
         worker.ack(&job).sent().await;
     }
+    broker.until("all have succeeded", "SELECT count(*) = 51 FROM howdah.job WHERE state = 'succeeded'").await;
+    drop(worker);
     broker.stop().await;
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE state = 'succeeded'").await, 51);
 }

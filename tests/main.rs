@@ -40,6 +40,7 @@ mod ranks; // changes of steps and priorities
 // It is operated.
 mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
+#[cfg(feature = "archive")]
 mod archive; // finished jobs as files
 mod storage; // its health
 mod statistics; // what happened, by period

@@ -23,7 +23,7 @@ mod shell; // one bash a page
 
 use std::{fs, path::Path};
 
-use crate::support::stores;
+use crate::support::{root, stores};
 
 use self::{
     markdown::{Language, Step, blocks},
@@ -69,17 +69,14 @@ async fn follow(page: &str) {
     shell.end().await;
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// A test for each page, so that they run at the same time.
 macro_rules! pages {
-    ($($name:ident: $page:literal,)*) => {
+    ($($(#[$condition:meta])? $name:ident: $page:literal,)*) => {
         const PAGES: &[&str] = &[$($page),*];
 
         mod runs_as_it_is_written {
             $(
+                $(#[$condition])?
                 #[tokio::test]
                 async fn $name() {
                     super::follow($page).await;
@@ -111,6 +108,7 @@ pages! {
     endurance: "docs/operate/endurance.md",
     high_availability: "docs/operate/high-availability.md",
     pg_task: "docs/operate/pg_task.md",
+    #[cfg(feature = "archive")]
     archive: "docs/operate/archive.md",
     audit: "docs/operate/audit.md",
     bulk: "docs/operate/bulk.md",

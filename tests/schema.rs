@@ -224,6 +224,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     assert_eq!(got.state(), JobState::Succeeded);
     assert_eq!(database.count("SELECT count(*) FROM jobs_eu.job WHERE state <> 'succeeded'").await, 0);
     assert_eq!(database.count("SELECT count(*) FROM pg_namespace WHERE nspname = 'howdah'").await, 0);
+    drop(worker);
     broker.stop().await;
 }
 

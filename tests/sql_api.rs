@@ -361,7 +361,8 @@ async fn snooze_and_extend_hold_a_lease_to_its_token() {
     assert_eq!(state, "scheduled");
     assert_eq!(broker.count("SELECT attempt::bigint FROM howdah.scheduled").await, 0, "the attempt does not count");
     broker.until("nothing is leased", "SELECT count(*) = 0 FROM howdah.leased").await;
-    soon("the end", broker.stop()).await;
+    drop(worker);
+    broker.stop().await;
 }
 
 #[tokio::test]

@@ -299,7 +299,9 @@ async fn every_view_is_drawn_in_a_terminal_of_any_size() {
     // Each leaves something to draw: types, a filter, help, a question, workers, jobs, a job.
     for keys in ["", "/m", "\x1b?", "?r", "n2", "1\n", "\n"] {
         operator.press(keys).await;
-        for (width, height) in (1..=100).step_by(3).flat_map(|width| [1, 2, 3, 4, 5, 9, 17, 24].map(|h| (width, h))) {
+        for (width, height) in
+            [1, 2, 5, 10, 19, 40, 61, 80, 100].into_iter().flat_map(|width| [1, 2, 3, 5, 9, 24].map(|h| (width, h)))
+        {
             operator.picture(width, height);
         }
         let narrow = operator.picture(40, 10);

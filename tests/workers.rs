@@ -17,13 +17,24 @@ async fn work(broker: &TestBroker, args: &[&str]) -> String {
 #[tokio::test]
 async fn one_process_serves_many_jobs_by_lines_of_json() {
     let broker = TestBroker::start().await;
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lines/upper.py");
+    let program = root().join("examples/lines/upper.py");
     let mut jobs: Vec<NewJob> = (0..300).map(|n| new_job("text.upper", format!("line\n {n}"))).collect();
     jobs.push(new_job("text.upper", b"\xff".to_vec()));
     let ids = broker.enqueue_all(jobs).await;
     work(
         &broker,
-        &["text.upper", "--drain", "--lines", "--jobs", "50", "--processes", "2", "--argv", "python3", program],
+        &[
+            "text.upper",
+            "--drain",
+            "--lines",
+            "--jobs",
+            "50",
+            "--processes",
+            "2",
+            "--argv",
+            "python3",
+            program.to_str().expect("a path"),
+        ],
     )
     .await;
     for (n, &id) in ids[..300].iter().enumerate() {

@@ -107,6 +107,11 @@ pub async fn run(
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| StartError::Serve(e.to_string()));
     let ready = Ready { grpc: address(&listeners.grpc)?, http: address(&listeners.http)? };
     let drain_deadline = config.drain_deadline;
+    if cfg!(debug_assertions) {
+        tracing::warn!(
+            "this build is not optimised: `cargo build --release` makes one that does several times the work"
+        );
+    }
     let fleet =
         Box::pin(Fleet::start(&config, api::job_of_template)).await.map_err(|error| StartError::of(error, &config))?;
     let health = Health::new().await;

@@ -1,6 +1,6 @@
 //! Others read the files: the programs of docs/operate/archive.md, as they are written there.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use super::Setting;
 use crate::support::{python::environment, *};
@@ -41,7 +41,6 @@ async fn duckdb_pandas_and_polars_read_the_archive_as_the_page_says() {
 
 /// The Python programs of the page.
 fn documented() -> Vec<String> {
-    let page =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operate/archive.md")).expect("a page");
+    let page = fs::read_to_string(root().join("docs/operate/archive.md")).expect("a page");
     page.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()
 }

@@ -1,6 +1,6 @@
 //! An archive in a bucket whose server fails: refuses, is slow, loses answers, cuts connections, has other bytes.
 
-use std::{path::Path, process::Stdio};
+use std::process::Stdio;
 
 use howdah_proto::v1::GetJobRequest;
 use howdah_server::archive::Step;
@@ -29,7 +29,7 @@ impl Bucket {
         }
         let python =
             tokio::task::spawn_blocking(|| environment("s3", &["moto[s3,server]>=5"])).await.expect("a Python");
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/archive/s3_server.py");
+        let program = root().join("tests/archive/s3_server.py");
         let mut command = Command::new(python);
         command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut server = command.spawn().expect("the server");

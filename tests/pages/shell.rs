@@ -217,7 +217,7 @@ fn is_obituary(line: &str) -> bool {
 }
 
 fn is_dev(command: &str) -> bool {
-    has_words(command, &["howdah", "dev"]) || has_words(command, &["cargo", "run", "--release", "--", "dev"])
+    has_words(command, &["howdah", "dev"]) || has_words(command, &["cargo", "run", "--", "dev"])
 }
 
 fn is_broker(command: &str) -> bool {

@@ -6,7 +6,7 @@ use super::*;
 
 /// The words in backticks at the beginning of each row of the first table under a heading.
 fn described(page: &str, heading: &str) -> BTreeSet<String> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let path = crate::support::root().join(page);
     let text = std::fs::read_to_string(path).expect(page);
     let (_, section) = text.split_once(&format!("\n{heading}\n")).expect(heading);
     let rows = section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::*;
-use crate::support::python::environment;
+use crate::support::{python::environment, root};
 
 /// `psql` beside the server's programs, or in the path.
 fn psql(database: &TestDatabase, script: &str) -> Output {
@@ -71,7 +71,7 @@ async fn the_psycopg_example_of_the_docs_runs() {
 
 /// The Python code of docs/reference/sql.md.
 fn documented() -> String {
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/sql.md")).unwrap();
+    let docs = fs::read_to_string(root().join("docs/reference/sql.md")).unwrap();
     let code = docs.split("```python\n").nth(1).expect("an example in Python");
     code.split("```").next().unwrap().to_owned()
 }

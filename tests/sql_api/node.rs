@@ -38,7 +38,7 @@ async fn the_node_postgres_example_of_the_docs_runs() {
 
 /// The JavaScript of docs/reference/sql.md.
 fn documented() -> String {
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/sql.md")).unwrap();
+    let docs = fs::read_to_string(crate::support::root().join("docs/reference/sql.md")).unwrap();
     let code = docs.split("```js\n").nth(1).expect("an example in JavaScript");
     code.split("```").next().unwrap().to_owned()
 }

@@ -1,10 +1,15 @@
 //! One Postgres for all tests, a database for each.
 
 use std::{
+    cell::RefCell,
     collections::BTreeSet,
     io::{self, Write as _},
-    path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
+    path::{Path, PathBuf},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -33,13 +38,25 @@ pub fn cluster_config() -> ClusterConfig {
         // Six tests at once, some with several brokers, each on two stores.
         max_connections: 1_000,
         howdah_binary: Some(howdah()),
+        temporary_dir: temporary_dir(),
         settings: vec![
+            // Each new database is some 10 MB of it.
+            ("max_wal_size".into(), "256MB".into()),
             ("autovacuum_naptime".into(), "10min".into()),
             ("max_prepared_transactions".into(), "10".into()),
         ],
         fetch: Fetch { notify: say, ..Fetch::default() },
         ..ClusterConfig::default()
     }
+}
+
+/// Memory, where there is plenty: a new database is a thousand files, which a file system on a disk creates several times
+/// as slowly.
+fn temporary_dir() -> PathBuf {
+    const PLENTY: u64 = 6 << 30;
+    let memory = Path::new("/dev/shm");
+    let free = rustix::fs::statvfs(memory).map_or(0, |found| found.f_bavail * found.f_frsize);
+    if free >= PLENTY { memory.to_owned() } else { std::env::temp_dir() }
 }
 
 /// The directory of the programs of the Postgres that the tests use, `psql` among them if it was installed with the server.
@@ -143,8 +160,47 @@ async fn copy_of(template: &str, called: &str) -> TestDatabase {
     let turn = TURN.lock().await;
     admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("create database");
     drop(turn);
-    TestDatabase { url: cluster.url(&name) }
+    let database = TestDatabase { url: cluster.url(&name) };
+    drop_with_this_thread(name);
+    database
 }
+
+/// Drops a database when this thread ends: libtest runs each test in its own thread. A thousand databases would fill the memory.
+fn drop_with_this_thread(name: String) {
+    struct Databases(Vec<String>);
+    impl Drop for Databases {
+        fn drop(&mut self) {
+            for name in self.0.drain(..) {
+                // The receiver is gone when the run ends.
+                let _ = DROPPED.send(name);
+            }
+        }
+    }
+    thread_local! { static OF_THIS_TEST: RefCell<Databases> = const { RefCell::new(Databases(Vec::new())) }; }
+    OF_THIS_TEST.with_borrow_mut(|databases| databases.0.push(name));
+}
+
+/// Takes the names of databases that no test uses any more. One thread drops them in order.
+static DROPPED: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
+    let (sender, names) = mpsc::channel::<String>();
+    let url = CLUSTER.get().expect("the Postgres of this run").url("postgres");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for name in names {
+            let dropped = runtime.block_on(async {
+                let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+                let connection = tokio::spawn(connection);
+                let dropped = client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+                connection.abort();
+                dropped
+            });
+            if let Err(error) = dropped {
+                say(&format!("{name} is not dropped: {error}"));
+            }
+        }
+    });
+    sender
+});
 
 impl TestDatabase {
     pub async fn connect(&self) -> tokio_postgres::Client {

@@ -41,7 +41,7 @@ pub use database::{TestDatabase, cluster_config, database, postgres_programs};
 pub use gate::{gate, gate_at};
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
-pub use program::{Program, ServingProgram, has_language, howdah, open_directory, run};
+pub use program::{Program, ServingProgram, has_language, howdah, open_directory, root, run};
 pub use refusal::Refusal;
 pub use replica::{Replicated, signal_postgres, socket_dir};
 pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};

@@ -2,7 +2,7 @@
 
 use std::{
     ops::Deref,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
 };
@@ -17,6 +17,11 @@ use tempfile::NamedTempFile;
 
 use super::{Service, TestDatabase, soon, stores};
 
+/// The root of the checkout.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is a folder of the checkout")
+}
+
 /// The path of `howdah`: that of `HOWDAH_BIN`, or else built once with the features and profile of this test run.
 pub fn howdah() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
@@ -26,20 +31,20 @@ pub fn howdah() -> PathBuf {
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        // The same selection as `cargo test --workspace`, so that nothing is built a second time.
-        build.args(["build", "--workspace", "--tests", "--bins", "--quiet", "--message-format=json"]);
+        build.args(["build", "--bin", "howdah", "--quiet", "--message-format=json"]);
+        if cfg!(feature = "archive") {
+            build.args(["--features", "archive"]);
+        }
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
-        let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().expect("cargo");
+        let output = build.current_dir(root()).stderr(Stdio::inherit()).output().expect("cargo");
         assert!(output.status.success(), "building howdah failed");
         let text = String::from_utf8_lossy(&output.stdout);
         let executables = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         executables
-            .filter(|m| {
-                m["target"]["name"] == "howdah" && m["target"]["kind"][0] == "bin" && m["profile"]["test"] == false
-            })
-            .find_map(|m| m["executable"].as_str().map(PathBuf::from))
+            .filter(|message| message["target"]["name"] == "howdah")
+            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
             .expect("cargo names the executable")
     })
     .clone()
@@ -107,7 +112,8 @@ impl Program {
         Self { _config: Some(file), ..program }.ready(first).await
     }
 
-    /// The same, with variables of its environment.
+    /// A broker with these environment variables; waits until it is ready.
+    #[cfg(feature = "archive")]
     pub async fn serve_with(database: &TestDatabase, env: &[(&str, String)]) -> ServingProgram {
         let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let config = stores::file(database).await;

@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
 };
 
 use serde_json::Value;
@@ -14,10 +13,6 @@ use crate::support::*;
 
 /// What Prometheus adds to every series.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// The alerts, each with its file.
 fn alerts() -> Vec<(String, Value)> {

@@ -69,8 +69,12 @@ mod type_set;
 mod type_show;
 mod types;
 mod wait;
+#[cfg(not(feature = "archive"))]
+mod without_archive;
 mod work;
 mod workers;
+#[cfg(not(feature = "archive"))]
+use without_archive::{self as archive, self as history};
 
 #[cfg(test)]
 mod reference; // the tables of docs/reference, and the test that they are current
@@ -122,7 +126,6 @@ enum Command {
     Explain(explain::Args),
     Jobs(jobs::Args),
     Search(search::Args),
-    #[cfg(feature = "archive")]
     History(history::Args),
     Types(types::Args),
     Stats(stats::Args),
@@ -157,8 +160,7 @@ enum Command {
     Token(token::Command),
     Audit(audit::Args),
     /// Keep finished jobs as files: archive, list and verify days
-    #[cfg(feature = "archive")]
-    #[command(subcommand)]
+    #[cfg_attr(feature = "archive", command(subcommand))]
     Archive(archive::Command),
     Top(top::Args),
     Keda(keda::Args),
@@ -175,17 +177,7 @@ enum TypeCommand {
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
-const WITHOUT_SERVER: &[&str] = &[
-    "dev",
-    "serve",
-    "migrate",
-    "config",
-    "doctor",
-    "health",
-    "completions",
-    #[cfg(feature = "archive")]
-    "archive",
-];
+const WITHOUT_SERVER: &[&str] = &["dev", "serve", "migrate", "config", "doctor", "health", "completions", "archive"];
 
 /// The global flags for commands that connect: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
@@ -243,7 +235,6 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Search(args) => search::run(&args, &global),
-        #[cfg(feature = "archive")]
         Command::History(args) => history::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
         Command::Stats(args) => stats::run(&args, &global),
@@ -253,7 +244,6 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Move(args)) => type_move::run(&args, &global),
         Command::Token(command) => token::run(command, &global),
         Command::Audit(args) => audit::run(&args, &global),
-        #[cfg(feature = "archive")]
         Command::Archive(command) => archive::run(command, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Settings(args) => settings::run(args, &global),

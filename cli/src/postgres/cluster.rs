@@ -33,6 +33,8 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 pub struct ClusterConfig {
     /// The data directory, created if needed. `None`: a temporary directory, removed at the end.
     pub data_dir: Option<PathBuf>,
+    /// The parent of that temporary directory. Default: the system's directory for temporary files.
+    pub temporary_dir: PathBuf,
     /// The bin directory of the Postgres to run. `None`: the one that [`Binaries::find`] finds, else one that is
     /// downloaded.
     pub binaries: Option<PathBuf>,
@@ -54,6 +56,7 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             data_dir: None,
+            temporary_dir: std::env::temp_dir(),
             binaries: None,
             fetch: Fetch::default(),
             fsync: true,

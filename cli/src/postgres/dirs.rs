@@ -99,11 +99,6 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The directory for temporary data: the system's temporary directory.
-pub(super) fn data_base() -> PathBuf {
-    env::temp_dir()
-}
-
 /// A short directory for the socket. The runtime directory is closed to other users, so it is not used if Postgres runs
 /// as another user.
 pub(super) fn socket_base(user: Option<&User>) -> PathBuf {

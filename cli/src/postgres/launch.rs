@@ -38,7 +38,7 @@ impl Launch {
     pub(super) fn prepare(config: &ClusterConfig, binaries: Binaries) -> Result<Self, DevError> {
         let guard = guard::program(config.howdah_binary.as_deref())?;
         let location = match &config.data_dir {
-            None => DataLocation::throw_away(&binaries)?,
+            None => DataLocation::throw_away(&config.temporary_dir, &binaries)?,
             Some(data_dir) => DataLocation::persistent(data_dir, config, &binaries)?,
         };
         let DataLocation { scratch, data_dir, user } = location;
@@ -118,14 +118,13 @@ struct DataLocation {
 }
 
 impl DataLocation {
-    fn throw_away(binaries: &Binaries) -> Result<Self, DevError> {
+    fn throw_away(base: &Path, binaries: &Binaries) -> Result<Self, DevError> {
         let user = User::for_new_files()?;
-        let base = dirs::data_base();
-        user::check_reach(&base, user.as_ref())?;
+        user::check_reach(base, user.as_ref())?;
         // Beside the start, which it would hold up: there may be thousands of files.
-        let killed = base.clone();
+        let killed = base.to_owned();
         std::thread::spawn(move || dirs::sweep(&killed, dirs::DATA));
-        let scratch = OwnDir::create(&base, dirs::DATA, user.as_ref())?;
+        let scratch = OwnDir::create(base, dirs::DATA, user.as_ref())?;
         let data_dir = scratch.path().join("data");
         init::create(&data_dir, binaries, user.as_ref(), false)?;
         Ok(Self { scratch: Some(scratch), data_dir, user })

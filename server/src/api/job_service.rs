@@ -138,6 +138,7 @@ impl JobService {
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 
+    #[allow(clippy::unused_async, reason = "like every method of the service")]
     pub(super) async fn stream_enqueue(
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,

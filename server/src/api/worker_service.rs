@@ -164,6 +164,7 @@ impl WorkerService {
 howdah_proto::worker_service!(WorkerService);
 
 impl WorkerService {
+    #[allow(clippy::unused_async, reason = "like every method of the service")]
     pub(super) async fn work(
         &self,
         request: Request<Streaming<v1::WorkRequest>>,

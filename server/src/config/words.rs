@@ -59,5 +59,5 @@ pub(super) fn archive_url(text: &str) -> Result<(), String> {
 /// Without the feature nobody could write it.
 #[cfg(not(feature = "archive"))]
 pub(super) fn archive_url(_: &str) -> Result<(), String> {
-    Err("cannot be set: this program was built without the archive".into())
+    Err("cannot be set: this program was built without the archive; build it with `--features archive`".into())
 }

@@ -34,6 +34,7 @@ const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end -->";
 
 #[test]
+#[cfg_attr(not(feature = "archive"), ignore = "the tables describe the program with the archive")]
 fn the_tables_of_the_reference_are_those_of_the_code() {
     let mut used = BTreeSet::new();
     let mut stale = Vec::new();

@@ -109,6 +109,7 @@ impl FleetService {
         services.jobs().enqueue_jobs(request).await
     }
 
+    #[allow(clippy::unused_async, reason = "like every method of the service")]
     pub(super) async fn stream_enqueue(
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,

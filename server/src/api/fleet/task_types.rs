@@ -109,7 +109,7 @@ impl FleetService {
         let task_type = request.get_ref().task_type.clone();
         let (stores, away) = self.concerned_or_home(request.metadata(), &task_type).await?;
         let call = |store: Services, part| async move { store.task_types().update_task_type(part).await };
-        self.change_each(request, (stores, away), call).await
+        Box::pin(self.change_each(request, (stores, away), call)).await
     }
 
     pub(super) async fn pause_limit_key(

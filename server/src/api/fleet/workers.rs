@@ -56,6 +56,7 @@ macro_rules! settling {
 howdah_proto::worker_service!(FleetService);
 
 impl FleetService {
+    #[allow(clippy::unused_async, reason = "like every method of the service")]
     pub(super) async fn work(
         &self,
         request: Request<Streaming<v1::WorkRequest>>,

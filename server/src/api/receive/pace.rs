@@ -74,9 +74,9 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_does_not_come_has_its_time_and_less_while_others_wait() {
-        let mut pace = Pace::new(Duration::from_millis(10));
+        let mut pace = Pace::new(Duration::from_secs(30));
         assert_eq!(pace.next(pending::<()>(), || false).await, Err(Slow::Late));
         let mut pace = Pace::new(Duration::from_secs(60));
         pace.came(LEAST);

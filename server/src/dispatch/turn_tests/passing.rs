@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_backlogs_take_turns_slot_by_slot() {
     let mut fleet = Fleet::new(2, 1, 4);
     fleet.engines[0].enqueue(1_000);
@@ -23,7 +23,7 @@ async fn two_backlogs_take_turns_slot_by_slot() {
     assert!((0.4..0.6).contains(&share), "{settled:?}, {share}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_engine_without_jobs_gives_the_turn_away_at_once() {
     let mut fleet = Fleet::new(2, 1, 4);
     fleet.claim_all();
@@ -35,7 +35,7 @@ async fn an_engine_without_jobs_gives_the_turn_away_at_once() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_engine_whose_claim_hangs_holds_up_the_others_for_a_tenth_of_a_second() {
     let mut fleet = Fleet::new(2, 1, 4);
     fleet.claim_all();
@@ -60,7 +60,7 @@ async fn an_engine_whose_claim_hangs_holds_up_the_others_for_a_tenth_of_a_second
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn leases_of_an_engine_that_has_not_answered_count_in_the_window() {
     let mut engines: Vec<Engine> = (0..2).map(|_| Engine::new(1)).collect();
     engines[0].enqueue(10);
