@@ -20,7 +20,8 @@ fn howdah() -> PathBuf {
 /// Cargo builds the programs of a package only for its own tests.
 fn build() -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--bin", "howdah", "--quiet"]);
+    // The selection and features of `just test`, so that nothing is built a second time.
+    cargo.args(["build", "--workspace", "--features", "archive", "--bin", "howdah", "--quiet"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }

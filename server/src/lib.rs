@@ -30,6 +30,7 @@ pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
 pub mod tls; // certificates of the ports, handshakes, who the client is
 pub mod metrics; // counters, gauges, histograms
+mod browser; // requests that a web page makes a browser send
 mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy
 mod memory; // bytes that many share, a quarter of them to one connection or principal

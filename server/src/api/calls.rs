@@ -1,4 +1,7 @@
-//! Keeps a call from ending the process, or from lasting forever.
+//! Keeps a call from ending the process, or from lasting forever, and refuses requests that are not gRPC.
+//!
+//! A browser sends a request of any type for a web page, so a request must have a content type of gRPC, and none of the headers
+//! by which browsers mark their requests.
 //!
 //! hyper runs each call in a task of its own, so a panic does not end the process or the connection. Without this
 //! module the client would see a reset stream; with it, it gets an error. A panic later, inside a response stream,
@@ -20,12 +23,12 @@ use tonic::{
     body::Body,
     codegen::{
         BoxFuture, Service,
-        http::{HeaderName, HeaderValue, Request, Response},
+        http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE},
     },
 };
 
 use super::{once_sent, peer::PeerInfo};
-use crate::error::Error;
+use crate::{browser, error::Error};
 
 /// The header of every answer that tells the databases of brokers apart.
 const DATABASE: HeaderName = HeaderName::from_static("howdah-database");
@@ -69,6 +72,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Err(refusal) = is_grpc(request.headers()) {
+            return Box::pin(async move { Ok(*refusal) });
+        }
         let extensions = request.extensions_mut();
         if let Some(identity) = extensions.get::<PeerInfo>().and_then(|peer| peer.identity.clone()) {
             extensions.insert(identity);
@@ -94,6 +100,16 @@ where
             })
         })
     }
+}
+
+/// The answer to a request that is not gRPC, or that a browser sent.
+fn is_grpc(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
+    if !headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        let mut refusal = Response::new(Body::empty());
+        *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(refusal.into());
+    }
+    browser::refuse(headers).map_err(|error| Status::from(error).into_http().into())
 }
 
 fn panicked(path: &str, panic: &(dyn Any + Send)) -> Response<Body> {

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     access::rule,
-    api,
+    api, browser,
     error::{Error, http_status},
     memory::{Account, Memory},
     stores::SharedFleet,
@@ -126,10 +126,7 @@ impl Producer {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let caller = self.fleet.main().access.caller(credential, place.peer()).await?;
         caller.check_rule(rule(Rpc::EnqueueJobs))?;
-        if headers.contains_key(header::ORIGIN) {
-            // Any web page could send jobs with the rights of the person who looks at it.
-            return Err(Error::invalid("origin", "is set by browsers; jobs are not accepted from web pages"));
-        }
+        browser::refuse(headers)?;
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if let Some(length) = length
             && length > bounds.most

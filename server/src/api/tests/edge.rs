@@ -145,6 +145,41 @@ async fn connections_over_the_limit_are_closed_and_places_are_free_again() {
 }
 
 #[tokio::test]
+async fn requests_that_a_browser_sends_for_a_web_page_are_refused() {
+    let running = serve(Limits::default()).await;
+    for header in ["origin", "sec-fetch-site"] {
+        let mut request = tonic::Request::new(named("four"));
+        request.metadata_mut().insert(header, "https://example.com".parse().unwrap());
+        let status = running.client().await.list_task_types(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        assert!(status.message().contains(header), "{status}");
+    }
+    // `no-cors` requests have one of three content types, or none.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/json", ""] {
+        assert_eq!(status_of(&running, kind).await, 415, "{kind}");
+    }
+    for kind in ["application/grpc", "application/grpc+proto"] {
+        assert_eq!(status_of(&running, kind).await, 200, "{kind}");
+    }
+    works(&running).await;
+}
+
+/// The HTTP status of a request with this content type.
+async fn status_of(running: &Running, kind: &str) -> u16 {
+    let stream = TcpStream::connect(running.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let uri = format!("http://{}/howdah.v1.TaskTypeService/ListTaskTypes", running.address);
+    let mut request = axum::http::Request::post(uri);
+    if !kind.is_empty() {
+        request = request.header("content-type", kind);
+    }
+    let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    body.send_data(bytes::Bytes::from_static(&[0; 5]), true).unwrap();
+    timeout(PATIENCE, answer).await.unwrap().unwrap().status().as_u16()
+}
+
+#[tokio::test]
 async fn a_message_over_the_limit_is_out_of_range() {
     let running = serve(Limits::default()).await;
     let status = running.client().await.list_task_types(named("x".repeat(MESSAGE_BYTES))).await.unwrap_err();
