@@ -18,6 +18,8 @@ mod rules;
 mod shares;
 #[path = "../server/src/access/jwt/signing.rs"]
 mod signing;
+#[path = "access/targets.rs"]
+mod targets;
 #[path = "access/told.rs"]
 mod told;
 #[path = "access/moved.rs"]

@@ -46,7 +46,8 @@ pub async fn until(database: &TestDatabase, what: &str, sql: &str) {
 
 /// The same on a connection that is there already.
 pub async fn until_on(client: &tokio_postgres::Client, what: &str, sql: &str) {
-    eventually(what, async || client.query_one(sql, &[]).await.expect(sql).get::<_, bool>(0)).await;
+    let statement = client.prepare(sql).await.expect(sql);
+    eventually(what, async || client.query_one(&statement, &[]).await.expect(sql).get::<_, bool>(0)).await;
 }
 
 /// Waits until a count has begun and then stands still for three seconds. A flood that is held up has no signal: nothing

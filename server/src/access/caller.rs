@@ -112,9 +112,28 @@ impl Caller {
         }
     }
 
-    /// Whether it may choose the next stage that an outcome names: the job is enqueued there.
+    /// Whether jobs that the caller enqueues or works on may go on in another task type, as a stage or a fallback: they are
+    /// enqueued there.
+    pub fn check_target(&self, to: &TaskTypeName) -> Result<(), Error> {
+        self.check(Operation::Enqueue, to)
+    }
+
+    /// Whether it may choose the next stage that an outcome names.
     pub fn check_stage(&self, outcome: &Outcome) -> Result<(), Error> {
-        outcome.next_stage().map_or(Ok(()), |stage| self.check(Operation::Enqueue, stage))
+        outcome.next_stage().map_or(Ok(()), |stage| self.check_target(stage))
+    }
+
+    /// Whether the caller may send jobs of others from one task type to another, by a setting or a bulk operation. It must be
+    /// allowed to bring jobs to the target, and must not get to see payloads there that it may not see now.
+    pub fn check_reroute(&self, from: &TaskTypeName, to: &TaskTypeName) -> Result<(), Error> {
+        if !self.may(Operation::Operate, to) {
+            self.check_target(to)?;
+        }
+        let sees = |task_type| self.may(Operation::Payload, task_type) || self.may(Operation::Work, task_type);
+        if sees(to) && !sees(from) {
+            return Err(self.denied(Operation::Payload, from.as_str()));
+        }
+        Ok(())
     }
 
     fn denied(&self, operation: Operation, task_types: &str) -> Error {

@@ -60,6 +60,9 @@ impl BulkService {
         for task_type in [Some(&spec.task_type), spec.change.to_type()].into_iter().flatten() {
             caller.check(Operation::Operate, task_type)?;
         }
+        if let Some(to) = spec.change.to_type() {
+            caller.check_reroute(&spec.task_type, to)?;
+        }
         Ok(spec)
     }
 

@@ -134,9 +134,7 @@ pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -
             caller.check(Operation::Enqueue, &job.task_type)?;
             last = Some(&job.task_type);
         }
-        for other in job.fallback.iter().chain(&job.next_stages) {
-            caller.check(Operation::Enqueue, other)?;
-        }
+        job.fallback.iter().chain(&job.next_stages).try_for_each(|to| caller.check_target(to))?;
     }
     let after: HashMap<i64, usize> = jobs
         .iter()
@@ -163,9 +161,7 @@ pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskT
     let names = std::iter::once(&template.task_type).chain(&job.next_stages).chain(fallback);
     let names = names.map(|name| TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem)));
     let names: Vec<TaskTypeName> = names.collect::<Result<_, _>>()?;
-    for name in &names {
-        caller.check(Operation::Enqueue, name)?;
-    }
+    names.iter().try_for_each(|name| caller.check_target(name))?;
     if !job.after.is_empty() {
         // Which jobs they are is not known to whoever changes the schedule later.
         caller.check_rule(Rule::Everything(Operation::Read))?;

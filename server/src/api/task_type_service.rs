@@ -17,7 +17,7 @@ use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
-    job::TypeView,
+    job::{TaskTypeName, TypeView},
     store::LimitKeyView,
 };
 
@@ -33,6 +33,12 @@ impl TaskTypeService {
 
     fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
         Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
+    }
+
+    /// The fallback that a type has now: a caller that may not choose it may still keep it.
+    async fn fallback(&self, of: &TaskTypeName) -> Result<Option<TaskTypeName>, Error> {
+        let types = self.broker.operator.list_task_types(String::new(), 1, Some(of.clone())).await?;
+        Ok(types.into_iter().find(|view| view.name == of.as_str()).and_then(|view| view.settings.fallback))
     }
 
     /// A page of the types that the caller may read, where the next one begins, and how long ago they were counted. It ends
@@ -103,7 +109,14 @@ impl TaskTypeService {
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
         let by = actor(&self.broker, &request, Rpc::UpdateTaskType)?;
         let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.cluster())?;
-        caller(&request)?.check(Operation::Operate, &name)?;
+        let caller = caller(&request)?;
+        caller.check(Operation::Operate, &name)?;
+        if let Some(to) = &settings.fallback
+            && let Err(denied) = caller.check_reroute(&name, to)
+            && self.fallback(&name).await?.as_ref() != Some(to)
+        {
+            return Err(denied.into());
+        }
         let answer = Some(render::settings(&settings));
         self.broker.operator.update_task_type(name, settings, &by).await?;
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
