@@ -151,3 +151,29 @@ async fn a_request_key_in_an_open_transaction_holds_up_only_its_repeats() {
     open.roll_back().await;
     assert_eq!(soon("the repeat", repeat).await.expect("no panic").outcome(), EnqueueOutcome::New);
 }
+
+#[tokio::test]
+async fn a_key_whose_hold_has_ended_under_a_lock_holds_up_its_own_jobs_alone() {
+    let (broker, open) = start_with(|c| c.database_timeout = secs(3)).await;
+    open.roll_back().await;
+    broker.enqueue("t").key("held").key_hold(HOUR).await;
+    let mut worker = broker.worker("t").window(2).await;
+    for job in worker.take(2).await {
+        worker.ack(&job).await;
+    }
+    broker.sql("UPDATE howdah.job_key SET held_until = now() - interval '1 s'").await;
+    let ids = "SELECT last_value FROM howdah.job_id";
+    let before = broker.count(ids).await;
+    let open = Open::after(&broker.database, "psql", "SELECT FROM howdah.job_key FOR UPDATE").await;
+    let held_up = tokio::spawn(broker.enqueue("t").key("held").refused());
+    broker.database.until_blocked().await;
+    broker.enqueue("other").await;
+    broker.enqueue("t").key("other").await;
+    let refused = soon("an answer", held_up).await.expect("no panic");
+    assert_eq!(refused.code, Code::Aborted, "{refused}");
+    assert!(refused.message.contains("the key \"held\" is locked by"), "{refused}");
+    // Tries do not take ids without bound.
+    assert!(broker.count(ids).await - before < 100);
+    open.roll_back().await;
+    assert_eq!(broker.enqueue("t").key("held").outcome().await.outcome(), EnqueueOutcome::New);
+}

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::{Pending, Remedy, Writer, coordinated, keyed, locked, remedy, wait_for_workers};
 use crate::{error::Error, job::Enqueued, side_lane::SideLane, store::StoreError};
 
-/// One answer for each request. `None`: the holder of a key finished meanwhile; enqueue the request again.
+/// One answer for each request. `None`: the holder of a key finished meanwhile; the request starts over.
 pub(super) type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
 
 /// What the requests need, all of them or some.
@@ -29,9 +29,10 @@ impl Kind {
 
 /// Writes the requests, and tells their callers.
 pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, kind: Kind, requests: Vec<Pending>) {
-    let mut todo = by_request_key(requests);
+    // With each round, whether its request has started over.
+    let mut todo: VecDeque<_> = by_request_key(requests).into_iter().map(|requests| (requests, false)).collect();
     let mut tries = 0;
-    while let Some(requests) = todo.pop_front() {
+    while let Some((requests, started_over)) = todo.pop_front() {
         let mut requests = locked::divert(lane, writer.away.tell(requests));
         if requests.is_empty() {
             continue;
@@ -48,13 +49,17 @@ pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, kind: Kind,
                 for (request, answer) in requests.into_iter().zip(answers) {
                     match answer {
                         Some(answer) => request.tell(answer),
-                        None => todo.push_back(vec![request]),
+                        // The holder of its key is neither there nor gone: another transaction has locked the key.
+                        None if started_over => locked::wait_aside(lane, vec![request]),
+                        None => todo.push_back((vec![request], true)),
                     }
                 }
             }
-            Err(Remedy::Repeat) => todo.push_front(requests),
+            Err(Remedy::Repeat) => todo.push_front((requests, started_over)),
             // In their order: a job of one may have the key of another's.
-            Err(Remedy::Split) => requests.into_iter().rev().for_each(|request| todo.push_front(vec![request])),
+            Err(Remedy::Split) => {
+                requests.into_iter().rev().for_each(|request| todo.push_front((vec![request], started_over)));
+            }
             Err(Remedy::Aside) => locked::wait_aside(lane, requests),
             Err(Remedy::Tell(error)) => requests.into_iter().for_each(|request| request.tell(Err(error.clone()))),
         }
