@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use howdah_proto::v1::SettleStatus;
+use howdah_cli::postgres::{Binaries, Cluster};
+use howdah_proto::v1::{JobState, SettleStatus};
 
 use super::{assert_serves, enqueue};
-use crate::support::{TestBroker, Worker, database, new_job, soon};
+use crate::support::*;
 
 #[tokio::test]
 async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
@@ -109,4 +110,44 @@ async fn a_flood_that_asks_for_sweeps_causes_one_more_in_an_interval() {
     }
     // One by the clock and one early in each interval: eight take three intervals and more.
     assert!(begun.elapsed() > interval * 3, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_full_queue_of_notifications_fails_no_call() {
+    postgres_programs().await;
+    let major = Binaries::find(None).expect("the Postgres of this run").major();
+    if major < 17 {
+        // The queue has 8 GB there, and no setting for it.
+        eprintln!("left out: Postgres {major} has no max_notify_queue_pages");
+        return;
+    }
+    let mut config = cluster_config();
+    config.settings.push(("max_notify_queue_pages".into(), "64".into()));
+    let cluster = Cluster::start(config).await.expect("Postgres");
+    cluster.create_database("app").await.expect("a database");
+    let database = TestDatabase { url: cluster.url("app") };
+    let broker = TestBroker::on(&database).await;
+    let mut worker = broker.worker("t").window(3).await;
+    let ids = broker.enqueue_all(["t"; 3]).await;
+    let jobs = worker.take(3).await;
+    // Another program listens, and is in a transaction for long: nothing behind that is forgotten.
+    let other = TestDatabase { url: cluster.url("postgres") }.connect().await;
+    other.batch_execute("LISTEN x; BEGIN").await.expect("a listener");
+    let flood = TestDatabase { url: cluster.url("postgres") }.connect().await;
+    let full = loop {
+        let notify = "SELECT pg_notify('y', repeat('x', 7000) || n) FROM generate_series(1, 3) n";
+        if let Err(error) = flood.batch_execute(notify).await {
+            break error;
+        }
+    };
+    assert_eq!(full.code().expect("a code").code(), "54000");
+
+    let (ended, ()) = tokio::join!(broker.wait(ids[0]), async { worker.ack(&jobs[0]).await });
+    assert_eq!(ended.state(), JobState::Succeeded);
+    worker.nack(&jobs[1], "no route").no_retry().await;
+    assert_eq!(broker.cancel(&ids[2..]).await, ids[2..]);
+    assert_eq!(worker.cancelled().await.id, ids[2]);
+    broker.count("SELECT howdah.enqueue('t')").await;
+    worker.next().await;
+    other.batch_execute("ROLLBACK").await.expect("the end");
 }

@@ -35,10 +35,12 @@ CREATE OR REPLACE FUNCTION howdah.needs_announcement(of_type integer, began_us b
 CREATE OR REPLACE FUNCTION howdah.may_notify() RETURNS boolean LANGUAGE sql STABLE
     RETURN coalesce(lower(current_setting(E'howdah\x2enotify', true)), '') NOT IN ('off', 'false', 'no', '0');
 
--- Sends a message to the brokers. Without it, they find everything within the poll interval and a second.
+-- Sends a message to the brokers. Without it, they find everything within the poll interval and a second. A message is a hint:
+-- it is left out while the queue of notifications, which all databases of the server share, is nearly full. In a full queue
+-- Postgres fails the whole transaction at its commit (54000), where no function can catch it.
 CREATE OR REPLACE FUNCTION howdah.notify(message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF howdah.may_notify() THEN
+    IF howdah.may_notify() AND pg_notification_queue_usage() < 0.9 THEN
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', message);
     END IF;
 END $$;
