@@ -139,6 +139,31 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
 }
 
 #[tokio::test]
+async fn a_database_clock_that_goes_back_stops_neither_a_rate_nor_a_gap() {
+    let rate = Some(Rate { per_second: 5.0, burst: 1 });
+    for settings in [
+        TaskTypeSettings { rate, ..Default::default() },
+        TaskTypeSettings { key_rate: rate, ..Default::default() },
+        TaskTypeSettings { key_min_gap: Some(wire(millis(200))), ..Default::default() },
+    ] {
+        let broker = TestBroker::start().await;
+        broker.set("work", settings).await;
+        let mut worker = broker.worker("work").await;
+        broker.enqueue(keyed("x")).await;
+        let job = worker.next().await;
+        worker.ack(&job).await;
+        // The same as a clock that goes back by an hour: what was stored before is an hour ahead.
+        let ahead = "UPDATE howdah.limit_state SET refilled = refilled + interval '1 h', last_start = last_start + interval '1 h'";
+        broker.sql(ahead).await;
+        for _ in 0..3 {
+            broker.enqueue(keyed("x")).await;
+            let job = worker.next().await;
+            worker.ack(&job).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_key_is_paused_and_resumed() {
     let (a, b) = TestBroker::pair().await;
     let mut worker = b.worker("work").window(50).await;

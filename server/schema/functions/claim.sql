@@ -46,7 +46,7 @@ BEGIN
         END IF;
         IF w.rate_per_s IS NOT NULL THEN
             filled := least(w.rate_burst, coalesce(
-                g.tokens + extract(epoch FROM now() - g.refilled)::double precision * w.rate_per_s, w.rate_burst));
+                g.tokens + howdah.elapsed_s(g.refilled) * w.rate_per_s, w.rate_burst));
             UPDATE howdah.limit_state l SET tokens = filled, refilled = now() WHERE l.type_id = w.id AND l.limit_key = '';
             IF allowed > floor(filled)::integer THEN
                 allowed := floor(filled)::integer;

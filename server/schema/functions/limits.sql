@@ -10,6 +10,11 @@ BEGIN
         OR EXISTS (SELECT FROM howdah.limit_state g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
 END $$;
 
+-- Seconds since a stored time, for token buckets. Not negative: after the clock went back (a replica with another clock was
+-- promoted) a bucket would lose tokens instead, and start nothing until the clock had caught up.
+CREATE OR REPLACE FUNCTION howdah.elapsed_s(since timestamptz) RETURNS double precision LANGUAGE sql STABLE
+    RETURN greatest(extract(epoch FROM now() - since)::double precision, 0);
+
 -- The number of ready jobs of a key, counted only as far as it matters for the limits of the type.
 CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT count(*) FROM (
@@ -138,6 +143,10 @@ BEGIN
             SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
             WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
             g.last_start := greatest(g.last_start, last_lease);
+            -- The clock went back. (A lease may be some milliseconds younger than this transaction.)
+            IF g.last_start > now() + interval '1 second' THEN
+                g.last_start := now();
+            END IF;
             -- One job at a time: the gap counts from its start.
             look := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
                     + t.key_min_gap_ms * interval '1 millisecond';
@@ -146,7 +155,7 @@ BEGIN
         END IF;
         IF t.key_rate_per_s IS NOT NULL THEN
             filled := least(greatest(t.key_rate_burst - ready_jobs, 0),
-                            coalesce(g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.key_rate_per_s,
+                            coalesce(g.tokens + howdah.elapsed_s(g.refilled) * t.key_rate_per_s,
                                      t.key_rate_burst));
             free := least(free, floor(filled)::bigint);
             IF free >= floor(filled)::bigint THEN

@@ -2,10 +2,10 @@
 -- In strict order, jobs that have started before go first. $1 type $2 key $3 rank $4 id $5 it has started before $6 at most
 SELECT coalesce(g.paused_until > now(), false) AS paused,
        CASE WHEN isfinite(g.paused_until) THEN g.paused_until END AS paused_until,
-       CASE WHEN t.key_min_gap_ms IS NOT NULL THEN g.last_start + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
+       CASE WHEN t.key_min_gap_ms IS NOT NULL THEN least(g.last_start, now() + interval '1 second') + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
        CASE WHEN t.key_rate_per_s IS NOT NULL THEN
            -- Null if the rate allows a start now.
-           nullif(now() + greatest(0, 1 - (g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.key_rate_per_s))
+           nullif(now() + greatest(0, 1 - (g.tokens + howdah.elapsed_s(g.refilled) * t.key_rate_per_s))
                           / t.key_rate_per_s * interval '1 second', now()) END AS next_token,
        ARRAY(SELECT l.id FROM howdah.leased l
              WHERE l.type_id = t.id AND l.options ->> 'limit_key' = $2 AND l.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS leased,
