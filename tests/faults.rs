@@ -298,3 +298,17 @@ async fn a_worker_told_to_stop_while_its_broker_is_away_ends_and_says_what_is_no
     assert_eq!(status.code(), Some(69), "{errors}");
     assert!(errors.contains(&format!("{id} released")) && errors.contains("not confirmed"), "{errors}");
 }
+
+#[tokio::test]
+async fn the_jobs_of_a_killed_broker_come_back_in_time_though_the_database_clock_goes_back() {
+    let database = database().await;
+    let (mut killed, left) = (Program::serve(&database, &QUICK).await, Program::serve(&database, &QUICK).await);
+    let mut held = killed.worker("t").await;
+    let id = killed.enqueue("t").await;
+    held.next().await;
+    killed.kill().await;
+    // The same as a clock that goes back by an hour: what was stored before is an hour ahead.
+    database.sql("UPDATE howdah.broker SET expires = expires + interval '1 h'").await;
+    let mut worker = left.worker("t").await;
+    assert_eq!((worker.next().await.id, left.count("SELECT count(*) FROM howdah.broker").await), (id, 1));
+}

@@ -8,6 +8,7 @@ CREATE TABLE howdah.broker (
     name     text NOT NULL,
     started  timestamptz NOT NULL DEFAULT now(),
     expires  timestamptz NOT NULL,
+    lease_ms bigint,                          -- from its last renewal to expires
     -- The version of the settings that it goes by: whoever must know that all brokers do asks for it.
     settings_version  bigint
 );
