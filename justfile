@@ -18,7 +18,7 @@ dev *ARGS:
 # Measure throughput and latency (`just bench cycle --seconds 10`)
 [group("run")]
 bench *ARGS:
-    cargo run --release -- bench {{ ARGS }}
+    cargo run --release --package howdah-cli -- bench {{ ARGS }}
 
 # Build the program with link-time optimisation, into target/dist: slower to build, faster to run
 [group("run")]

@@ -114,7 +114,10 @@ mod tests {
     #[test]
     fn the_command_that_the_docs_show_starts_the_runner() {
         let page = include_str!("../../docs/reference/conformance.md");
-        let line = page.lines().find_map(|line| line.strip_prefix("cargo run --bin howdah-conformance -- ")).unwrap();
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix("cargo run -p howdah-conformance --bin howdah-conformance -- "))
+            .unwrap();
         let (flag, command) = line.split_once(' ').unwrap();
         let args = Args::try_parse_from(["howdah-conformance", flag, command.trim_matches('\'')]).unwrap();
         assert_eq!(args.client.as_deref(), Some("python3 my_client/adapter.py"));

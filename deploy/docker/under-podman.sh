@@ -72,7 +72,7 @@ base_images() {
     cat >"$rust/bin/cargo" <<'CARGO'
 #!/bin/sh
 set -e
-[ "$*" = 'build --locked --profile dist --bin howdah' ] || { echo "this cargo does not know: $*" >&2; exit 1; }
+[ "$*" = 'build --locked --profile dist --package howdah-cli --features archive' ] || { echo "this cargo does not know: $*" >&2; exit 1; }
 [ -f Cargo.lock ] && [ -f cli/Cargo.toml ] || { echo 'a part of the source is missing' >&2; exit 1; }
 [ ! -e target ] && [ ! -e .git ] || { echo '.dockerignore does not hold' >&2; exit 1; }
 busybox mkdir -p target/dist

@@ -77,8 +77,22 @@ async fn no_way_leads_to_a_task_type_without_a_scope_for_it() {
 async fn an_operator_cannot_send_jobs_where_it_sees_payloads_that_it_may_not_see() {
     let guarded = Guarded::start().await;
     let operates = ["operate:mail", "operate:own", "enqueue:own"];
-    for sees in ["work:own", "payload:own"] {
-        let caller = guarded.caller("ann", &[&operates[..], &[sees]].concat()).await;
+    // A paused move is not resumed for it either.
+    guarded.admin.enqueue_all(vec!["slow"; 600]).await;
+    let spec = v1::BulkSpec {
+        operation: v1::BulkOperation::Move as i32,
+        task_type: "slow".into(),
+        to_task_type: "own".into(),
+        max_jobs_per_second: 1,
+        ..Default::default()
+    };
+    let request = v1::StartBulkRequest { spec: Some(spec), ..Default::default() };
+    let paused = guarded.admin.bulks().start_bulk(request).await.expect("start").into_inner().bulk.expect("a bulk").id;
+    guarded.admin.bulks().pause_bulk(v1::PauseBulkRequest { id: paused }).await.expect("pause");
+    for sees in [&["work:own"][..], &["payload:own", "read:own"], &["payload:*", "read:own"]] {
+        let caller = guarded.caller("ann", &[&operates[..], &["operate:slow"], sees].concat()).await;
+        let refused = caller.bulks().resume_bulk(v1::ResumeBulkRequest { id: paused }).await.expect_err("a resume");
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         for way in ["fallback of a task type", "bulk move"] {
             let refused = send(&guarded, &caller, way, "mail", "own").await.expect_err(way);
             assert_eq!(refused.code(), Code::PermissionDenied, "{way}: {refused}");

@@ -129,7 +129,10 @@ impl Caller {
         if !self.may(Operation::Operate, to) {
             self.check_target(to)?;
         }
-        let sees = |task_type| self.may(Operation::Payload, task_type) || self.may(Operation::Work, task_type);
+        let sees = |task_type| {
+            let shown = self.may(Operation::Payload, task_type) && self.may(Operation::Read, task_type);
+            shown || self.may(Operation::Work, task_type)
+        };
         if sees(to) && !sees(from) {
             return Err(self.denied(Operation::Payload, from.as_str()));
         }

@@ -68,6 +68,9 @@ impl BulkService {
 
     async fn change(&self, caller: &Caller, id: i64, to: BulkState, by: &Actor) -> Result<Option<v1::Bulk>, Error> {
         let bulk = self.own(caller, Operation::Operate, id).await?;
+        if let (BulkState::Running, Some(target)) = (to, bulk.spec.change.to_type()) {
+            caller.check_reroute(&bulk.spec.task_type, target)?;
+        }
         Ok(Some(render::bulk(self.broker.operator.change_bulk(&bulk, to, by).await?)))
     }
 

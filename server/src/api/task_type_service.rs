@@ -17,7 +17,7 @@ use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
-    job::{TaskTypeName, TypeView},
+    job::TypeView,
     store::LimitKeyView,
 };
 
@@ -33,12 +33,6 @@ impl TaskTypeService {
 
     fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
         Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
-    }
-
-    /// The fallback that a type has now: a caller that may not choose it may still keep it.
-    async fn fallback(&self, of: &TaskTypeName) -> Result<Option<TaskTypeName>, Error> {
-        let types = self.broker.operator.list_task_types(String::new(), 1, Some(of.clone())).await?;
-        Ok(types.into_iter().find(|view| view.name == of.as_str()).and_then(|view| view.settings.fallback))
     }
 
     /// A page of the types that the caller may read, where the next one begins, and how long ago they were counted. It ends
@@ -113,7 +107,8 @@ impl TaskTypeService {
         caller.check(Operation::Operate, &name)?;
         if let Some(to) = &settings.fallback
             && let Err(denied) = caller.check_reroute(&name, to)
-            && self.fallback(&name).await?.as_ref() != Some(to)
+            // A fallback that the caller may not choose may stay.
+            && self.broker.operator.type_settings(&name).await?.and_then(|now| now.fallback).as_ref() != Some(to)
         {
             return Err(denied.into());
         }
