@@ -307,7 +307,7 @@ async fn the_jobs_of_a_killed_broker_come_back_in_time_though_the_database_clock
     let id = killed.enqueue("t").await;
     held.next().await;
     killed.kill().await;
-    // The same as a clock that goes back by an hour: what was stored before is an hour ahead.
+    // As after a clock went back by an hour: stored times are an hour ahead.
     database.sql("UPDATE howdah.broker SET expires = expires + interval '1 h'").await;
     let mut worker = left.worker("t").await;
     assert_eq!((worker.next().await.id, left.count("SELECT count(*) FROM howdah.broker").await), (id, 1));

@@ -152,7 +152,7 @@ async fn a_database_clock_that_goes_back_stops_neither_a_rate_nor_a_gap() {
         broker.enqueue(keyed("x")).await;
         let job = worker.next().await;
         worker.ack(&job).await;
-        // The same as a clock that goes back by an hour: what was stored before is an hour ahead.
+        // As after a clock went back by an hour: stored times are an hour ahead.
         let ahead = "UPDATE howdah.limit_state SET refilled = refilled + interval '1 h', last_start = last_start + interval '1 h'";
         broker.sql(ahead).await;
         for _ in 0..3 {
