@@ -1,13 +1,13 @@
 // Package howdah is the Go client of Howdah, a gRPC streaming job broker on PostgreSQL.
 //
-// A [Client] enqueues jobs and calls what operators call. A [Worker] runs jobs: it opens one stream to a broker, which
-// pushes as many jobs as the worker runs at once. A [Producer] enqueues many jobs over one stream, in batches.
+// A [Client] enqueues jobs and makes the calls of operators. A [Worker] runs jobs: it opens one stream to a broker,
+// which pushes as many jobs as the worker runs at once. A [Producer] enqueues many jobs over one stream, in batches.
 //
-// When an enqueue returns, the job is committed, and it is never stored twice. The outcome of a handler is sent until
-// the broker confirms it. When a stream breaks, the worker goes on at any broker with the jobs that it holds.
+// When an enqueue returns, the job is committed exactly once. A worker resends the outcome of a handler until the broker
+// confirms it. When its stream breaks, the worker resumes at any broker and keeps the jobs that it holds.
 //
-// The messages and stubs of the protocol are in the package [howdah.dev/go/howdahv1]. A [Client] is a
-// [grpc.ClientConnInterface], so stubs have its deadlines, retries and errors:
+// The messages and stubs of the protocol are in the package [howdah.dev/go/howdahv1]. A [Client] implements
+// [grpc.ClientConnInterface], so calls of the stubs get its deadlines, retries and errors:
 //
 //	jobs := howdahv1.NewJobServiceClient(client)
 //	answer, err := jobs.CancelJobs(ctx, &howdahv1.CancelJobsRequest{Ids: []int64{17}})
@@ -33,56 +33,58 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// Version is the version of this module. Brokers show it beside the worker's labels.
+// Version is the version of this module. Workers report it to the broker as part of their label "client".
 const Version = "0.1.0"
 
-// Config has the settings of a [Client]. All may be left out: addresses and credentials then come from the variables
-// of the command line, HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_TLS_CA, HOWDAH_TLS_CLIENT_CERT,
-// HOWDAH_TLS_CLIENT_KEY and HOWDAH_CLIENT_INSECURE.
+// Config has the settings of a [Client]. All fields are optional. Unset addresses and credentials come from the
+// environment variables that the command line reads: HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_TLS_CA,
+// HOWDAH_TLS_CLIENT_CERT, HOWDAH_TLS_CLIENT_KEY and HOWDAH_CLIENT_INSECURE.
 type Config struct {
-	// Brokers of one database: `host:port`, `http://host:port`, or `https://host:port` for TLS. An entry may be a list
-	// with commas. If one cannot be reached, the next is used. Default: HOWDAH_SERVER, else 127.0.0.1:7432.
+	// Addresses of brokers that serve the same database: `host:port`, `http://host:port`, or `https://host:port` for TLS.
+	// One entry may hold several addresses, separated by commas. If a broker is unreachable, the client uses the next
+	// one. Default: HOWDAH_SERVER, or else 127.0.0.1:7432.
 	Servers []string
-	// For `https://` addresses. Default: the files of the environment (see [TLSFiles]), else the authorities of the
-	// system.
+	// TLS configuration for `https://` addresses. Default: the files that the environment variables name (see
+	// [TLSFiles]), or else the system's root certificates.
 	TLS *tls.Config
-	// The token that goes with each call.
+	// Token to authenticate each call.
 	Token Secret
-	// A file with the token, instead of Token. It may be replaced while the client runs.
+	// File with the token, instead of Token. The client reads it for each call, so the file may be replaced at any time.
 	TokenFile string
-	// Sends the token over `http://` to other machines too: for networks that encrypt by themselves.
+	// Sends the token over `http://` to brokers on other machines too, which exposes it to the network. Use it only on
+	// encrypted networks, such as a VPN or a service mesh with mutual TLS.
 	InsecureToken bool
-	// The longest time of one attempt to connect. Default: 5 s.
+	// Timeout of one attempt to connect. Default: 5 s.
 	ConnectTimeout time.Duration
-	// The longest time of a call whose context has no deadline, with its retries. Default: 30 s.
+	// Timeout of a call whose context has no deadline, including retries. Default: 30 s.
 	RequestTimeout time.Duration
-	// The largest message sent or accepted. Default: 16 MiB.
+	// The largest message sent or accepted, in bytes. Default: 16 MiB.
 	MaxMessageBytes int
-	// Default: [slog.Default].
+	// Destination of log lines. Default: [slog.Default].
 	Logger *slog.Logger
-	// Wraps each enqueue, the first one outermost.
+	// Functions that wrap each enqueue. The first one is the outermost.
 	EnqueueMiddleware []func(EnqueueFunc) EnqueueFunc
-	// More options for connections, such as statistics handlers or a dialer.
+	// Additional options for connections, such as a statistics handler or a dialer.
 	DialOptions []grpc.DialOption
 }
 
-// Secret is a text that is never shown.
+// Secret is a string that is never printed or logged.
 type Secret string
 
-// String shows nothing, GoString and MarshalText neither.
+// String returns a placeholder instead of the secret.
 func (Secret) String() string { return "(secret)" }
 
-// GoString is for %#v.
+// GoString returns a placeholder instead of the secret, for %#v.
 func (Secret) GoString() string { return "(secret)" }
 
-// MarshalText is for logs in JSON.
+// MarshalText returns a placeholder instead of the secret, for logs in JSON.
 func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
-func (c *Config) complete() (err error) {
+func (c *Config) setDefaults() (err error) {
 	if env := os.Getenv; c.Token == "" && c.TokenFile == "" {
 		c.Token, c.TokenFile = Secret(env("HOWDAH_TOKEN")), env("HOWDAH_TOKEN_FILE")
 		if c.Token != "" && c.TokenFile != "" {
-			text := "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough"
+			text := "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one"
 			return &Error{Code: codes.InvalidArgument, Field: "Token", Message: text}
 		}
 	}
@@ -102,24 +104,24 @@ func (c *Config) complete() (err error) {
 	return err
 }
 
-// Client has connections to one or more brokers of one database. It is safe for concurrent use.
+// Client holds connections to one or more brokers of one database. It is safe for concurrent use.
 type Client struct {
 	*shared
-	store   string // Empty: the broker chooses.
+	store   string // Name of the store; empty: the broker chooses.
 	enqueue EnqueueFunc
 }
 
-// shared is what a client has in common with those that [Client.InStore] makes of it.
+// shared is the state that a client shares with the clients that [Client.InStore] derives from it.
 type shared struct {
 	cfg      Config
 	brokers  []*broker
-	current  atomic.Int64 // The index of the broker that calls use.
+	current  atomic.Int64 // Index of the broker in use.
 	database atomic.Pointer[database]
 }
 
-// New makes a client. It connects at the first call, so that a broker may start later. Close it at the end.
+// New makes a client. It connects at the first call, so that the broker may start later. Close it after use.
 func New(cfg Config) (*Client, error) {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	c := newClient(&shared{cfg: cfg}, "")
@@ -135,15 +137,15 @@ func New(cfg Config) (*Client, error) {
 
 func newClient(all *shared, store string) *Client {
 	c := &Client{shared: all, store: store}
-	c.enqueue = wrapped(all.cfg.EnqueueMiddleware, c.enqueueOnce)
+	c.enqueue = wrap(all.cfg.EnqueueMiddleware, c.enqueueOnce)
 	return c
 }
 
-// InStore returns the same client for one store of a broker that serves several: its calls are about that store alone,
-// and its jobs go there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all
-// stores, whatever this is.
+// InStore returns a client for one store of a broker that serves several: its calls concern that store alone, and its
+// jobs go there. Its workers get jobs of that store only; a worker of a client without a store gets jobs of all stores.
+// The two clients share connections, so close only one of them.
 func (c *Client) InStore(name string) (*Client, error) {
-	// What metadata may have in it. Whether there is such a store, the broker says.
+	// gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		text := fmt.Sprintf("%q is not the name of a store", name)
 		return nil, &Error{Code: codes.InvalidArgument, Field: "store", Message: text}
@@ -151,7 +153,7 @@ func (c *Client) InStore(name string) (*Client, error) {
 	return newClient(c.shared, name), nil
 }
 
-// Close closes the connections. Stop workers and producers before.
+// Close closes the connections. Stop workers and close producers first.
 func (c *Client) Close() (err error) {
 	for _, b := range c.brokers {
 		err = errors.Join(err, b.conn.Close())
@@ -159,12 +161,12 @@ func (c *Client) Close() (err error) {
 	return err
 }
 
-// moveOn lets calls use the next broker, unless another call has moved on already.
-func (c *Client) moveOn(seen int64) {
-	c.current.CompareAndSwap(seen, (seen+1)%int64(len(c.brokers)))
+// switchFrom switches to the next broker, unless another call has already switched from the broker with this index.
+func (c *Client) switchFrom(index int64) {
+	c.current.CompareAndSwap(index, (index+1)%int64(len(c.brokers)))
 }
 
-// tries says how often a call may be made; 0: until its deadline, since its request key makes that safe.
+// tries returns how often a call may be sent. 0 means until its deadline, because its request key makes it idempotent.
 func (c *Client) tries(method string, request any) int {
 	if keyed, ok := request.(interface{ GetRequestKey() string }); ok && keyed.GetRequestKey() != "" {
 		return 0
@@ -172,72 +174,101 @@ func (c *Client) tries(method string, request any) int {
 		method == howdahv1.AccessService_CreateToken_FullMethodName {
 		return 1
 	}
-	return len(c.brokers) + 1 // Once more in case a connection was dead.
+	return len(c.brokers) + 1 // One more attempt, because the first connection may already have been broken.
 }
 
-// Invoke makes a unary call: it is part of [grpc.ClientConnInterface]. Calls that are safe to repeat are tried again at
-// the next broker after errors that pass.
+// Invoke makes a unary call; it is part of [grpc.ClientConnInterface]. After a transient error, an idempotent call is
+// retried at the next broker.
 func (c *Client) Invoke(ctx context.Context, method string, request, reply any, opts ...grpc.CallOption) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.RequestTimeout)
 		defer cancel()
 	}
-	tries := c.tries(method, request)
+	tries, tooLarge, sent := c.tries(method, request), 0, false
 	var header metadata.MD
 	opts = append(opts[:len(opts):len(opts)], grpc.Header(&header))
-	var pause pauses
+	var retryBackoff backoff
 	for n := 1; ; n++ {
 		at := c.current.Load()
-		err := c.try(ctx, c.brokers[at], tries != 1, func(ctx context.Context, conn *grpc.ClientConn) error {
+		var timeout time.Duration
+		if tries != 1 {
+			timeout = c.timeoutShare(ctx, n-1)
+		}
+		err := c.try(ctx, c.brokers[at], timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
+			sent = true
 			return conn.Invoke(ctx, method, request, reply, opts...)
 		})
-		// The file of the token may have been replaced since it was read.
+		// A stale token: the token file may have been replaced since it was read, so one more attempt reads it again.
 		isStale := n == 1 && c.cfg.TokenFile != "" && isUnauthenticated(err)
 		if err == nil {
-			c.noteUnanswered(method, header)
+			c.logUnansweredStores(method, header)
 		}
-		if err == nil || ctx.Err() != nil || !isStale && (!isPassing(err) || n == tries) {
+		switch {
+		case err == nil || ctx.Err() != nil:
 			return err
-		}
-		if !isStale {
-			c.moveOn(at)
+		case isStale:
+		case errors.Is(err, ErrRequestTooLarge):
+			// A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
+			// request, no broker has received it.
+			if tooLarge++; tooLarge >= len(c.brokers) {
+				return err
+			}
+			c.switchFrom(at)
+		case !isTransient(err) || tries > 1 && n >= tries || tries == 1 && (sent || n >= len(c.brokers)):
+			return err
+		default:
+			tooLarge = 0
+			c.switchFrom(at)
 		}
 		c.cfg.Logger.Debug("howdah: trying again", "method", method, "error", err)
-		sleep(ctx, pause.next())
+		sleep(ctx, retryBackoff.next())
 	}
 }
 
-// noteUnanswered logs which stores an answer leaves out: nobody has to guess whether a list is complete.
-func (c *Client) noteUnanswered(method string, header metadata.MD) {
+// logUnansweredStores logs the stores that did not answer, so that the caller knows when a list is incomplete.
+func (c *Client) logUnansweredStores(method string, header metadata.MD) {
 	for _, stores := range header.Get("howdah-unanswered-stores") {
-		c.cfg.Logger.Warn("howdah: these stores did not answer: what they have is missing, and a change has not reached them",
+		c.cfg.Logger.Warn("howdah: these stores did not answer: the response lacks their data, and a change did not reach them",
 			"method", method, "stores", stores)
 	}
 }
 
-func (c *Client) try(
-	ctx context.Context, b *broker, limited bool, call func(context.Context, *grpc.ClientConn) error,
-) error {
-	if limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, longestTry)
-		defer cancel()
-	}
-	enqueueingOf(ctx).at(b)
-	ctx = c.inStore(ctx)
-	if err := c.check(ctx, b, b.conn); err != nil {
-		return err
-	}
-	return b.explain(call(ctx, b.conn))
+// timeoutShare returns the timeout of one attempt. It divides the remaining time among the brokers not yet tried in
+// this round, so that a silent broker does not use it up.
+func (c *Client) timeoutShare(ctx context.Context, attempts int) time.Duration {
+	deadline, _ := ctx.Deadline()
+	untried := len(c.brokers) - attempts%len(c.brokers)
+	return min(maxAttemptTime, max(time.Millisecond, time.Until(deadline)/time.Duration(untried)))
 }
 
-// NewStream opens a stream to the broker that calls use now: it is part of [grpc.ClientConnInterface]. Convert the
-// errors of its messages with [AsError].
+// answerTimeout returns how long a producer waits for the answer to a request before its stream counts as broken.
+func (c *Client) answerTimeout() time.Duration {
+	return min(maxAttemptTime, c.cfg.RequestTimeout/time.Duration(len(c.brokers)))
+}
+
+func (c *Client) try(
+	ctx context.Context, b *broker, timeout time.Duration, call func(context.Context, *grpc.ClientConn) error,
+) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	callbacksOf(ctx).setBroker(b)
+	ctx = c.inStore(ctx)
+	if err := c.checkDatabase(ctx, b, b.conn); err != nil {
+		return err
+	}
+	return b.withBroker(call(ctx, b.conn))
+}
+
+// NewStream opens a stream to the broker in use; it is part of [grpc.ClientConnInterface]. Convert the errors of its
+// messages with [AsError].
 func (c *Client) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (stream grpc.ClientStream, err error) {
-	err = c.try(ctx, c.brokers[c.current.Load()], false, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+	err = c.try(ctx, c.brokers[c.current.Load()], 0, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		stream, err = conn.NewStream(ctx, desc, method, opts...)
 		return err
 	})

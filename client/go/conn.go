@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -25,18 +25,19 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// broker is one address of a client.
+// broker is one configured broker address.
 type broker struct {
 	name      string
 	target    string
 	transport credentials.TransportCredentials
-	// For calls. Each stream has a connection of its own: the death of this one may be noticed late.
+	// Connection for unary calls. Each stream opens a new connection, because this one may be broken without this being
+	// noticed yet.
 	conn *grpc.ClientConn
-	// Whether its database was compared with that of the others.
+	// Whether the broker was found to serve the same database as the other brokers.
 	checked atomic.Bool
 }
 
-// database is that of the first broker that answered.
+// database is the id of the database of the first broker that answered, and the name of that broker.
 type database struct{ id, broker string }
 
 func (c *Client) newBroker(address string) (*broker, error) {
@@ -44,44 +45,44 @@ func (c *Client) newBroker(address string) (*broker, error) {
 	if !strings.Contains(raw, "://") {
 		raw = "http://" + raw
 	}
-	refuse := func(text string) error {
+	invalid := func(text string) error {
 		return &Error{Code: codes.InvalidArgument, Field: "Servers", Message: fmt.Sprintf("%q: %s", address, text)}
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {
-		return nil, refuse("is no address")
+		return nil, invalid("is not host:port, http://host:port or https://host:port")
 	}
 	host := u.Hostname()
 	b := &broker{name: u.Scheme + "://" + u.Host, transport: insecure.NewCredentials()}
 	port := "80"
 	hasToken := c.cfg.Token != "" || c.cfg.TokenFile != ""
-	isHere := strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+	isLoopback := strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
 	switch {
 	case u.Scheme == "https":
 		port, b.transport = "443", credentials.NewTLS(c.cfg.TLS)
 	case u.Scheme != "http":
-		return nil, refuse("begins with neither http:// nor https://")
-	case hasToken && !isHere && !c.cfg.InsecureToken:
-		return nil, refuse("everybody on the way could read the token: use https://, or set InsecureToken where the network " +
-			"itself encrypts")
+		return nil, invalid("begins with neither http:// nor https://")
+	case hasToken && !isLoopback && !c.cfg.InsecureToken:
+		return nil, invalid("a token over http:// is readable by anyone on the network path: use https://, or set InsecureToken " +
+			"where the network itself encrypts")
 	}
 	b.target = "dns:///" + net.JoinHostPort(host, cmp.Or(u.Port(), port))
 	b.conn, err = c.dial(b)
 	return b, err
 }
 
-// dial makes a connection, which connects when it is used.
+// dial makes a gRPC connection to the broker, which connects at its first call.
 func (c *Client) dial(b *broker) (*grpc.ClientConn, error) {
-	pause := backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: longestPause}
+	reconnect := grpcbackoff.Config{BaseDelay: minBackoff, Multiplier: 2, Jitter: 0.5, MaxDelay: maxBackoff}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(b.transport),
 		grpc.WithPerRPCCredentials(bearer{c}),
 		grpc.WithUserAgent("howdah-go/" + Version),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pause, MinConnectTimeout: c.cfg.ConnectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: c.cfg.ConnectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true,
 		}),
-		// With the default of 64 KiB a stream of jobs stalls at each round trip.
+		// With gRPC's default of 64 KiB, a stream of jobs would stall at each round trip.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(c.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(c.cfg.MaxMessageBytes),
@@ -90,31 +91,31 @@ func (c *Client) dial(b *broker) (*grpc.ClientConn, error) {
 	return grpc.NewClient(b.target, append(options, c.cfg.DialOptions...)...)
 }
 
-// TLSFiles reads a configuration for TLS from PEM files: the authorities to trust (empty: those of the system), and the
-// certificate to show with its key (both empty: none).
+// TLSFiles reads a TLS configuration from PEM files: the CA certificates to trust (empty: the system's), and the client
+// certificate with its key (both empty: none).
 func TLSFiles(ca, cert, key string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("howdah: authorities for TLS: %w", err)
+			return nil, fmt.Errorf("howdah: CA file for TLS: %w", err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("howdah: authorities for TLS: %s has no certificate", ca)
+			return nil, fmt.Errorf("howdah: CA file for TLS: %s contains no certificate", ca)
 		}
 	}
 	if cert != "" || key != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return nil, fmt.Errorf("howdah: certificate for TLS: %w", err)
+			return nil, fmt.Errorf("howdah: client certificate for TLS: %w", err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg, nil
 }
 
-// bearer adds the token to each call. A file is read each time: somebody else may replace it.
+// bearer adds the token to each call. It reads a token file each time, because the file may be replaced.
 type bearer struct{ c *Client }
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -122,7 +123,7 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	if file := b.c.cfg.TokenFile; file != "" && token == "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("the file of the token: %w", err)
+			return nil, fmt.Errorf("the token file: %w", err)
 		}
 		token = strings.TrimSpace(string(text))
 	}
@@ -130,16 +131,16 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	case token == "":
 		return nil, nil
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return nil, errors.New("the token has characters that no token has")
+		return nil, errors.New("the token contains spaces or characters other than printable ASCII")
 	}
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
-// RequireTransportSecurity is false because newBroker has looked at the address.
+// RequireTransportSecurity returns false because newBroker has already checked the address.
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// inStore returns the context of a call or stream, which names the store of the client. The token is of the connection,
-// which clients of several stores share.
+// inStore adds the client's store to the metadata of a call or stream. The token is added by the connection, but the
+// store is not, because clients of several stores share the connection.
 func (c *Client) inStore(ctx context.Context) context.Context {
 	if c.store == "" {
 		return ctx
@@ -147,24 +148,24 @@ func (c *Client) inStore(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "howdah-store", c.store)
 }
 
-// check fails if the broker serves another database than the first one: jobs would wait there for workers that never
-// come.
-func (c *Client) check(ctx context.Context, b *broker, conn *grpc.ClientConn) error {
+// checkDatabase fails if the broker serves a different database than the first one. In a different database, jobs would
+// wait for workers that never come.
+func (c *Client) checkDatabase(ctx context.Context, b *broker, conn *grpc.ClientConn) error {
 	if len(c.brokers) == 1 || b.checked.Load() {
 		return nil
 	}
-	return c.compare(ctx, b, conn)
+	return c.compareDatabase(ctx, b, conn)
 }
 
-func (c *Client) compare(ctx context.Context, b *broker, conn *grpc.ClientConn) error {
+func (c *Client) compareDatabase(ctx context.Context, b *broker, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ConnectTimeout)
 	defer cancel()
 	var header, trailer metadata.MD
 	settings := howdahv1.NewSettingsServiceClient(conn)
 	_, err := settings.GetSettings(ctx, &howdahv1.GetSettingsRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
-	// A refusal tells it too.
+	// The broker names its database even if it refuses the call, in the header or the trailer.
 	ids := append(header.Get("howdah-database"), trailer.Get("howdah-database")...)
-	if err = b.explain(err); len(ids) == 0 {
+	if err = b.withBroker(err); len(ids) == 0 {
 		return err
 	}
 	c.database.CompareAndSwap(nil, &database{ids[0], b.name})
@@ -176,13 +177,13 @@ func (c *Client) compare(ctx context.Context, b *broker, conn *grpc.ClientConn) 
 	return nil
 }
 
-// Ping asks each broker, and fails if none answers, or if they serve different databases. Without it, a broker is asked
-// before it is used.
+// Ping calls each broker. It fails if no broker answers, or if the brokers serve different databases. Without it, a
+// broker's database is checked before the broker's first use.
 func (c *Client) Ping(ctx context.Context) error {
 	var all error
 	answers := 0
 	for _, b := range c.brokers {
-		err := c.compare(ctx, b, b.conn)
+		err := c.compareDatabase(ctx, b, b.conn)
 		if isRefusal(err) {
 			return err
 		} else if err == nil {
@@ -196,7 +197,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	return all
 }
 
-// Reason returns a context for calls that change something: brokers record the text in their audit.
+// Reason returns a context for calls that change something. The broker records the text in its audit log.
 func Reason(ctx context.Context, text string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "howdah-reason", url.PathEscape(text))
 }

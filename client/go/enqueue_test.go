@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,12 +151,12 @@ func TestAProducerFailsOnlyTheJobsThatTheBrokerRefuses(t *testing.T) {
 	}
 }
 
-func TestSubmittingWaitsWhileTooMuchIsGathered(t *testing.T) {
+func TestSubmittingWaitsWhileTheQueueIsFull(t *testing.T) {
 	t.Parallel()
 	way := newProxy(t)
 	way.set(true)
 	client := connect(t, func(cfg *howdah.Config) { cfg.Servers, cfg.RequestTimeout = []string{way.address()}, time.Second })
-	producer := client.NewProducer(howdah.ProducerConfig{MaxGatheredBytes: 1000})
+	producer := client.NewProducer(howdah.ProducerConfig{MaxQueuedBytes: 1000})
 	receipt, err := producer.Submit(t.Context(), &howdahv1.NewJob{TaskType: typeName(t), Payload: make([]byte, 1000)})
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -167,6 +168,24 @@ func TestSubmittingWaitsWhileTooMuchIsGathered(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, producer.Close())
+}
+
+func TestConcurrentFlushesReturn(t *testing.T) {
+	t.Parallel()
+	producer := connect(t).NewProducer(howdah.ProducerConfig{MaxQueuedBytes: 1000})
+	defer producer.Close()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 25 {
+				_, err := producer.Submit(within(t, time.Minute), &howdahv1.NewJob{TaskType: typeName(t)})
+				if err = errors.Join(err, producer.Flush(within(t, time.Minute))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestMiddlewareIsAroundEveryEnqueue(t *testing.T) {

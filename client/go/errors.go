@@ -12,43 +12,47 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is the refusal of a broker, or a connection that broke. Find it with [errors.As].
+// Error is an error that the broker returned, a value that the client refused, or a broken connection. Get it with
+// [errors.As].
 type Error struct {
 	// The gRPC code.
 	Code codes.Code
-	// A text for people: the field, its value, and what to do.
+	// Human-readable message: the field, its value, and what to do.
 	Message string
-	// The invalid field, such as `jobs[3].task_type`; empty if none is.
+	// The invalid field, such as `jobs[3].task_type`; empty if the error is about no field.
 	Field string
-	// A constant for programs, such as INVALID_FIELD; empty if the error does not come from a broker.
+	// Machine-readable reason, such as INVALID_FIELD; empty if the error comes neither from the broker nor from a proxy
+	// that refuses the size of a request (REQUEST_TOO_LARGE).
 	Reason string
-	// How long to wait before trying again, if the broker knows: a backlog is full.
+	// Retry delay, if the broker sent one: the backlog of a task type is full.
 	RetryAfter time.Duration
-	// The address of the broker; empty if none was asked.
+	// The address of the broker; empty if no broker was called.
 	Broker string
 }
 
-// For [errors.Is]. The last four are causes of the contexts of handlers too: see [context.Cause].
+// Errors to compare with [errors.Is]. The last four are also causes of a handler's context: see [context.Cause].
 var (
-	// ErrNotFound: there is no such job, schedule or token.
+	// ErrNotFound means that the object in the request, such as a job or a schedule, does not exist.
 	ErrNotFound error = &Error{Code: codes.NotFound}
-	// ErrAlreadyExists: the request key was used with other jobs, the job's key is held, or the name is taken.
+	// ErrAlreadyExists means that the request key was used with other jobs, another job holds the key, or the name is taken.
 	ErrAlreadyExists error = &Error{Code: codes.AlreadyExists}
-	// ErrBacklogFull: the task type takes no more jobs now; Error.RetryAfter says when to try again.
+	// ErrBacklogFull means that the backlog of the task type is full. Error.RetryAfter is the time to wait before a retry.
 	ErrBacklogFull error = &Error{Code: codes.ResourceExhausted, Reason: "BACKLOG_FULL"}
-	// ErrClosed: the producer or the worker has ended.
-	ErrClosed error = &Error{Code: codes.Canceled, Reason: "CLOSED", Message: "it is closed"}
-	// ErrLeaseLost: the worker does not hold the job any more; another one may run it.
+	// ErrRequestTooLarge means that a proxy refuses requests of this size. No part of the request has reached a broker.
+	ErrRequestTooLarge error = &Error{Code: codes.ResourceExhausted, Reason: "REQUEST_TOO_LARGE"}
+	// ErrClosed means that the producer was closed or the worker has ended.
+	ErrClosed error = &Error{Code: codes.Canceled, Reason: "CLOSED", Message: "the producer or worker is closed"}
+	// ErrLeaseLost means that the worker no longer holds the job; another worker may be running it.
 	ErrLeaseLost error = &Error{Code: codes.FailedPrecondition, Reason: "LEASE_LOST", Message: "the lease of the job is lost"}
-	// ErrCancelled: the job was cancelled.
+	// ErrCancelled means that the job was cancelled.
 	ErrCancelled error = &Error{Code: codes.Canceled, Reason: "CANCELLED", Message: "the job was cancelled"}
-	// ErrTimeout: the deadline of the attempt has passed.
+	// ErrTimeout means that the deadline of the attempt has passed.
 	ErrTimeout error = &Error{Code: codes.DeadlineExceeded, Reason: "TIMEOUT", Message: "the attempt's deadline has passed"}
-	// ErrStopping: the worker stops, and has waited long enough for the handler.
+	// ErrStopping means that the worker is stopping and StopTimeout has passed.
 	ErrStopping error = &Error{Code: codes.Canceled, Reason: "STOPPING", Message: "the worker is stopping"}
 )
 
-// Error is the text for people, with the field and the address.
+// Error returns the human-readable message, with the field and the address of the broker.
 func (e *Error) Error() string {
 	text := e.Message
 	if text == "" {
@@ -57,13 +61,14 @@ func (e *Error) Error() string {
 	if e.Field != "" && !strings.Contains(text, e.Field) {
 		text += " (" + e.Field + ")"
 	}
-	if e.Reason == "" && e.Broker != "" {
+	if e.Broker != "" && (e.Reason == "" || errors.Is(e, ErrRequestTooLarge)) {
 		text = e.Broker + ": " + text
 	}
 	return "howdah: " + text
 }
 
-// Is compares code and reason with those of the target; also with the errors of contexts.
+// Is reports whether the target has the same code and, if it has a reason, the same reason. It also matches
+// [context.Canceled] and [context.DeadlineExceeded] by code.
 func (e *Error) Is(target error) bool {
 	switch t := target.(type) {
 	case *Error:
@@ -74,69 +79,75 @@ func (e *Error) Is(target error) bool {
 	}
 }
 
-// GRPCStatus makes [status.Code] and [status.FromError] work.
+// GRPCStatus returns the gRPC status, for [status.Code] and [status.FromError].
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// IsRetryable says whether the same call may succeed a little later. Repeat an enqueue with its request key.
-func (e *Error) IsRetryable() bool { return isPassing(e) || e.RetryAfter > 0 }
+// IsRetryable reports whether the same call may succeed later. Repeat an enqueue with the same request key.
+func (e *Error) IsRetryable() bool { return isTransient(e) || e.RetryAfter > 0 }
 
-// AsError converts an error of a stream, or of another stub, into an [*Error]. Nil stays nil.
+// AsError converts an error of a stream or of a generated stub to an [*Error]. It returns nil for nil.
 func AsError(err error) error {
-	var own *Error
-	if err == nil || errors.As(err, &own) {
+	var e *Error
+	if err == nil || errors.As(err, &e) {
 		return err
 	}
 	st := status.FromContextError(err)
 	if s, ok := status.FromError(err); ok {
 		st = s
 	}
-	own = &Error{Code: st.Code(), Message: st.Message()}
+	e = &Error{Code: st.Code(), Message: st.Message()}
 	for _, detail := range st.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
-			own.Reason = d.Reason
+			e.Reason = d.Reason
 		case *errdetails.RetryInfo:
-			own.RetryAfter = d.RetryDelay.AsDuration()
+			e.RetryAfter = d.RetryDelay.AsDuration()
 		case *errdetails.BadRequest:
 			if len(d.FieldViolations) > 0 {
-				own.Field = d.FieldViolations[0].Field
+				e.Field = d.FieldViolations[0].Field
 			}
 		}
 	}
-	return own
+	return e
 }
 
-// hopeless are errors of connections that trying again does not mend.
-var hopeless = []struct {
-	seen, said string
-	code       codes.Code
+// permanentErrors lists connection errors that a retry cannot fix: a part of gRPC's text, and the message and code for it.
+var permanentErrors = []struct {
+	contains, message string
+	code              codes.Code
 }{
 	{"this port needs TLS", "this port needs TLS: use https://", codes.FailedPrecondition},
 	{"does not look like a TLS handshake", "this port does not speak TLS: use http://", codes.FailedPrecondition},
 	{"x509: ", "the broker's certificate is not trusted", codes.FailedPrecondition},
-	{"client certificate", "the broker refused the client certificate, or wants one", codes.Unauthenticated},
+	{"client certificate", "the broker refused the client certificate, or requires one", codes.Unauthenticated},
 	{"tls: certificate required", "the broker asks for a client certificate, and none was shown", codes.Unauthenticated},
 }
 
-// explain converts an error of a call to this broker.
-func (b *broker) explain(err error) error {
-	var own *Error
-	if !errors.As(AsError(err), &own) {
+// withBroker converts the error of a call to this broker to an [*Error] with the broker's address and a clearer message.
+func (b *broker) withBroker(err error) error {
+	var e *Error
+	if !errors.As(AsError(err), &e) {
 		return nil
 	}
-	copied := *own // Others may have this error too.
-	own = &copied
-	own.Broker = b.name
-	for _, cause := range hopeless {
-		if own.Reason == "" && own.Code == codes.Unavailable && strings.Contains(own.Message, cause.seen) {
-			own.Code, own.Message = cause.code, fmt.Sprintf("%s (%s)", cause.said, own.Message)
+	copied := *e // A copy, because other callers may hold the same error.
+	e = &copied
+	e.Broker = b.name
+	for _, cause := range permanentErrors {
+		if e.Reason == "" && e.Code == codes.Unavailable && strings.Contains(e.Message, cause.contains) {
+			e.Code, e.Message = cause.code, fmt.Sprintf("%s (%s)", cause.message, e.Message)
 		}
 	}
-	return own
+	if e.Reason == "" && strings.Contains(e.Message, "HTTP status code received from server: 413") {
+		e.Code, e.Reason = codes.ResourceExhausted, "REQUEST_TOO_LARGE"
+		e.Message = "a proxy between client and broker refuses a request of this size (HTTP 413): raise the proxy's limit " +
+			"(nginx: client_max_body_size), or send less at once"
+	}
+	return e
 }
 
-// isPassing says whether this package tries again. Not after a full backlog: the producer should know.
-func isPassing(err error) bool {
+// isTransient reports whether this package retries automatically. It does not for a full backlog, which the producer
+// should handle.
+func isTransient(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.RetryAfter > 0 {
 		return false
@@ -145,14 +156,14 @@ func isPassing(err error) bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted:
 		return true
 	case codes.Internal, codes.Unknown:
-		return e.Reason == "" // From the connection, not from a broker.
+		return e.Reason == "" // Without a reason, the error comes from the connection and not from the broker.
 	}
 	return false
 }
 
 func isUnauthenticated(err error) bool { return errors.Is(err, &Error{Code: codes.Unauthenticated}) }
 
-// isRefusal says whether a new stream would end the same way.
+// isRefusal reports whether the broker refuses the caller or the call, so that a new stream would fail in the same way.
 func isRefusal(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange, codes.PermissionDenied, codes.Unauthenticated,
@@ -162,7 +173,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// isDenied says whether the broker refuses the credential, and there will be no other one.
+// isDenied reports whether the broker refuses the credential for good: there is no token file that could be replaced.
 func (s *session) isDenied(err error) bool {
 	return errors.Is(err, &Error{Code: codes.PermissionDenied}) || isUnauthenticated(err) && s.c.cfg.TokenFile == ""
 }

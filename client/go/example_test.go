@@ -12,7 +12,7 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// A job and its result.
+// Runs one job and prints its result.
 func Example() {
 	client, err := howdah.New(howdah.Config{})
 	if err != nil {
@@ -87,23 +87,23 @@ func ExampleClient_NewProducer() {
 	// Output: <nil>
 }
 
-// A handler says by its error what happens to the job.
+// The error that a handler returns decides what happens to the job.
 func ExampleHandler() {
 	fetch := func(ctx context.Context, job *howdah.Job) ([]byte, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, string(job.Payload), nil)
 		if err != nil {
-			return nil, howdah.Fatal(err) // It would fail again.
+			return nil, howdah.Fatal(err) // A retry would fail again.
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return nil, err // Tried again by the retry policy.
+			return nil, err // Retried by the job's retry policy.
 		}
 		defer response.Body.Close()
 		switch response.StatusCode {
 		case http.StatusTooManyRequests:
 			return nil, howdah.RetryAfter(time.Minute, errors.New(response.Status))
 		case http.StatusServiceUnavailable:
-			return nil, howdah.Snooze(time.Minute) // The attempt does not count.
+			return nil, howdah.Snooze(time.Minute) // Runs again later; the attempt does not count.
 		}
 		return []byte(response.Status), nil
 	}
@@ -111,7 +111,7 @@ func ExampleHandler() {
 	// Output: howdah.Handler
 }
 
-// The generated stubs have every call of the protocol.
+// The generated stubs make every call of the protocol through the client.
 func ExampleClient_Invoke() {
 	client, err := howdah.New(howdah.Config{})
 	if err != nil {

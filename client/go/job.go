@@ -15,45 +15,46 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// Job is one attempt of one job, to run now. Its fields are those of [howdahv1.LeasedJob].
+// Job is one attempt of one job, to run now. It embeds the message [howdahv1.LeasedJob].
 type Job struct {
 	*howdahv1.LeasedJob
 	calls howdahv1.WorkerServiceClient
 }
 
-// JobOf is for workers without a stream (PullJobs) and for tests; handlers get theirs from a [Worker].
+// JobOf makes a [Job] whose methods use the given calls. It is for workers that poll with PullJobs, and for tests. A
+// [Worker] makes the jobs of its handlers itself.
 func JobOf(leased *howdahv1.LeasedJob, calls howdahv1.WorkerServiceClient) *Job {
 	return &Job{leased, calls}
 }
 
-// Extend sets the deadline to this long from now, 1 ms to 30 days. [ErrLeaseLost]: the worker does not hold the job any
-// more.
+// Extend sets the deadline to this long from now, 1 ms to 30 days. [ErrLeaseLost] means that the worker no longer holds
+// the job.
 func (j *Job) Extend(ctx context.Context, d time.Duration) error {
 	extension := &howdahv1.Extension{Id: j.Id, Token: j.Token, Duration: durationpb.New(d)}
 	answer, err := j.calls.ExtendJobs(ctx, &howdahv1.ExtendJobsRequest{Extensions: []*howdahv1.Extension{extension}})
-	return meaning(answer.GetResults(), err)
+	return resultError(answer.GetResults(), err)
 }
 
-// Progress reports the completed part, 0 to 1, and a text for people. It fails as Extend does.
+// Progress reports the completed fraction, 0 to 1, and a text for operators, at most 1 KiB. It fails like [Job.Extend].
 func (j *Job) Progress(ctx context.Context, fraction float64, text string) error {
 	return j.Report(ctx, &howdahv1.ProgressReport{Fraction: &fraction, Text: &text})
 }
 
-// SaveCheckpoint stores at most 64 KiB. The next attempt finds them in its Checkpoint, however this one ends. It
-// fails as Extend does.
+// SaveCheckpoint stores a checkpoint of at most 64 KiB with the job, replacing the previous one. However this attempt
+// ends, the next one finds it in its Checkpoint. It fails like [Job.Extend].
 func (j *Job) SaveCheckpoint(ctx context.Context, state []byte) error {
 	return j.Report(ctx, &howdahv1.ProgressReport{Checkpoint: append([]byte{}, state...)})
 }
 
-// Report reports progress and a checkpoint together. The id and the token are filled in.
+// Report reports progress and a checkpoint together. It sets the id and the token; unset fields keep their values.
 func (j *Job) Report(ctx context.Context, report *howdahv1.ProgressReport) error {
 	report.Id, report.Token = j.Id, j.Token
 	request := &howdahv1.ReportProgressRequest{Reports: []*howdahv1.ProgressReport{report}}
 	answer, err := j.calls.ReportProgress(ctx, request)
-	return meaning(answer.GetResults(), err)
+	return resultError(answer.GetResults(), err)
 }
 
-func meaning(results []*howdahv1.SettleResult, err error) error {
+func resultError(results []*howdahv1.SettleResult, err error) error {
 	if err != nil || len(results) == 0 {
 		return AsError(err)
 	}
@@ -68,15 +69,17 @@ func meaning(results []*howdahv1.SettleResult, err error) error {
 	return &Error{Code: codes.InvalidArgument, Message: results[0].Message}
 }
 
-// Handler runs a job. The bytes are the job's result. An error fails the attempt, which is tried again by the job's
-// retry policy, unless it is one of [RetryAfter], [Fatal], [Snooze], [Release] and [NextStage].
+// Handler runs a job and returns the job's result. An error fails the attempt, and the job is retried by its retry
+// policy. [RetryAfter], [Fatal], [Snooze], [Release] and [NextStage] make errors with another effect.
 //
-// The context ends when the handler should give up the job. Its [context.Cause] is then [ErrCancelled], [ErrTimeout],
-// [ErrLeaseLost] or [ErrStopping]. After the first three, what the handler returns has no effect.
+// The context ends when the handler should abandon the job. Its [context.Cause] is then [ErrCancelled], [ErrTimeout],
+// [ErrLeaseLost] or [ErrStopping]. After the first three, the outcome of the handler has no effect, unless the lease
+// turns out to exist.
 type Handler func(ctx context.Context, job *Job) ([]byte, error)
 
-// JSON makes a handler whose payload and result are JSON. A payload that is not, is a fatal failure. An empty payload
-// is the zero value, and the result of a struct{} or a nil any is empty.
+// JSON makes a handler whose payload and result are JSON. If the payload does not parse, the job is dead at once,
+// because a retry could not succeed. An empty payload is the zero value of In. A result of struct{} or a nil any is
+// stored empty.
 func JSON[In, Out any](f func(context.Context, *Job, In) (Out, error)) Handler {
 	return typed(f, func(payload []byte, in *In) error {
 		if len(payload) == 0 {
@@ -86,7 +89,8 @@ func JSON[In, Out any](f func(context.Context, *Job, In) (Out, error)) Handler {
 	})
 }
 
-// Proto makes a handler whose payload is a protobuf message. Its result is one too, or is encoded as by [JSON].
+// Proto makes a handler whose payload is a protobuf message. If the payload does not parse, the job is dead at once. The
+// result is a protobuf message too, or is encoded like a result of [JSON].
 func Proto[Msg interface {
 	*M
 	proto.Message
@@ -115,7 +119,7 @@ func typed[In, Out any](f func(context.Context, *Job, In) (Out, error), decode f
 	}
 }
 
-// outcome is an error that decides what happens to the job.
+// outcome is an error with an effect on the job other than a retry by the retry policy.
 type outcome struct {
 	error
 	set func(wire *howdahv1.Outcome, text string, result []byte)
@@ -123,7 +127,7 @@ type outcome struct {
 
 func (o *outcome) Unwrap() error { return o.error }
 
-// RetryAfter fails the attempt. The next one starts after this time, at most a year.
+// RetryAfter makes an error that fails the attempt. The job is retried after this delay, at most a year.
 func RetryAfter(delay time.Duration, err error) error {
 	return &outcome{err, func(wire *howdahv1.Outcome, text string, _ []byte) {
 		nack := &howdahv1.Nack{Error: text, RetryAfter: durationpb.New(delay)}
@@ -131,29 +135,29 @@ func RetryAfter(delay time.Duration, err error) error {
 	}}
 }
 
-// Fatal fails the job for good: it is not tried again.
+// Fatal makes an error that fails the job for good, without another retry.
 func Fatal(err error) error {
 	return &outcome{err, func(wire *howdahv1.Outcome, text string, _ []byte) {
 		wire.Outcome = &howdahv1.Outcome_Nack{Nack: &howdahv1.Nack{Error: text, NoRetry: true}}
 	}}
 }
 
-// Snooze lets the job run again after this time, at most a year. The attempt does not count.
+// Snooze makes an error that lets the job run again after this delay, at most a year. The attempt does not count.
 func Snooze(delay time.Duration) error {
 	return &outcome{errors.New("snoozed"), func(wire *howdahv1.Outcome, _ string, _ []byte) {
 		wire.Outcome = &howdahv1.Outcome_Snooze{Snooze: &howdahv1.Snooze{Delay: durationpb.New(delay)}}
 	}}
 }
 
-// Release lets another worker run the job at once. The attempt does not count.
+// Release makes an error that lets another worker run the job at once. The attempt does not count.
 func Release() error {
 	return &outcome{errors.New("released"), func(wire *howdahv1.Outcome, _ string, _ []byte) {
 		wire.Outcome = &howdahv1.Outcome_Release{Release: &howdahv1.Release{}}
 	}}
 }
 
-// NextStage is a success, returned beside the result: the job goes on to this task type instead of its planned next
-// stage.
+// NextStage makes an error that counts as success and is returned with the result. The job continues as this task type
+// instead of its planned next stage.
 func NextStage(taskType string) error {
 	return &outcome{errNextStage, func(wire *howdahv1.Outcome, _ string, result []byte) {
 		wire.Outcome = &howdahv1.Outcome_Ack{Ack: &howdahv1.Ack{Result: result, NextStage: taskType}}
@@ -162,10 +166,11 @@ func NextStage(taskType string) error {
 
 var errNextStage = errors.New("next stage")
 
-// The broker truncates errors at 16 KiB, and marks them.
+// longestError is the maximum length of an error text that is sent. The broker truncates it to 16 KiB and marks it.
 const longestError = 32 << 10
 
-// OutcomeOf is the message for what a handler returned: for workers without a stream (SettleJobs) and for tests.
+// OutcomeOf converts the return values of a handler to an outcome. It is for workers that settle with SettleJobs, and
+// for tests.
 func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 	wire := &howdahv1.Outcome{Id: job.Id, Token: job.Token}
 	if err == nil {
@@ -174,9 +179,9 @@ func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 	}
 	text := err.Error()
 	text = strings.ToValidUTF8(text[:min(len(text), longestError)], "\uFFFD")
-	var own *outcome
-	if errors.As(err, &own) {
-		own.set(wire, text, result)
+	var special *outcome
+	if errors.As(err, &special) {
+		special.set(wire, text, result)
 	} else {
 		wire.Outcome = &howdahv1.Outcome_Nack{Nack: &howdahv1.Nack{Error: text}}
 	}

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 5 * time.Second
-	// A broker that cannot reach Postgres answers within 15 s.
-	longestTry = 16 * time.Second
-	// How long the broker may take to end a stream that we have closed.
-	closePatience = 2 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// Maximum time of one attempt of a call. A broker that cannot reach Postgres answers within 15 s.
+	maxAttemptTime = 16 * time.Second
+	// Time in which the broker must end a stream that the client has half-closed.
+	closeTimeout = 2 * time.Second
 )
 
 var (
@@ -26,12 +26,13 @@ var (
 	errEnded  = &Error{Code: codes.Unavailable, Message: "the broker closed the stream"}
 )
 
-// pauses double from 50 ms to 5 s. Half of each is random, so that clients do not come back together.
-type pauses struct{ failures uint }
+// backoff is an exponential backoff from 50 ms to 5 s. Half of each delay is random (jitter), so that clients do not
+// reconnect at the same time.
+type backoff struct{ failures uint }
 
-func (p *pauses) next() time.Duration {
-	bound := min(firstPause<<min(p.failures, 10), longestPause)
-	p.failures++
+func (b *backoff) next() time.Duration {
+	bound := min(minBackoff<<min(b.failures, 10), maxBackoff)
+	b.failures++
 	return bound/2 + rand.N(bound/2)
 }
 
@@ -42,23 +43,25 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func poke(wake chan<- struct{}) {
+// notify sends a signal unless one is pending.
+func notify(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// link is for one stream, on a connection of its own: the death of an old one may be noticed late.
+// link is the connection of one stream. Each stream opens a new connection, because an existing one may be broken
+// without this being noticed yet.
 type link struct {
 	ctx    context.Context
 	end    context.CancelCauseFunc
 	broker *broker
 	conn   *grpc.ClientConn
-	alarm  *time.Timer // It ends the stream: the broker is silent.
+	alarm  *time.Timer // Ends the stream with errSilent if it is not reset in time.
 }
 
-// link serves one stream of a broker.
+// link connects to a broker, checks its database, and runs serve. It closes the connection afterwards.
 func (c *Client) link(ctx context.Context, b *broker, serve func(*link) error) error {
 	conn, err := c.dial(b)
 	if err != nil {
@@ -67,19 +70,19 @@ func (c *Client) link(ctx context.Context, b *broker, serve func(*link) error) e
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(c.inStore(ctx))
 	defer cancel(nil)
-	alarm := time.AfterFunc(longestTry, func() { cancel(errSilent) })
+	alarm := time.AfterFunc(maxAttemptTime, func() { cancel(errSilent) })
 	defer alarm.Stop()
-	if err = c.check(ctx, b, conn); err == nil {
+	if err = c.checkDatabase(ctx, b, conn); err == nil {
 		err = serve(&link{ctx, cancel, b, conn, alarm})
 	}
 	if context.Cause(ctx) == errSilent {
 		err = errSilent
 	}
-	return b.explain(err)
+	return b.withBroker(err)
 }
 
-// duplex sends and receives until the stream has ended, or until next says that it should be left: then the error is
-// nil. A wake-up means that next may have a message.
+// duplex sends the messages that next returns and passes received ones to receive, until the stream ends. If next tells
+// it to leave the stream, the error is nil. After next has returned no message, a value on wake makes it ask again.
 func duplex[Out, In any](
 	l *link, stream grpc.BidiStreamingClient[Out, In], wake <-chan struct{}, next func() (*Out, bool), receive func(*In),
 ) error {
@@ -99,7 +102,7 @@ func duplex[Out, In any](
 	if err == io.EOF {
 		err = errEnded
 	}
-	l.end(cmp.Or(context.Cause(l.ctx), err)) // The reader ends, if it has not.
+	l.end(cmp.Or(context.Cause(l.ctx), err)) // Makes the receiving goroutine end.
 	<-gone
 	return err
 }
@@ -111,11 +114,11 @@ func send[Out, In any](
 		message, leave := next()
 		switch {
 		case leave:
-			// Half-closed: the broker answers what it has, and ends the stream.
+			// Half-closes the stream, so that the broker sends its last answers and ends it.
 			if stream.CloseSend() == nil {
 				select {
 				case <-ended:
-				case <-time.After(closePatience):
+				case <-time.After(closeTimeout):
 				}
 			}
 			return nil
@@ -126,15 +129,15 @@ func send[Out, In any](
 			case <-wake:
 			}
 		case stream.Send(message) != nil:
-			return <-ended // It says why.
+			return <-ended // Send returns only io.EOF; Recv returns the broker's status.
 		}
 	}
 }
 
-// wrapped puts middleware around a function, the first one outermost.
-func wrapped[F any](middleware []func(F) F, f F) F {
-	for _, wrap := range slices.Backward(middleware) {
-		f = wrap(f)
+// wrap wraps a function in middleware. The first one is the outermost.
+func wrap[F any](middleware []func(F) F, f F) F {
+	for _, m := range slices.Backward(middleware) {
+		f = m(f)
 	}
 	return f
 }

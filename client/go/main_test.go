@@ -59,7 +59,7 @@ var (
 	typeCount atomic.Int32
 )
 
-// typeName is a task type of this run of this test alone.
+// typeName returns a task type that is unique to this run of the test.
 func typeName(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		if r == '/' || r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
@@ -84,7 +84,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// run runs a worker until the returned function is called, or the test ends.
+// run starts a worker. It stops when the returned function is called, or when the test ends.
 func run(t testing.TB, worker *howdah.Worker) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -102,7 +102,7 @@ func run(t testing.TB, worker *howdah.Worker) (stop func() error) {
 	return stop
 }
 
-// ended waits until the job has ended.
+// ended waits until the job has ended, and returns it.
 func ended(t testing.TB, client *howdah.Client, id int64) *howdahv1.Job {
 	t.Helper()
 	for job, err := range client.Wait(within(t, 20*time.Second), id) {

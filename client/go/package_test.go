@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// blocks are the blocks of Go in the README.
+// blocks returns the Go code blocks of the README.
 func blocks(t *testing.T) (found []string) {
 	text, err := os.ReadFile("README.md")
 	must(t, err)
@@ -22,7 +22,7 @@ func blocks(t *testing.T) (found []string) {
 	return found
 }
 
-// snippetHead makes a program of the block that is not one.
+// snippetHead completes the README's third code block to a program, because that block is only part of a function.
 const snippetHead = `package main
 
 import (

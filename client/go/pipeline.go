@@ -2,6 +2,7 @@ package howdah
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -10,19 +11,25 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// run opens streams until the producer is closed and everything is answered.
+// run opens streams until the producer is closed and all requests are answered.
 func (p *Producer) run() {
 	defer close(p.done)
 	for at := p.c.current.Load(); p.hasWork(); at++ {
 		at %= int64(len(p.c.brokers))
 		err := p.c.link(context.Background(), p.c.brokers[at], p.serve)
-		p.takeBack()
-		if isPassing(err) {
+		if p.requeueUnanswered() && err != nil {
+			// A proxy may have cut the stream because of its bytes. A unary call succeeds, or fails with
+			// ErrRequestTooLarge.
+			for request := p.nextResend(); request != nil; request = p.nextResend() {
+				p.call(request, errEnded)
+			}
+		}
+		if isTransient(err) {
 			p.c.cfg.Logger.Debug("howdah: the enqueue stream broke; opening another", "error", err)
-			p.c.moveOn(at)
-			time.Sleep(p.pause.next())
+			p.c.switchFrom(at)
+			time.Sleep(p.retryBackoff.next())
 		} else if err != nil {
-			// The broker refuses one request, or all: single calls find out which.
+			// The broker refuses either a request or the stream: single calls find out which.
 			for request, _ := p.next(); request != nil; request, _ = p.next() {
 				p.call(request, errEnded)
 			}
@@ -30,11 +37,11 @@ func (p *Producer) run() {
 	}
 }
 
-// hasWork waits until there is something to send. False: the producer is closed.
+// hasWork waits until a request can be sent. It returns false when the producer is closed and all jobs are answered.
 func (p *Producer) hasWork() bool {
 	for {
 		p.mu.Lock()
-		has, closed := len(p.queue)+len(p.again) > 0, p.closed
+		has, closed := len(p.queue)+len(p.resend) > 0, p.closed
 		p.mu.Unlock()
 		if has || closed {
 			return has
@@ -43,25 +50,38 @@ func (p *Producer) hasWork() bool {
 	}
 }
 
-// serve sends until the stream breaks, or everything is answered and the producer is closed.
+// serve sends requests until the stream breaks, or until the producer is closed and all requests are answered.
 func (p *Producer) serve(l *link) error {
 	stream, err := howdahv1.NewJobServiceClient(l.conn).StreamEnqueue(l.ctx)
 	if err != nil {
 		return err
 	}
-	p.alarm = l.alarm // From now on it is for the oldest request.
+	p.alarm = l.alarm // From now on, the timer is the timeout of the oldest unanswered request.
 	p.alarm.Stop()
 	return duplex(l, stream, p.wake, func() (*howdahv1.StreamEnqueueRequest, bool) {
 		request, finished := p.next()
 		if request == nil {
 			return nil, finished
 		}
-		request.at(l.broker)
+		request.setBroker(l.broker)
 		return request.message, false
 	}, p.received)
 }
 
-// next is the next request, or says that everything is answered and the producer is closed.
+// nextResend returns the next request to resend that was unanswered when its stream broke, or nil.
+func (p *Producer) nextResend() *request {
+	p.mu.Lock()
+	has := len(p.resend) > 0
+	p.mu.Unlock()
+	if !has {
+		return nil
+	}
+	next, _ := p.next()
+	return next
+}
+
+// next returns the next request to send, or nil, and whether to leave the stream because the producer is closed and all
+// requests are answered.
 func (p *Producer) next() (*request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,8 +89,8 @@ func (p *Producer) next() (*request, bool) {
 	switch {
 	case len(p.sent) >= p.cfg.MaxInFlight:
 		return nil, false
-	case len(p.again) > 0:
-		next, p.again = p.again[0], p.again[1:]
+	case len(p.resend) > 0:
+		next, p.resend = p.resend[0], p.resend[1:]
 	case len(p.queue) > 0:
 		next = p.gather()
 	default:
@@ -80,19 +100,26 @@ func (p *Producer) next() (*request, bool) {
 	next.message.Sequence = p.sequence
 	p.sent = append(p.sent, next)
 	if len(p.sent) == 1 {
-		p.alarm.Reset(longestTry)
+		p.alarm.Reset(p.c.answerTimeout())
 	}
 	return next, false
 }
 
-// at notes the broker that the request is sent to.
-func (r *request) at(b *broker) {
+// setBroker records the broker to which the request is sent.
+func (r *request) setBroker(b *broker) {
 	for _, receipt := range r.receipts {
-		receipt.watched.at(b)
+		receipt.callbacks.setBroker(b)
 	}
 }
 
-// gather makes a request of what fits into one, and of one receipt at least.
+func (r *request) cost() (bytes int64) {
+	for _, receipt := range r.receipts {
+		bytes += receipt.cost
+	}
+	return bytes
+}
+
+// gather makes a request of as many queued submissions as fit into one, at least one.
 func (p *Producer) gather() *request {
 	r := &request{message: &howdahv1.StreamEnqueueRequest{RequestKey: newRequestKey()}}
 	bytes := int64(0)
@@ -109,15 +136,15 @@ func (p *Producer) gather() *request {
 	return r
 }
 
-// received handles an answer.
+// received handles the answer to a request.
 func (p *Producer) received(answer *howdahv1.StreamEnqueueResponse) {
 	p.mu.Lock()
-	at := slices.IndexFunc(p.sent, func(r *request) bool { return r.message.Sequence == answer.Sequence })
-	if at < 0 {
+	index := slices.IndexFunc(p.sent, func(r *request) bool { return r.message.Sequence == answer.Sequence })
+	if index < 0 {
 		p.mu.Unlock()
 		return
 	}
-	r := p.sent[at]
+	r := p.sent[index]
 	p.mu.Unlock()
 	p.alarm.Stop()
 	if e := answer.Error; e != nil {
@@ -129,76 +156,88 @@ func (p *Producer) received(answer *howdahv1.StreamEnqueueResponse) {
 	}
 }
 
-// call finishes a request that failed on the stream by single calls. If jobs are refused, those that were submitted
-// with others are tried alone.
+// call finishes a request that failed on the stream. After a transient error it sends the request by a unary call. If
+// the request is refused, it sends the jobs of each submission by a separate call, so that only refused submissions
+// fail.
 func (p *Producer) call(r *request, err error) {
 	ctx := context.Background()
-	r.at(p.c.brokers[p.c.current.Load()])
+	r.setBroker(p.c.brokers[p.c.current.Load()])
 	var answers []*howdahv1.EnqueuedJob
-	if isPassing(err) {
+	if isTransient(err) {
 		answers, err = p.c.send(ctx, r.message.Jobs, r.message.RequestKey)
 	}
-	if len(r.receipts) == 1 || isPassing(err) || isUnauthenticated(err) || err == nil {
+	if errors.Is(err, ErrRequestTooLarge) {
+		p.mu.Lock()
+		p.cfg.MaxBatchBytes = min(p.cfg.MaxBatchBytes, int(r.cost()/2))
+		p.mu.Unlock()
+	}
+	if len(r.receipts) == 1 || isTransient(err) || isUnauthenticated(err) || err == nil {
 		p.resolve(r, answers, err)
 		return
 	}
 	for _, receipt := range r.receipts {
 		answers, err := p.c.send(ctx, receipt.jobs, newRequestKey())
-		p.finish(receipt, storedByUs(answers, receipt.jobs), err)
+		p.finish(receipt, markRepeatsNew(answers, receipt.jobs), err)
 	}
 	r.receipts = nil
 	p.resolve(r, nil, nil)
 }
 
-// resolve answers the receipts of a request that was sent.
+// resolve delivers the answer of a request to its receipts.
 func (p *Producer) resolve(r *request, answers []*howdahv1.EnqueuedJob, err error) {
 	if err == nil && len(answers) != len(r.message.Jobs) && r.receipts != nil {
-		err = &Error{Code: codes.Internal, Message: "the broker answered for another number of jobs"}
+		err = &Error{Code: codes.Internal, Message: "the broker's answer has the wrong number of jobs"}
 	}
 	for _, receipt := range r.receipts {
-		var own []*howdahv1.EnqueuedJob
+		var results []*howdahv1.EnqueuedJob
 		if err == nil {
-			own, answers = storedByUs(answers[:len(receipt.jobs)], receipt.jobs), answers[len(receipt.jobs):]
+			results, answers = markRepeatsNew(answers[:len(receipt.jobs)], receipt.jobs), answers[len(receipt.jobs):]
 		}
-		p.finish(receipt, own, err)
+		p.finish(receipt, results, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pause.failures = 0
+	p.retryBackoff.failures = 0
 	p.sent = slices.DeleteFunc(p.sent, func(other *request) bool { return other == r })
 	if len(p.sent) > 0 {
-		p.alarm.Reset(longestTry)
+		p.alarm.Reset(p.c.answerTimeout())
 	}
-	poke(p.wake)
+	notify(p.wake)
 }
 
 func (p *Producer) finish(r *Receipt, answers []*howdahv1.EnqueuedJob, err error) {
 	r.answers, r.err = answers, err
-	r.watched.ended(answers, err)
-	p.room.Release(r.cost)
+	r.callbacks.run(answers, err)
+	p.budget.Release(r.cost)
 	close(r.done)
 }
 
-// takeBack prepares to send again what was not answered, without what nobody should wait for any more.
-func (p *Producer) takeBack() {
+// requeueUnanswered queues the unanswered requests of a broken stream for resending, and fails receipts after
+// RequestTimeout. It returns whether more than unaryThreshold bytes were unanswered.
+func (p *Producer) requeueUnanswered() (isLarge bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	isLate := func(r *Receipt) bool { return time.Since(r.since) > p.c.cfg.RequestTimeout }
-	late := &Error{Code: codes.DeadlineExceeded, Message: "no broker has answered; the jobs may be stored or not"}
-	p.again = slices.DeleteFunc(append(p.sent, p.again...), func(r *request) bool {
-		if slices.ContainsFunc(r.receipts, func(r *Receipt) bool { return !isLate(r) }) {
+	unanswered := int64(0)
+	for _, r := range p.sent {
+		unanswered += r.cost()
+	}
+	isExpired := func(r *Receipt) bool { return time.Since(r.since) > p.c.cfg.RequestTimeout }
+	errExpired := &Error{Code: codes.DeadlineExceeded, Message: "no broker answered in time; the jobs may be stored or not"}
+	p.resend = slices.DeleteFunc(append(p.sent, p.resend...), func(r *request) bool {
+		if slices.ContainsFunc(r.receipts, func(r *Receipt) bool { return !isExpired(r) }) {
 			return false
 		}
 		for _, receipt := range r.receipts {
-			p.finish(receipt, nil, late)
+			p.finish(receipt, nil, errExpired)
 		}
 		return true
 	})
 	p.sent = nil
 	p.queue = slices.DeleteFunc(p.queue, func(r *Receipt) bool {
-		if isLate(r) {
-			p.finish(r, nil, late)
+		if isExpired(r) {
+			p.finish(r, nil, errExpired)
 		}
-		return isLate(r)
+		return isExpired(r)
 	})
+	return unanswered > unaryThreshold
 }

@@ -14,52 +14,53 @@ import (
 
 // ProducerConfig has the limits of a [Producer].
 type ProducerConfig struct {
-	// The most requests that are sent and not answered. Default: 4.
+	// Maximum number of unanswered requests. Default: 4.
 	MaxInFlight int
-	// The most jobs and bytes of a request. What was submitted together stays together. Default: 1,000 and 4 MiB.
+	// Maximum number of jobs and bytes per request. Jobs of one submission stay together. Default: 1,000 and 4 MiB.
 	MaxBatchJobs, MaxBatchBytes int
-	// The most bytes gathered and in flight; then submitting waits. Default: 64 MiB.
-	MaxGatheredBytes int64
+	// Maximum bytes queued and in flight; beyond it, submitting waits (backpressure). Default: 64 MiB.
+	MaxQueuedBytes int64
 }
 
-// Producer enqueues over one stream, for any number of goroutines. Jobs that gather while requests are in flight form
-// the next request. It reconnects, and repeats what was not answered under the same request keys, so that nothing is
-// stored twice. If the broker refuses jobs, only those that were submitted with them fail.
+// Producer enqueues over one stream, for any number of goroutines. Jobs that arrive while requests are in flight form
+// the next request, so batches grow under load. The producer reconnects, and repeats unanswered requests with the same
+// request keys, so that nothing is stored twice. If the broker refuses a job, only the jobs of the same submission fail.
 type Producer struct {
-	c    *Client
-	cfg  ProducerConfig
-	room *semaphore.Weighted
-	wake chan struct{}
-	done chan struct{}
+	c      *Client
+	cfg    ProducerConfig
+	budget *semaphore.Weighted
+	wake   chan struct{}
+	done   chan struct{}
 
-	mu       sync.Mutex
-	queue    []*Receipt
-	again    []*request // To be sent again, before the queue.
-	sent     []*request // Not answered.
-	closed   bool
-	sequence uint64
-	alarm    *time.Timer
-	pause    pauses
+	mu           sync.Mutex
+	queue        []*Receipt
+	resend       []*request // Requests to resend, which are sent before queued jobs.
+	sent         []*request // Unanswered requests of the stream.
+	closed       bool
+	sequence     uint64
+	alarm        *time.Timer
+	retryBackoff backoff
 }
 
-// request is one of the stream. It is repeated unchanged until it is answered.
+// request is one request with the jobs of one or more submissions. It is repeated unchanged, with its request key,
+// until it is answered.
 type request struct {
 	message  *howdahv1.StreamEnqueueRequest
 	receipts []*Receipt
 }
 
-// Receipt is for jobs that were submitted together.
+// Receipt waits for the answer to one submission.
 type Receipt struct {
-	jobs    []*howdahv1.NewJob
-	cost    int64
-	since   time.Time
-	done    chan struct{}
-	answers []*howdahv1.EnqueuedJob
-	err     error
-	watched *enqueueing
+	jobs      []*howdahv1.NewJob
+	cost      int64
+	since     time.Time
+	done      chan struct{}
+	answers   []*howdahv1.EnqueuedJob
+	err       error
+	callbacks *enqueueCallbacks
 }
 
-// Wait returns when the jobs are committed, with an answer for each.
+// Wait waits until the jobs are committed, and returns an answer for each job.
 func (r *Receipt) Wait(ctx context.Context) ([]*howdahv1.EnqueuedJob, error) {
 	select {
 	case <-r.done:
@@ -69,27 +70,27 @@ func (r *Receipt) Wait(ctx context.Context) ([]*howdahv1.EnqueuedJob, error) {
 	}
 }
 
-// NewProducer makes a producer. Close it at the end.
+// NewProducer makes a producer. Close it after use.
 func (c *Client) NewProducer(cfg ProducerConfig) *Producer {
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, 4)
 	cfg.MaxBatchJobs, cfg.MaxBatchBytes = cmp.Or(cfg.MaxBatchJobs, 1000), cmp.Or(cfg.MaxBatchBytes, 4<<20)
-	cfg.MaxGatheredBytes = cmp.Or(cfg.MaxGatheredBytes, 64<<20)
+	cfg.MaxQueuedBytes = cmp.Or(cfg.MaxQueuedBytes, 64<<20)
 	p := &Producer{
-		c: c, cfg: cfg, room: semaphore.NewWeighted(cfg.MaxGatheredBytes),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), alarm: time.NewTimer(longestTry),
+		c: c, cfg: cfg, budget: semaphore.NewWeighted(cfg.MaxQueuedBytes),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), alarm: time.NewTimer(c.answerTimeout()),
 	}
 	go p.run()
 	return p
 }
 
-// Enqueue stores a job, as [Client.Enqueue] does.
+// Enqueue stores a job, and returns when it is committed, like [Client.Enqueue].
 func (p *Producer) Enqueue(
 	ctx context.Context, taskType string, payload any, options ...Option,
 ) (*howdahv1.EnqueuedJob, error) {
-	return one(ctx, p, taskType, payload, options)
+	return enqueueOne(ctx, p, taskType, payload, options)
 }
 
-// EnqueueAll stores jobs: all of them or none.
+// EnqueueAll stores jobs atomically, and returns when they are committed.
 func (p *Producer) EnqueueAll(ctx context.Context, jobs ...*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 	var enqueue EnqueueFunc = func(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 		receipt, err := p.submit(ctx, jobs)
@@ -98,62 +99,62 @@ func (p *Producer) EnqueueAll(ctx context.Context, jobs ...*howdahv1.NewJob) ([]
 		}
 		return receipt.Wait(ctx)
 	}
-	return wrapped(p.c.cfg.EnqueueMiddleware, enqueue)(p.c.watched(ctx), jobs)
+	return wrap(p.c.cfg.EnqueueMiddleware, enqueue)(p.c.withCallbacks(ctx), jobs)
 }
 
-// Submit returns when the jobs are gathered, and waits while too much is. Only the receipt tells whether they are
-// stored. Middleware of the client sees no answers, but for [OnEnqueued].
+// Submit queues jobs, which are stored atomically. It waits only while the queue is full (backpressure). Wait on the
+// receipt to learn whether the jobs are stored. Middleware of the client gets the answers only by [OnEnqueued].
 func (p *Producer) Submit(ctx context.Context, jobs ...*howdahv1.NewJob) (receipt *Receipt, err error) {
 	var enqueue EnqueueFunc = func(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 		receipt, err = p.submit(ctx, jobs)
 		return nil, err
 	}
-	_, err = wrapped(p.c.cfg.EnqueueMiddleware, enqueue)(p.c.watched(ctx), jobs)
+	_, err = wrap(p.c.cfg.EnqueueMiddleware, enqueue)(p.c.withCallbacks(ctx), jobs)
 	return receipt, err
 }
 
 func (p *Producer) submit(ctx context.Context, jobs []*howdahv1.NewJob) (*Receipt, error) {
-	r := &Receipt{jobs: jobs, since: time.Now(), done: make(chan struct{}), watched: enqueueingOf(ctx)}
+	r := &Receipt{jobs: jobs, since: time.Now(), done: make(chan struct{}), callbacks: callbacksOf(ctx)}
 	if len(jobs) == 0 {
 		close(r.done)
-		r.watched.ended(nil, nil)
+		r.callbacks.run(nil, nil)
 		return r, nil
 	}
 	for _, job := range jobs {
 		r.cost += int64(proto.Size(job)) + 256
 	}
-	r.cost = min(r.cost, p.cfg.MaxGatheredBytes)
-	if err := p.room.Acquire(ctx, r.cost); err != nil {
+	r.cost = min(r.cost, p.cfg.MaxQueuedBytes)
+	if err := p.budget.Acquire(ctx, r.cost); err != nil {
 		err = AsError(err)
-		r.watched.ended(nil, err)
+		r.callbacks.run(nil, err)
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		p.room.Release(r.cost)
-		r.watched.ended(nil, ErrClosed)
+		p.budget.Release(r.cost)
+		r.callbacks.run(nil, ErrClosed)
 		return nil, ErrClosed
 	}
 	p.queue = append(p.queue, r)
-	poke(p.wake)
+	notify(p.wake)
 	return r, nil
 }
 
-// Flush waits until everything that was submitted before is answered.
+// Flush waits until all earlier submissions are answered. Later submissions wait for the flush.
 func (p *Producer) Flush(ctx context.Context) error {
-	err := p.room.Acquire(ctx, p.cfg.MaxGatheredBytes)
+	err := p.budget.Acquire(ctx, p.cfg.MaxQueuedBytes)
 	if err == nil {
-		p.room.Release(p.cfg.MaxGatheredBytes)
+		p.budget.Release(p.cfg.MaxQueuedBytes)
 	}
 	return AsError(err)
 }
 
-// Close takes no more jobs, and returns when all are answered.
+// Close stops accepting jobs, and waits until all submitted jobs are answered. It always returns nil.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
-	poke(p.wake)
+	notify(p.wake)
 	p.mu.Unlock()
 	<-p.done
 	return nil

@@ -8,111 +8,120 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"howdah.dev/go/howdahv1"
 )
 
 const (
-	// After this time without an answer to a Settle the stream is dead.
-	longestAnswer = time.Minute
-	// How long the broker may take to answer a drain request when nothing is held.
-	drainPatience = 5 * time.Second
-	// How long handlers may take that were told to stop, and then the broker to confirm that their jobs are released.
-	handlerPatience, releasePatience = time.Second, 5 * time.Second
-	// How long a stop waits for the next confirmation when no handler runs.
-	storePatience = 30 * time.Second
+	// Timeout of a Settle, after which its stream counts as dead.
+	settleTimeout = time.Minute
+	// Time that a stopping worker waits for the broker's answer to its drain request.
+	drainTimeout = 5 * time.Second
+	// Time that handlers have to end after their contexts have ended. Then their jobs are released, and the broker has
+	// releaseTimeout to confirm the releases.
+	handlerTimeout, releaseTimeout = time.Second, 5 * time.Second
+	// Time that a stop waits for the confirmation of an outcome once no handler runs.
+	confirmTimeout = 30 * time.Second
 )
 
-// lease is the right to run one attempt of one job.
+// lease identifies the right to run one attempt of one job: job id and fencing token.
 type lease struct{ id, token int64 }
 
-// attempt is a job that the worker holds, or whose outcome the broker has not confirmed.
+// attempt is a job that the worker holds, or whose outcome is not confirmed yet.
 type attempt struct {
-	job     *Job
-	kind    *kind
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	over    bool              // The lease is lost and the handler still runs: what it returns is dropped.
-	outcome *howdahv1.Outcome // Set: the handler has ended, or the job is released.
-	queued  bool              // The outcome is to be sent.
-	batch   *int              // How many outcomes of its Settle message are not answered.
-	refused bool              // The broker has refused an earlier outcome.
-	broker  *broker           // The job came from it.
-	// Of middleware; see OnSettled.
+	job       *Job
+	taskType  *typeSlots
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	leaseLost bool              // The lease is lost and the handler still runs; its outcome is dropped.
+	outcome   *howdahv1.Outcome // Set when the handler has ended or the job is released.
+	queued    bool              // The outcome is in session.unsent.
+	batch     *int              // Number of unanswered outcomes of its Settle message; nil: not sent on this stream.
+	refused   bool              // The broker has refused the handler's outcome, and outcome is the nack that replaces it.
+	unary     bool              // The outcome is sent by SettleJobs.
+	broker    *broker           // The broker that sent the job.
+	// Functions that middleware has passed to OnSettled.
 	onSettled []onSettled
 }
 
-// kind is a task type.
-type kind struct {
+// typeSlots is a task type with its handler and its slots.
+type typeSlots struct {
 	handler Handler
-	slots   chan struct{} // Full while as many handlers run as may.
+	slots   chan struct{} // Semaphore of the concurrent handlers.
 }
 
-// flow is the state of one stream.
-type flow struct {
-	open                  int         // Settle messages
-	late                  *time.Timer // It ends the stream: they are not answered.
-	maxOutcomes, maxBytes int
-	asked, drained        bool      // for a drain; no more jobs come
-	leaveAt               time.Time // When to open another stream, after a drain by the broker.
-	useful                bool      // It has shown that the broker works.
+// streamState is the state of one stream.
+type streamState struct {
+	openSettles             int         // Number of unanswered Settle messages.
+	settleTimer             *time.Timer // Ends the stream if Settle messages stay unanswered.
+	maxOutcomes, maxBytes   int
+	drainRequested, drained bool      // A drain was requested; no more jobs will come.
+	pinged                  bool      // The broker has sent a Ping, and the Pong is not sent yet.
+	reconnectAt             time.Time // When to open another stream; set when the broker drains this one.
+	proven                  bool      // The stream has shown that the broker works.
 }
 
 // session is the state of a worker, which outlives its streams.
 type session struct {
-	c           *Client
-	cfg         WorkerConfig
-	log         *slog.Logger
-	kinds       map[string]*kind
-	slots       int             // of all kinds
-	wake        chan struct{}   // There may be something to send.
-	values, ctx context.Context // ctx is for streams: it ends when the worker has ended.
-	end         context.CancelFunc
-	handlers    sync.WaitGroup
+	c            *Client
+	cfg          WorkerConfig
+	log          *slog.Logger
+	types        map[string]*typeSlots
+	slots        int             // Total number of slots of all task types.
+	wake         chan struct{}   // Signals that the state has changed, so that next may return a message.
+	baseCtx, ctx context.Context // baseCtx: the caller's, without cancellation. ctx: for streams; ends with the worker.
+	end          context.CancelFunc
+	handlers     sync.WaitGroup
 
-	mu       sync.Mutex
-	jobs     context.Context // For handlers.
-	endJobs  context.CancelCauseFunc
-	held     map[lease]*attempt
-	unsent   []*attempt
-	asks     []*ask
-	running  int
-	id       string
-	grace    time.Duration
-	flow     *flow
-	welcomes int
-	broker   *broker // of the last stream
-	isOpen   bool    // There is a stream.
-	stopping bool
-	again    pauses
-	patience *time.Timer // When a stop waits no longer for confirmations.
-	// Functions of middleware that are to be called.
-	settledNow []func()
+	mu             sync.Mutex
+	handlerCtx     context.Context // Parent context of handlers.
+	cancelHandlers context.CancelCauseFunc
+	held           map[lease]*attempt
+	unsent         []*attempt
+	leaseRequests  []*leaseRequest
+	oneByOne       bool // Extensions and reports are sent one by one, because a stream broke with many unanswered bytes.
+	unary          unarySettles
+	running        int
+	id             string
+	grace          time.Duration
+	stream         *streamState
+	welcomes       int
+	broker         *broker // Broker of the last stream.
+	isOpen         bool    // A stream is open.
+	stopping       bool
+	retryBackoff   backoff
+	confirmTimer   *time.Timer // Ends the worker when a stop has waited too long for a confirmation.
+	// Functions of middleware that runSettledCallbacks must call without the lock.
+	settledCallbacks []func()
 }
 
-// after runs f with the lock, unless the worker has ended.
+// after runs f with the lock after this time, unless the worker has ended.
 func (s *session) after(d time.Duration, f func()) *time.Timer {
 	return time.AfterFunc(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.ctx.Err() == nil {
 			f()
-			s.check()
+			s.stateChanged()
 		}
 	})
 }
 
-// check is called with the lock after each change.
-func (s *session) check() {
-	poke(s.wake)
+// stateChanged wakes the sender, and ends a stopping worker when all jobs are settled. Call it after each change of the
+// state, with the lock.
+func (s *session) stateChanged() {
+	notify(s.wake)
 	if s.stopping && len(s.held) == 0 && !s.isOpen {
 		s.end()
 	}
-	if s.stopping && len(s.held) > 0 && s.running == 0 && s.patience == nil {
-		s.patience = s.after(storePatience, s.end)
+	if s.stopping && len(s.held) > 0 && s.running == 0 && s.confirmTimer == nil {
+		s.confirmTimer = s.after(confirmTimeout, s.end)
 	}
 }
 
-// subscribe is the first message of a stream.
+// subscribe returns the first message of a stream.
 func (s *session) subscribe() *howdahv1.Subscribe {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,16 +129,19 @@ func (s *session) subscribe() *howdahv1.Subscribe {
 	maps.Copy(labels, s.cfg.Labels)
 	size := int32(min(s.cfg.MaxMessageBytes, 1<<30))
 	first := &howdahv1.Subscribe{SessionId: s.id, Labels: labels, MaxMessageBytes: size}
-	for name, k := range s.kinds {
+	if s.cfg.Liveness > 0 {
+		first.Liveness = durationpb.New(s.cfg.Liveness)
+	}
+	for name, t := range s.types {
 		if !s.stopping {
-			window := &howdahv1.Window{TaskType: name, Jobs: int32(cap(k.slots)), Bytes: s.cfg.WindowBytes}
+			window := &howdahv1.Window{TaskType: name, Jobs: int32(cap(t.slots)), Bytes: s.cfg.WindowBytes}
 			first.Windows = append(first.Windows, window)
 		}
 	}
-	// Each job once: of two leases, the one that is worked on.
+	// A message may name a job only once. If a job has two leases, this is the one whose handler runs.
 	tokens := map[int64]int64{}
 	for key, a := range s.held {
-		if _, known := tokens[key.id]; !a.over && (!known || a.outcome == nil) {
+		if _, known := tokens[key.id]; !a.leaseLost && (!known || a.outcome == nil) {
 			tokens[key.id] = key.token
 		}
 	}
@@ -145,27 +157,35 @@ func (s *session) welcome(b *broker, w *howdahv1.Welcome) {
 	s.broker = b
 	s.log.Info("howdah: connected", "broker", w.Broker, "kept", len(w.Kept), "lost", len(w.Lost))
 	s.id, s.grace, s.isOpen, s.welcomes = w.SessionId, w.SessionGrace.AsDuration(), true, s.welcomes+1
-	s.flow.maxOutcomes = cmp.Or(int(w.Limits.GetMaxSettleOutcomes()), 10_000)
-	theirs := cmp.Or(int(w.Limits.GetMaxMessageBytes()), s.c.cfg.MaxMessageBytes)
-	s.flow.maxBytes = min(theirs, s.c.cfg.MaxMessageBytes) - 1024
+	s.stream.maxOutcomes = cmp.Or(int(w.Limits.GetMaxSettleOutcomes()), 10_000)
+	brokerMax := cmp.Or(int(w.Limits.GetMaxMessageBytes()), s.c.cfg.MaxMessageBytes)
+	s.stream.maxBytes = min(brokerMax, s.c.cfg.MaxMessageBytes) - 1024
 	kept := map[lease]bool{}
 	for _, l := range w.Kept {
 		kept[lease{l.Id, l.Token}] = true
 	}
-	for _, a := range s.asks {
-		a.sent = false
+	s.requeueLeaseRequests()
+	unanswered := 0
+	for _, a := range s.held {
+		if a.batch != nil {
+			unanswered += proto.Size(a.outcome)
+		}
 	}
 	for key, a := range s.held {
-		if a.outcome != nil {
-			s.queue(a) // It may have been stored before the stream broke: then the answer is OK again.
+		if a.batch != nil && unanswered > unaryThreshold {
+			a.batch, a.unary = nil, true
+			s.unary.waiting = append(s.unary.waiting, a)
+		} else if a.outcome != nil {
+			s.queue(a) // If the broker stored the outcome before the stream broke, it answers OK again.
 		} else if !kept[key] {
 			s.lose(a, ErrLeaseLost)
 		}
 	}
+	s.startUnarySettle()
 }
 
-// leave: there is no stream now. The broker keeps the leases for the grace time.
-func (s *session) leave() {
+// streamEnded records that the stream has ended. The broker keeps the leases for the grace time.
+func (s *session) streamEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isOpen = false
@@ -174,33 +194,34 @@ func (s *session) leave() {
 		if s.welcomes != last {
 			return
 		}
-		s.log.Warn("howdah: no stream within the grace time: the leases may be lost")
-		s.endJobs(ErrLeaseLost) // What the handlers return still counts: the broker may have kept the leases.
-		s.jobs, s.endJobs = context.WithCancelCause(s.values)
+		s.log.Warn("howdah: no stream to a broker within the session's grace time: the leases may be lost")
+		s.cancelHandlers(ErrLeaseLost) // Outcomes of the handlers still count, because the broker may have kept the leases.
+		s.handlerCtx, s.cancelHandlers = context.WithCancelCause(s.baseCtx)
 		if s.stopping && s.running == 0 {
 			s.end()
 		}
 	})
-	s.check()
+	s.stateChanged()
 }
 
-// stop takes no more jobs.
+// stop begins a stop: the worker takes no more jobs. After StopTimeout, the contexts of handlers end; a second later,
+// the remaining jobs are released.
 func (s *session) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopping = true
 	s.after(s.cfg.StopTimeout, func() {
-		s.endJobs(ErrStopping)
-		s.after(handlerPatience, func() {
+		s.cancelHandlers(ErrStopping)
+		s.after(handlerTimeout, func() {
 			for key, a := range s.held {
-				if a.over {
+				if a.leaseLost {
 					delete(s.held, key)
 				} else if a.outcome == nil {
 					s.settle(a, OutcomeOf(a.job, nil, Release()))
 				}
 			}
-			s.after(releasePatience, s.end)
+			s.after(releaseTimeout, s.end)
 		})
 	})
-	s.check()
+	s.stateChanged()
 }

@@ -10,7 +10,7 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// held is a worker with a job that ends with what is sent to the channel.
+// held is a worker with one running job, whose handler returns the error sent to the channel end.
 type held struct {
 	id     int64
 	stop   func() error
@@ -35,7 +35,7 @@ func hold(t *testing.T, client *howdah.Client, cfg howdah.WorkerConfig) *held {
 		return nil, <-h.end
 	}, 1)
 	h.stop = run(t, worker)
-	// Not through the worker's client: its way may be cut.
+	// Another client enqueues the job, because the test may cut the connections of the worker's client.
 	_, err := connect(t).Enqueue(t.Context(), typeName(t), nil)
 	must(t, err)
 	h.id = <-started

@@ -21,8 +21,8 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// perStore: the ids of a store's jobs begin with its number, which is 0 for store1 and 1 for store2.
-const perStore = 1_000_000_000_000_000
+// perStore is the size of a store's range of job ids. The ids of store1 begin at 0, the ids of store2 at perStore.
+const perStore = 100_000_000_000_000
 
 func inStore(t *testing.T, client *howdah.Client, name string) *howdah.Client {
 	t.Helper()
@@ -59,7 +59,7 @@ func TestJobsGoToTheStoreThatTheClientNames(t *testing.T) {
 	if stores := []int64{ids[0] / perStore, ids[1] / perStore, ids[2] / perStore}; !slices.Equal(stores, []int64{0, 1, 1}) {
 		t.Error(ids)
 	}
-	// Lists ask that store; those of the client itself ask all.
+	// A client of one store lists the jobs of that store. The original client lists the jobs of all stores.
 	if got := listed(t, here); !slices.Equal(got, ids[:1]) {
 		t.Error(got)
 	}
@@ -69,8 +69,8 @@ func TestJobsGoToTheStoreThatTheClientNames(t *testing.T) {
 	if got := listed(t, client); !slices.Equal(got, ids) {
 		t.Error(got)
 	}
-	// A worker gets jobs from all stores.
-	worker := there.NewWorker(howdah.WorkerConfig{})
+	// A worker gets jobs of all stores, because its client has no store.
+	worker := client.NewWorker(howdah.WorkerConfig{})
 	worker.Handle(typeName(t), func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil }, 4)
 	run(t, worker)
 	for _, err := range client.Wait(within(t, 20*time.Second), ids...) {
@@ -85,7 +85,7 @@ func TestJobsGoToTheStoreThatTheClientNames(t *testing.T) {
 	}
 }
 
-// slowStore is a broker of which one store does not answer in time.
+// slowStore is a fake broker that reports two stores that did not answer.
 type slowStore struct {
 	howdahv1.UnimplementedJobServiceServer
 }
@@ -107,15 +107,15 @@ func TestStoresThatAnAnswerLeavesOutAreLogged(t *testing.T) {
 		server.Stop()
 		served.Wait()
 	})
-	var said bytes.Buffer
+	var output bytes.Buffer
 	client := connect(t, func(cfg *howdah.Config) {
 		cfg.Servers = []string{listener.Addr().String()}
-		cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		cfg.Logger = slog.New(slog.NewTextHandler(&output, nil))
 	})
 	listed(t, client)
 	for _, part := range []string{"level=WARN", "these stores did not answer", "stores=mail,news"} {
-		if !strings.Contains(said.String(), part) {
-			t.Errorf("%q is not in %q", part, said.String())
+		if !strings.Contains(output.String(), part) {
+			t.Errorf("%q is not in %q", part, output.String())
 		}
 	}
 }

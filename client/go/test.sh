@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# All checks and tests of the Go client. HOWDAH_BIN is the program of the broker, else `howdah` on the PATH. Without GOPATH
-# and GOCACHE, what Go fetches and builds goes below target/ of the project. With --conformance CMD (howdah-conformance), the
-# suite runs too.
+# Runs all checks and tests of the Go client. HOWDAH_BIN is the program howdah, by default `howdah` from the PATH. Unless GOPATH
+# and GOCACHE are set, Go stores its downloads and build cache below the project's target/. `--conformance CMD` also runs the
+# conformance suite; CMD is the program howdah-conformance.
 set -euo pipefail
 cd "$(dirname "$0")"
 target=$PWD/../../target/go

@@ -19,90 +19,94 @@ import (
 
 // WorkerConfig has the settings of a [Worker].
 type WorkerConfig struct {
-	// How many handlers of each task type run at once, unless [Worker.Handle] gets another number; also how many jobs of
-	// the type the worker holds (its window), so that no job waits here while another worker is idle. Default: 16.
+	// Number of concurrent handlers of each task type, unless [Worker.Handle] sets another one. Default: 16.
+	//
+	// This is also the window, so that no job waits in this worker while another worker is idle.
 	Concurrency int
-	// How many bytes of payloads and headers of each task type the worker holds at once. A larger job is never sent.
+	// Maximum bytes of payloads and headers of each task type that the worker holds at once. A larger job is never sent.
 	// Default: 64 MiB.
 	WindowBytes int64
-	// The largest message accepted; larger jobs are left to other workers. Default: that of the client.
+	// The largest message accepted, in bytes; larger jobs go to other workers. Default: the client's limit.
 	MaxMessageBytes int
-	// Wraps each handler, the first one outermost.
+	// Functions that wrap each handler. The first one is the outermost.
 	Middleware []func(Handler) Handler
-	// For people, such as host or version. At most 15, of 200 bytes.
+	// Labels for operators, such as host or version. At most 15, of 200 bytes.
 	Labels map[string]string
-	// How long a stop waits for handlers. Then their contexts end; a second later, the jobs of those that still run are
-	// released. Default: 30 s.
+	// Time that a stop waits for handlers. After it their contexts end; a second later, the jobs of handlers that still
+	// run are released. Default: 30 s.
 	StopTimeout time.Duration
+	// Silence after which the broker counts the worker as lost: 10 s to 1 h. The worker answers the broker's heartbeat,
+	// also while handlers run. Default: the broker's setting, 60 s.
+	Liveness time.Duration
 }
 
-// Worker runs jobs over one stream to one broker, and goes on at another one when that breaks.
+// Worker runs jobs over one stream to one broker. When the stream breaks, it resumes at another broker.
 type Worker struct{ s *session }
 
-// NewWorker makes a worker. Add handlers, then run it once.
+// NewWorker makes a worker. Add handlers with [Worker.Handle], then run it once.
 func (c *Client) NewWorker(cfg WorkerConfig) *Worker {
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 16)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, c.cfg.MaxMessageBytes)
 	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 30*time.Second)
 	return &Worker{&session{
-		c: c, cfg: cfg, log: c.cfg.Logger, wake: make(chan struct{}, 1), flow: &flow{},
-		kinds: map[string]*kind{}, held: map[lease]*attempt{},
+		c: c, cfg: cfg, log: c.cfg.Logger, wake: make(chan struct{}, 1), stream: &streamState{},
+		types: map[string]*typeSlots{}, held: map[lease]*attempt{}, unary: unarySettles{maxBytes: maxUnaryBytes},
 	}}
 }
 
-// Handle lets the handler run the jobs of a task type. Call it before Run.
+// Handle sets the handler of a task type, and optionally its concurrency. Call it before [Worker.Run].
 func (w *Worker) Handle(taskType string, handler Handler, concurrency ...int) {
 	slots := w.s.cfg.Concurrency
 	if len(concurrency) > 0 {
 		slots = concurrency[0]
 	}
-	w.s.kinds[taskType] = &kind{wrapped(w.s.cfg.Middleware, handler), make(chan struct{}, slots)}
+	w.s.types[taskType] = &typeSlots{wrap(w.s.cfg.Middleware, handler), make(chan struct{}, slots)}
 }
 
-// Run runs jobs until the context ends. It then stops: it takes no more jobs, waits for the handlers (see
-// StopTimeout) and for the broker's confirmations, and returns. The contexts of handlers have the values of this one,
-// and end later.
+// Run runs jobs until the context ends. Then it stops: it takes no more jobs, waits for the handlers (see StopTimeout)
+// and for the broker's confirmations, and returns. The contexts of handlers have the values of ctx, but do not end with
+// it.
 //
-// While no broker answers, it keeps trying. It returns an error if the broker refuses the worker, or if it could not
-// stop cleanly: then handlers still run, or outcomes are not confirmed, and their jobs may run again.
+// Run keeps retrying while no broker answers. It returns an error if the broker refuses the worker. It also returns an
+// error if handlers still run or outcomes are unconfirmed after a stop; their jobs may run again.
 func (w *Worker) Run(ctx context.Context) error {
 	s := w.s
-	s.values = context.WithoutCancel(ctx)
-	s.ctx, s.end = context.WithCancel(s.values)
-	s.jobs, s.endJobs = context.WithCancelCause(s.values)
-	for _, k := range s.kinds {
-		s.slots += cap(k.slots)
+	s.baseCtx = context.WithoutCancel(ctx)
+	s.ctx, s.end = context.WithCancel(s.baseCtx)
+	s.handlerCtx, s.cancelHandlers = context.WithCancelCause(s.baseCtx)
+	for _, t := range s.types {
+		s.slots += cap(t.slots)
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, s.stop)()
-	var pause pauses
+	var retryBackoff backoff
 	for at := s.c.current.Load(); ; at++ {
 		at %= int64(len(s.c.brokers))
 		b := s.c.brokers[at]
 		err := s.c.link(s.ctx, b, s.serve)
-		wait := time.Until(s.flow.leaveAt)
+		wait := time.Until(s.stream.reconnectAt)
 		switch {
 		case s.ctx.Err() != nil:
 			return s.result()
-		case err == nil || !s.flow.leaveAt.IsZero() && errors.Is(err, errEnded):
-			// The broker wants us elsewhere.
+		case err == nil || !s.stream.reconnectAt.IsZero() && errors.Is(err, errEnded):
+			// The broker has asked the worker to reconnect.
 		case isRefusal(err) && (s.id == "" || s.isDenied(err)):
 			s.log.Error("howdah: the broker refuses this worker", "error", err)
 			s.giveUp()
 			return err
 		default:
-			if s.flow.useful {
-				pause = pauses{}
+			if s.stream.proven {
+				retryBackoff = backoff{}
 			}
-			wait = pause.next()
+			wait = retryBackoff.next()
 			s.log.Warn("howdah: the stream to the broker broke; reconnecting", "broker", b.name, "error", err, "wait", wait)
-			s.c.moveOn(at)
+			s.c.switchFrom(at)
 		}
 		sleep(s.ctx, wait)
 	}
 }
 
-// RunUntilSignal is Run until SIGTERM or SIGINT. A second signal ends the process at once.
+// RunUntilSignal is like [Worker.Run], and also stops at SIGTERM or SIGINT. A second signal ends the process at once.
 func (w *Worker) RunUntilSignal(ctx context.Context) error {
 	ctx, restore := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer context.AfterFunc(ctx, restore)()
@@ -110,14 +114,14 @@ func (w *Worker) RunUntilSignal(ctx context.Context) error {
 	return w.Run(ctx)
 }
 
-// serve subscribes, and serves a stream until it ends or should be left.
+// serve subscribes, and serves the stream until it ends or the worker leaves it.
 func (s *session) serve(l *link) error {
 	stream, err := howdahv1.NewWorkerServiceClient(l.conn).Work(l.ctx, grpc.MaxCallRecvMsgSize(s.cfg.MaxMessageBytes))
 	if err != nil {
 		return err
 	}
-	s.flow = &flow{late: time.AfterFunc(longestAnswer, func() { l.end(errSilent) })}
-	s.flow.late.Stop()
+	s.stream = &streamState{settleTimer: time.AfterFunc(settleTimeout, func() { l.end(errSilent) })}
+	s.stream.settleTimer.Stop()
 	first := &howdahv1.WorkRequest_Subscribe{Subscribe: s.subscribe()}
 	if err := stream.Send(&howdahv1.WorkRequest{Message: first}); err != nil && err != io.EOF {
 		return err
@@ -131,8 +135,8 @@ func (s *session) serve(l *link) error {
 		return &Error{Code: codes.Unavailable, Message: "the broker's first message was not a welcome"}
 	}
 	s.welcome(l.broker, welcome)
-	defer s.leave()
-	// Three pings without one are silence.
+	defer s.streamEnded()
+	// The stream ends after three ping intervals without a message.
 	silence := 3 * cmp.Or(welcome.PingInterval.AsDuration(), 10*time.Second)
 	l.alarm.Reset(silence)
 	return duplex(l, stream, s.wake, s.next, func(message *howdahv1.WorkResponse) {
@@ -141,7 +145,7 @@ func (s *session) serve(l *link) error {
 	})
 }
 
-// call runs a handler. A panic is a failure.
+// call waits for a slot and runs the handler. A panic counts as a failure.
 func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	job := a.job
 	defer func() {
@@ -151,14 +155,14 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 		}
 	}()
 	select {
-	case a.kind.slots <- struct{}{}:
-		defer func() { <-a.kind.slots }()
+	case a.taskType.slots <- struct{}{}:
+		defer func() { <-a.taskType.slots }()
 	case <-a.ctx.Done():
 		return OutcomeOf(job, nil, Release())
 	}
-	result, err := a.kind.handler(a.ctx, job)
+	result, err := a.taskType.handler(a.ctx, job)
 	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {
-		err = Release() // It gave up because it was told to: the attempt does not count.
+		err = Release() // The handler failed because the worker stops, so the attempt does not count.
 	}
 	if outcome = OutcomeOf(job, result, err); outcome.GetNack() != nil {
 		s.log.Warn("howdah: the handler failed", "job", job.Id, "type", job.TaskType, "attempt", job.Attempt, "error", err)
@@ -166,10 +170,10 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	return outcome
 }
 
-// giveUp ends the handlers of a worker that the broker refuses.
+// giveUp tells the handlers to stop, after the broker has refused the worker, and waits for them for handlerTimeout.
 func (s *session) giveUp() {
 	s.mu.Lock()
-	s.endJobs(ErrLeaseLost)
+	s.cancelHandlers(ErrLeaseLost)
 	s.mu.Unlock()
 	gone := make(chan struct{})
 	go func() {
@@ -178,24 +182,24 @@ func (s *session) giveUp() {
 	}()
 	select {
 	case <-gone:
-	case <-time.After(handlerPatience):
+	case <-time.After(handlerTimeout):
 	}
 }
 
 func (s *session) close() {
-	defer s.tellSettled()
+	defer s.runSettledCallbacks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.held {
 		if a.outcome != nil {
-			s.noteSettled(a, errUnconfirmed)
+			s.queueSettledCallbacks(a, errUnconfirmed)
 		}
 	}
 	s.end()
-	s.endJobs(ErrStopping)
+	s.cancelHandlers(ErrStopping)
 }
 
-// result says whether the worker has stopped cleanly.
+// result returns an error if handlers still run or outcomes are unconfirmed.
 func (s *session) result() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

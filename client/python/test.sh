@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# All tests of the Python client, from nothing: builds the wheel and the source distribution, checks the code, and runs the
-# tests with the installed wheel, and the programs of README.md with the installed source distribution; then those that need
-# no tools with other versions of Python, and with each major version of protobuf.
+# Runs all tests of the Python client, without any preparation:
 #
-# HOWDAH_BIN names the program howdah (or it is on the PATH); PYTHON another interpreter, up to 3.12; PYTHONS further ones
-# to try: if unset, the oldest that the package declares, and the newest. Those from 3.12 on test howdah.django, too, and run
-# Django's own tests of task backends against it. All that is fetched or made is below target/python and
-# client/python/{dist,howdah/v1}.
+# - builds the wheel and the source distribution, and checks the code
+# - runs the tests with the installed wheel
+# - runs the programs of README.md with the installed source distribution
+# - runs the tests with other versions of Python, and with each major version of protobuf
+#
+# HOWDAH_BIN names the program howdah; default: howdah on the PATH. PYTHON names another interpreter, up to 3.12. PYTHONS
+# lists further interpreters to test with; default: the oldest that the package declares, and the newest. Interpreters from
+# 3.12 on also test howdah.django, and run Django's own tests of task backends against it. All downloads and results are
+# below target/python and client/python/{dist,howdah/v1}.
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${PYTHON:-python3}
@@ -14,7 +17,7 @@ work=$(cd ../.. && pwd)/target/python
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$work"
 
-# environment NAME REQUIREMENT...: a virtual environment, made anew if its requirements have changed.
+# environment NAME REQUIREMENT...: creates a virtual environment, or recreates it if its requirements have changed.
 environment() {
     local directory=$work/$1
     shift
@@ -35,7 +38,7 @@ echo '=== build'
 rm -rf dist
 "$tools/python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
 wheel=$(echo dist/*.whl)
-# Not -q: unzip would be killed by the end of the pipe.
+# Not grep -q, which closes the pipe at once: SIGPIPE would kill unzip.
 unzip -l "$wheel" | grep 'howdah/v1/job_pb2.pyi' >/dev/null
 "$tools/pip" install --quiet --force-reinstall --no-deps "$wheel"
 "$tools/pip" install --quiet "$wheel"
@@ -45,7 +48,7 @@ echo '=== checks'
 "$tools/ruff" format --check --quiet . ../../examples/thumbnails/python
 "$tools/mypy"
 
-# Not from here: the installed package is tested, not the sources.
+# Runs in another directory, to test the installed package instead of the sources.
 echo '=== tests'
 (cd "$work" && "$tools/python" -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests" "$@")
 
@@ -54,7 +57,7 @@ environment sdist pytest pytest-asyncio
 "$work/sdist/bin/pip" install --quiet --force-reinstall "$(echo dist/*.tar.gz)"
 (cd "$work" && sdist/bin/python -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests/test_docs.py")
 
-# newest PATTERN: of the Pythons 3.PATTERN, the newest on the PATH, or else of pyenv's.
+# newest PATTERN: prints the newest Python 3.PATTERN on the PATH, or else in pyenv.
 newest() {
     local each
     for each in $(compgen -c python3. | grep -xE "python3\.$1" | sort -Vr) \
@@ -88,7 +91,7 @@ $django || echo '!!! There is no Python 3.12: howdah.django is NOT tested.'
 
 for protobuf in 4.25 5 6 7; do
     grpcio=grpcio
-    # The oldest pair that is supported, too.
+    # Also tests the oldest supported pair.
     [[ $protobuf != 4.25 ]] || grpcio=grpcio==1.60.2
     environment "protobuf-$protobuf" "protobuf==$protobuf.*" "$grpcio" googleapis-common-protos pytest pytest-asyncio
     "$work/protobuf-$protobuf/bin/pip" install --quiet --force-reinstall --no-deps "$wheel"

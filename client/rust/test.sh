@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packages the Rust client and the protocol as for crates.io, and uses these packages from an empty project, which runs the
-# worker and the producer of README.md. HOWDAH_BIN names the program howdah, if it is not on the PATH. All that is made is below target/.
+# Packages the Rust client and the protocol as for crates.io, and uses the packages in an empty project, which runs the worker and
+# the producer of README.md. HOWDAH_BIN is the program howdah, if it is not in the PATH. All files are created below target/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
@@ -25,10 +25,10 @@ project=$work/project readme=$work/howdah-client-$version/README.md
     for crate in howdah-proto howdah-client; do
         printf '%s = { path = "%s" }\n' "$crate" "$work/$crate-$version"
     done
-    # It is not a part of the workspace around it.
+    # The project is not part of the surrounding workspace.
     printf '\n[workspace]\n'
 } >"$project/Cargo.toml"
-# The versions that are here already.
+# With the repository's Cargo.lock, the project uses crate versions that are already downloaded.
 cp Cargo.lock "$project/"
 for name in worker producer; do
     sed -n "/^\/\/ src\/bin\/$name.rs$/,/^\`\`\`$/{/^\`\`\`/d;p}" "$readme" >"$project/src/bin/$name.rs"

@@ -1,6 +1,6 @@
 import tseslint from "typescript-eslint";
 
-// What a command of the conformance suite has is only known at run time.
+// The adapter may use untyped values, because the fields of a conformance command are only known at run time.
 const untyped = ["argument", "assignment", "call", "member-access", "return"];
 
 export default tseslint.config(
@@ -21,7 +21,7 @@ export default tseslint.config(
     },
   },
   {
-    // node:test awaits what it is given.
+    // A call of test() need not be awaited, because node:test awaits the promises of tests.
     files: ["test/**/*.ts"],
     rules: { "@typescript-eslint/no-floating-promises": "off" },
   },

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs, builds, checks and tests this package from nothing. HOWDAH_BIN names the broker's program, if it is not on the PATH.
+# Installs, builds, checks and tests this package, without any preparation. HOWDAH_BIN names the program howdah; default:
+# howdah on the PATH.
 set -eu
 cd "$(dirname "$0")"
 npm ci --no-audit --no-fund

@@ -1,4 +1,4 @@
-"""One process for many jobs: a line of JSON comes for each, a line of JSON goes back.
+"""One process for many jobs: reads a line of JSON for each job, and writes a line of JSON with its outcome.
 
 howdah work text.upper --lines --jobs 100 --argv python3 examples/lines/upper.py
 """
@@ -21,10 +21,10 @@ def payload(job):
 for line in sys.stdin:
     job = json.loads(line)
     if "cancel" in job:
-        continue  # jobs are done one after the other: that one has been answered, or will be
+        continue  # the job has already ended, because this program runs one job at a time
     try:
         answer(id=job["id"], result=payload(job).decode().upper())
     except UnicodeDecodeError as error:
-        answer(id=job["id"], error=str(error), retry=False)  # it would fail the next time too
+        answer(id=job["id"], error=str(error), retry=False)  # final: a retry would get the same payload
     except Exception as error:
-        answer(id=job["id"], error=repr(error))  # tried again, when the retry policy says
+        answer(id=job["id"], error=repr(error))  # the job is retried by its retry policy

@@ -1,5 +1,5 @@
-// Command bench is the worker of `howdah bench --client`: it does nothing with each job, so what is measured is the
-// client.
+// Command bench is a worker for `howdah bench client --client CMD`. Its handler does nothing, so that the benchmark
+// measures the client.
 package main
 
 import (

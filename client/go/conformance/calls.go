@@ -52,7 +52,7 @@ func connect(c command) (err error) {
 	}
 	client, err := howdah.New(cfg)
 	if err == nil {
-		_ = client.Ping(context.Background()) // Calls tell what is wrong.
+		_ = client.Ping(context.Background()) // Ignores an error: later calls return it too.
 		clients.Store(get[string](c, "client"), connected{client, get[bool](c, "middleware")})
 	}
 	return err
@@ -178,9 +178,9 @@ func work(client connected, c command) (object, error) {
 	}
 	worker := client.NewWorker(howdah.WorkerConfig{
 		WindowBytes: get[int64](c, "window_bytes"), MaxMessageBytes: get[int](c, "max_message_bytes"), Middleware: middleware,
-		StopTimeout: c.duration("stop_timeout_ms"), Labels: get[map[string]string](c, "labels"),
+		StopTimeout: c.duration("stop_timeout_ms"), Liveness: c.duration("liveness_ms"), Labels: get[map[string]string](c, "labels"),
 	})
-	for _, kind := range get[[]command](c, "types") {
+	for _, taskType := range get[[]command](c, "types") {
 		handler := func(ctx context.Context, job *howdah.Job) ([]byte, error) {
 			value, err := handle(ctx, name, job, nil)
 			if text, ok := value.(json.RawMessage); ok {
@@ -189,12 +189,12 @@ func work(client connected, c command) (object, error) {
 			result, _ := value.([]byte)
 			return result, err
 		}
-		if get[string](kind, "payload") == "json" {
+		if get[string](taskType, "payload") == "json" {
 			handler = howdah.JSON(func(ctx context.Context, job *howdah.Job, value json.RawMessage) (any, error) {
 				return handle(ctx, name, job, value)
 			})
 		}
-		worker.Handle(get[string](kind, "name"), handler, get[int](kind, "concurrency"))
+		worker.Handle(get[string](taskType, "name"), handler, get[int](taskType, "concurrency"))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	gone, onSigterm := make(chan struct{}), get[bool](c, "on_sigterm")
@@ -208,7 +208,7 @@ func work(client connected, c command) (object, error) {
 		if err := runWorker(ctx); err != nil {
 			event["error"] = problem(err)
 		}
-		say(event)
+		writeLine(event)
 		close(gone)
 		if onSigterm {
 			os.Exit(0)
@@ -224,8 +224,8 @@ func takeSpans() (found []object) {
 			attributes[string(attribute.Key)] = attribute.Value.AsInterface()
 		}
 		for _, link := range span.Links {
-			of := link.SpanContext
-			links = append(links, object{"trace_id": of.TraceID().String(), "span_id": of.SpanID().String()})
+			linked := link.SpanContext
+			links = append(links, object{"trace_id": linked.TraceID().String(), "span_id": linked.SpanID().String()})
 		}
 		if span.Parent.IsValid() {
 			parent = span.Parent.SpanID().String()

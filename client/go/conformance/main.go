@@ -1,4 +1,4 @@
-// The adapter of the Go client for howdah-conformance: it does what JSON lines on standard input tell it.
+// The adapter of the Go client for howdah-conformance. It reads commands as JSON lines from standard input.
 package main
 
 import (
@@ -28,10 +28,10 @@ import (
 
 type object = map[string]any
 
-// command is a line of the runner.
+// command is a line from the conformance runner.
 type command map[string]json.RawMessage
 
-// get is a field, or nothing if it is missing.
+// get returns a field, or the zero value if it is missing.
 func get[T any](c command, field string) (value T) {
 	_ = json.Unmarshal(c[field], &value)
 	return value
@@ -42,14 +42,14 @@ func (c command) duration(field string) time.Duration {
 }
 
 var (
-	// Clients and workers by name, handlers by the number of their run.
+	// Clients and workers by name; running handlers by run number.
 	clients, workers, runs sync.Map
 	spans                  = tracetest.NewInMemoryExporter()
 	tracing                = otelhowdah.New(trace.NewTracerProvider(trace.WithSyncer(spans)))
 	output                 sync.Mutex
 )
 
-func say(line object) {
+func writeLine(line object) {
 	text, _ := json.Marshal(line)
 	output.Lock()
 	defer output.Unlock()
@@ -83,16 +83,16 @@ func main() {
 		var c command
 		_ = json.Unmarshal(line, &c)
 		go func() {
-			if ok, err := obey(c); err != nil {
-				say(object{"id": c["id"], "error": problem(err)})
+			if ok, err := execute(c); err != nil {
+				writeLine(object{"id": c["id"], "error": problem(err)})
 			} else {
-				say(object{"id": c["id"], "ok": ok})
+				writeLine(object{"id": c["id"], "ok": ok})
 			}
 		}()
 	}
 }
 
-func obey(c command) (object, error) {
+func execute(c command) (object, error) {
 	switch do := get[string](c, "do"); do {
 	case "hello":
 		return object{"protocol": 1, "client": "howdah-go/" + howdah.Version, "pid": os.Getpid()}, nil
@@ -107,7 +107,7 @@ func obey(c command) (object, error) {
 		}
 	case "finish", "progress", "extend":
 		if r, ok := runs.Load(get[int](c, "run")); ok {
-			return object{}, r.(*run).obey(do, c)
+			return object{}, r.(*run).execute(do, c)
 		}
 	default:
 		client, ok := clients.Load(get[string](c, "client"))
@@ -120,13 +120,13 @@ func obey(c command) (object, error) {
 	return nil, &howdah.Error{Code: codes.NotFound}
 }
 
-// run is a handler that waits for its end.
+// run is a handler that waits for the command `finish`.
 type run struct {
 	job    *howdah.Job
 	finish chan command
 }
 
-func (r *run) obey(do string, c command) error {
+func (r *run) execute(do string, c command) error {
 	switch do {
 	case "finish":
 		r.finish <- c
@@ -139,7 +139,7 @@ func (r *run) obey(do string, c command) error {
 	})
 }
 
-// connected is a client, and whether middleware is around its handlers.
+// connected is a client, and whether middleware wraps its handlers.
 type connected struct {
 	*howdah.Client
 	around bool
@@ -148,8 +148,8 @@ type connected struct {
 func around(next howdah.Handler) howdah.Handler {
 	return func(ctx context.Context, job *howdah.Job) ([]byte, error) {
 		id := strconv.FormatInt(job.Id, 10)
-		say(object{"event": "around", "at": "before", "job": id})
-		defer say(object{"event": "around", "at": "after", "job": id})
+		writeLine(object{"event": "around", "at": "before", "job": id})
+		defer writeLine(object{"event": "around", "at": "after", "job": id})
 		return next(ctx, job)
 	}
 }
@@ -160,7 +160,7 @@ func handle(ctx context.Context, worker string, job *howdah.Job, value json.RawM
 	runs.Store(id, r)
 	started := object{"event": "started", "worker": worker, "run": id, "job": message(job.LeasedJob), "json": value}
 	started["trace"] = traceparent(ctx)
-	say(started)
+	writeLine(started)
 	select {
 	case c := <-r.finish:
 		return outcome(c)
@@ -169,11 +169,12 @@ func handle(ctx context.Context, worker string, job *howdah.Job, value json.RawM
 	var cause *howdah.Error
 	errors.As(context.Cause(ctx), &cause)
 	reason := strings.Replace(strings.ToLower(cause.Reason), "stopping", "stop", 1)
-	say(object{"event": "cancelled", "worker": worker, "run": id, "reason": reason})
+	writeLine(object{"event": "cancelled", "worker": worker, "run": id, "reason": reason})
 	return outcome(<-r.finish)
 }
 
 func outcome(c command) (any, error) {
+	time.Sleep(c.duration("block_ms"))
 	after, text := c.duration("after_ms"), get[string](c, "error")
 	switch get[string](c, "outcome") {
 	case "ok":

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Starts the adapter, after prepare.sh.
+# Starts the adapter that prepare.sh has built.
 exec "$(dirname "$0")/../../../target/go/howdah-conformance-go"

@@ -1,5 +1,5 @@
-// Package howdahtest helps to test programs that use Howdah: handlers and producers without a broker, or both with a
-// broker that is started for the test.
+// Package howdahtest supports tests of programs that use Howdah. It runs handlers and records enqueues without a broker,
+// and it starts a temporary broker for a test.
 package howdahtest
 
 import (
@@ -20,21 +20,22 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// Performed is what a handler did.
+// Performed is the result of a handler that [Perform] has run.
 type Performed struct {
-	// What a worker would tell the broker.
+	// The outcome that a worker would send to the broker.
 	Outcome *howdahv1.Outcome
-	// What the handler returned.
+	// The return values of the handler.
 	Result []byte
 	Err    error
-	// What the handler has reported: progress and checkpoints.
+	// Progress reports and checkpoints of the handler, in order.
 	Reports []*howdahv1.ProgressReport
-	// How often the handler has extended its deadline.
+	// Extensions of the deadline that the handler requested, in order.
 	Extensions []*howdahv1.Extension
 }
 
-// Perform runs a handler on a job with this payload (see [howdah.NewJob]), without a broker. The functions change the
-// job before: its attempt, its headers, its checkpoint.
+// Perform runs a handler on a job with this payload (see [howdah.NewJob]), without a broker. The functions in change
+// set other fields of the job first, such as its attempt, headers or checkpoint. Reports and extensions succeed at
+// once.
 func Perform(t testing.TB, handler howdah.Handler, payload any, change ...func(*howdahv1.LeasedJob)) *Performed {
 	t.Helper()
 	made, err := howdah.NewJob("test", payload)
@@ -52,7 +53,7 @@ func Perform(t testing.TB, handler howdah.Handler, payload any, change ...func(*
 	return done
 }
 
-// calls records what a handler asks of the broker. It has no other calls.
+// calls records the extensions and reports of a handler. Any other call panics.
 type calls struct {
 	howdahv1.WorkerServiceClient
 	mu   sync.Mutex
@@ -77,7 +78,7 @@ func (c *calls) ExtendJobs(
 	return &howdahv1.ExtendJobsResponse{}, nil
 }
 
-// Recorder is a [howdah.Enqueuer] that stores nothing. The zero value is ready.
+// Recorder is a [howdah.Enqueuer] that keeps enqueued jobs in memory, without a broker. The zero value is ready for use.
 type Recorder struct {
 	mu   sync.Mutex
 	jobs []*howdahv1.NewJob
@@ -95,7 +96,7 @@ func (r *Recorder) Enqueue(
 	return all[0], err
 }
 
-// EnqueueAll records jobs. Their ids count from 1.
+// EnqueueAll records jobs. It numbers them from 1.
 func (r *Recorder) EnqueueAll(_ context.Context, jobs ...*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +110,7 @@ func (r *Recorder) EnqueueAll(_ context.Context, jobs ...*howdahv1.NewJob) ([]*h
 	return answers, nil
 }
 
-// Jobs are the recorded jobs of a type, or of all types if that is empty.
+// Jobs returns the recorded jobs of a task type, or all jobs if taskType is empty.
 func (r *Recorder) Jobs(taskType string) []*howdahv1.NewJob {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,8 +123,8 @@ func (r *Recorder) Jobs(taskType string) []*howdahv1.NewJob {
 	return found
 }
 
-// AssertEnqueued fails the test unless a job of the type with this payload (see [howdah.NewJob]) and these options was
-// recorded. A nil payload fits all.
+// AssertEnqueued fails the test unless a job of the task type with this payload (see [howdah.NewJob]) and these options
+// was recorded. A nil payload matches any payload.
 func (r *Recorder) AssertEnqueued(t testing.TB, taskType string, payload any, options ...howdah.Option) {
 	t.Helper()
 	want, err := howdah.NewJob(taskType, payload, options...)
@@ -142,19 +143,19 @@ func (r *Recorder) AssertEnqueued(t testing.TB, taskType string, payload any, op
 			return
 		}
 	}
-	t.Errorf("no such job was enqueued: %v\namong these: %v", want, r.Jobs(""))
+	t.Errorf("no matching job was enqueued: %v\nenqueued jobs: %v", want, r.Jobs(""))
 }
 
-// Broker is a running `howdah dev --ephemeral`.
+// Broker is a running broker with a temporary Postgres: `howdah dev --ephemeral`.
 type Broker struct {
-	// For [howdah.Config].
+	// Address of the broker, for [howdah.Config].
 	Address string
-	// Its Postgres.
+	// URL of the broker's database.
 	DatabaseURL string
 }
 
-// StartBroker starts a broker with a Postgres of its own until the test ends. The program is HOWDAH_BIN, else
-// `howdah` on the PATH. More arguments of `howdah dev` may be given.
+// StartBroker starts a broker with a temporary Postgres, and stops both when the test ends. It runs the program that
+// HOWDAH_BIN names, or else `howdah` from the PATH. It gets the arguments after `dev --ephemeral`.
 func StartBroker(t testing.TB, arguments ...string) *Broker {
 	t.Helper()
 	b, stop, err := Start(arguments...)
@@ -165,7 +166,7 @@ func StartBroker(t testing.TB, arguments ...string) *Broker {
 	return b
 }
 
-// Start is [StartBroker] for TestMain: it returns a function that stops the broker.
+// Start starts a broker like [StartBroker], for use in TestMain. It returns a function that stops the broker.
 func Start(arguments ...string) (*Broker, func(), error) {
 	program := os.Getenv("HOWDAH_BIN")
 	if program == "" {

@@ -58,7 +58,7 @@ func TestARecorderRemembersWhatWasEnqueued(t *testing.T) {
 	}
 }
 
-// failures counts what would fail a test.
+// failures counts assertion failures instead of failing the test.
 type failures struct {
 	testing.TB
 	count int

@@ -23,10 +23,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A schedule to create.
+// Request of CreateSchedule.
 type CreateScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its definition. Fields that the broker sets are ignored.
+	// Definition of the schedule. Fields that the broker sets are ignored.
 	Schedule      *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -69,10 +69,10 @@ func (x *CreateScheduleRequest) GetSchedule() *Schedule {
 	return nil
 }
 
-// The schedule that was created.
+// Response of CreateSchedule.
 type CreateScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As stored, with its next times.
+	// The schedule as stored, with its next planned times.
 	Schedule      *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -115,10 +115,10 @@ func (x *CreateScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
-// A schedule to update.
+// Request of UpdateSchedule.
 type UpdateScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The whole new definition. `paused` is ignored.
+	// Complete new definition. `paused` is ignored.
 	Schedule *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// Creates the schedule if it does not exist.
 	AllowMissing  bool `protobuf:"varint,2,opt,name=allow_missing,json=allowMissing,proto3" json:"allow_missing,omitempty"`
@@ -170,10 +170,10 @@ func (x *UpdateScheduleRequest) GetAllowMissing() bool {
 	return false
 }
 
-// The schedule after the update.
+// Response of UpdateSchedule.
 type UpdateScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As stored, with its next times.
+	// The schedule as stored, with its next planned times.
 	Schedule      *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -216,10 +216,10 @@ func (x *UpdateScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
-// A schedule to return.
+// Request of GetSchedule.
 type GetScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// Name of the schedule.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -262,10 +262,10 @@ func (x *GetScheduleRequest) GetName() string {
 	return ""
 }
 
-// The schedule.
+// Response of GetSchedule.
 type GetScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With its next times.
+	// The schedule with its next planned times.
 	Schedule      *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -308,12 +308,12 @@ func (x *GetScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
-// A page to list.
+// Request of ListSchedules.
 type ListSchedulesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Schedules per page, at most 1,000; 0: 100. A page may have fewer and not be the last.
+	// Schedules per page, at most 1,000. 0: 100. A page may contain fewer without being the last.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -363,12 +363,12 @@ func (x *ListSchedulesRequest) GetPageToken() string {
 	return ""
 }
 
-// One page of schedules.
+// Response of ListSchedules.
 type ListSchedulesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name, without payloads.
+	// One page of schedules, ordered by name, without payloads.
 	Schedules []*Schedule `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"`
-	// The page_token of the next page; empty: this is the last one.
+	// The page_token of the next page. Empty: this is the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -418,10 +418,10 @@ func (x *ListSchedulesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// A schedule to delete.
+// Request of DeleteSchedule.
 type DeleteScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// Name of the schedule.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -464,7 +464,7 @@ func (x *DeleteScheduleRequest) GetName() string {
 	return ""
 }
 
-// The schedule was deleted.
+// Response of DeleteSchedule.
 type DeleteScheduleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -501,10 +501,10 @@ func (*DeleteScheduleResponse) Descriptor() ([]byte, []int) {
 	return file_howdah_v1_schedule_service_proto_rawDescGZIP(), []int{9}
 }
 
-// A schedule to pause.
+// Request of PauseSchedule.
 type PauseScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// Name of the schedule.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -547,10 +547,10 @@ func (x *PauseScheduleRequest) GetName() string {
 	return ""
 }
 
-// The schedule is paused; it may have been before.
+// Response of PauseSchedule. The call also succeeds if the schedule was already paused.
 type PauseScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its current state.
+	// The paused schedule.
 	Schedule      *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -593,10 +593,10 @@ func (x *PauseScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
-// A schedule to resume.
+// Request of ResumeSchedule.
 type ResumeScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// Name of the schedule.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -639,10 +639,10 @@ func (x *ResumeScheduleRequest) GetName() string {
 	return ""
 }
 
-// The schedule is not paused any more; it may not have been before.
+// Response of ResumeSchedule. The call also succeeds if the schedule was not paused.
 type ResumeScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its current state.
+	// The resumed schedule.
 	Schedule      *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -685,13 +685,13 @@ func (x *ResumeScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
-// A schedule to run now.
+// Request of RunSchedule.
 type RunScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// Name of the schedule.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Makes it safe to repeat this call for 24 hours: the same key returns the same job. At most 200 bytes; empty: no
-	// protection.
+	// Makes the call idempotent for 24 hours: a repeated call with the same key returns the same job. At most 200 bytes. Empty: a
+	// repeated call enqueues another job.
 	RequestKey    string `protobuf:"bytes,2,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -741,10 +741,10 @@ func (x *RunScheduleRequest) GetRequestKey() string {
 	return ""
 }
 
-// The job that was enqueued.
+// Response of RunSchedule.
 type RunScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id. It is not new if another job holds the template's key, or if the call was repeated.
+	// The enqueued job. `is_new` is false if another job holds the key of the template, or if the call was repeated.
 	Job           *EnqueuedJob `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -35,30 +35,30 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// The calls of operators and of programs that manage schedules.
+// Service for operators, and for programs that manage schedules.
 //
-// NOT_FOUND: no schedule has that name. INVALID_ARGUMENT: a field is invalid; the error names it, such as
-// `schedule.cron.time_zone`, and nothing is stored. UNAVAILABLE: try again.
+// Errors of all calls: NOT_FOUND if no schedule has the name. INVALID_ARGUMENT if a field is invalid; the error names the field,
+// such as `schedule.cron.time_zone`, and nothing is stored. UNAVAILABLE for temporary failures; retry the call.
 type ScheduleServiceClient interface {
-	// Creates a schedule. ALREADY_EXISTS: another schedule has the name. If that one has the same definition, it is
-	// returned instead, so the call can be repeated. RESOURCE_EXHAUSTED: there are 10,000 schedules, or the principal of the
-	// call has created 2,500 of them.
+	// Creates a schedule. The call is idempotent: if a schedule with the same name and definition exists, it is returned.
+	// ALREADY_EXISTS: a schedule with the name and another definition exists. RESOURCE_EXHAUSTED: 10,000 schedules exist, or the
+	// principal of the call has created 2,500 of them.
 	CreateSchedule(ctx context.Context, in *CreateScheduleRequest, opts ...grpc.CallOption) (*CreateScheduleResponse, error)
-	// Replaces the definition of a schedule. Its counters stay. If the plan changes (period or cron, drift,
-	// start_time), its times are planned anew from now.
+	// Replaces the definition of a schedule. Keeps its counters. If the plan changes (period or cron, drift, start_time), planned
+	// times are computed again from now.
 	UpdateSchedule(ctx context.Context, in *UpdateScheduleRequest, opts ...grpc.CallOption) (*UpdateScheduleResponse, error)
-	// Returns one schedule, with its next ten times.
+	// Returns one schedule with its next ten planned times.
 	GetSchedule(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*GetScheduleResponse, error)
 	// Lists all schedules by name, page by page.
 	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
-	// Deletes a schedule. Its jobs stay.
+	// Deletes a schedule. Keeps the jobs that it has enqueued.
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
-	// Stops a schedule from firing until ResumeSchedule. A planned time that waits for a job to finish is skipped.
+	// Stops a schedule from firing until ResumeSchedule. Skips a planned time that waits for earlier jobs to finish.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*PauseScheduleResponse, error)
-	// Lets a schedule fire again, from its next planned time on. With DRIFT_END a period starts now.
+	// Lets a schedule fire again from its next planned time. With DRIFT_END a period starts now.
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*ResumeScheduleResponse, error)
-	// Enqueues the schedule's job now, in addition to the plan. It does so also while the schedule is paused, after its
-	// end, and while another of its jobs runs. ALREADY_EXISTS: the request_key was used for another request.
+	// Enqueues the job of a schedule now, in addition to the plan. Works also while the schedule is paused, after its end, and
+	// while another of its jobs runs. ALREADY_EXISTS: the request_key was used for another request.
 	RunSchedule(ctx context.Context, in *RunScheduleRequest, opts ...grpc.CallOption) (*RunScheduleResponse, error)
 }
 
@@ -154,30 +154,30 @@ func (c *scheduleServiceClient) RunSchedule(ctx context.Context, in *RunSchedule
 // All implementations must embed UnimplementedScheduleServiceServer
 // for forward compatibility.
 //
-// The calls of operators and of programs that manage schedules.
+// Service for operators, and for programs that manage schedules.
 //
-// NOT_FOUND: no schedule has that name. INVALID_ARGUMENT: a field is invalid; the error names it, such as
-// `schedule.cron.time_zone`, and nothing is stored. UNAVAILABLE: try again.
+// Errors of all calls: NOT_FOUND if no schedule has the name. INVALID_ARGUMENT if a field is invalid; the error names the field,
+// such as `schedule.cron.time_zone`, and nothing is stored. UNAVAILABLE for temporary failures; retry the call.
 type ScheduleServiceServer interface {
-	// Creates a schedule. ALREADY_EXISTS: another schedule has the name. If that one has the same definition, it is
-	// returned instead, so the call can be repeated. RESOURCE_EXHAUSTED: there are 10,000 schedules, or the principal of the
-	// call has created 2,500 of them.
+	// Creates a schedule. The call is idempotent: if a schedule with the same name and definition exists, it is returned.
+	// ALREADY_EXISTS: a schedule with the name and another definition exists. RESOURCE_EXHAUSTED: 10,000 schedules exist, or the
+	// principal of the call has created 2,500 of them.
 	CreateSchedule(context.Context, *CreateScheduleRequest) (*CreateScheduleResponse, error)
-	// Replaces the definition of a schedule. Its counters stay. If the plan changes (period or cron, drift,
-	// start_time), its times are planned anew from now.
+	// Replaces the definition of a schedule. Keeps its counters. If the plan changes (period or cron, drift, start_time), planned
+	// times are computed again from now.
 	UpdateSchedule(context.Context, *UpdateScheduleRequest) (*UpdateScheduleResponse, error)
-	// Returns one schedule, with its next ten times.
+	// Returns one schedule with its next ten planned times.
 	GetSchedule(context.Context, *GetScheduleRequest) (*GetScheduleResponse, error)
 	// Lists all schedules by name, page by page.
 	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
-	// Deletes a schedule. Its jobs stay.
+	// Deletes a schedule. Keeps the jobs that it has enqueued.
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
-	// Stops a schedule from firing until ResumeSchedule. A planned time that waits for a job to finish is skipped.
+	// Stops a schedule from firing until ResumeSchedule. Skips a planned time that waits for earlier jobs to finish.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*PauseScheduleResponse, error)
-	// Lets a schedule fire again, from its next planned time on. With DRIFT_END a period starts now.
+	// Lets a schedule fire again from its next planned time. With DRIFT_END a period starts now.
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*ResumeScheduleResponse, error)
-	// Enqueues the schedule's job now, in addition to the plan. It does so also while the schedule is paused, after its
-	// end, and while another of its jobs runs. ALREADY_EXISTS: the request_key was used for another request.
+	// Enqueues the job of a schedule now, in addition to the plan. Works also while the schedule is paused, after its end, and
+	// while another of its jobs runs. ALREADY_EXISTS: the request_key was used for another request.
 	RunSchedule(context.Context, *RunScheduleRequest) (*RunScheduleResponse, error)
 	mustEmbedUnimplementedScheduleServiceServer()
 }

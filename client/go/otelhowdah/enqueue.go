@@ -14,20 +14,20 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// sending is an enqueue, or a submission to a producer, until its answer.
+// sending is the telemetry of an enqueue, or of a submission to a producer, until it is answered.
 type sending struct {
 	t       *Tracing
 	ctx     context.Context
 	span    trace.Span
-	created []trace.Span // By job; nil: it has none.
+	created []trace.Span // The span `create` of each job, by the job's index; nil for a job without one.
 	types   map[string]int64
 	single  bool
 	since   time.Time
 	once    sync.Once
 }
 
-// Enqueue makes spans and metrics of each enqueue. Jobs without a trace context of their own get one, unless the caller
-// has given a request key: its jobs must be the same each time.
+// Enqueue is middleware that makes spans and metrics of each enqueue. It gives a trace context to jobs without one,
+// unless the caller passes a request key: then repeated calls must send identical jobs.
 func (t *Tracing) Enqueue(next howdah.EnqueueFunc) howdah.EnqueueFunc {
 	return func(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 		if len(jobs) == 0 {
@@ -71,10 +71,10 @@ func (s *sending) operation() operation {
 	return o
 }
 
-// traced has the jobs with their contexts. Those of the caller stay as they are.
+// traced returns the jobs with trace contexts. It copies a job to change it; the jobs of the caller stay unchanged.
 func (s *sending) traced(jobs []*howdahv1.NewJob, fixed bool) []*howdahv1.NewJob {
 	traced := make([]*howdahv1.NewJob, len(jobs))
-	own := carried(s.ctx)
+	sendTrace := inject(s.ctx)
 	for i, job := range jobs {
 		traced[i] = job
 		switch {
@@ -84,23 +84,23 @@ func (s *sending) traced(jobs []*howdahv1.NewJob, fixed bool) []*howdahv1.NewJob
 			}
 		case fixed:
 		case s.single || !s.span.IsRecording():
-			traced[i] = given(own, job)
+			traced[i] = withTrace(sendTrace, job)
 		default:
-			traced[i] = given(carried(s.create(i, len(jobs), job.TaskType)), job)
+			traced[i] = withTrace(inject(s.create(i, len(jobs), job.TaskType)), job)
 		}
 	}
 	return traced
 }
 
-// carried is the current context as a job carries it. Empty: there is none.
-func carried(ctx context.Context) propagation.MapCarrier {
+// inject returns the trace context of ctx as traceparent and tracestate; empty without a trace.
+func inject(ctx context.Context) propagation.MapCarrier {
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
 	return carrier
 }
 
-// given is a job that carries a context.
-func given(context propagation.MapCarrier, job *howdahv1.NewJob) *howdahv1.NewJob {
+// withTrace returns a copy of the job that carries this trace context.
+func withTrace(context propagation.MapCarrier, job *howdahv1.NewJob) *howdahv1.NewJob {
 	if len(context) == 0 {
 		return job
 	}
@@ -109,10 +109,10 @@ func given(context propagation.MapCarrier, job *howdahv1.NewJob) *howdahv1.NewJo
 	return job
 }
 
-// create starts a span for one of several jobs.
-func (s *sending) create(i, of int, taskType string) context.Context {
+// create starts the span `create` of job i of several jobs, and returns a context with it.
+func (s *sending) create(i, count int, taskType string) context.Context {
 	if s.created == nil {
-		s.created = make([]trace.Span, of)
+		s.created = make([]trace.Span, count)
 	}
 	ctx, span := s.t.start(s.ctx, operation{"create", "create", taskType}, trace.SpanKindProducer, nil)
 	s.created[i] = span
@@ -120,24 +120,24 @@ func (s *sending) create(i, of int, taskType string) context.Context {
 	return ctx
 }
 
-func (s *sending) link(of trace.SpanContext) {
-	if of.IsValid() {
-		s.span.AddLink(trace.Link{SpanContext: of})
+func (s *sending) link(target trace.SpanContext) {
+	if target.IsValid() {
+		s.span.AddLink(trace.Link{SpanContext: target})
 	}
 }
 
-// ended is called when the answer has come, or will not. Only the first time counts.
+// ended ends the spans, with the answer or the error of the enqueue. Only the first call has an effect.
 func (s *sending) ended(broker string, answers []*howdahv1.EnqueuedJob, err error) {
 	s.once.Do(func() {
 		class := classOf(err)
 		s.endSpans(broker, class, answers, err)
-		s.t.took(s.ctx, s.operation(), s.since, broker, class)
+		s.t.recordDuration(s.ctx, s.operation(), s.since, broker, class)
 		if broker == "" || !s.t.meters.sent.Enabled(s.ctx) {
-			return // What was not sent is not counted.
+			return // Without a broker, the jobs were not sent, so they are not counted.
 		}
 		for taskType, count := range s.types {
-			of := operation{"send", "send", taskType}
-			s.t.meters.sent.Add(s.ctx, count, s.t.labels(of, false, broker, class))
+			o := operation{"send", "send", taskType}
+			s.t.meters.sent.Add(s.ctx, count, s.t.labels(o, false, broker, class))
 		}
 	})
 }
@@ -158,7 +158,7 @@ func (s *sending) endSpans(broker, class string, answers []*howdahv1.EnqueuedJob
 	for i, span := range s.created {
 		end(span, i)
 	}
-	failed(s.span, class, err)
+	recordError(s.span, class, err)
 	if s.single {
 		end(s.span, 0)
 	} else {

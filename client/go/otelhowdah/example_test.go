@@ -9,7 +9,7 @@ import (
 )
 
 func Example() {
-	telemetry := otelhowdah.New(nil) // to the global providers
+	telemetry := otelhowdah.New(nil) // nil: the global providers
 	client, err := howdah.New(howdah.Config{
 		EnqueueMiddleware: []func(howdah.EnqueueFunc) howdah.EnqueueFunc{telemetry.Enqueue},
 	})

@@ -13,7 +13,7 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// attempt is a handler that runs, and then its outcome until it is confirmed.
+// attempt is the telemetry of a running handler, and then of its outcome until the broker confirms it.
 type attempt struct {
 	t      *Tracing
 	ctx    context.Context
@@ -23,7 +23,7 @@ type attempt struct {
 	since  time.Time
 }
 
-// Handle makes spans and metrics of each attempt, in the trace of the job's producer, and of its outcome.
+// Handle is middleware that makes spans and metrics of each attempt and of its outcome, in the trace of the producer.
 func (t *Tracing) Handle(next howdah.Handler) howdah.Handler {
 	return func(ctx context.Context, job *howdah.Job) (result []byte, err error) {
 		a := t.process(ctx, job)
@@ -72,10 +72,10 @@ func (a *attempt) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{messageID(a.job.Id), attribute.Int("howdah.attempt", int(a.job.Attempt))}
 }
 
-// ended is called when the handler has ended.
+// ended ends the span of a handler that has returned, panicked or ended its goroutine.
 func (a *attempt) ended(ctx context.Context, result []byte, err error) {
 	if err != nil && context.Cause(ctx) == howdah.ErrStopping && errors.Is(err, context.Canceled) {
-		err = howdah.Release() // As the worker has it.
+		err = howdah.Release() // The worker releases the job of a handler that was ended by a stop.
 	}
 	class := ""
 	if nack := howdah.OutcomeOf(a.job, result, err).GetNack(); nack != nil {
@@ -83,7 +83,7 @@ func (a *attempt) ended(ctx context.Context, result []byte, err error) {
 		if nack.NoRetry {
 			class = "fatal"
 		}
-		failed(a.span, class, err)
+		recordError(a.span, class, err)
 	}
 	isRecorded := a.span.IsRecording()
 	a.span.End()
@@ -97,16 +97,16 @@ func (a *attempt) ended(ctx context.Context, result []byte, err error) {
 	})
 }
 
-// settled is called when the broker has answered, or will not.
+// settled records the span and the metric of an outcome. The error is nil if the broker has confirmed the outcome.
 func (a *attempt) settled(isRecorded bool, o operation, broker string, err error) {
 	class := classOf(err)
 	if isRecorded {
 		more := append(a.attributes(), a.t.broker(broker)...)
 		_, span := a.t.start(a.ctx, o, trace.SpanKindClient, more, trace.WithTimestamp(a.since))
-		failed(span, class, err)
+		recordError(span, class, err)
 		span.End()
 	}
-	a.t.took(a.ctx, o, a.since, broker, class)
+	a.t.recordDuration(a.ctx, o, a.since, broker, class)
 }
 
 func nameOf(outcome *howdahv1.Outcome) string {

@@ -19,17 +19,18 @@ type meters struct {
 	sent, consumed     metric.Int64Counter
 }
 
-// newMeters makes the instruments. An error, such as a name that another instrument has, is told as those of the SDK are.
+// newMeters makes the instruments. It passes an error, such as a duplicate name, to OpenTelemetry's global error
+// handler.
 func newMeters(meter metric.Meter) meters {
-	seconds := func(name, what string) metric.Float64Histogram {
-		histogram, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
+	seconds := func(name, description string) metric.Float64Histogram {
+		histogram, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
 			metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10))
-		tell(err)
+		handleError(err)
 		return histogram
 	}
-	messages := func(name, what string) metric.Int64Counter {
-		counter, err := meter.Int64Counter(name, metric.WithUnit("{message}"), metric.WithDescription(what))
-		tell(err)
+	messages := func(name, description string) metric.Int64Counter {
+		counter, err := meter.Int64Counter(name, metric.WithUnit("{message}"), metric.WithDescription(description))
+		handleError(err)
 		return counter
 	}
 	return meters{
@@ -43,13 +44,13 @@ func newMeters(meter metric.Meter) meters {
 	}
 }
 
-func tell(err error) {
+func handleError(err error) {
 	if err != nil {
 		otel.Handle(err)
 	}
 }
 
-// labels of a metric. An empty class is success.
+// labels returns the attributes of a metric. class is the value of error.type; empty for a success.
 func (t *Tracing) labels(o operation, typed bool, broker, class string) metric.MeasurementOption {
 	found := append(o.attributes(typed), t.broker(broker)...)
 	if class != "" {
@@ -58,14 +59,15 @@ func (t *Tracing) labels(o operation, typed bool, broker, class string) metric.M
 	return metric.WithAttributeSet(attribute.NewSet(found...))
 }
 
-// took records how long an enqueue or an outcome took.
-func (t *Tracing) took(ctx context.Context, o operation, since time.Time, broker, class string) {
+// recordDuration records the duration of an enqueue, or of an outcome until its confirmation.
+func (t *Tracing) recordDuration(ctx context.Context, o operation, since time.Time, broker, class string) {
 	if t.meters.operation.Enabled(ctx) {
 		t.meters.operation.Record(ctx, time.Since(since).Seconds(), t.labels(o, true, broker, class))
 	}
 }
 
-// classOf is the reason of an error, or else the name of its code. Empty: there is none.
+// classOf returns the attribute error.type: the reason of an error, or else the name of its code; empty without an
+// error.
 func classOf(err error) string {
 	var known *howdah.Error
 	if !errors.As(howdah.AsError(err), &known) {
@@ -79,8 +81,8 @@ func classOf(err error) string {
 
 var words = regexp.MustCompile("([a-z])([A-Z])")
 
-// cut is the text of an error, for a span.
-func cut(text string) string {
-	const longest = 1 << 10
-	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
+// shorten shortens the text of an error for a span, to at most 1 KiB.
+func shorten(text string) string {
+	const maxBytes = 1 << 10
+	return strings.ToValidUTF8(text[:min(len(text), maxBytes)], "")
 }

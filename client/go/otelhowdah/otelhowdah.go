@@ -1,5 +1,5 @@
-// Package otelhowdah makes spans and metrics of jobs, from the producer to the worker, by the conventions of
-// OpenTelemetry for messaging. It needs only the API of OpenTelemetry.
+// Package otelhowdah makes spans and metrics of jobs, from the producer to the worker, according to OpenTelemetry's
+// conventions for messaging. It depends on OpenTelemetry's API only, not on the SDK.
 //
 //	telemetry := otelhowdah.New(nil)
 //	client, err := howdah.New(howdah.Config{
@@ -9,7 +9,7 @@
 //		Middleware: []func(howdah.Handler) howdah.Handler{telemetry.Handle},
 //	})
 //
-// The page docs/operate/tracing.md of Howdah has all spans, attributes and metrics.
+// Howdah's page docs/operate/tracing.md lists all spans, attributes and metrics.
 package otelhowdah
 
 import (
@@ -30,15 +30,15 @@ import (
 
 const name = "howdah.dev/go/otelhowdah"
 
-// Tracing has the middleware of producers and of workers.
+// Tracing has the middleware for enqueues and for handlers.
 type Tracing struct {
 	tracer  trace.Tracer
 	meters  meters
 	linked  bool
-	brokers sync.Map // Attributes by address.
+	brokers sync.Map // Attributes of each broker, by its address.
 }
 
-// Option changes what [New] makes.
+// Option is an option of [New].
 type Option func(*options)
 
 type options struct {
@@ -46,15 +46,16 @@ type options struct {
 	linked bool
 }
 
-// MeterProvider sends metrics to this provider instead of the global one.
+// MeterProvider sets the provider for metrics. Default: the global one.
 func MeterProvider(provider metric.MeterProvider) Option {
 	return func(o *options) { o.meters = provider }
 }
 
-// Linked lets each attempt begin a trace of its own, with a link to its producer, instead of being in the producer's.
+// Linked starts a new trace for each attempt, linked to the producer's. Default: an attempt belongs to its producer's
+// trace.
 func Linked() Option { return func(o *options) { o.linked = true } }
 
-// New makes the middleware, whose spans go to a provider; nil: the global one.
+// New makes the middleware. The provider receives its spans; nil means the global provider.
 func New(provider trace.TracerProvider, change ...Option) *Tracing {
 	o := options{meters: otel.GetMeterProvider()}
 	for _, f := range change {
@@ -70,7 +71,7 @@ func New(provider trace.TracerProvider, change ...Option) *Tracing {
 	}
 }
 
-// operation is what is done with jobs of a type; of several types if that is empty.
+// operation is an operation on jobs. taskType is empty if the jobs have several types.
 type operation struct{ kind, name, taskType string }
 
 // start starts a span.
@@ -85,7 +86,8 @@ func (t *Tracing) start(
 	return t.tracer.Start(ctx, title, append(options, trace.WithSpanKind(kind), attributes)...)
 }
 
-// attributes of spans and metrics. Some metrics are without the type of the operation.
+// attributes returns the attributes of spans and metrics. Without typed it omits the type of the operation, as counters
+// do.
 func (o operation) attributes(typed bool) []attribute.KeyValue {
 	found := make([]attribute.KeyValue, 0, 9)
 	found = append(found, attribute.String("messaging.system", "howdah"), attribute.String("messaging.operation.name", o.name))
@@ -102,7 +104,7 @@ func messageID(id int64) attribute.KeyValue {
 	return attribute.String("messaging.message.id", strconv.FormatInt(id, 10))
 }
 
-// broker has the attributes of a broker. Empty: it is not known, and there are none.
+// broker returns the attributes of a broker; an empty list if its address is unknown (empty).
 func (t *Tracing) broker(address string) []attribute.KeyValue {
 	if known, ok := t.brokers.Load(address); ok {
 		return known.([]attribute.KeyValue)
@@ -121,22 +123,22 @@ func (t *Tracing) broker(address string) []attribute.KeyValue {
 	return found
 }
 
-// failed notes an error on a span.
-func failed(span trace.Span, class string, err error) {
+// recordError records an error on a span, if there is one.
+func recordError(span trace.Span, class string, err error) {
 	if err == nil || !span.IsRecording() {
 		return
 	}
 	span.RecordError(err)
 	span.SetAttributes(errorType(class))
-	span.SetStatus(codes.Error, cut(err.Error()))
+	span.SetStatus(codes.Error, shorten(err.Error()))
 }
 
 func errorType(class string) attribute.KeyValue { return attribute.String("error.type", class) }
 
-// The propagator of the contexts of jobs: W3C's, whatever the program has chosen for its calls.
+// w3c propagates the trace contexts of jobs, independently of the program's global propagator.
 var w3c propagation.TraceContext
 
-// contextOf is the context that a job carries.
+// contextOf parses the trace context that a job carries.
 func contextOf(traceparent, tracestate string) trace.SpanContext {
 	carrier := propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate}
 	return trace.SpanContextFromContext(w3c.Extract(context.Background(), carrier))

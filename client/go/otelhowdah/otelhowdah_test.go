@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// watched is a client, with what it tells about itself.
+// watched is a client with its recorded spans and metrics.
 type watched struct {
 	*howdah.Client
 	t       *testing.T
@@ -80,16 +80,16 @@ func (w *watched) work(taskType string, handler howdah.Handler, ids ...int64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
-	patience, enough := context.WithTimeout(ctx, time.Minute)
-	defer enough()
-	for _, err := range w.Wait(patience, ids...) {
+	waitCtx, cancelWait := context.WithTimeout(ctx, time.Minute)
+	defer cancelWait()
+	for _, err := range w.Wait(waitCtx, ids...) {
 		must(w.t, err)
 	}
 	cancel()
 	must(w.t, <-ended)
 }
 
-// span is the only one of this name.
+// span returns the only span of this name.
 func (w *watched) span(name string) tracetest.SpanStub {
 	w.t.Helper()
 	found := w.named(name)
@@ -103,7 +103,7 @@ func (w *watched) named(name string) tracetest.SpanStubs {
 	return slices.DeleteFunc(w.spans.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name != name })
 }
 
-// metric has how often something was recorded, or what a counter has, with the attributes.
+// metric returns the number of recordings of a histogram, or the value of a counter, by attributes.
 func (w *watched) metric(name string) map[string]int64 {
 	w.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -127,7 +127,7 @@ func (w *watched) metric(name string) map[string]int64 {
 	return found
 }
 
-// text is a set of attributes.
+// text formats attributes for comparison, sorted.
 func text(attributes []attribute.KeyValue) string {
 	var lines []string
 	for _, a := range attributes {
@@ -137,7 +137,7 @@ func text(attributes []attribute.KeyValue) string {
 	return strings.Join(lines, "\n")
 }
 
-// expected has these attributes besides those that all have.
+// expected formats the attributes that every span and metric has, and these.
 func expected(kind, name, taskType string, more ...attribute.KeyValue) string {
 	address, err := url.Parse("http://" + strings.TrimPrefix(broker.Address, "http://"))
 	if err != nil {
@@ -204,7 +204,7 @@ func TestTheSpansOfAJobAreItsEnqueueItsHandlerAndItsOutcome(t *testing.T) {
 	is(t, inside.SpanID(), process.SpanContext.SpanID())
 	answer, err := howdahv1.NewJobServiceClient(w.Client).GetJob(t.Context(), &howdahv1.GetJobRequest{Id: job.Id})
 	must(t, err)
-	// The outcome was stored between the end of the handler and its confirmation.
+	// The broker stored the outcome after the handler ended and before the client got the confirmation.
 	stored := answer.Job.FinishTime.AsTime()
 	if process.EndTime.After(ack.StartTime) || ack.StartTime.After(stored) || stored.After(ack.EndTime) {
 		t.Error(process.EndTime, ack.StartTime, stored, ack.EndTime)
@@ -234,7 +234,7 @@ func TestEachJobOfABatchHasASpanToWhichItsHandlerBelongs(t *testing.T) {
 	send, creates := w.span("send go.batch"), w.named("create go.batch")
 	is(t, send.SpanKind, trace.SpanKindClient)
 	is(t, text(send.Attributes), expected("send", "send", "go.batch", attribute.Int("messaging.batch.message_count", 3)))
-	// The job with a context of its own keeps it.
+	// The third job already has a trace context and keeps it, so it has no span `create`.
 	is(t, len(creates), 2)
 	linked := map[string]bool{"b7ad6b7169203331": true}
 	for i, create := range creates {
@@ -306,7 +306,7 @@ func TestAHandlerThatFailsAndWhatBecomesOfItAreToldApart(t *testing.T) {
 			if span.Name == o.settles+" go.fails" {
 				found++
 				has(t, span, attribute.String("messaging.operation.name", o.settles))
-				is(t, span.Status.Code, codes.Unset) // The outcome was stored.
+				is(t, span.Status.Code, codes.Unset) // The broker stored the outcome of the failed attempt.
 			} else if span.Name == "process go.fails" && o.class != "" {
 				found++
 				has(t, span, errorType(o.class))
@@ -318,9 +318,9 @@ func TestAHandlerThatFailsAndWhatBecomesOfItAreToldApart(t *testing.T) {
 			t.Errorf("%s: %d spans of %v", o.does, found, w.spans.GetSpans())
 		}
 	}
-	took := w.metric("messaging.process.duration")
-	is(t, took[expected("", "process", "go.fails", errorType("retry"))], 2)
-	is(t, took[expected("", "process", "go.fails", errorType("fatal"))], 1)
+	durations := w.metric("messaging.process.duration")
+	is(t, durations[expected("", "process", "go.fails", errorType("retry"))], 2)
+	is(t, durations[expected("", "process", "go.fails", errorType("fatal"))], 1)
 }
 
 func TestAnEnqueueThatIsRefusedSaysWhy(t *testing.T) {
@@ -342,7 +342,7 @@ func TestJobsThatMustStayTheSameGetNoContext(t *testing.T) {
 	_, err := w.EnqueueWithKey(t.Context(), "go.same", &howdahv1.NewJob{TaskType: "go.same"})
 	must(t, err)
 	_, err = w.EnqueueWithKey(t.Context(), "go.same", &howdahv1.NewJob{TaskType: "go.same"})
-	must(t, err) // The same request.
+	must(t, err) // The repeated request is identical, so the broker accepts it.
 	_, err = w.EnqueueAll(t.Context(), &howdahv1.NewJob{TaskType: "go.same", Traceparent: parent})
 	must(t, err)
 	sends := w.named("send go.same")
@@ -381,9 +381,9 @@ func TestOfJobsThatAreNotSampledOnlyMetricsAreMade(t *testing.T) {
 	is(t, w.metric("messaging.client.sent.messages")[expected("", "send", "go.off")], 2)
 	is(t, w.metric("messaging.client.consumed.messages")[expected("", "process", "go.off")], 2)
 	is(t, w.metric("messaging.process.duration")[expected("", "process", "go.off")], 2)
-	took := w.metric("messaging.client.operation.duration")
-	is(t, took[expected("send", "send", "go.off")], 1)
-	is(t, took[expected("settle", "ack", "go.off")], 2)
+	durations := w.metric("messaging.client.operation.duration")
+	is(t, durations[expected("send", "send", "go.off")], 1)
+	is(t, durations[expected("settle", "ack", "go.off")], 2)
 }
 
 func TestWhatGoesThroughAPipelineHasTheSpanOfItsOwnAnswer(t *testing.T) {

@@ -1,7 +1,7 @@
 import dev.howdah.client.HowdahClient;
 import dev.howdah.client.Job.Outcome;
 
-/** The worker of `howdah bench client`: acks each job, until SIGTERM. */
+/** A worker for {@code howdah bench client}. Its handler does nothing, so that the benchmark measures the client. */
 class Bench {
     public static void main(String[] arguments) {
         var type = System.getenv("HOWDAH_BENCH_TYPE");
@@ -10,7 +10,7 @@ class Bench {
             client.worker().concurrency(concurrency).handle(type, byte[].class, (payload, job) -> Outcome.ok()).start()
                 .stopOnShutdown().join();
         }
-        // The JVM would end with 143, as if the worker had not stopped by itself.
+        // After SIGTERM the JVM would exit with status 143, as if the worker had not stopped cleanly.
         Runtime.getRuntime().halt(0);
     }
 }

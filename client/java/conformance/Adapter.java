@@ -27,7 +27,7 @@ import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.json.JsonMapper;
 import tools.jackson.databind.node.ObjectNode;
 
-/** The adapter of the conformance suite: JSON lines on standard input and output; conformance/ADAPTER.md says which. */
+/** The adapter for the conformance suite: JSON lines on standard input and output; see conformance/ADAPTER.md. */
 class Adapter {
     static final JsonMapper JSON = JsonMapper.builder().build();
     static final InMemorySpanExporter SPANS = InMemorySpanExporter.create();
@@ -49,7 +49,7 @@ class Adapter {
                 try {
                     write(Map.of("id", command.get("id"), "ok", run(command)));
                 } catch (Throwable error) {
-                    write(Map.of("id", command.get("id"), "error", told(error)));
+                    write(Map.of("id", command.get("id"), "error", errorFields(error)));
                 }
             });
         }
@@ -61,7 +61,7 @@ class Adapter {
         System.out.flush();
     }
 
-    static Map<String, Object> told(Throwable thrown) {
+    static Map<String, Object> errorFields(Throwable thrown) {
         var error = thrown instanceof CompletionException && thrown.getCause() != null ? thrown.getCause() : thrown;
         if (error instanceof HowdahException known) {
             return Map.of("code", known.code().name(), "reason", known.reason(), "field", known.field(), "message",
@@ -73,10 +73,10 @@ class Adapter {
     }
 
     static Object run(JsonNode command) throws Exception {
-        var what = command.get("do").asString();
+        var action = command.get("do").asString();
         var name = command.path("client").asString("");
         var client = CLIENTS.get(name);
-        switch (what) {
+        switch (action) {
             case "hello": return Map.of("protocol", 1, "client", "howdah-client-java", "pid",
                 ProcessHandle.current().pid());
             case "connect": CLIENTS.remove(name); CLIENTS.put(name, connect(command)); return Map.of();
@@ -92,20 +92,20 @@ class Adapter {
             case "work": work(client, command); return Map.of();
             case "stop": WORKERS.get(command.get("worker").asString()).close(); return Map.of();
             case "spans": return Map.of("spans", spans());
-            case "finish": case "progress": case "extend": return withRun(what, command);
+            case "finish": case "progress": case "extend": return withRun(action, command);
             default: throw new UnsupportedOperationException(command.toString());
         }
     }
 
-    static Object withRun(String what, JsonNode command) throws Exception {
+    static Object withRun(String action, JsonNode command) throws Exception {
         var run = RUNS.get(command.get("run").asLong());
-        if (run == null && (!what.equals("finish") || command.get("run").asLong() > LAST_RUN.get())) {
+        if (run == null && (!action.equals("finish") || command.get("run").asLong() > LAST_RUN.get())) {
             throw new NoSuchElementException("no such run");
-        } else if (run != null && what.equals("finish")) {
+        } else if (run != null && action.equals("finish")) {
             run.finish.complete(command);
-        } else if (what.equals("extend")) {
+        } else if (action.equals("extend")) {
             run.job.extend(Duration.ofMillis(command.get("duration_ms").asLong()));
-        } else if (what.equals("progress")) {
+        } else if (action.equals("progress")) {
             var report = ProgressReport.newBuilder();
             var fields = ((ObjectNode) command.deepCopy()).without(List.of("id", "do", "run"));
             JsonFormat.parser().merge(fields.toString(), report);
@@ -114,7 +114,7 @@ class Adapter {
         return Map.of();
     }
 
-    static void given(JsonNode node, String field, Consumer<JsonNode> setter) {
+    static void ifPresent(JsonNode node, String field, Consumer<JsonNode> setter) {
         Optional.ofNullable(node.get(field)).ifPresent(setter);
     }
 
@@ -123,14 +123,14 @@ class Adapter {
         if (!command.has("addresses")) {
             builder.environment(System.getenv());
         }
-        given(command, "addresses", all -> builder.addresses(all.valueStream().map(JsonNode::asString)
+        ifPresent(command, "addresses", all -> builder.addresses(all.valueStream().map(JsonNode::asString)
             .toArray(String[]::new)));
-        given(command, "token", token -> builder.token(token.asString()));
-        given(command, "token_file", file -> builder.tokenFile(Path.of(file.asString())));
+        ifPresent(command, "token", token -> builder.token(token.asString()));
+        ifPresent(command, "token_file", file -> builder.tokenFile(Path.of(file.asString())));
         var tls = command.path("tls");
-        given(tls, "ca", file -> builder.trust(Path.of(file.asString())));
-        given(tls, "cert", file -> builder.certificate(Path.of(file.asString()), Path.of(tls.get("key").asString())));
-        given(command, "request_timeout_ms", time -> builder.requestTimeout(Duration.ofMillis(time.asLong())));
+        ifPresent(tls, "ca", file -> builder.trust(Path.of(file.asString())));
+        ifPresent(tls, "cert", file -> builder.certificate(Path.of(file.asString()), Path.of(tls.get("key").asString())));
+        ifPresent(command, "request_timeout_ms", time -> builder.requestTimeout(Duration.ofMillis(time.asLong())));
         if (command.path("middleware").asBoolean(false)) {
             builder.middleware(new Around());
         }
@@ -174,7 +174,7 @@ class Adapter {
         return jobs;
     }
 
-    static Map<String, Object> told(HowdahClient.Enqueued job) {
+    static Map<String, Object> resultFields(HowdahClient.Enqueued job) {
         var outcome = job.outcome().name().replace("ENQUEUE_OUTCOME_", "").toLowerCase();
         return Map.of("id", Long.toString(job.id()), "is_new", job.isNew(), "outcome", outcome);
     }
@@ -188,7 +188,7 @@ class Adapter {
         try (var scope = parent.makeCurrent()) {
             var enqueued = command.has("request_key") ? client.enqueueAll(jobs, command.get("request_key").asString())
                 : jobs.size() == 1 ? List.of(client.enqueue(jobs.get(0))) : client.enqueueAll(jobs);
-            return Map.of("jobs", enqueued.stream().map(Adapter::told).toList());
+            return Map.of("jobs", enqueued.stream().map(Adapter::resultFields).toList());
         }
     }
 
@@ -199,8 +199,8 @@ class Adapter {
         try (var producer = client.producer(limits)) {
             var answers = jobs(command).stream().map(producer::submit).toList();
             return Map.of("results", answers.stream().map(answer ->
-                answer.<Object>thenApply(Adapter::told).exceptionally(error -> Map.of("error",
-                    told(error))).join()).toList());
+                answer.<Object>thenApply(Adapter::resultFields).exceptionally(error -> Map.of("error",
+                    errorFields(error))).join()).toList());
         }
     }
 
@@ -227,10 +227,11 @@ class Adapter {
     static void work(HowdahClient client, JsonNode command) {
         var name = command.get("worker").asString();
         var builder = client.worker();
-        given(command, "window_bytes", bytes -> builder.windowBytes(bytes.asLong()));
-        given(command, "max_message_bytes", bytes -> builder.maxMessageBytes(bytes.asInt()));
-        given(command, "stop_timeout_ms", time -> builder.stopTimeout(Duration.ofMillis(time.asLong())));
-        given(command, "labels", all -> all.properties().forEach(each -> builder.label(each.getKey(),
+        ifPresent(command, "window_bytes", bytes -> builder.windowBytes(bytes.asLong()));
+        ifPresent(command, "max_message_bytes", bytes -> builder.maxMessageBytes(bytes.asInt()));
+        ifPresent(command, "liveness_ms", time -> builder.liveness(Duration.ofMillis(time.asLong())));
+        ifPresent(command, "stop_timeout_ms", time -> builder.stopTimeout(Duration.ofMillis(time.asLong())));
+        ifPresent(command, "labels", all -> all.properties().forEach(each -> builder.label(each.getKey(),
             each.getValue().asString())));
         for (var type : command.get("types")) {
             int concurrency = type.get("concurrency").asInt();
@@ -250,7 +251,7 @@ class Adapter {
         }
         worker.ended().whenComplete((report, error) -> {
             write(error == null ? Map.of("event", "ended", "worker", name)
-                : Map.of("event", "ended", "worker", name, "error", told(error)));
+                : Map.of("event", "ended", "worker", name, "error", errorFields(error)));
             if (sigterm) {
                 Runtime.getRuntime().halt(0);
             }
@@ -271,8 +272,9 @@ class Adapter {
             while (true) {
                 try {
                     return outcome(run.finish.get());
-                } catch (InterruptedException told) {
-                    var reason = job.cancelReason().map(why -> why.name().replace("CANCEL_REASON_", "").toLowerCase());
+                } catch (InterruptedException interrupted) {
+                    var reason = job.cancelReason()
+                        .map(cause -> cause.name().replace("CANCEL_REASON_", "").toLowerCase());
                     write(Map.of("event", "cancelled", "worker", worker, "run", number, "reason",
                         reason.orElse("stop")));
                 }
@@ -283,6 +285,7 @@ class Adapter {
     }
 
     static Outcome outcome(JsonNode finish) throws Exception {
+        Thread.sleep(finish.path("block_ms").asLong(0));
         var error = finish.path("error").asString("");
         var after = Duration.ofMillis(finish.path("after_ms").asLong(0));
         Object result = finish.has("json") ? finish.get("json")

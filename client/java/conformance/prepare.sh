@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Java client, its adapter for the conformance suite and its worker for the benchmark.
+# Builds the Java client, its adapter for the conformance suite, and its worker for the benchmark.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ./maven -B -q compile dependency:build-classpath -Dmdep.includeScope=test -Dmdep.outputFile=target/test.classpath

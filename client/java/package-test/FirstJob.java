@@ -4,7 +4,7 @@ import dev.howdah.client.Job.Outcome;
 import dev.howdah.client.NewJob;
 import java.time.Duration;
 
-/** From the package to the first job, without OpenTelemetry on the class path. */
+/** Runs one job with the installed package, without OpenTelemetry on the class path. */
 public class FirstJob {
     public static void main(String[] arguments) {
         try (var broker = HowdahTesting.Broker.start();

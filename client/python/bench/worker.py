@@ -1,4 +1,7 @@
-"""What the client itself costs a job: ``howdah bench --client 'python3 client/python/bench/worker.py'``."""
+"""A worker whose handler does nothing, so that the benchmark measures the client itself.
+
+Run it with ``howdah bench client --client 'python3 client/python/bench/worker.py'``.
+"""
 
 import os
 

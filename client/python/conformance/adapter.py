@@ -1,4 +1,4 @@
-"""The adapter of the conformance suite: JSON lines on stdin and stdout (conformance/ADAPTER.md)."""
+"""The adapter of the conformance suite, which exchanges JSON lines on stdin and stdout (conformance/ADAPTER.md)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -32,7 +33,7 @@ exporter, propagator = InMemorySpanExporter(), TraceContextTextMapPropagator()
 to_json = functools.partial(json_format.MessageToDict, preserving_proto_field_name=True)
 
 
-def say(message: Dict[str, Any]) -> None:
+def write_line(message: Dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -40,8 +41,8 @@ def say(message: Dict[str, Any]) -> None:
 def failure(error: BaseException) -> Dict[str, Any]:
     if isinstance(error, howdah.HowdahError):
         after = None if error.retry_after is None else round(error.retry_after * 1000)
-        told = {name: getattr(error, name) for name in ("reason", "field", "message")}
-        return {**told, "code": error.code.name, "retry_after_ms": after}
+        fields = {name: getattr(error, name) for name in ("reason", "field", "message")}
+        return {**fields, "code": error.code.name, "retry_after_ms": after}
     code = "UNIMPLEMENTED" if isinstance(error, NotImplementedError) else "INVALID_ARGUMENT"
     return {"code": code, "message": f"{type(error).__name__}: {error}"}
 
@@ -54,11 +55,11 @@ def mark(job: v1.NewJob) -> Iterator[None]:
 
 @contextmanager
 def around(worker: str, job: howdah.AsyncJob) -> Iterator[None]:
-    say({"event": "around", "worker": worker, "at": "before", "job": str(job.id)})
+    write_line({"event": "around", "worker": worker, "at": "before", "job": str(job.id)})
     try:
         yield
     finally:
-        say({"event": "around", "worker": worker, "at": "after", "job": str(job.id)})
+        write_line({"event": "around", "worker": worker, "at": "after", "job": str(job.id)})
 
 
 async def do_hello() -> Dict[str, Any]:
@@ -119,6 +120,8 @@ async def do_call(client: str, method: str, request: Any) -> Dict[str, Any]:
 async def do_work(client: str, worker: str, types: Any, on_sigterm: bool = False, **options: Any) -> None:
     if "stop_timeout_ms" in options:
         options["stop_timeout"] = options.pop("stop_timeout_ms") / 1000
+    if "liveness_ms" in options:
+        options["liveness"] = options.pop("liveness_ms") / 1000
     middleware = [lambda job: around(worker, job)] if clients[client].connection.options.get("middleware") else []
     made = howdah.Worker(clients[client], middleware=middleware, **options)
     for each in types:
@@ -135,7 +138,7 @@ async def serve(name: str, worker: howdah.Worker, on_sigterm: bool) -> None:
         await worker.serve()
     except howdah.HowdahError as error:
         event["error"] = failure(error)
-    say(event)
+    write_line(event)
     if on_sigterm:
         os._exit(0)
 
@@ -149,11 +152,11 @@ def handler(worker: str, kind: Any) -> Callable[..., Any]:
         propagator.inject(carrier)
         event = {"event": "started", "worker": worker, "run": run, "job": leased(job)}
         event["trace"] = carrier.get("traceparent", "")
-        say(event if kind is bytes else {**event, "json": payload})
+        write_line(event if kind is bytes else {**event, "json": payload})
         try:
             return outcome(await finish)
         except asyncio.CancelledError:
-            say({"event": "cancelled", "worker": worker, "run": run, "reason": job.cancel_reason})
+            write_line({"event": "cancelled", "worker": worker, "run": run, "reason": job.cancel_reason})
             raise
 
     handle.__annotations__["payload"] = kind
@@ -173,6 +176,7 @@ def leased(job: howdah.AsyncJob) -> Dict[str, Any]:
 
 def outcome(command: Dict[str, Any]) -> object:
     kind, error = command["outcome"], command.get("error", "")
+    time.sleep(command.get("block_ms", 0) / 1000)
     after = command["after_ms"] / 1000 if "after_ms" in command else None
     result = command["json"] if "json" in command else base64.b64decode(command.get("result", ""))
     if kind == "throw":
@@ -188,25 +192,25 @@ def outcome(command: Dict[str, Any]) -> object:
     return made[kind]()
 
 
-def running(run: int) -> Tuple[Any, asyncio.Future[Dict[str, Any]]]:
+def find_run(run: int) -> Tuple[Any, asyncio.Future[Dict[str, Any]]]:
     if run not in runs:
         raise howdah.HowdahError("no such run", grpc.StatusCode.NOT_FOUND)
     return runs[run]
 
 
 async def do_finish(run: int, **command: Any) -> None:
-    _, finish = running(run)
+    _, finish = find_run(run)
     if not finish.done():
         finish.set_result(command)
 
 
 async def do_progress(run: int, fraction: Any = None, text: Any = None, checkpoint: Any = None) -> None:
     state = None if checkpoint is None else base64.b64decode(checkpoint)
-    await running(run)[0].progress(fraction, text, checkpoint=state)
+    await find_run(run)[0].progress(fraction, text, checkpoint=state)
 
 
 async def do_extend(run: int, duration_ms: int) -> None:
-    await running(run)[0].extend(duration_ms / 1000)
+    await find_run(run)[0].extend(duration_ms / 1000)
 
 
 async def do_stop(worker: str) -> None:
@@ -222,10 +226,10 @@ async def do_spans() -> Dict[str, Any]:
 
 
 def span_json(span: ReadableSpan) -> Dict[str, Any]:
-    own, parent = span.get_span_context(), span.parent
-    assert own is not None
+    span_context, parent = span.get_span_context(), span.parent
+    assert span_context is not None
     found = {"name": span.name, "kind": span.kind.name.lower(), "status": span.status.status_code.name.lower()}
-    found.update({"trace_id": f"{own.trace_id:032x}", "span_id": f"{own.span_id:016x}"})
+    found.update({"trace_id": f"{span_context.trace_id:032x}", "span_id": f"{span_context.span_id:016x}"})
     found["parent_id"] = f"{parent.span_id:016x}" if parent else ""
     links = [{"trace_id": f"{x.context.trace_id:032x}", "span_id": f"{x.context.span_id:016x}"} for x in span.links]
     return {**found, "links": links, "attributes": dict(span.attributes or {})}
@@ -236,10 +240,10 @@ async def answer(command: Dict[str, Any]) -> None:
     try:
         if do is None:
             raise NotImplementedError("unknown command")
-        say({"id": number, "ok": await do(**command) or {}})
+        write_line({"id": number, "ok": await do(**command) or {}})
     except Exception as error:
         logging.getLogger("adapter").debug("command %s failed", number, exc_info=True)
-        say({"id": number, "error": failure(error)})
+        write_line({"id": number, "error": failure(error)})
 
 
 async def main() -> None:

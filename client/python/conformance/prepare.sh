@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the client, built as a wheel, and what its adapter needs, below target/python of the project.
+# Installs the client, built as a wheel, and the requirements of its adapter, below target/python of the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 directory=$(cd ../.. && pwd)/target/python/conformance

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts the adapter, after prepare.sh.
+# Starts the adapter. Run prepare.sh first.
 here=$(cd "$(dirname "$0")" && pwd)
-# -P: the installed package, not the sources beside it.
+# Imports the installed package, not the sources next to the adapter.
 export PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1
 exec "$here/../../../target/python/conformance/bin/python" "$here/adapter.py"

@@ -1,12 +1,19 @@
 """The Python client of Howdah, a gRPC streaming job broker on Postgres.
 
-A program with threads uses `Client`, `Producer` and `Worker`; one with asyncio `AsyncClient`, `AsyncProducer` and
-`Worker.serve`. `howdah.v1` has the messages of the protocol and the generated stubs, `howdah.testing` what tests need.
+A program with threads uses `Client`, `Producer` and `Worker`. A program with asyncio uses `AsyncClient`,
+`AsyncProducer` and `Worker.serve`. `howdah.v1` has the protocol messages and the generated stubs. `howdah.testing` has
+helpers for tests.
 
-The modules, in the order of a job's way: `client` and `sync` (enqueue), `producer` and `batch` (many jobs on one
-stream), `connection` and `broker` (calls, addresses, credentials), `worker`, `session`, `stream`, `ledger` and `runner`
-(run jobs on one stream), `handler`, `threads` and `outcome` (one job), `telemetry` and `otel` (spans and metrics), `messages` (values of Python
-as messages) and `errors`.
+The modules, in the order in which a job passes through them:
+
+- `client`, `sync`: enqueue in one call
+- `producer`, `batch`: enqueue many jobs over one stream
+- `connection`, `broker`: calls, addresses and credentials
+- `worker`, `session`, `stream`, `link`, `ledger`, `runner`, `unary`: receive and settle jobs over one stream
+- `handler`, `threads`, `outcome`: run one job
+- `telemetry`, `otel`: spans and metrics
+- `messages`: conversion between Python values and protocol messages
+- `errors`: errors of calls, producers and workers
 """
 
 from . import v1

@@ -1,4 +1,4 @@
-"""Requests of a pipeline: jobs that are sent together, and how a refused request is split."""
+"""Requests of a producer: jobs that are sent together, and the splitting of refused requests."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ from .connection import new_request_key
 from .errors import HowdahError
 
 AnyFuture = Union["asyncio.Future[Enqueued]", "Future[Enqueued]"]
-# These concern the caller: no part of a request would be accepted.
+# These errors concern the caller or the call, not a job, so every part of a split request would be refused.
 _FOR_ALL = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
 
 
 class ProducerOptions(TypedDict, total=False):
     """Limits of a producer."""
 
-    max_in_flight: int  #: requests that are sent and not answered; default 4
-    max_batch_jobs: int  #: jobs of a request; default 1,000
-    max_batch_bytes: int  #: bytes of a request with several jobs; default 4 MiB
-    max_gathered_bytes: int  #: bytes gathered and in flight, before submitting waits; default 64 MiB
+    max_in_flight: int  #: maximum number of unanswered requests; default 4
+    max_batch_jobs: int  #: maximum number of jobs per request; default 1,000
+    max_batch_bytes: int  #: maximum bytes of a request with several jobs; default 4 MiB
+    max_queued_bytes: int  #: maximum bytes queued and in flight; beyond it, submitting waits; default 64 MiB
 
 
 def cost(job: v1.NewJob) -> int:
-    """The bytes of a job, about, on the wire and in memory."""
+    """Approximate size of a job on the wire and in memory, in bytes."""
     return job.ByteSize() + 256
 
 
 class Batch:
-    """A request. It is repeated unchanged, under its key, until it is answered."""
+    """One request. It is repeated unchanged, with its request key, until it is answered."""
 
     def __init__(self, jobs: Sequence[v1.NewJob], futures: Sequence[AnyFuture]) -> None:
         self.jobs, self.futures, self.key, self.sent = jobs, futures, new_request_key(), 0.0
 
-    def is_over(self) -> bool:
-        """Whether nobody waits for it any more."""
+    def cost(self) -> int:
+        return sum(cost(job) for job in self.jobs)
+
+    def is_abandoned(self) -> bool:
+        """Whether no caller waits for a result of this request."""
         return all(future.done() for future in self.futures)
 
     def resolve(self, answers: Sequence[Enqueued]) -> None:
@@ -54,14 +57,19 @@ class Batch:
                 future.set_exception(error)
 
     def split(self, error: HowdahError) -> List[Batch]:
-        """The broker refused it, so nothing is stored: fails the job at fault, and returns the rest as new requests."""
+        """Splits a refused request, of which the broker stored nothing.
+
+        Fails the job that caused the error, and returns the rest as new requests.
+        """
         blamed = re.match(r"jobs\[(\d+)\](.*)", error.field)
         if blamed and int(blamed[1]) < len(self.jobs):
             index = int(blamed[1])
             old, new = f"jobs[{index}]", "jobs[0]"
-            own = HowdahError(error.message.replace(old, new), error.code, reason=error.reason, field=new + blamed[2])
-            own.retry_after = error.retry_after
-            Batch([], [self.futures[index]]).fail(own)
+            job_error = HowdahError(
+                error.message.replace(old, new), error.code, reason=error.reason, field=new + blamed[2]
+            )
+            job_error.retry_after = error.retry_after
+            Batch([], [self.futures[index]]).fail(job_error)
             rest = [*self.jobs[:index], *self.jobs[index + 1 :]]
             return [Batch(rest, [*self.futures[:index], *self.futures[index + 1 :]])] if rest else []
         if len(self.jobs) > 1 and error.code not in _FOR_ALL:
@@ -71,18 +79,18 @@ class Batch:
         return []
 
 
-def gather(gathered: Deque[Tuple[v1.NewJob, AnyFuture]], max_jobs: int, max_bytes: int) -> Optional[Batch]:
-    """The next request: what fits into one, in order; at least one job."""
+def take_batch(queue: Deque[Tuple[v1.NewJob, AnyFuture]], max_jobs: int, max_bytes: int) -> Optional[Batch]:
+    """Takes as many queued jobs as fit into one request, in order; at least one job."""
     jobs: List[v1.NewJob] = []
     futures: List[AnyFuture] = []
     size = 0
-    while gathered and len(jobs) < max_jobs:
-        job, future = gathered[0]
+    while queue and len(jobs) < max_jobs:
+        job, future = queue[0]
         size += cost(job)
         if jobs and size > max_bytes:
             break
-        gathered.popleft()
-        # Who asked may have given up.
+        queue.popleft()
+        # Skips jobs whose callers no longer wait, because they timed out or cancelled the future.
         if not future.done():
             jobs.append(job)
             futures.append(future)

@@ -1,4 +1,4 @@
-"""Where brokers are, and how they are reached: addresses, tokens, TLS, settings of connections."""
+"""Addresses of brokers, and settings of connections to them: tokens, TLS, timeouts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import os
 import ssl
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, TypedDict, Union, cast
 from urllib.parse import urlsplit
 
 import grpc
@@ -21,23 +21,23 @@ Addresses = Union[None, str, Sequence[str]]
 
 
 class ClientOptions(TypedDict, total=False):
-    """Settings of a client. Those that are missing are taken from the environment, or have the default."""
+    """Settings of a client. A missing setting is read from its environment variable, or else has its default."""
 
-    token: Optional[str]  #: for a broker that asks for one; ``HOWDAH_TOKEN``
-    token_file: Optional[str]  #: a file with the token, read again when it changes; ``HOWDAH_TOKEN_FILE``
-    insecure_token: bool  #: send it over http:// to other machines too; ``HOWDAH_CLIENT_INSECURE``
-    tls_ca: Optional[str]  #: a file with the authorities to trust, not those of the system; ``HOWDAH_TLS_CA``
-    tls_cert: Optional[str]  #: a file with the certificate to show; ``HOWDAH_TLS_CLIENT_CERT``
-    tls_key: Optional[str]  #: a file with its private key; ``HOWDAH_TLS_CLIENT_KEY``
-    server_name: Optional[str]  #: the name in the broker's certificate, if not the host of the address
-    connect_timeout: float  #: seconds; default 5
+    token: Optional[str]  #: the credential, for a broker that requires one; ``HOWDAH_TOKEN``
+    token_file: Optional[str]  #: file with the token, reread when it changes; ``HOWDAH_TOKEN_FILE``
+    insecure_token: bool  #: allow the token over http:// to other machines; ``HOWDAH_CLIENT_INSECURE``
+    tls_ca: Optional[str]  #: file of the authorities to trust, instead of the system's; ``HOWDAH_TLS_CA``
+    tls_cert: Optional[str]  #: file of the client certificate; ``HOWDAH_TLS_CLIENT_CERT``
+    tls_key: Optional[str]  #: file of the certificate's private key; ``HOWDAH_TLS_CLIENT_KEY``
+    server_name: Optional[str]  #: the name in the broker's certificate; default: the host of the address
+    connect_timeout: float  #: seconds to connect; default 5
     request_timeout: float  #: seconds for a call with its retries; default 30
-    max_message_bytes: int  #: default 16 MiB
+    max_message_bytes: int  #: largest message sent or accepted, in bytes; default 16 MiB
     middleware: Sequence[Callable[[NewJob], Any]]  #: context managers around the enqueue of each job
 
 
 class Token:
-    """The token that goes with each call. Its text is a secret, and in no error, log or repr."""
+    """The token that the client sends with each call. Its text is secret: no error, log or repr contains it."""
 
     def __init__(self, text: Optional[str], path: Optional[str]) -> None:
         self._path, self._seen, self._text = path, (0, 0, 0), ""
@@ -50,7 +50,10 @@ class Token:
         return bool(self._text)
 
     def read(self) -> str:
-        """The token, from its file if that has changed. If it cannot be read, the one from before may still hold."""
+        """Returns the token. Rereads the file if it has changed.
+
+        If the file cannot be read, the previous token is returned, because it may still be valid.
+        """
         if self._path is not None:
             try:
                 stat = os.stat(self._path)
@@ -66,7 +69,7 @@ class Token:
     @staticmethod
     def _checked(text: str, field: str) -> str:
         if not text or not all("!" <= character <= "~" for character in text):
-            raise invalid(field, "is empty, or has characters that no token has")
+            raise invalid(field, "the token is empty, or contains spaces or characters other than printable ASCII")
         return text
 
 
@@ -78,7 +81,10 @@ def _read(path: Optional[str], field: str) -> Optional[bytes]:
 
 
 def _system_authorities() -> Optional[bytes]:
-    """What this machine trusts. gRPC for Python brings a list of its own, which lacks a company's authorities."""
+    """Returns the authorities that this machine trusts.
+
+    gRPC for Python includes a separate list, which lacks authorities that a company has installed.
+    """
     paths = ssl.get_default_verify_paths()
     known = (
         paths.cafile,
@@ -94,7 +100,7 @@ def _system_authorities() -> Optional[bytes]:
 
 
 class Broker:
-    """The address of a broker, and the channel of single calls to it."""
+    """The address of a broker, and the channel for unary calls to it."""
 
     def __init__(self, address: str, token: bool, options: ClientOptions) -> None:
         self.name = address = address.strip()
@@ -107,7 +113,8 @@ class Broker:
             raise invalid("address", f"{address!r} is not host:port, http://host:port or https://host:port")
         if token and url.scheme == "http" and not options.get("insecure_token") and not _is_loopback(host):
             hint = "use https://, or set insecure_token where the network itself encrypts"
-            raise invalid("address", f"{address!r}: everybody on the way could read the token: {hint}")
+            text = f"{address!r}: a token over http:// is readable by anyone on the network path: {hint}"
+            raise invalid("address", text)
         self.host, self.port = host, port
         self.target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.credentials = self._credentials(options) if url.scheme == "https" else None
@@ -123,7 +130,7 @@ class Broker:
             ("grpc.enable_retries", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
-            # The time of one attempt, in spite of its name.
+            # Despite its name, gRPC uses this option also as the timeout of one attempt to connect.
             ("grpc.min_reconnect_backoff_ms", int(options.get("connect_timeout", 5.0) * 1_000)),
             ("grpc.primary_user_agent", f"howdah-python/{VERSION}"),
         ]
@@ -137,15 +144,25 @@ class Broker:
         authorities = _read(options.get("tls_ca"), "tls_ca") or _system_authorities()
         key, certificate = _read(options.get("tls_key"), "tls_key"), _read(options.get("tls_cert"), "tls_cert")
         if (key is None) != (certificate is None):
-            raise invalid("tls_cert", "tls_cert and tls_key go together")
+            raise invalid("tls_cert", "only one of tls_cert and tls_key is set: set both")
         return grpc.ssl_channel_credentials(authorities, key, certificate)
 
-    def dial(self) -> grpc.aio.Channel:
-        """A new connection. A stream that broke does not use the old one, whose death may not be noticed yet."""
+    def _dial(self, library: Any) -> Any:
         options = [*self.options, ("grpc.use_local_subchannel_pool", 1)]
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.target, options)
-        return grpc.aio.secure_channel(self.target, self.credentials, options)
+            return library.insecure_channel(self.target, options)
+        return library.secure_channel(self.target, self.credentials, options)
+
+    def dial(self) -> grpc.aio.Channel:
+        """Returns a channel with a new connection.
+
+        A stream never reuses a connection: after a stream has broken, gRPC may not have detected yet that it is dead.
+        """
+        return cast(grpc.aio.Channel, self._dial(grpc.aio))
+
+    def dial_blocking(self) -> grpc.Channel:
+        """Returns a channel with a new connection, for use without asyncio."""
+        return cast(grpc.Channel, self._dial(grpc))
 
     @property
     def channel(self) -> grpc.aio.Channel:
@@ -169,7 +186,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def from_environment(addresses: Addresses, options: ClientOptions) -> Tuple[List[str], ClientOptions]:
-    """Addresses and options, with what is missing from the variables that the command line knows too."""
+    """Completes addresses and options from the environment variables that the command line also reads."""
     env = os.environ.get
     given = addresses if addresses is not None else env("HOWDAH_SERVER") or DEFAULT_ADDRESS
     listed = [part for text in ([given] if isinstance(given, str) else given) for part in text.split(",")]
@@ -177,7 +194,7 @@ def from_environment(addresses: Addresses, options: ClientOptions) -> Tuple[List
     if found.get("token") is None and found.get("token_file") is None:
         found["token"], found["token_file"] = env("HOWDAH_TOKEN") or None, env("HOWDAH_TOKEN_FILE") or None
         if found["token"] and found["token_file"]:
-            raise invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough")
+            raise invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one")
     insecure = env("HOWDAH_CLIENT_INSECURE", "").lower() not in ("", "0", "n", "no", "f", "false", "off")
     found["insecure_token"] = found.get("insecure_token", insecure)
     found["tls_ca"] = found.get("tls_ca") or env("HOWDAH_TLS_CA") or None

@@ -27,8 +27,8 @@ import grpc
 
 from . import v1
 from .broker import Addresses, ClientOptions
-from .connection import Connection
-from .errors import HowdahError
+from .connection import LONGEST_WAIT_CALL, WAIT_SLACK, Backoff, Connection
+from .errors import HowdahError, deadline
 from .messages import Seconds, duration, encode, fill
 from .telemetry import Sending, is_on, sending
 
@@ -42,28 +42,28 @@ T = TypeVar("T")
 
 
 class RetryPolicy(TypedDict, total=False):
-    """The delay between a failed attempt and the next one. What is missing is the task type's setting."""
+    """The delay between a failed attempt and the next one. Missing fields take the task type's settings."""
 
     kind: str  #: ``exponential``, ``linear``, ``fixed`` or ``list``
     initial_delay: Seconds
     multiplier: float
     max_delay: Seconds
-    jitter: float  #: the random part, 0 to 1
+    jitter: float  #: random fraction of the delay, 0 to 1
     delays: Sequence[Seconds]  #: for ``list``: the delay after each failure; the last one repeats
 
 
 class JobOptions(TypedDict, total=False):
-    """Options of a job, by the names of the protocol. Durations are seconds or `timedelta`; times are `datetime`."""
+    """Options of a job, named as in the protocol. Durations are seconds or `timedelta`; times are `datetime`."""
 
-    headers: Mapping[str, str]  #: for the handler, unchanged
-    tags: Sequence[str]  #: the job is found by them later: at most 16, each 1 to 64 bytes
-    priority: int  #: -1000 to 1000; lower runs first
-    delay: Seconds  #: the earliest start, from now
+    headers: Mapping[str, str]  #: passed to the handler unchanged
+    tags: Sequence[str]  #: for later searches; at most 16, each 1 to 64 bytes
+    priority: int  #: -1000 to 1000; jobs with a lower number run first
+    delay: Seconds  #: time from now until the earliest start
     run_at: datetime  #: the earliest start
     max_attempts: int
     retry_policy: RetryPolicy
-    timeout: Seconds  #: the longest time of an attempt, unless the handler extends it
-    key: str  #: at most one unfinished job of the type has it
+    timeout: Seconds  #: maximum time of an attempt; the handler may extend it
+    key: str  #: at most one unfinished job of the type has this key
     key_policy: str  #: ``keep``, ``replace``, ``replace_if_newer``, ``reject`` or ``debounce``
     key_version: int
     key_hold: Seconds
@@ -71,22 +71,22 @@ class JobOptions(TypedDict, total=False):
     on_holder_failure: str  #: ``supersede`` or ``retry``
     expire_at: datetime
     expire_after: Seconds
-    limit_key: str  #: what the task type's limits per key count by
-    fair_key: str  #: waiting jobs are shared evenly between fairness keys
+    limit_key: str  #: the key to which the task type's limits per key apply
+    fair_key: str  #: the jobs of a task type are served round-robin between fair keys
     next_stages: Sequence[str]
     stage_payload: str  #: ``result`` or ``unchanged``
     after: Sequence[int]  #: ids of jobs that must succeed first
-    local_name: str  #: a name within the request, for ``after_local``
+    local_name: str  #: a name within the request, to which ``after_local`` refers
     after_local: Sequence[str]
     on_dependency_failure: str  #: ``cancel``, ``run`` or ``wait``
     parent_id: int
-    fallback: str  #: the task type to go on as when the attempts are used up
+    fallback: str  #: the task type in which the job continues after its last failure
     traceparent: str
     tracestate: str
 
 
 class Enqueued(NamedTuple):
-    """What an enqueue did with a job."""
+    """Result of enqueueing one job."""
 
     id: int
     is_new: bool
@@ -94,18 +94,21 @@ class Enqueued(NamedTuple):
 
 
 def new_job(task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> v1.NewJob:
-    """A job for `AsyncClient.enqueue_many`. The payload is sent as `howdah.encode` makes it: by default as JSON."""
+    """Creates a job for `AsyncClient.enqueue_many`. `howdah.encode` encodes the payload, by default as JSON."""
     return fill(v1.NewJob(task_type=task_type, payload=encode(payload)), options)
 
 
-def enqueued(answers: Sequence[v1.EnqueuedJob], jobs: Sequence[v1.NewJob], own_key: bool) -> List[Enqueued]:
-    """The broker's answers. A job that an earlier try of the same call has stored is new to the caller."""
+def enqueued(answers: Sequence[v1.EnqueuedJob], jobs: Sequence[v1.NewJob], generated_key: bool) -> List[Enqueued]:
+    """Converts the broker's answers to an enqueue.
+
+    A job that an earlier attempt of the same call has stored is reported as new.
+    """
     if len(answers) != len(jobs):
         text = f"the broker answered for {len(answers)} jobs instead of {len(jobs)}"
         raise HowdahError(text, grpc.StatusCode.INTERNAL, reason="WRONG_COUNT")
     found = []
     for answer, job in zip(answers, jobs):
-        is_new = answer.is_new or (own_key and not job.key)
+        is_new = answer.is_new or (generated_key and not job.key)
         word = v1.EnqueueOutcome.Name(answer.outcome)[len("ENQUEUE_OUTCOME_") :].lower()
         found.append(Enqueued(answer.id, is_new, "new" if is_new and not answer.is_new else word))
     return found
@@ -115,31 +118,45 @@ def enqueued(answers: Sequence[v1.EnqueuedJob], jobs: Sequence[v1.NewJob], own_k
 def around(
     jobs: Iterable[v1.NewJob], connection: Connection, request_key: str = ""
 ) -> Iterator[Tuple[List[v1.NewJob], Sending]]:
-    """The caller's middleware around an enqueue, and what OpenTelemetry is told of it.
+    """Enters the caller's middleware around an enqueue, and starts its OpenTelemetry span.
 
-    The jobs that are sent are copies, if these change them.
+    Yields copies of the jobs if middleware or OpenTelemetry may change them, so that the caller's jobs stay unchanged.
     """
     with ExitStack() as stack:
-        own, around_each = list(jobs), connection.options.get("middleware", ())
+        copies, around_each = list(jobs), connection.options.get("middleware", ())
         if around_each or is_on():
-            own = [v1.NewJob.FromString(job.SerializeToString()) for job in own]
-        for job in own:
+            copies = [v1.NewJob.FromString(job.SerializeToString()) for job in copies]
+        for job in copies:
             for middleware in around_each:
                 stack.enter_context(middleware(job))
-        send = sending(own, connection, request_key)
+        send = sending(copies, connection, request_key)
         try:
-            yield own, send
+            yield copies, send
         except BaseException as error:
             send.end(error=error)
             raise
 
 
+def _wait_times(remaining: float, untried: int) -> Tuple[float, float]:
+    """Returns the wait time to request in the next call, and the timeout of that call, in seconds.
+
+    The remaining time is divided among the brokers that were not tried yet.
+    """
+    share = remaining / untried
+    if untried == 1:
+        wait_time = min(share, LONGEST_WAIT_CALL)
+        return wait_time, wait_time + WAIT_SLACK
+    return min(share * 3 / 4, LONGEST_WAIT_CALL), max(WAIT_SLACK / 2, min(share, LONGEST_WAIT_CALL + WAIT_SLACK))
+
+
 class AsyncClient:
     """A client for asyncio. It connects at the first use, to the first broker that answers.
 
-    Without addresses, ``HOWDAH_SERVER`` is used, or a broker on this machine. `jobs`, `task_types`, `schedules`,
-    `settings`, `access`, `bulks`, `workers` and `stores` are the generated stubs with every call of the protocol; what
-    they send has this client's credential and deadline, is retried where that is safe, and fails with `HowdahError`.
+    Without addresses, ``HOWDAH_SERVER`` is used, or else ``http://127.0.0.1:7432``.
+
+    `jobs`, `task_types`, `schedules`, `settings`, `access`, `bulks`, `workers` and `stores` are the generated stubs.
+    They have every call of the protocol. The calls use this client's credential and deadline, are retried if that is
+    safe, and raise `HowdahError`.
     """
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
@@ -158,25 +175,26 @@ class AsyncClient:
         self.stores = cast("v1.StoreServiceAsyncStub", v1.StoreServiceStub(channel))
 
     def in_store(self, name: str) -> Self:
-        """The same client for one store of a broker that serves several: its calls are about that store alone, and its
-        jobs go there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all
-        stores, whatever this is.
+        """Returns a client for one store of a broker that serves several.
+
+        Its calls concern that store alone, its jobs go there, and its workers get jobs of that store only. (A worker of
+        the original client gets jobs of all stores.) Both clients share their connections, so close only one of them.
         """
         other = copy.copy(self)
         other._use(self.connection.in_store(name))
         return other
 
     async def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
-        """Enqueues a job. When this returns, it is committed; whatever breaks meanwhile, it is not stored twice."""
+        """Enqueues a job. When this returns, the job is committed. Retries never store it twice."""
         return (await self.enqueue_many([new_job(task_type, payload, **options)]))[0]
 
     async def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
         """Enqueues up to 10,000 jobs in one transaction: all of them or none.
 
-        With a request key of your own, the call may be repeated for 24 hours from anywhere: it returns the same ids.
+        The caller's request key makes the call idempotent for 24 hours, from any process: it returns the same ids.
         """
-        with around(jobs, self.connection, request_key) as (own, send), send.current():
-            return await self._send(own, request_key, send)
+        with around(jobs, self.connection, request_key) as (copies, send), send.current():
+            return await self._send(copies, request_key, send)
 
     async def _send(self, jobs: Sequence[v1.NewJob], request_key: str, send: Sending) -> List[Enqueued]:
         if not jobs:
@@ -188,34 +206,47 @@ class AsyncClient:
         return found
 
     async def wait(self, ids: Iterable[int], timeout: Seconds = 60) -> AsyncIterator[v1.Job]:
-        """Each of the jobs, once, when it has ended: with its state and result. DEADLINE_EXCEEDED after the timeout."""
-        left, until = dict.fromkeys(ids), time.monotonic() + duration(timeout).ToTimedelta().total_seconds()
-        tries = len(self.connection.brokers) + 1
+        """Yields each job once, when it has ended, with its state and result.
+
+        Raises DEADLINE_EXCEEDED after the timeout.
+        """
+        left, seconds = dict.fromkeys(ids), duration(timeout).ToTimedelta().total_seconds()
+        until, backoff = time.monotonic() + seconds, Backoff()
+        count, attempts, broker_works = len(self.connection.brokers), 0, False
         while left:
-            request = v1.WaitJobsRequest(ids=left, timeout=duration(max(0.0, until - time.monotonic())))
+            began = time.monotonic()
+            wait_time, limit = _wait_times(max(0.0, until - began), 1 if broker_works else count - attempts % count)
+            request = v1.WaitJobsRequest(ids=left, timeout=duration(wait_time))
             try:
-                # The broker ends it in time; but a broker that is gone does not.
-                late = until - time.monotonic() + self.connection.request_timeout
-                answers = cast("AsyncIterator[v1.WaitJobsResponse]", self.jobs.WaitJobs(request, timeout=late))
+                answers = cast("AsyncIterator[v1.WaitJobsResponse]", self.jobs.WaitJobs(request, timeout=limit))
                 async for answer in answers:
-                    tries = len(self.connection.brokers) + 1
+                    backoff = Backoff()
                     if left.pop(answer.job.id, 0) is None:
                         yield answer.job
                 return
             except HowdahError as error:
-                tries -= 1
-                if not error._passing or error.reason == "DEADLINE_EXCEEDED" or tries <= 0:
+                # Only a broker sends this reason, when the wait time of the call has passed. So the broker works, and
+                # the next call goes to it. After other temporary errors, the next broker is tried.
+                broker_works = error.reason == "DEADLINE_EXCEEDED"
+                attempts += not broker_works
+                remaining = until - time.monotonic()
+                if not error._retried or (broker_works and remaining <= 0):
                     raise
-                await asyncio.sleep(0.1)
+                if remaining <= 0 and attempts >= count:
+                    raise deadline("wait", seconds) from None
+                if broker_works and time.monotonic() - began > wait_time - WAIT_SLACK:
+                    backoff = Backoff()
+                    continue
+            await asyncio.sleep(max(0.0, min(backoff.next(), remaining)))
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
-        """A pipeline for many jobs, on a connection of its own: ``async with client.producer() as producer``."""
+        """Returns a producer for many jobs, on a separate connection: ``async with client.producer() as producer``."""
         from .producer import AsyncProducer
 
         return AsyncProducer(self, **options)
 
     async def connect(self) -> None:
-        """Connects now, to learn before the first use that no broker answers, or of brokers with several databases."""
+        """Connects now. Fails if no broker answers, or if the brokers serve different databases."""
         await self.connection.connect()
 
     async def close(self) -> None:

@@ -16,19 +16,27 @@ import grpc.aio
 
 from . import v1
 from .broker import Addresses, Broker, ClientOptions, Token, from_environment
-from .errors import HowdahError, deadline, invalid
+from .errors import REQUEST_TOO_LARGE, HowdahError, deadline, invalid
 
 log = logging.getLogger("howdah")
-# A broker that cannot reach Postgres answers within 15 s.
-LONGEST_TRY = 16.0
-# How long a call waits for a broker that it does not use.
-SOON = 0.5
-# A repeated call would lease more jobs, or make more tokens, than its caller gets.
-NOT_REPEATED = {"/howdah.v1.WorkerService/PullJobs", "/howdah.v1.AccessService/CreateToken"}
+# Seconds of an attempt before the next broker is tried. A broker that cannot reach Postgres answers within 15 s.
+ATTEMPT_TIMEOUT = 16.0
+# If a stream breaks with at most RESEND_LIMIT unanswered bytes, they are resent on the next stream. Otherwise they are
+# resent in unary calls of at most SMALL_CALL bytes: to a proxy a stream is one request, whose bytes it may limit.
+RESEND_LIMIT, SMALL_CALL = 4 << 10, 64 << 10
+# Longest wait time of a WaitJobs call, and the extra time for its answer, in seconds. A wait consists of many such
+# calls, because proxies end calls after 15 s (Envoy) to a minute, and because a lost broker is noticed only when a call
+# gets no answer in time.
+LONGEST_WAIT_CALL, WAIT_SLACK = 10.0, 2.0
+# Seconds that a call waits for the other brokers to name their databases. Slower brokers are checked before first use.
+CHECK_TIMEOUT = 0.5
+# Calls that are not idempotent, so they are sent once. A repeat would lease more jobs, or create more tokens, than the
+# caller receives.
+NOT_IDEMPOTENT = {"/howdah.v1.WorkerService/PullJobs", "/howdah.v1.AccessService/CreateToken"}
 
 
 class Backoff:
-    """Doubles from 50 ms to 5 s. Half of each pause is random, so that clients do not come back together."""
+    """Exponential backoff from 50 ms to 5 s. Half of each pause is jitter, so that clients do not return together."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -39,16 +47,19 @@ class Backoff:
 
 
 def new_request_key() -> str:
-    """A unique key: the time, so that keys of the same minute are neighbours in the index, and 80 random bits."""
+    """Returns a unique request key.
+
+    It begins with the time, so that keys of the same minute are neighbours in the index. 80 random bits follow.
+    """
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
 def _note_unanswered(path: str, metadata: Any) -> None:
-    """Logs which stores an answer leaves out: nobody has to guess whether a list is complete."""
+    """Logs the stores that did not answer a call, so that the caller knows when a list is incomplete."""
     for key, stores in metadata:
         if key == "howdah-unanswered-stores":
             log.warning(
-                "%s: these stores did not answer: %s; what they have is missing, and a change has not reached them",
+                "%s: these stores did not answer: %s; the response lacks their data, and a change did not reach them",
                 path,
                 stores,
             )
@@ -56,17 +67,20 @@ def _note_unanswered(path: str, metadata: Any) -> None:
 
 @dataclass
 class _Shared:
-    """What all connections to the same brokers know: the one in use, and the database of the first that answered."""
+    """State shared by the connections of a client and of its clients for one store.
+
+    It holds the index of the broker in use, and the id of the database with the broker that reported it first.
+    """
 
     current: int = 0
     database: Optional[Tuple[str, str]] = None
 
 
 class Connection:
-    """A channel for the generated stubs, made of all brokers: each call has a deadline, and is retried where it is safe.
+    """A channel for the generated stubs that uses all brokers of a client.
 
-    Stubs built on it send the credential and the store, go on to the next broker when one does not answer, and raise
-    `HowdahError`.
+    Each call has a deadline, and is retried if that is safe. It sends the credential and the store, uses the next
+    broker if one does not answer, and raises `HowdahError`.
     """
 
     def __init__(self, addresses: Addresses, options: ClientOptions) -> None:
@@ -79,12 +93,12 @@ class Connection:
 
     @property
     def current(self) -> int:
-        """The broker that calls use now."""
+        """Index of the broker that calls use now."""
         return self._shared.current
 
     def in_store(self, name: str) -> Connection:
-        """The same brokers, channels and credential, for calls about this store."""
-        # What metadata may have in it. Whether there is such a store, the broker says.
+        """Returns a connection for calls to one store, with the same brokers, channels and credential."""
+        # gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
         if not all(" " <= character <= "~" for character in name):
             raise invalid("store", f"{name!r} is not the name of a store")
         other = copy.copy(self)
@@ -92,7 +106,7 @@ class Connection:
         return other
 
     def metadata(self) -> Tuple[Tuple[str, str], ...]:
-        """What goes with each call."""
+        """Returns the metadata of each call: the credential and the store."""
         token = self.token.read() if self.token else ""
         credential = (("authorization", f"Bearer {token}"),) if token else ()
         return (*credential, ("howdah-store", self.store)) if self.store else credential
@@ -119,15 +133,18 @@ class Connection:
 
     def unary_stream(self, path: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
         async def call(request: Any, timeout: Optional[float] = None, **_: Any) -> AsyncIterator[Any]:
-            broker = self.brokers[self.current]
+            broker, began = self.brokers[self.current], time.monotonic()
             method = broker.channel.unary_stream(path, request_serializer, response_deserializer)
             try:
-                await self._check(broker)
-                async for answer in method(request, timeout=timeout, metadata=self.metadata()):
+                await self._check(broker, timeout=timeout)
+                left = None if timeout is None else max(0.001, began + timeout - time.monotonic())
+                async for answer in method(request, timeout=left, metadata=self.metadata()):
                     yield answer
-            except grpc.aio.AioRpcError as error:
-                self.move_on_from(broker)
-                raise HowdahError._of_rpc(error, broker.name) from None
+            except grpc.aio.AioRpcError as rpc_error:
+                error = HowdahError._from_rpc(rpc_error, broker.name)
+                if error._retried and error.reason != "DEADLINE_EXCEEDED":
+                    self.move_on_from(broker)
+                raise error from None
 
         return call
 
@@ -141,56 +158,82 @@ class Connection:
     async def _repeat(
         self, path: str, send: Callable[[Broker, float], Awaitable[Any]], timeout: float, has_key: bool
     ) -> Any:
-        """Sends until an answer comes. With a request key until the deadline, otherwise to each broker once or twice."""
+        """Repeats a call after temporary errors until it is answered.
+
+        A call with a request key is repeated until the deadline. A call in `NOT_IDEMPOTENT` is sent once. Any other
+        call is sent to each broker once, and then once more.
+        """
         until, backoff = time.monotonic() + timeout, Backoff()
-        tries = 1 if path in NOT_REPEATED else len(self.brokers) + 1
-        # A call that is made once has no other broker to leave time for, and PullJobs waits.
-        longest = timeout if path in NOT_REPEATED else LONGEST_TRY
+        count, attempts, too_large, once = len(self.brokers), 0, 0, path in NOT_IDEMPOTENT
         refreshed, last = False, deadline(path.rpartition("/")[2], timeout)
         while True:
-            remaining = until - time.monotonic()
+            began = time.monotonic()
+            remaining = until - began
             if remaining <= 0:
                 raise last
             broker, token = self.brokers[self.current], self.token.read() if self.token else ""
+            # The brokers that were not tried in this round share the remaining time. A call that is not repeated gets
+            # all of it, because no other broker will be tried, and because PullJobs may wait long.
+            attempt_timeout = remaining if once else min(ATTEMPT_TIMEOUT, remaining / (count - attempts % count))
+            sent = False
             try:
-                await self._check(broker)
-                return await send(broker, min(remaining, longest))
+                await self._check(broker, timeout=attempt_timeout)
+                sent = True
+                return await send(broker, max(0.001, began + attempt_timeout - time.monotonic()))
             except grpc.aio.AioRpcError as rpc_error:
-                error = last = HowdahError._of_rpc(rpc_error, broker.name)
+                error = last = HowdahError._from_rpc(rpc_error, broker.name)
             if error.code == grpc.StatusCode.UNAUTHENTICATED and not refreshed and self.token.read() != token:
                 refreshed = True
                 continue
-            if not error._passing:
+            # A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
+            # request, no broker has received it.
+            too_large = too_large + 1 if error.reason == REQUEST_TOO_LARGE else 0
+            if not error._retried and not 0 < too_large < count:
                 raise error
             self.move_on_from(broker)
-            tries -= 1
+            attempts += 1
             pause = backoff.next()
-            if (tries <= 0 and not has_key) or time.monotonic() + pause >= until:
+            out_of_attempts = (sent or attempts >= count) if once else (attempts > count and not has_key)
+            if out_of_attempts or time.monotonic() + pause >= until:
                 raise error
-            # A restart of a broker is short; what lasts longer, people want to know.
+            # Warns only at the fifth failure, because a broker restarts in less time.
             level = logging.WARNING if backoff.failures == 5 else logging.DEBUG
             log.log(level, "%s failed, trying again in %.2f s: %s", path, pause, error)
             await asyncio.sleep(pause)
 
     def move_on_from(self, broker: Broker) -> None:
-        """Calls use the next broker, unless another call has moved on already."""
+        """Switches to the next broker, unless another call has already switched."""
         if self.brokers[self.current] is broker:
             self._shared.current = (self.current + 1) % len(self.brokers)
+
+    @property
+    def answer_timeout(self) -> float:
+        """Seconds that a producer's stream waits for an answer before it counts as broken."""
+        return min(ATTEMPT_TIMEOUT, self.request_timeout / len(self.brokers))
 
     def at(self, index: int) -> Broker:
         return self.brokers[index % len(self.brokers)]
 
     async def dial(self, index: int) -> Tuple[Broker, grpc.aio.Channel]:
-        """A new connection to one of the brokers, for a stream. It connects with the first call."""
+        """Returns a broker, and a new channel to it for a producer. The channel connects at its first call."""
+        broker = await self._checked(index)
+        return broker, broker.dial()
+
+    async def dial_blocking(self, index: int) -> Tuple[Broker, grpc.Channel]:
+        """Returns a broker, and a new channel to it without asyncio, for a worker's stream."""
+        broker = await self._checked(index)
+        return broker, broker.dial_blocking()
+
+    async def _checked(self, index: int) -> Broker:
         broker = self.at(index)
         try:
             await self._check(broker)
         except grpc.aio.AioRpcError as error:
-            raise HowdahError._of_rpc(error, broker.name) from None
-        return broker, broker.dial()
+            raise HowdahError._from_rpc(error, broker.name) from None
+        return broker
 
     async def connect(self) -> None:
-        """Calls the first broker that answers."""
+        """Tries the brokers in order until one answers."""
         for left in reversed(range(len(self.brokers))):
             broker = self.brokers[self.current]
             try:
@@ -198,31 +241,37 @@ class Connection:
             except grpc.aio.AioRpcError as error:
                 self.move_on_from(broker)
                 if not left:
-                    raise HowdahError._of_rpc(error, broker.name) from None
+                    raise HowdahError._from_rpc(error, broker.name) from None
 
-    async def _check(self, broker: Broker, always: bool = False) -> None:
-        """Brokers of one client serve one database: in another one, jobs would wait for workers that never come."""
+    async def _check(self, broker: Broker, always: bool = False, timeout: Optional[float] = None) -> None:
+        """Checks that all brokers of the client serve one database.
+
+        With several databases, jobs could wait in a database without workers.
+        """
         if not broker.checked and (always or len(self.brokers) > 1):
-            await self._check_one(broker)
-            # The others, if they answer soon; otherwise before they are used.
+            await self._check_one(broker, timeout)
+            # Also checks the other brokers. One that does not answer within CHECK_TIMEOUT is checked before its first
+            # use.
             others = [asyncio.ensure_future(self._check_one(each)) for each in self.brokers if not each.checked]
             for other in others:
                 other.add_done_callback(lambda task: task.cancelled() or task.exception())
-            for other in (await asyncio.wait(others, timeout=SOON))[0] if others else ():
+            for other in (await asyncio.wait(others, timeout=CHECK_TIMEOUT))[0] if others else ():
                 if isinstance(other.exception(), HowdahError):
                     broker.checked = False
                     other.result()
 
-    async def _check_one(self, broker: Broker) -> None:
+    async def _check_one(self, broker: Broker, timeout: Optional[float] = None) -> None:
         stub: Any = v1.SettingsServiceStub(broker.channel)
-        timeout = self.options.get("connect_timeout", 5.0)
-        call = stub.GetSettings(v1.GetSettingsRequest(), timeout=timeout, metadata=self.metadata())
+        limit = self.options.get("connect_timeout", 5.0)
+        if timeout is not None:
+            limit = max(0.001, min(limit, timeout))
+        call = stub.GetSettings(v1.GetSettingsRequest(), timeout=limit, metadata=self.metadata())
         found: Dict[str, Any] = {}
         try:
             await call
             found.update(await call.initial_metadata())
         except grpc.aio.AioRpcError as error:
-            if HowdahError._of_rpc(error)._passing:
+            if HowdahError._from_rpc(error)._retried:
                 raise
             found.update(error.initial_metadata() or ())
             found.update(error.trailing_metadata() or ())

@@ -1,7 +1,8 @@
-"""Errors of calls, with what the broker says about them."""
+"""Errors of calls, with the broker's code, reason, field and retry delay."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Iterable, Optional, Tuple
 
 import grpc
@@ -10,9 +11,9 @@ from google.rpc import error_details_pb2, status_pb2
 from .v1 import RequestError
 
 _TEMPORARY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)
-# Without a reason from the broker, these come from a connection that broke.
+# Codes of a broken connection, if the error has no reason from the broker.
 _BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED)
-# What trying again does not mend, in words that say what to do.
+# Connection errors that a retry does not solve: a part of gRPC's text, a message that says what to do, and the code.
 _CAUSES = (
     ("this port needs TLS", "this port needs TLS: use https://", grpc.StatusCode.FAILED_PRECONDITION),
     ("WRONG_VERSION_NUMBER", "this port does not speak TLS: use http://", grpc.StatusCode.FAILED_PRECONDITION),
@@ -32,11 +33,17 @@ _CAUSES = (
         grpc.StatusCode.UNAUTHENTICATED,
     ),
 )
+#: Reason of an error if a proxy refuses requests of this size. No part of the request has reached a broker.
+REQUEST_TOO_LARGE = "REQUEST_TOO_LARGE"
+_TOO_LARGE = (
+    "a proxy between client and broker refuses a request of this size (HTTP 413): raise the proxy's limit "
+    "(nginx: client_max_body_size), or send less at once"
+)
 _BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class HowdahError(Exception):
-    """An error of a call, a producer or a worker, with the code, the reason and the field that the broker named."""
+    """An error of a call, a producer or a worker, with the broker's code, reason and field."""
 
     def __init__(
         self,
@@ -49,45 +56,49 @@ class HowdahError(Exception):
     ) -> None:
         super().__init__(f"{message} ({field})" if field and field not in message else message)
         self.message = message
-        #: The gRPC code that fits best.
+        #: The best-fitting gRPC code.
         self.code = code
-        #: The broker's constant for programs, such as ``INVALID_FIELD``; empty if the broker did not answer.
+        #: Machine-readable reason: one from the broker, such as ``INVALID_FIELD``; one from this client, such as
+        #: ``LEASE_LOST``; or ``REQUEST_TOO_LARGE`` if a proxy refuses the size of a request. Empty without a reason.
         self.reason = reason
         #: The invalid field, such as ``jobs[3].task_type``; otherwise empty.
         self.field = field
-        #: Seconds to wait before another try, if the broker knows.
+        #: Retry delay in seconds, if the broker sent one.
         self.retry_after = retry_after
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed a little later. It may have taken effect already."""
+        """Whether the same call may succeed later. The failed call may have taken effect."""
         return self.retry_after is not None or self.code in _TEMPORARY or (not self.reason and self.code in _BROKEN)
 
     @property
-    def _passing(self) -> bool:
-        """Whether this package tries again by itself. A full backlog is left to the caller."""
+    def _retried(self) -> bool:
+        """Whether this package retries automatically. It does not for a full backlog: the caller should slow down."""
         return self.retryable and self.retry_after is None
 
     @classmethod
-    def _of_rpc(cls, error: grpc.RpcError, address: str = "") -> HowdahError:
+    def _from_rpc(cls, error: grpc.RpcError, address: str = "") -> HowdahError:
         code, text = error.code(), error.details() or error.code().name
         reason, field, retry_after = _details(error.trailing_metadata() or ())
+        if not reason and re.search(r"\bstatus: 413\b", text):
+            code, reason = grpc.StatusCode.RESOURCE_EXHAUSTED, REQUEST_TOO_LARGE
+            text = f"{address}: {_TOO_LARGE}" if address else _TOO_LARGE
         if not reason:
             if code in _BROKEN:
-                code, text = next(((code, said) for seen, said, code in _CAUSES if seen in text), (code, text))
-            # It is about the connection, not an answer of the broker.
+                code, text = next(((code, hint) for pattern, hint, code in _CAUSES if pattern in text), (code, text))
+            # Names the address, because the error comes from the connection and not from the broker.
             text = f"{address}: {text}" if address else text
         return cls(text, code, reason=reason, field=field, retry_after=retry_after)
 
     @classmethod
-    def _of_request(cls, error: RequestError) -> HowdahError:
+    def _from_request(cls, error: RequestError) -> HowdahError:
         after = error.retry_after.ToTimedelta().total_seconds() if error.HasField("retry_after") else None
         code = _BY_NUMBER.get(error.code, grpc.StatusCode.UNKNOWN)
         return cls(error.message, code, reason=error.reason, field=error.field, retry_after=after)
 
 
 class LeaseLost(HowdahError):
-    """The worker does not hold the job any more: another one may be running it."""
+    """The worker no longer holds the job: another worker may be running it."""
 
     def __init__(self, job_id: int) -> None:
         text = f"the lease of job {job_id} is lost"
@@ -97,17 +108,17 @@ class LeaseLost(HowdahError):
 class Stopped(HowdahError):
     """The producer or worker was stopped before the answer came."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the {what} is stopped", grpc.StatusCode.CANCELLED, reason="STOPPED")
+    def __init__(self, role: str) -> None:
+        super().__init__(f"the {role} is stopped", grpc.StatusCode.CANCELLED, reason="STOPPED")
 
 
 def broken(message: str) -> HowdahError:
-    """A stream that ended without a reason."""
+    """Returns the error of a stream that ended without a gRPC status."""
     return HowdahError(message, grpc.StatusCode.UNAVAILABLE)
 
 
-def deadline(what: str, after: float) -> HowdahError:
-    return HowdahError(f"{what}: no answer within {after:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
+def deadline(operation: str, after: float) -> HowdahError:
+    return HowdahError(f"{operation}: no answer within {after:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def invalid(field: str, message: str) -> HowdahError:
@@ -115,7 +126,7 @@ def invalid(field: str, message: str) -> HowdahError:
 
 
 def _details(metadata: Iterable[Any]) -> Tuple[str, str, Optional[float]]:
-    """Reason, field and retry delay in the metadata of an error."""
+    """Returns the reason, the field and the retry delay from the metadata of an error."""
     reason, field, retry_after = "", "", None
     info, request, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     for key, value in metadata:

@@ -1,4 +1,4 @@
-"""What a handler gets, what it returns or raises, and how it is run."""
+"""Handlers: the job that they receive, and the conversion of their results and exceptions to outcomes."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from .outcome import Done, Fatal, Outcome, OutcomeMessage, Retry
 from .telemetry import NO_PROCESSING, Processing
 from .threads import Threads
 
-Ask = Callable[[Union[v1.Extension, v1.ProgressReport]], Awaitable[None]]
+SendRequest = Callable[[Union[v1.Extension, v1.ProgressReport]], Awaitable[None]]
 
 
 class JobBase:
-    """One attempt of one job, to run now."""
+    """One attempt of one job, for its handler."""
 
-    def __init__(self, job: v1.LeasedJob, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, job: v1.LeasedJob, send_request: SendRequest, loop: asyncio.AbstractEventLoop) -> None:
         self.id = job.id
-        #: Proves the lease; ``howdah.complete`` in SQL takes it.
+        #: The fencing token of the lease, for example for ``howdah.complete`` in SQL.
         self.token = job.token
         self.task_type = job.task_type
         #: The number of this attempt, from 1.
         self.attempt, self.max_attempts = job.attempt, job.max_attempts
-        #: When the attempt times out unless it is extended, by the database's clock; None: never.
+        #: Time at which the attempt times out unless it is extended, by the database's clock. None: no timeout.
         self.deadline = _time(job.deadline) if job.HasField("deadline") else None
         self.payload, self.headers = job.payload, dict(job.headers)
-        #: Each once, in the order of the enqueue.
+        #: The tags without duplicates, in the order of the enqueue.
         self.tags = list(job.tags)
         self.create_time = _time(job.create_time)
         #: The producer's W3C trace context.
         self.traceparent, self.tracestate = job.traceparent, job.tracestate
-        #: What an earlier attempt stored, or nothing; `howdah.decode` reads it.
+        #: The checkpoint that an earlier attempt stored, or empty. `howdah.decode` decodes it.
         self.checkpoint = job.checkpoint
-        #: Set when the handler should give up the job. An async handler is cancelled, too.
+        #: Set when the handler should abandon the job. An async handler is also cancelled.
         self.cancelled = threading.Event()
-        #: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` if the worker stops and has waited long enough.
+        #: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` (the worker stops and its stop timeout has passed).
         self.cancel_reason = ""
-        self._ask, self._loop = ask, loop
+        self._send_request, self._loop = send_request, loop
         self._processing: Processing = NO_PROCESSING
 
     def _extension(self, seconds: Seconds) -> v1.Extension:
@@ -61,43 +61,46 @@ class AsyncJob(JobBase):
     """The job for an ``async def`` handler."""
 
     async def extend(self, seconds: Seconds) -> None:
-        """Sets the deadline to this time from now. `LeaseLost`: the worker does not hold the job any more."""
-        await self._ask(self._extension(seconds))
+        """Sets the deadline to this long from now. Raises `LeaseLost` if the worker no longer holds the job."""
+        await self._send_request(self._extension(seconds))
 
     async def progress(
         self, fraction: Optional[float] = None, text: Optional[str] = None, *, checkpoint: object = None
     ) -> None:
-        """Reports how far the job has come, and stores a checkpoint for the next attempt (``b""`` removes it)."""
-        await self._ask(self._report(fraction, text, checkpoint))
+        """Reports progress, and stores a checkpoint for the next attempt (``b""`` removes it).
+
+        Raises `LeaseLost` if the worker no longer holds the job.
+        """
+        await self._send_request(self._report(fraction, text, checkpoint))
 
 
 class Job(JobBase):
-    """The job for a handler that is a plain function, and runs in a thread."""
+    """The job for a handler that is a plain function, which runs in a thread."""
 
     def extend(self, seconds: Seconds) -> None:
-        """As `AsyncJob.extend`."""
+        """Blocking version of `AsyncJob.extend`."""
         self._wait(self._extension(seconds))
 
     def progress(
         self, fraction: Optional[float] = None, text: Optional[str] = None, *, checkpoint: object = None
     ) -> None:
-        """As `AsyncJob.progress`."""
+        """Blocking version of `AsyncJob.progress`."""
         self._wait(self._report(fraction, text, checkpoint))
 
     def _wait(self, message: Union[v1.Extension, v1.ProgressReport]) -> None:
-        async def ask() -> None:
-            await self._ask(message)
+        async def send() -> None:
+            await self._send_request(message)
 
-        asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(send(), self._loop).result()
 
 
 class Handler:
-    """A function that handles jobs of some types."""
+    """A function that handles jobs of one or more task types, and how to call it."""
 
     def __init__(self, function: Callable[..., Any], concurrency: int) -> None:
         self.function, self.concurrency = function, concurrency
-        own_call = getattr(function, "__call__", None)  # noqa: B004  An object may have an async one.
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own_call)
+        call_method = getattr(function, "__call__", None)  # noqa: B004  A callable object may have an async method.
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_method)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_job = len(parameters) > 1
         self.kind = _annotation(function, parameters[0]) if parameters else None
@@ -107,7 +110,7 @@ class Handler:
         try:
             payload = self.decode(job.payload)
         except Exception as error:
-            # It would not parse the next time either.
+            # Fatal, because a retry would get the same payload.
             is_json = not isinstance(self.kind, type) or self.kind.__module__ == "builtins"
             kind = "JSON" if is_json else getattr(self.kind, "__name__", "")
             log.warning("job %d (%s): the payload is not %s: %s", job.id, job.task_type, kind, error)
@@ -115,7 +118,7 @@ class Handler:
         return (payload, job) if self.takes_job else (payload,)
 
     async def run(self, job: JobBase, threads: Threads, middleware: Sequence[Callable[[Any], Any]]) -> OutcomeMessage:
-        """Runs it on a job, to an outcome."""
+        """Runs the handler for a job, and returns the outcome."""
 
         def blocking() -> OutcomeMessage:
             error: Optional[BaseException] = None
@@ -124,7 +127,7 @@ class Handler:
                     with _around(job, middleware):
                         outcome: Outcome = Done(raised(self.function(*self.arguments(job))))
                 except BaseException as thrown:
-                    # None of them is for the event loop, which SystemExit and KeyboardInterrupt would end.
+                    # Catches everything, because SystemExit and KeyboardInterrupt would end the event loop.
                     outcome, error = failed(job, thrown), thrown
                 return _concluded(processing, outcome, error)
 
@@ -155,7 +158,7 @@ def _around(job: JobBase, middleware: Sequence[Callable[[Any], Any]]) -> Iterato
 
 
 def _concluded(processing: Processing, outcome: Outcome, error: Optional[BaseException]) -> OutcomeMessage:
-    """The message that tells the broker how the attempt ended."""
+    """Converts an outcome to the message that is sent to the broker."""
     try:
         message: OutcomeMessage = outcome._message()
     except Exception as unsendable:
@@ -165,7 +168,7 @@ def _concluded(processing: Processing, outcome: Outcome, error: Optional[BaseExc
 
 
 def _was_cancelled(job: JobBase, error: BaseException) -> bool:
-    """Whether this task was cancelled. A handler may also meet the CancelledError of another task."""
+    """Whether the handler's own task was cancelled, and not another task that the handler awaited."""
     if not isinstance(error, asyncio.CancelledError):
         return False
     cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Since Python 3.11.
@@ -173,7 +176,7 @@ def _was_cancelled(job: JobBase, error: BaseException) -> bool:
 
 
 def failed(job: JobBase, error: BaseException) -> Outcome:
-    """What a handler means by what it raises."""
+    """Converts an exception of a handler to an outcome. All exceptions except `Outcome` lead to a retry."""
     if isinstance(error, Outcome):
         return error
     log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=error)
@@ -181,13 +184,16 @@ def failed(job: JobBase, error: BaseException) -> Outcome:
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The type of a parameter. Others are not looked at: perhaps only a type checker knows them."""
+    """Returns the annotated type of one parameter.
+
+    It does not evaluate the other annotations, which may have types that only a type checker can import.
+    """
     kind = parameter.annotation
     if isinstance(kind, str):
         while isinstance(function, functools.partial):
             function = function.func
-        own = inspect.unwrap(function)
-        kind = eval(kind, getattr(own, "__globals__", None) or vars(sys.modules[own.__module__]))
+        unwrapped = inspect.unwrap(function)
+        kind = eval(kind, getattr(unwrapped, "__globals__", None) or vars(sys.modules[unwrapped.__module__]))
     return None if kind is parameter.empty else kind
 
 

@@ -1,4 +1,4 @@
-"""What a worker holds: leases, and outcomes that the broker has not confirmed. No I/O here."""
+"""The ledger of a worker: its leases, and the outcomes that the broker has not confirmed. It does no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import grpc
 
 from . import v1
 from .broker import Broker
-from .connection import log
+from .connection import RESEND_LIMIT, log
 from .errors import HowdahError, LeaseLost
 from .handler import JobBase
 from .outcome import OutcomeMessage
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from .runner import Slot
 
 Key = Tuple[int, int]
-# While FEW messages with outcomes are unanswered, outcomes gather until a quarter of the slots (1/PART) have ended with
-# one, and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes
-# wait. With MOST, nothing is sent until an answer comes.
-FEW, MOST, PART = 4, 16, 4
+# With fewer than EAGER_MESSAGES unanswered settle messages, outcomes are sent at once. With more, outcomes accumulate
+# until they number a quarter of the slots (1/SLOT_FRACTION). With MAX_MESSAGES unanswered messages, nothing is sent
+# until an answer comes. So messages grow under load, and few slots are idle because their outcomes wait.
+EAGER_MESSAGES, MAX_MESSAGES, SLOT_FRACTION = 4, 16, 4
 
 
 @dataclass
 class WorkerReport:
-    """Counters of a worker. Outcomes count when the broker has confirmed them."""
+    """Counters of a worker. Outcomes count once the broker has confirmed them."""
 
     received: int = 0
     acked: int = 0
@@ -37,12 +37,12 @@ class WorkerReport:
     snoozed: int = 0
     released: int = 0
     lost: int = 0  #: leases lost while the job ran, or before its outcome was stored
-    cancelled: int = 0  #: jobs that were cancelled, or timed out, while they ran
+    cancelled: int = 0  #: jobs that were cancelled or timed out while this worker held them
     unconfirmed: int = 0  #: outcomes that were not confirmed when the worker ended
     reconnects: int = 0
 
 
-class Held:
+class HeldLease:
     """A lease, from its delivery until the broker has confirmed its outcome."""
 
     def __init__(self, message: v1.LeasedJob, slot: Optional[Slot]) -> None:
@@ -51,9 +51,11 @@ class Held:
         self.task: Optional[asyncio.Task[OutcomeMessage]] = None
         self.outcome: Optional[OutcomeMessage] = None
         self.over, self.refused, self.batch = False, False, 0
+        #: Whether the outcome is sent with SettleJobs instead of the stream.
+        self.unary = False
 
     def cancel(self, reason: str) -> None:
-        """Tells the handler to give up."""
+        """Tells the handler to abandon the job."""
         if self.job is not None and self.task is not None and not self.job.cancelled.is_set():
             self.job.cancel_reason = reason
             self.job.cancelled.set()
@@ -62,20 +64,26 @@ class Held:
 
 
 class Ledger:
-    """Leases by id and token: a job may come again while an older handler of it still runs."""
+    """Leases by job id and fencing token.
+
+    The key includes the token, because a job may be delivered again while an older handler of it still runs.
+    """
 
     def __init__(self) -> None:
-        self.held: Dict[Key, Held] = {}
-        self.unsent: Deque[Held] = deque()
-        self.later: List[Held] = []
+        self.held: Dict[Key, HeldLease] = {}
+        self.unsent: Deque[HeldLease] = deque()
+        self.later: List[HeldLease] = []
+        #: Outcomes that were unanswered when a stream broke, and are sent with SettleJobs.
+        self.unary: Deque[HeldLease] = deque()
         self.report = WorkerReport()
-        #: Where the stream is, or was the last time.
+        #: The broker of the current or the latest stream.
         self.broker: Optional[Broker] = None
-        # Of messages with outcomes on this stream: how many are not answered, and when they were sent.
+        # The unanswered settle messages of this stream, by number: how many outcomes are unanswered, and the time of
+        # sending.
         self.batches: Dict[int, List[float]] = {}
         self.number = 0
 
-    def end(self, held: Held, outcome: OutcomeMessage) -> None:
+    def end(self, held: HeldLease, outcome: OutcomeMessage) -> None:
         held.outcome, held.task = outcome, None
         if held.job is not None:
             held.job._processing.decided()
@@ -85,12 +93,14 @@ class Ledger:
         return bool(self.held) and all(held.outcome is not None for held in self.held.values())
 
     def may_send(self, slots: Callable[[], int]) -> bool:
-        """Whether another message may be sent for the outcomes of a worker with so many slots."""
+        """Whether a settle message may be sent now, for a worker with this many slots."""
         outcomes, messages = len(self.unsent), len(self.batches)
-        return outcomes > 0 and (messages < FEW or (messages < MOST and outcomes * PART >= slots()))
+        return outcomes > 0 and (
+            messages < EAGER_MESSAGES or (messages < MAX_MESSAGES and outcomes * SLOT_FRACTION >= slots())
+        )
 
     def next_batch(self, max_outcomes: int, max_bytes: int) -> List[v1.Outcome]:
-        """The outcomes of the next message: each job once, at least one, no more bytes than the broker takes."""
+        """Takes the outcomes of the next message: at least one, each job once, within the broker's message size."""
         outcomes: List[v1.Outcome] = []
         ids: Set[int] = set()
         size = 0
@@ -98,14 +108,14 @@ class Ledger:
         while self.unsent and len(outcomes) < max_outcomes:
             held = self.unsent[0]
             if self.held.get(held.key) is held and held.outcome is not None:
-                own = held.outcome.ByteSize() + 64
-                if own > max_bytes:
-                    text = f"the result takes {own} bytes; the broker accepts messages of {max_bytes}"
-                    held.outcome, own = v1.Nack(error=text), 256
-                if held.key[0] in ids or (outcomes and size + own > max_bytes):
+                cost = held.outcome.ByteSize() + 64
+                if cost > max_bytes:
+                    text = f"the result takes {cost} bytes; the broker accepts messages of {max_bytes}"
+                    held.outcome, cost = v1.Nack(error=text), 256
+                if held.key[0] in ids or (outcomes and size + cost > max_bytes):
                     break
                 ids.add(held.key[0])
-                size += own
+                size += cost
                 held.batch = self.number
                 outcomes.append(outcome_message(held.key, held.outcome))
             self.unsent.popleft()
@@ -114,16 +124,17 @@ class Ledger:
         return outcomes
 
     def settled(self, results: Iterable[v1.SettleResult]) -> bool:
-        """The broker's answers to outcomes. False: some must be sent again a little later."""
+        """Handles the broker's answers to outcomes. Returns false if some outcomes must be sent again later."""
         for result in results:
             held = self.held.get((result.id, result.token))
-            if held is None or held.outcome is None or not held.batch:
+            if held is None or held.outcome is None or not (held.batch or held.unary):
                 continue
-            batch = self.batches[held.batch]
-            batch[0] -= 1
-            if not batch[0]:
-                del self.batches[held.batch]
-            held.batch = 0
+            if held.batch:
+                batch = self.batches[held.batch]
+                batch[0] -= 1
+                if not batch[0]:
+                    del self.batches[held.batch]
+            held.batch, held.unary = 0, False
             if result.status == v1.SETTLE_STATUS_UNAVAILABLE:
                 self.later.append(held)
             elif result.status == v1.SETTLE_STATUS_INVALID and not held.refused:
@@ -135,7 +146,7 @@ class Ledger:
                 self._count(held, result)
         return not self.later
 
-    def _count(self, held: Held, result: v1.SettleResult) -> None:
+    def _count(self, held: HeldLease, result: v1.SettleResult) -> None:
         stored = result.status == v1.SETTLE_STATUS_OK
         names = {v1.Ack: "acked", v1.Nack: "failed", v1.Snooze: "snoozed", v1.Release: "released"}
         if not stored:
@@ -143,29 +154,29 @@ class Ledger:
         name = names[type(held.outcome)] if stored else "lost"
         setattr(self.report, name, getattr(self.report, name) + 1)
         if result.status == v1.SETTLE_STATUS_INVALID:
-            self._tell(held, HowdahError(result.message, grpc.StatusCode.INVALID_ARGUMENT, reason="INVALID"))
+            self._notify(held, HowdahError(result.message, grpc.StatusCode.INVALID_ARGUMENT, reason="INVALID"))
         else:
-            self._tell(held, None if stored else LeaseLost(held.key[0]))
+            self._notify(held, None if stored else LeaseLost(held.key[0]))
 
-    def _tell(self, held: Held, error: Optional[HowdahError]) -> None:
+    def _notify(self, held: HeldLease, error: Optional[HowdahError]) -> None:
         if held.job is not None and held.outcome is not None and self.broker is not None:
             held.job._processing.settled(held.outcome, self.broker, error)
 
-    def unconfirmed(self) -> List[Held]:
+    def unconfirmed(self) -> List[HeldLease]:
         return [held for held in self.held.values() if held.outcome is not None]
 
     def give_up(self) -> None:
-        """The worker ends: no more answers will come."""
+        """Fails the outcomes that are still unconfirmed when the worker ends."""
         for held in self.unconfirmed():
             text = f"the worker ended before the broker confirmed the outcome of job {held.key[0]}"
-            self._tell(held, HowdahError(text, grpc.StatusCode.CANCELLED, reason="UNCONFIRMED"))
+            self._notify(held, HowdahError(text, grpc.StatusCode.CANCELLED, reason="UNCONFIRMED"))
 
-    def send_again(self) -> None:
+    def resend(self) -> None:
         self.unsent.extend(self.later)
         self.later.clear()
 
     def cancel(self, key: Key, reason: str) -> None:
-        """The broker has ended a lease. An outcome in flight gets its own answer."""
+        """Handles the end of a lease. Does nothing if the handler has ended: the broker also answers its outcome."""
         held = self.held.get(key)
         if held is None or held.over or held.outcome is not None:
             return
@@ -173,12 +184,12 @@ class Ledger:
         setattr(self.report, name, getattr(self.report, name) + 1)
         held.over = True
         if held.task is None:
-            # It waited for a slot.
+            # The job waited for a slot, so there is no handler to wait for.
             del self.held[key]
         held.cancel(reason)
 
     def leases(self) -> List[v1.Lease]:
-        """The leases to name when resuming, each job once: of two, the one whose handler runs."""
+        """Returns the leases for a Subscribe, one per job. If a job has two, takes the one whose handler runs."""
         tokens: Dict[int, int] = {}
         for (job_id, token), held in self.held.items():
             if not held.over and (held.outcome is None or job_id not in tokens):
@@ -186,13 +197,21 @@ class Ledger:
         return [v1.Lease(id=job_id, token=token) for job_id, token in list(tokens.items())[:100_000]]
 
     def resume(self, kept: Iterable[v1.Lease]) -> None:
-        """A new stream has started. Outcomes are sent again in any case: if they were stored, the answer is OK again."""
+        """Handles the resume of the session on a new stream, where the broker has kept these leases.
+
+        Unconfirmed outcomes are always resent: if the broker has already stored one, it answers OK again.
+        """
         mine = {(lease.id, lease.token) for lease in kept}
         self.later.clear()
         self.batches.clear()
-        self.unsent = deque(held for held in self.held.values() if held.outcome is not None)
-        for key, held in list(self.held.items()):
+        self.unsent.clear()
+        ended = [held for held in self.unconfirmed() if not held.unary]
+        is_large = sum(held.outcome.ByteSize() for held in ended if held.outcome and held.batch) > RESEND_LIMIT
+        for held in ended:
+            held.unary = is_large and held.batch > 0
             held.batch = 0
+            (self.unary if held.unary else self.unsent).append(held)
+        for key, held in list(self.held.items()):
             if held.outcome is None and key not in mine:
                 self.cancel(key, "lease_lost")
 

@@ -1,4 +1,4 @@
-"""Between Python and the protocol: payloads, durations, times, options by their names."""
+"""Conversion between Python values and protocol messages: payloads, durations, times and options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Seconds = Union[int, float, timedelta]
 
 
 def encode(value: object) -> bytes:
-    """A payload or result: bytes and messages as they are, None as nothing, everything else as JSON."""
+    """Encodes a payload or a result.
+
+    Bytes are unchanged, messages are serialized, None is empty, and any other value becomes JSON.
+    """
     if value is None:
         return b""
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -31,7 +34,10 @@ def encode(value: object) -> bytes:
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:
-    """Reads payloads of a type: bytes, a message, a dataclass, a pydantic model; anything else is JSON."""
+    """Returns a decoder for payloads of a type.
+
+    The type may be bytes, a protobuf message, a dataclass or a pydantic model. For any other type it decodes JSON.
+    """
     if kind is bytes:
         return bytes
     if isinstance(kind, type) and issubclass(kind, Message):
@@ -45,7 +51,7 @@ def decoder(kind: Any) -> Callable[[bytes], Any]:
 
 
 def decode(data: bytes, kind: Any = None) -> Any:
-    """A payload or a result as a value: of a type as in `decoder`, by default from JSON."""
+    """Decodes a payload or a result. ``kind`` is a type as in `decoder`; by default, decodes JSON."""
     return decoder(kind)(data)
 
 
@@ -57,7 +63,7 @@ def duration(value: Seconds) -> Duration:
 
 def timestamp(value: datetime) -> Timestamp:
     message = Timestamp()
-    # A time without a zone is local, as everywhere in Python.
+    # A datetime without a time zone counts as local time, as usual in Python.
     message.FromDatetime(value.astimezone(timezone.utc))
     return message
 
@@ -69,7 +75,7 @@ _CONVERT: Dict[str, Callable[[Any], Message]] = {
 
 
 def fill(message: M, values: Mapping[str, Any]) -> M:
-    """Sets fields of a message to values of Python: durations, times, names of enum values, mappings."""
+    """Sets fields of a message from Python values, including durations, times, names of enum values and mappings."""
     for name, value in values.items():
         field = message.DESCRIPTOR.fields_by_name.get(name)
         if field is None:

@@ -1,4 +1,4 @@
-"""Spans and metrics by OpenTelemetry's conventions for messaging, as docs/operate/tracing.md lists them."""
+"""Spans and metrics by OpenTelemetry's conventions for messaging. docs/operate/tracing.md lists them."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ Attributes = Dict[str, Union[str, int]]
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 _LONGEST_STATUS = 1 << 10
 _W3C = TraceContextTextMapPropagator()
-# Both wait for the SDK, which the program may set up later.
+# The API passes spans and metrics to the SDK as soon as the program sets one up, also after this import.
 _tracer, _meter = trace.get_tracer("howdah", VERSION), metrics.get_meter("howdah", VERSION)
 _operations = _meter.create_histogram(
     "messaging.client.operation.duration",
     "s",
-    "How long it took to send jobs, or to settle one.",
+    "Duration of an enqueue, or of settling a job.",
     explicit_bucket_boundaries_advisory=_BUCKETS,
 )
 _processes = _meter.create_histogram(
-    "messaging.process.duration", "s", "How long a handler ran.", explicit_bucket_boundaries_advisory=_BUCKETS
+    "messaging.process.duration", "s", "Run time of a handler.", explicit_bucket_boundaries_advisory=_BUCKETS
 )
 _sent = _meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs that were sent.")
-_consumed = _meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs that a handler got.")
+_consumed = _meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs passed to a handler.")
 
 
 def _providers() -> Tuple[Any, Any]:
     return trace.get_tracer_provider(), metrics.get_meter_provider()
 
 
-# The providers of the API itself do nothing.
+# The API's own default providers, which record nothing.
 _idle = {
     each for each in _providers() if type(each).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 }
@@ -61,7 +61,7 @@ _was_on = False
 
 
 def is_on() -> bool:
-    """Whether the program has set up an SDK. There is no way back."""
+    """Whether the program has set up an SDK. Once true, the result stays true."""
     global _was_on
     if not _was_on:
         tracers, meters = _providers()
@@ -70,13 +70,13 @@ def is_on() -> bool:
 
 
 class Send(Sending):
-    """An enqueue of one job or several."""
+    """Telemetry of an enqueue of one or more jobs."""
 
     def __init__(self, jobs: Sequence[v1.NewJob], broker: Broker, request_key: str) -> None:
         self._began, self._ended, self._broker = time.perf_counter(), False, broker
         self._types = Counter(job.task_type for job in jobs)
         self._one_type: Attributes = _destination(jobs[0].task_type) if len(self._types) == 1 else {}
-        # A request with the caller's key, repeated, must have the same jobs.
+        # With the caller's request key, no trace context is added, because a repeated request must be identical.
         without = [] if request_key else [n for n, job in enumerate(jobs) if not job.traceparent]
         several: Attributes = {"messaging.batch.message_count": len(jobs)} if len(jobs) > 1 else {}
         self._span = _tracer.start_span(
@@ -125,7 +125,7 @@ class Send(Sending):
 
 
 class Process(Processing):
-    """An attempt, and the settling of its outcome."""
+    """Telemetry of an attempt and of the settling of its outcome."""
 
     def __init__(self, job: JobBase, broker: Broker, linked: bool) -> None:
         self._job, self._broker, self._linked = job, broker, linked
@@ -141,7 +141,8 @@ class Process(Processing):
         self._began = time.perf_counter()
         self._span = _tracer.start_span(
             f"process {job.task_type}",
-            # Nothing that was current where the worker was started is the parent.
+            # Sets the parent explicitly: otherwise the context that was current when the worker started would be the
+            # parent.
             trace.set_span_in_context(trace.NonRecordingSpan(origin) if is_child else trace.INVALID_SPAN),
             SpanKind.CONSUMER,
             {**_operation("process", "process"), **self._of_the_job(), **_server(self._broker)},
@@ -176,7 +177,7 @@ class Process(Processing):
 
     def settled(self, outcome: OutcomeMessage, broker: Broker, error: Optional[BaseException] = None) -> None:
         if self._span is None or self._settling is None:
-            return  # No handler got it.
+            return  # No handler ran for the job.
         since, began = self._settling
         operation = type(outcome).DESCRIPTOR.name.lower()
         failed: Attributes = {} if error is None else {"error.type": _kind_of(error)}
@@ -205,7 +206,7 @@ def _server(broker: Broker) -> Attributes:
 
 
 def _context_of(job: Union[v1.NewJob, JobBase]) -> SpanContext:
-    """The context that a job brings along, or an invalid one."""
+    """Returns the trace context of a job, or an invalid context."""
     if not job.traceparent:
         return trace.INVALID_SPAN_CONTEXT
     carrier = {"traceparent": job.traceparent, "tracestate": job.tracestate}

@@ -1,4 +1,4 @@
-"""Outcomes of attempts, which handlers return or raise."""
+"""The outcomes of attempts, which handlers return or raise."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from . import v1
 from .messages import Seconds, duration, encode
 
 OutcomeMessage = Union[v1.Ack, v1.Nack, v1.Snooze, v1.Release]
-# The broker truncates errors at 16 KiB, and marks them.
+# Maximum length of a sent error in bytes. The broker truncates errors to 16 KiB, and marks them.
 _LONGEST_ERROR = 32 << 10
 
 
 class Outcome(Exception):
-    """How an attempt ended. A handler returns it or raises it; any other exception is a `Retry`."""
+    """The outcome of an attempt, which a handler returns or raises. Any other exception counts as `Retry`."""
 
     def _message(self) -> OutcomeMessage:
         raise NotImplementedError
 
 
 class Retry(Outcome):
-    """The attempt failed. The job is tried again: after this time, or when its retry policy says."""
+    """The attempt failed. The job is retried after ``after``, or else after the retry policy's delay."""
 
     def __init__(self, error: object, after: Optional[Seconds] = None) -> None:
         super().__init__(error)
@@ -32,14 +32,14 @@ class Retry(Outcome):
 
 
 class Fatal(Outcome):
-    """The attempt failed, and so would others: the job is not tried again."""
+    """The attempt failed for good: the job is not retried."""
 
     def _message(self) -> v1.Nack:
         return v1.Nack(error=_cut(str(self)), no_retry=True)
 
 
 class Snooze(Outcome):
-    """The job runs again after this time. The attempt does not count."""
+    """The job runs again after this delay. The attempt does not count."""
 
     def __init__(self, delay: Seconds) -> None:
         super().__init__(delay)
@@ -50,14 +50,14 @@ class Snooze(Outcome):
 
 
 class Release(Outcome):
-    """Another worker runs the job at once. The attempt does not count."""
+    """Another worker may run the job at once. The attempt does not count."""
 
     def _message(self) -> v1.Release:
         return v1.Release()
 
 
 class Done(Outcome):
-    """The attempt succeeded. With ``next_stage`` the job goes on to this task type instead of the planned stage."""
+    """The attempt succeeded. With ``next_stage``, the job continues in this task type instead of its planned stage."""
 
     def __init__(self, result: object = None, next_stage: str = "") -> None:
         super().__init__(result)
@@ -68,5 +68,5 @@ class Done(Outcome):
 
 
 def _cut(text: str) -> str:
-    # Surrogates, such as of file names that are not UTF-8, cannot be sent.
+    # Escapes surrogates, which UTF-8 cannot encode. They occur, for example, in file names that are not UTF-8.
     return text.encode("utf-8", "backslashreplace")[:_LONGEST_ERROR].decode("utf-8", "ignore")

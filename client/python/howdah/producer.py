@@ -1,4 +1,4 @@
-"""A pipeline: many jobs over one stream, in batches that grow under load."""
+"""A producer, which enqueues many jobs over one stream, in batches that grow under load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Sequence, Tuple, c
 import grpc.aio
 
 from . import v1
-from .batch import AnyFuture, Batch, ProducerOptions, cost, gather
+from .batch import AnyFuture, Batch, ProducerOptions, cost, take_batch
 from .broker import Broker
 from .client import Enqueued, JobOptions, around, enqueued, new_job
-from .connection import LONGEST_TRY, Backoff, log
-from .errors import HowdahError, Stopped, broken, deadline
+from .connection import RESEND_LIMIT, Backoff, log
+from .errors import REQUEST_TOO_LARGE, HowdahError, Stopped, broken, deadline
 from .telemetry import Sending
 
 if TYPE_CHECKING:
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 class AsyncProducer:
     """Enqueues over one stream. If the broker refuses a job, only that job fails, not the others of its request.
 
-    What gathers while requests are in flight is the next request: a single job goes at once, and batches grow under load.
+    Jobs that arrive while requests are in flight form the next request. So a single job is sent at once, and batches
+    grow under load. The producer reconnects, and repeats unanswered requests with the same request keys.
     """
 
     def __init__(self, client: AsyncClient, **options: Unpack[ProducerOptions]) -> None:
         self._client, self._connection = client, client.connection
         self._max_in_flight = max(1, options.get("max_in_flight", 4))
         self._max_jobs, self._max_bytes = options.get("max_batch_jobs", 1_000), options.get("max_batch_bytes", 4 << 20)
-        self.capacity = self._free = options.get("max_gathered_bytes", 64 << 20)
-        self._gathered: Deque[Tuple[v1.NewJob, AnyFuture]] = deque()
-        self._again: Deque[Batch] = deque()
+        self.capacity = self._free = options.get("max_queued_bytes", 64 << 20)
+        self._queue: Deque[Tuple[v1.NewJob, AnyFuture]] = deque()
+        self._retries: Deque[Batch] = deque()
         self._sent: Dict[int, Batch] = {}
-        self._sequence, self._closed, self._again_at, self._backoff = 0, False, 0.0, Backoff()
+        self._sequence, self._closed, self._retry_at, self._backoff = 0, False, 0.0, Backoff()
         self._wake, self._freed = asyncio.Event(), asyncio.Event()
         self._task: Optional[asyncio.Future[None]] = None
         self._broker = self._connection.at(self._connection.current)
@@ -46,26 +47,26 @@ class AsyncProducer:
     async def submit(
         self, task_type: str, payload: object = None, **options: Unpack[JobOptions]
     ) -> asyncio.Future[Enqueued]:
-        """Submits a job; waits only while too much is gathered. The future has the result once it is committed."""
+        """Submits a job. Waits only while the queue is full. The future resolves when the job is committed."""
         return await self.submit_job(new_job(task_type, payload, **options))
 
     async def submit_job(self, job: v1.NewJob) -> asyncio.Future[Enqueued]:
-        """The same for a job of `new_job`."""
-        with around([job], self._connection) as ([own], send):
-            size = min(cost(own), self.capacity)
+        """Submits a job made by `new_job`, in the same way as `submit`."""
+        with around([job], self._connection) as ([job], send):
+            size = min(cost(job), self.capacity)
             await self._until_free(size)
             self._free -= size
             future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda _: self._give_back(size))
-            self._push(own, future, send)
+            self._push(job, future, send)
             return future
 
     async def flush(self) -> None:
-        """Waits until everything that was submitted is answered."""
+        """Waits until all submitted jobs are answered."""
         await self._until_free(self.capacity)
 
     async def close(self) -> None:
-        """Waits until everything that was submitted is answered, and closes the connection."""
+        """Waits until all submitted jobs are answered, and closes the connection."""
         self._closed = True
         self._wake.set()
         if self._task is not None:
@@ -87,19 +88,19 @@ class AsyncProducer:
         self._freed.set()
 
     def _push(self, job: v1.NewJob, future: AnyFuture, send: Sending) -> None:
-        future.add_done_callback(functools.partial(self._tell, send))
+        future.add_done_callback(functools.partial(self._end_sending, send))
         if self._closed:
             future.set_exception(Stopped("producer"))
             return
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
             self._task.add_done_callback(self._ended)
-        self._gathered.append((job, future))
+        self._queue.append((job, future))
         timer = asyncio.get_running_loop().call_later(self._connection.request_timeout, self._expire, future)
         future.add_done_callback(lambda _: timer.cancel())
         self._wake.set()
 
-    def _tell(self, send: Sending, future: AnyFuture) -> None:
+    def _end_sending(self, send: Sending, future: AnyFuture) -> None:
         send.used(self._broker)
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         send.end([future.result()] if error is None else (), error)
@@ -108,11 +109,11 @@ class AsyncProducer:
         self._broker = broker
 
     def _ended(self, task: asyncio.Future[None]) -> None:
-        """All is done, or there is a bug: then nobody should wait for it."""
+        """Fails the remaining futures when the task has ended, so that no caller waits forever after a bug."""
         error = None if task.cancelled() else task.exception()
-        futures = [future for batch in (*self._sent.values(), *self._again) for future in batch.futures]
+        futures = [future for batch in (*self._sent.values(), *self._retries) for future in batch.futures]
         self._closed = True
-        Batch((), [*futures, *(future for _, future in self._gathered)]).fail(error or Stopped("producer"))
+        Batch((), [*futures, *(future for _, future in self._queue)]).fail(error or Stopped("producer"))
 
     def _expire(self, future: AnyFuture) -> None:
         if not future.done():
@@ -128,15 +129,17 @@ class AsyncProducer:
                     await self._serve(v1.JobServiceStub(channel))
                     return
                 except grpc.aio.AioRpcError as error:
-                    raise HowdahError._of_rpc(error, broker.name) from None
+                    raise HowdahError._from_rpc(error, broker.name) from None
                 finally:
                     await channel.close()
             except HowdahError as error:
-                self._again.extendleft(reversed(list(self._sent.values())))
+                unanswered = sum(batch.cost() for batch in self._sent.values())
+                self._retries.extendleft(reversed(list(self._sent.values())))
                 self._sent.clear()
-                self._again_at = 0.0
-                if not error._passing:
-                    # The broker refuses a request on the stream, or the stream: single calls find out which.
+                self._retry_at = 0.0
+                if not error._retried or unanswered > RESEND_LIMIT:
+                    # The broker refuses either a request or the stream: single calls find out which. Or a proxy limits
+                    # the bytes of the stream: a single call succeeds, or fails with HTTP 413.
                     await self._call_each()
                     continue
                 index += 1
@@ -146,18 +149,18 @@ class AsyncProducer:
 
     async def _work_to_do(self) -> bool:
         while True:
-            # What nobody waits for any more is no reason to connect.
-            while self._again and self._again[0].is_over():
-                self._again.popleft()
-            while self._gathered and self._gathered[0][1].done():
-                self._gathered.popleft()
-            if self._gathered or self._again or self._closed:
-                return bool(self._gathered or self._again)
+            # Drops jobs whose callers no longer wait, so that the producer does not connect for them.
+            while self._retries and self._retries[0].is_abandoned():
+                self._retries.popleft()
+            while self._queue and self._queue[0][1].done():
+                self._queue.popleft()
+            if self._queue or self._retries or self._closed:
+                return bool(self._queue or self._retries)
             self._wake.clear()
             await self._wake.wait()
 
     async def _serve(self, stub: Any) -> None:
-        """Sends and answers until all is done, and no more will come."""
+        """Sends requests and resolves futures until the producer is closed and all jobs are answered."""
         call = stub.StreamEnqueue(metadata=self._connection.metadata())
         reader = asyncio.ensure_future(self._read(call))
         reader.add_done_callback(lambda _: self._wake.set())
@@ -168,18 +171,19 @@ class AsyncProducer:
                 if batch is not None:
                     await self._write(call, batch)
                     continue
-                if self._closed and not (self._sent or self._again or self._gathered):
+                if self._closed and not (self._sent or self._retries or self._queue):
                     return
                 try:
-                    waiting = self._again_at - time.monotonic() if self._again else LONGEST_TRY
+                    waiting = self._retry_at - time.monotonic() if self._retries else self._connection.answer_timeout
                     await asyncio.wait_for(self._wake.wait(), max(0.001, waiting))
                 except asyncio.TimeoutError:
-                    if any(time.monotonic() - batch.sent > LONGEST_TRY for batch in self._sent.values()):
-                        raise broken("the broker does not answer") from None
+                    oldest = min((batch.sent for batch in self._sent.values()), default=time.monotonic())
+                    if time.monotonic() - oldest >= self._connection.answer_timeout:
+                        raise broken("the broker does not answer enqueue requests") from None
             reader.result()
             raise broken("the broker closed the enqueue stream")
         except asyncio.InvalidStateError:
-            # The stream took no more; its status says why.
+            # The stream accepts no more requests. Its status, which the reader raises, has the reason.
             await reader
             raise broken("the enqueue stream is closed") from None
         finally:
@@ -196,27 +200,29 @@ class AsyncProducer:
         async for answer in call:
             batch = self._sent.pop(answer.sequence, None)
             if batch is not None:
-                error = HowdahError._of_request(answer.error) if answer.HasField("error") else None
+                error = HowdahError._from_request(answer.error) if answer.HasField("error") else None
                 self._conclude(batch, error, answer.jobs)
             self._wake.set()
 
     def _next(self) -> Optional[Batch]:
-        """The next request: one to repeat, or a new one of what has gathered."""
-        while self._again and self._again_at <= time.monotonic():
-            batch = self._again.popleft()
-            if not batch.is_over():
+        """Returns the next request: one to repeat, or else a new one from the queue."""
+        while self._retries and self._retry_at <= time.monotonic():
+            batch = self._retries.popleft()
+            if not batch.is_abandoned():
                 return batch
-        return gather(self._gathered, self._max_jobs, self._max_bytes)
+        return take_batch(self._queue, self._max_jobs, self._max_bytes)
 
     def _conclude(self, batch: Batch, error: Optional[HowdahError], answers: Sequence[v1.EnqueuedJob] = ()) -> None:
         if error is None:
             self._backoff = Backoff()
-            batch.resolve(enqueued(answers, batch.jobs, own_key=True))
-        elif error._passing:
-            self._again.append(batch)
-            self._again_at = time.monotonic() + self._backoff.next()
+            batch.resolve(enqueued(answers, batch.jobs, generated_key=True))
+        elif error._retried:
+            self._retries.append(batch)
+            self._retry_at = time.monotonic() + self._backoff.next()
         else:
-            self._again.extendleft(reversed(batch.split(error)))
+            if error.reason == REQUEST_TOO_LARGE:
+                self._max_bytes = batch.cost() // 2
+            self._retries.extendleft(reversed(batch.split(error)))
 
     async def _call_each(self) -> None:
         batch = self._next()
@@ -227,4 +233,4 @@ class AsyncProducer:
                 self._conclude(batch, None, answer.jobs)
             except HowdahError as error:
                 self._conclude(batch, error)
-            batch = self._next() if self._again else None
+            batch = self._next() if self._retries else None

@@ -1,4 +1,4 @@
-"""Runs handlers on jobs, as many at once as there are slots, and asks the broker what they ask for."""
+"""Runs handlers for jobs, as many at once as there are slots, and sends their extensions and progress reports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Callable, Deque, Dict, Generic, Iterable, List, Sequence
 import grpc
 
 from . import v1
-from .connection import log
+from .connection import SMALL_CALL, log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
 from .handler import AsyncJob, Handler, Job
-from .ledger import Held, Key, Ledger
+from .ledger import HeldLease, Key, Ledger
 from .telemetry import processing
 from .threads import Threads
 
@@ -20,42 +20,52 @@ A = TypeVar("A", v1.Extension, v1.ProgressReport)
 
 
 class Slot:
-    """The handlers of a task type that run, and the jobs that wait for one to end."""
+    """The handler of a task type, its concurrency, the number of running jobs, and the jobs that wait for a slot."""
 
     def __init__(self, handler: Handler, window: int) -> None:
         self.handler, self.limit, self.window, self.running = handler, handler.concurrency, window, 0
-        self.queue: Deque[Held] = deque()
+        self.queue: Deque[HeldLease] = deque()
 
 
-class Asks(Generic[A]):
-    """Extensions or progress reports that the broker has not answered."""
+class PendingRequests(Generic[A]):
+    """Extensions or progress reports that are unsent or unanswered."""
 
     def __init__(self) -> None:
         self.waiting: List[Tuple[A, asyncio.Future[None]]] = []
         self.sent: Dict[Key, Tuple[A, asyncio.Future[None]]] = {}
         self.later: List[Tuple[A, asyncio.Future[None]]] = []
+        #: Set after a stream broke with many unanswered bytes: until all are answered, each message is small and waits
+        #: for the answer to the previous one.
+        self.one_at_a_time = False
 
     def next_batch(self, max_bytes: int) -> List[A]:
-        """The next ones to send. A message names a job once; the second request for it follows the first's answer."""
+        """Takes the next requests to send.
+
+        A message may name a job only once, so a second request for a job waits for the answer to the first.
+        """
         batch: List[A] = []
         size, waiting = 0, []
-        for ask in self.waiting:
-            message, future = ask
+        if self.one_at_a_time:
+            if self.sent:
+                return batch
+            max_bytes = min(max_bytes, SMALL_CALL)
+        for request in self.waiting:
+            message, future = request
             key = (message.id, message.token)
             fits = not batch or (size + message.ByteSize() + 16 <= max_bytes and len(batch) < 1_000)
             if future.done():
                 continue
             if key in self.sent or not fits:
-                waiting.append(ask)
+                waiting.append(request)
                 continue
-            self.sent[key] = ask
+            self.sent[key] = request
             batch.append(message)
             size += message.ByteSize() + 16
         self.waiting = waiting
         return batch
 
     def answered(self, results: Iterable[v1.SettleResult]) -> bool:
-        """False: some must be sent again a little later."""
+        """Handles the broker's answers. Returns false if some requests must be sent again later."""
         for result in results:
             message, future = self.sent.pop((result.id, result.token), (None, None))
             if message is None or future is None or future.done():
@@ -68,14 +78,18 @@ class Asks(Generic[A]):
                 future.set_exception(HowdahError(result.message, grpc.StatusCode.INVALID_ARGUMENT))
             else:
                 future.set_exception(LeaseLost(result.id))
+        self.one_at_a_time = self.one_at_a_time and bool(self.sent or self.waiting or self.later)
         return not self.later
 
-    def send_again(self, everything: bool = False) -> None:
-        again = [*(self.sent.values() if everything else ()), *self.later]
+    def resend(self, everything: bool = False) -> None:
+        unanswered = [*(self.sent.values() if everything else ()), *self.later]
         if everything:
+            self.one_at_a_time = (
+                self.one_at_a_time or sum(message.ByteSize() for message, _ in self.sent.values()) > SMALL_CALL
+            )
             self.sent.clear()
         self.later.clear()
-        self.waiting[:0] = again
+        self.waiting[:0] = unanswered
 
     def close(self) -> None:
         for _, future in (*self.sent.values(), *self.waiting, *self.later):
@@ -84,30 +98,30 @@ class Asks(Generic[A]):
 
 
 class Runner:
-    """The handlers of a worker."""
+    """Runs the handlers of a worker."""
 
     def __init__(
         self,
         slots: Dict[str, Slot],
         ledger: Ledger,
         middleware: Sequence[Callable[[Any], Any]],
-        patience: float,
+        timeout: float,
         linked: bool,
     ) -> None:
-        self.slots, self.ledger, self.middleware, self.patience = slots, ledger, middleware, patience
+        self.slots, self.ledger, self.middleware, self.timeout = slots, ledger, middleware, timeout
         self.linked = linked
-        self.extensions, self.reports = Asks[v1.Extension](), Asks[v1.ProgressReport]()
+        self.extensions, self.reports = PendingRequests[v1.Extension](), PendingRequests[v1.ProgressReport]()
         self.loop, self.threads = asyncio.get_running_loop(), Threads()
         self.stopping = False
-        #: Called when a handler has ended, or asks for something.
+        #: Called when a handler has ended, or when it sends an extension or a report.
         self.changed: Callable[[], None] = lambda: None
 
     def limit(self) -> int:
-        """How many handlers may run at once."""
+        """Returns the maximum number of concurrent handlers, over all task types."""
         return sum(slot.limit for slot in self.slots.values())
 
     def stop(self) -> None:
-        """Starts no more handlers: jobs that wait for a slot are released."""
+        """Stops starting handlers, and releases the jobs that wait for a slot."""
         self.stopping = True
         for slot in self.slots.values():
             while slot.queue:
@@ -116,12 +130,12 @@ class Runner:
                     self.ledger.end(held, v1.Release())
 
     def cancel(self, reason: str) -> None:
-        """Tells every handler to give up; what it returns still counts."""
+        """Tells every handler to abandon its job. Outcomes that handlers return after that are still sent."""
         for held in list(self.ledger.held.values()):
             held.cancel(reason)
 
     def abort(self) -> None:
-        """Ends every handler now. Their jobs are released, and the attempts do not count."""
+        """Ends every handler now. Releases their jobs, so that the attempts do not count."""
         for held in list(self.ledger.held.values()):
             task = held.task
             held.cancel("stop")
@@ -133,14 +147,14 @@ class Runner:
                 task.cancel()
 
     async def wait(self, seconds: float) -> None:
-        """Waits for the handlers that run."""
+        """Waits for the running handlers, at most this many seconds."""
         tasks = [held.task for held in self.ledger.held.values() if held.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
-    def send_again(self, everything: bool = False) -> None:
-        self.extensions.send_again(everything)
-        self.reports.send_again(everything)
+    def resend(self, everything: bool = False) -> None:
+        self.extensions.resend(everything)
+        self.reports.resend(everything)
 
     def close(self) -> None:
         self.extensions.close()
@@ -148,11 +162,11 @@ class Runner:
         self.threads.close()
 
     def take(self, messages: Iterable[v1.LeasedJob]) -> None:
-        """Jobs have arrived."""
+        """Accepts jobs that the broker has sent."""
         for message in messages:
-            held = Held(message, self.slots.get(message.task_type))
+            held = HeldLease(message, self.slots.get(message.task_type))
             if held.key in self.ledger.held:
-                log.warning("job %d came twice with the same token", message.id)
+                log.warning("job %d was delivered twice with one token; the second is ignored", message.id)
                 continue
             self.ledger.report.received += 1
             self.ledger.held[held.key] = held
@@ -170,26 +184,27 @@ class Runner:
                 continue
             slot.running += 1
             kind = AsyncJob if slot.handler.is_async else Job
-            held.job = job = kind(held.message, self._ask, self.loop)
+            held.job = job = kind(held.message, self._send_request, self.loop)
             job._processing = processing(job, self.ledger.broker, self.linked)
             held.task = self.loop.create_task(slot.handler.run(job, self.threads, self.middleware))
             held.task.add_done_callback(lambda task, held=held: self._ended(held, task))  # type: ignore[misc]
 
-    def _ended(self, held: Held, task: Any) -> None:
-        """A handler has ended."""
+    def _ended(self, held: HeldLease, task: Any) -> None:
+        """Frees the slot of a handler that has ended, and records its outcome."""
         if held.slot is not None:
             held.slot.running -= 1
             self.fill(held.slot)
         if held.over:
             self.ledger.held.pop(held.key, None)
         elif held.outcome is None:
-            # Cancelled, since the worker stops or is cut off: another one may run it.
+            # The task is cancelled if the worker stops or has lost its stream; the release lets another worker run the
+            # job.
             error = None if task.cancelled() else task.exception()
             outcome = v1.Nack(error=repr(error)) if error else v1.Release() if task.cancelled() else task.result()
             self.ledger.end(held, outcome)
         self.changed()
 
-    async def _ask(self, message: Union[v1.Extension, v1.ProgressReport]) -> None:
+    async def _send_request(self, message: Union[v1.Extension, v1.ProgressReport]) -> None:
         future: asyncio.Future[None] = self.loop.create_future()
         if isinstance(message, v1.Extension):
             self.extensions.waiting.append((message, future))
@@ -197,6 +212,6 @@ class Runner:
             self.reports.waiting.append((message, future))
         self.changed()
         try:
-            await asyncio.wait_for(future, self.patience)
+            await asyncio.wait_for(future, self.timeout)
         except asyncio.TimeoutError:
-            raise deadline("the broker's answer", self.patience) from None
+            raise deadline("an extension or progress report", self.timeout) from None

@@ -1,4 +1,4 @@
-"""The life of a worker: connect, serve a stream, resume on the next, stop."""
+"""The session of a worker: connects, serves a stream, resumes the session on the next stream, and stops."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence
 
 import grpc
-import grpc.aio
 
 from . import v1
 from .broker import Broker
 from .connection import Backoff, Connection, log
 from .errors import HowdahError
 from .ledger import Ledger, WorkerReport
+from .link import Link
 from .runner import Runner, Slot
-from .stream import CLOSE_PATIENCE, Stream, open_stream
+from .stream import CLOSE_TIMEOUT, Stream, open_stream
+from .unary import UnarySettler
 
-# In a stop: for handlers that were told to end, for the last confirmations, for each confirmation.
-HANDLER_PATIENCE, CONFIRM_PATIENCE, STORE_PATIENCE = 1.0, 5.0, 30.0
+# Timeouts of a stop in seconds: how long handlers have to end after they were told to abandon their jobs, how long the
+# broker then has to confirm the releases, and how long it has for a confirmation while no handler runs.
+HANDLER_TIMEOUT, CONFIRM_TIMEOUT, STORE_TIMEOUT = 1.0, 5.0, 30.0
 _CREDENTIAL = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _REFUSED = (
     *_CREDENTIAL,
@@ -37,10 +39,11 @@ class SessionOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     middleware: Sequence[Callable[[Any], Any]] = ()
     linked: bool = False
+    liveness: Optional[float] = None
 
 
 class Session:
-    """One worker on one event loop."""
+    """The session of one worker on one event loop."""
 
     def __init__(self, connection: Connection, slots: Dict[str, Slot], options: SessionOptions) -> None:
         self.connection, self.options, self.ledger = connection, options, Ledger()
@@ -49,19 +52,20 @@ class Session:
         self.loop, self.wake = asyncio.get_running_loop(), asyncio.Event()
         self.stream: Optional[Stream] = None
         self.stopping = self.now = False
-        self.session_id, self.grace, self.again = "", 0.0, Backoff()
-        #: Windows that have changed since a stream was opened, for it to send.
+        self.session_id, self.grace, self.resend_backoff = "", 0.0, Backoff()
+        #: Changed windows that this stream has not sent yet.
         self.windows: List[v1.Window] = []
+        self.unary = UnarySettler(self)
         self.timers: Dict[str, asyncio.TimerHandle] = {}
 
     async def run(self) -> WorkerReport:
-        """Until it is stopped, or the broker refuses it."""
+        """Runs until the worker is stopped. Raises if the broker refuses it."""
         index, backoff, streams = self.connection.current, Backoff(), 0
         try:
             while True:
                 token, pause = self.connection.token.read(), 0.0
                 try:
-                    opened = await self._unless_over(open_stream(self, index), CLOSE_PATIENCE)
+                    opened = await self._until_end(open_stream(self, index), CLOSE_TIMEOUT)
                     if opened is not None:
                         self.ledger.report.reconnects, streams = streams, streams + 1
                         pause = max(0.0, await self._serve(*opened) - self.loop.time())
@@ -71,56 +75,58 @@ class Session:
                         await self._give_up(error)
                         raise
                     if error.reason == "SESSION_RESUMED":
-                        self.session_id = ""  # Another stream has it, and what it held.
+                        self.session_id = ""  # Another stream has taken over the session and its leases.
                     pause = backoff.next()
                     log.warning("no stream to the broker, trying again in %.2f s: %s", pause, error)
-                if self.stream is not None and self.stream.has_proved():
+                if self.stream is not None and self.stream.worked():
                     backoff = Backoff()
                 index, self.stream = index + 1, None
-                if self.is_over() or (await self._unless_over(asyncio.sleep(pause, True))) is None:
+                if self.is_finished() or (await self._until_end(asyncio.sleep(pause, True))) is None:
                     return self._final_report()
         finally:
+            self.unary.cancel()
             for timer in self.timers.values():
                 timer.cancel()
             self.ledger.give_up()
             self.runner.abort()
             self.runner.close()
 
-    async def _unless_over(self, work: Coroutine[Any, Any, Any], patience: float = 0.0) -> Any:
-        """Runs it while there is no stream. None: it is time to end."""
+    async def _until_end(self, work: Coroutine[Any, Any, Any], timeout: float = 0.0) -> Any:
+        """Runs a coroutine while no stream is open. Returns None if the worker must end."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda _: self.wake.set())
         try:
-            while not task.done() and not self.is_over():
+            while not task.done() and not self.is_finished():
                 self.wake.clear()
                 await self.wake.wait()
             if not task.done() and not self.now:
-                await asyncio.wait([task], timeout=patience)
+                await asyncio.wait([task], timeout=timeout)
             return task.result() if task.done() else None
         finally:
             task.cancel()
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.now or (self.stopping and not self.ledger.held)
 
     def window(self, name: str) -> v1.Window:
         return v1.Window(task_type=name, jobs=self.runner.slots[name].window, bytes=self.options.window_bytes)
 
-    async def _serve(self, channel: grpc.aio.Channel, call: Any, welcome: v1.Welcome, broker: Broker) -> float:
-        # Without the session's id: who knows it may take over the session.
+    async def _serve(self, link: Link, welcome: v1.Welcome, broker: Broker) -> float:
+        # The session id is not logged, because anyone who knows it could take over the session.
         log.info("connected to %s: %d leases kept, %d lost", welcome.broker, len(welcome.kept), len(welcome.lost))
         self.ledger.broker = broker
         self.session_id, self.grace = welcome.session_id, welcome.session_grace.ToTimedelta().total_seconds()
-        self._set_timer("lost", None, self._grace_is_over)
-        self._set_timer("again", None, self._send_again)
+        self._set_timer("lost", None, self._grace_expired)
+        self._set_timer("resend", None, self._resend)
         self.ledger.resume(welcome.kept)
-        self.runner.send_again(everything=True)
-        self.stream = Stream(self, call, welcome, broker.name)
+        self.unary.start()
+        self.runner.resend(everything=True)
+        self.stream = Stream(self, link, welcome, broker.name)
         try:
             return await self.stream.serve()
         finally:
-            self._set_timer("lost", self.grace, self._grace_is_over)
-            await channel.close()
+            self._set_timer("lost", self.grace, self._grace_expired)
+            link.close()
 
     def resize(self, task_type: str, jobs: int) -> None:
         slot = self.runner.slots[task_type]
@@ -134,21 +140,21 @@ class Session:
         self._wait_for_confirmations()
         self.wake.set()
 
-    def send_again_later(self) -> None:
-        if "again" not in self.timers:
-            self._set_timer("again", self.again.next(), self._send_again)
+    def resend_later(self) -> None:
+        if "resend" not in self.timers:
+            self._set_timer("resend", self.resend_backoff.next(), self._resend)
 
-    def _send_again(self) -> None:
-        self.ledger.send_again()
-        self.runner.send_again()
+    def _resend(self) -> None:
+        self.ledger.resend()
+        self.runner.resend()
 
     def confirmed(self) -> None:
-        self.again = Backoff()
+        self.resend_backoff = Backoff()
         self._set_timer("confirm", None, self._end_now)
         self._wait_for_confirmations()
 
     def _set_timer(self, name: str, seconds: Optional[float], act: Callable[[], None]) -> None:
-        """Sets a timer anew, or cancels it."""
+        """Restarts a timer, or cancels it if ``seconds`` is None."""
         old = self.timers.pop(name, None)
         if old is not None:
             old.cancel()
@@ -162,7 +168,7 @@ class Session:
             self.timers[name] = self.loop.call_later(seconds, due)
 
     def stop(self) -> None:
-        """Takes no more jobs; ends when those that run are settled, or soon after the stop timeout."""
+        """Takes no more jobs. The worker ends when its jobs are settled, or a few seconds after the stop timeout."""
         if self.stopping:
             return
         self.stopping = True
@@ -172,40 +178,40 @@ class Session:
         self.wake.set()
 
     def stop_now(self) -> None:
-        """Gives up the jobs that run, and ends within a second."""
+        """Cancels the handlers and releases their jobs. The worker ends within a second."""
         self.stop()
-        self._abort(HANDLER_PATIENCE)
+        self._abort(HANDLER_TIMEOUT)
         self.wake.set()
 
     def _cancel_handlers(self, reason: str = "stop") -> None:
         self.runner.cancel(reason)
         if reason == "stop":
-            self._set_timer("stop", HANDLER_PATIENCE, lambda: self._abort(CONFIRM_PATIENCE))
+            self._set_timer("stop", HANDLER_TIMEOUT, lambda: self._abort(CONFIRM_TIMEOUT))
 
-    def _abort(self, patience: float) -> None:
+    def _abort(self, timeout: float) -> None:
         self.runner.abort()
-        self._set_timer("stop", patience, self._end_now)
+        self._set_timer("stop", timeout, self._end_now)
 
     def _wait_for_confirmations(self) -> None:
-        """In a stop, handlers may take their time, but not confirmations that never come."""
+        """Limits the time that a stop waits for confirmations when no handler runs any more."""
         if self.stopping and "confirm" not in self.timers and self.ledger.only_unconfirmed():
-            self._set_timer("confirm", STORE_PATIENCE, self._end_now)
+            self._set_timer("confirm", STORE_TIMEOUT, self._end_now)
 
     def _end_now(self) -> None:
         self.now = True
 
-    def _grace_is_over(self) -> None:
-        log.warning("no stream within the grace time: the leases may be lost")
-        # The broker decides when we come back: it may have kept them.
+    def _grace_expired(self) -> None:
+        log.warning("no stream to a broker within the session's grace time: the leases may be lost")
+        # Outcomes of the handlers are still sent, because the broker may have kept the leases.
         self._cancel_handlers("lease_lost")
         if self.stopping and self.ledger.only_unconfirmed():
             self._end_now()
 
     async def _give_up(self, error: HowdahError) -> None:
-        """The broker refuses this worker: what its handlers still return cannot be settled."""
+        """Tells the handlers to end, because the broker refuses this worker and their outcomes cannot be settled."""
         log.error("the broker refuses this worker: %s", error)
         self._cancel_handlers("lease_lost")
-        await self.runner.wait(HANDLER_PATIENCE)
+        await self.runner.wait(HANDLER_TIMEOUT)
 
     def _final_report(self) -> WorkerReport:
         left = self.ledger.unconfirmed()

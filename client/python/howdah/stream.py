@@ -1,102 +1,126 @@
-"""One stream of a worker: what is sent, what is received, and how long it is good."""
+"""One ``Work`` stream of a worker: sends and receives its messages, and detects when it is broken."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Optional, Tuple, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
+import grpc
 import grpc.aio
 
 from . import v1
 from .broker import VERSION, Broker
 from .connection import log
 from .errors import HowdahError, broken, deadline
+from .link import Link
 
 if TYPE_CHECKING:
     from .session import Session
 
 WELCOME_TIMEOUT = 15.0
-# A broker that cannot reach Postgres answers within 15 s.
-LONGEST_ANSWER = 60.0
-# How long the broker may take to end a stream that was closed, and to answer a drain request.
-CLOSE_PATIENCE, DRAIN_PATIENCE = 2.0, 5.0
+# Seconds after which an unanswered settle message ends the stream. Without Postgres, a broker answers within 15 s.
+ANSWER_TIMEOUT = 60.0
+# Seconds that the broker may take to end a closed stream, and to answer a drain request.
+CLOSE_TIMEOUT, DRAIN_TIMEOUT = 2.0, 5.0
+# Detection of handlers that block the event loop, in seconds: interval of the checks, shortest block that is logged,
+# and minimum time between two log lines.
+CHECK_INTERVAL, MIN_BLOCK, LOG_INTERVAL = 0.5, 2.0, 60.0
 _REASONS = {v1.CANCEL_REASON_CANCELLED: "cancelled", v1.CANCEL_REASON_TIMEOUT: "timeout"}
 
 
-async def open_stream(session: Session, index: int) -> Tuple[grpc.aio.Channel, Any, v1.Welcome, Broker]:
-    """Opens a stream on a new connection, and waits for the welcome."""
-    broker, channel = await session.connection.dial(index)
+async def open_stream(session: Session, index: int) -> Tuple[Link, v1.Welcome, Broker]:
+    """Opens a stream on a new connection, and waits for the broker's `Welcome`."""
+    broker, channel = await session.connection.dial_blocking(index)
+    link = Link(channel, session.connection.metadata())
     try:
-        call = cast(Any, v1.WorkerServiceStub(channel)).Work(metadata=session.connection.metadata())
-        first = await asyncio.wait_for(_greet(session, call), WELCOME_TIMEOUT)
+        first = await asyncio.wait_for(_greet(session, link), WELCOME_TIMEOUT)
         if first is grpc.aio.EOF or not first.HasField("welcome"):
-            raise broken(f"{broker.name}: the broker did not begin with a welcome")
-        return channel, call, first.welcome, broker
+            raise broken(f"{broker.name}: the broker closed the stream, or its first message was not a welcome")
+        return link, first.welcome, broker
     except BaseException as error:
-        await channel.close()
+        link.close()
         if isinstance(error, asyncio.TimeoutError):
             raise deadline("the broker's welcome", WELCOME_TIMEOUT) from None
-        if isinstance(error, grpc.aio.AioRpcError):
+        if isinstance(error, grpc.RpcError):
             session.connection.move_on_from(broker)
-            raise HowdahError._of_rpc(error, broker.name) from None
+            raise HowdahError._from_rpc(error, broker.name) from None
         raise
 
 
-async def _greet(session: Session, call: Any) -> Any:
-    # These include all changes so far; those that come while the broker has not answered are sent afterwards.
+async def _greet(session: Session, link: Link) -> Any:
+    # The Subscribe contains the current windows, so earlier changes need not be sent.
     session.windows.clear()
     windows = [] if session.stopping else [session.window(name) for name in session.runner.slots]
     held = session.ledger.leases() if session.session_id else []
     labels = {"client": f"howdah-python/{VERSION}", "host": socket.gethostname(), **session.options.labels}
     subscribe = v1.Subscribe(windows=windows, session_id=session.session_id, held=held, labels=labels)
     subscribe.max_message_bytes = session.options.max_message_bytes
-    with suppress(asyncio.InvalidStateError):  # The stream has ended already; reading tells why.
-        await call.write(v1.WorkRequest(subscribe=subscribe))
-    return await call.read()
+    if session.options.liveness is not None:
+        subscribe.liveness.FromTimedelta(timedelta(seconds=session.options.liveness))
+    with suppress(asyncio.InvalidStateError):  # The stream has already ended; read() raises the reason.
+        await link.write(v1.WorkRequest(subscribe=subscribe))
+    return await link.read()
+
+
+async def notice_blocked_loop() -> None:
+    """Logs how long handlers block the event loop, until it is cancelled."""
+    logged = -LOG_INTERVAL
+    while True:
+        begun = time.monotonic()
+        await asyncio.sleep(CHECK_INTERVAL)
+        now = time.monotonic()
+        blocked = now - begun - CHECK_INTERVAL
+        if blocked >= MIN_BLOCK and now - logged >= LOG_INTERVAL:
+            logged = now
+            hint = "use a plain function, or await asyncio.to_thread, for work that does not await"
+            log.warning("a handler blocked the event loop for %.1f s; %s", blocked, hint)
 
 
 class Stream:
-    """Serves a stream until it ends, or should be left."""
+    """Serves a stream until it ends, or until the worker must leave it."""
 
-    def __init__(self, session: Session, call: Any, welcome: v1.Welcome, address: str) -> None:
-        self.session, self.ledger, self.call, self.address = session, session.ledger, call, address
-        own, limits = session.options.max_message_bytes, welcome.limits
+    def __init__(self, session: Session, link: Link, welcome: v1.Welcome, address: str) -> None:
+        self.session, self.ledger, self.link, self.address = session, session.ledger, link, address
+        local_limit, limits = session.options.max_message_bytes, welcome.limits
         self.max_outcomes = limits.max_settle_outcomes or 10_000
-        self.max_bytes = max(1024, min(limits.max_message_bytes or own, own) - 1024)
+        self.max_bytes = max(1024, min(limits.max_message_bytes or local_limit, local_limit) - 1024)
         self.ping = welcome.ping_interval.ToTimedelta().total_seconds() or 10.0
         self.opened = self.heard = session.loop.time()
-        self.drain_asked = self.drained = self.useful = False
-        #: When to open another stream, after a drain by the broker.
+        self.drain_requested = self.drained = self.settled = False
+        #: Loop time at which to open another stream, after the broker announced a drain; else None.
         self.reconnect_at: Optional[float] = None
 
-    def has_proved(self) -> bool:
-        """Whether it has shown that the broker works."""
-        return self.useful or self.drained or self.session.loop.time() - self.opened > 3 * self.ping
+    def worked(self) -> bool:
+        """Whether the stream has shown that the broker works, so that the backoff of reconnects starts again."""
+        return self.settled or self.drained or self.session.loop.time() - self.opened > 3 * self.ping
 
     async def serve(self) -> float:
-        """Returns when to open the next stream. Raises if it broke."""
-        tasks = [asyncio.ensure_future(work) for work in (self._read(), self._write(), self._watch())]
-        reader, writer, _ = tasks
+        """Serves the stream. Returns the loop time at which to open the next one. Raises if the stream broke."""
+        works = (self._read(), self._write(), self._watch(), notice_blocked_loop())
+        tasks = [asyncio.ensure_future(work) for work in works]
+        reader, writer, *_ = tasks
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if writer.done() and not reader.done() and (writer.exception() or not self.ledger.held):
-                # Left in order: the broker ends it. If it took no more, the broker's status says why.
-                await asyncio.wait([reader], timeout=CLOSE_PATIENCE)
+                # Waits for the end of the stream. After a failed write, the broker's status has the reason.
+                await asyncio.wait([reader], timeout=CLOSE_TIMEOUT)
             for task in tasks:
                 if task.done():
                     task.result()
-        except grpc.aio.AioRpcError as error:
+        except grpc.RpcError as error:
             if self.reconnect_at is None:
-                raise HowdahError._of_rpc(error, self.address) from None
+                raise HowdahError._from_rpc(error, self.address) from None
         except asyncio.InvalidStateError:
             raise broken(f"{self.address}: the stream is closed") from None
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if self.reconnect_at is None and not self.session.is_over():
+        if self.reconnect_at is None and not self.session.is_finished():
             raise broken(f"{self.address}: the broker closed the stream")
         return self.reconnect_at or 0.0
 
@@ -108,9 +132,9 @@ class Stream:
             if message is None:
                 await wake.wait()
             else:
-                await self.call.write(message)
+                await self.link.write(message)
         if not self.session.now and not self.ledger.held:
-            await self.call.done_writing()
+            self.link.done_writing()
 
     def _is_left(self) -> bool:
         idle = not self.ledger.held and not self.session.windows
@@ -119,13 +143,13 @@ class Stream:
         return self.reconnect_at is not None and (idle or self.session.loop.time() >= self.reconnect_at)
 
     def _next_message(self) -> Optional[v1.WorkRequest]:
-        """The next message: windows and drain first, then requests of handlers, then gathered outcomes."""
+        """Returns the next message: windows and drain first, then requests of handlers, then collected outcomes."""
         session = self.session
         if session.windows:
             return v1.WorkRequest(window=session.windows.pop(0))
-        if session.stopping and not self.drain_asked:
-            self.drain_asked = True
-            session.loop.call_later(DRAIN_PATIENCE, self._drained)
+        if session.stopping and not self.drain_requested:
+            self.drain_requested = True
+            session.loop.call_later(DRAIN_TIMEOUT, self._drained)
             return v1.WorkRequest(drain=v1.DrainRequest())
         extensions = session.runner.extensions.next_batch(self.max_bytes)
         if extensions:
@@ -144,19 +168,21 @@ class Stream:
         self.session.wake.set()
 
     async def _watch(self) -> None:
-        """Raises when the broker is silent, twice: the first time, this program may have been stopped itself."""
+        """Raises if the broker is silent, or does not answer outcomes.
+
+        Silence counts only at two checks in a row: before the first one, this program itself may have been suspended.
+        """
         silent = 0
         while silent < 2:
             await asyncio.sleep(min(self.ping / 2, 5.0))
             now = self.session.loop.time()
             silent = silent + 1 if now - self.heard > 3 * self.ping else 0
-            if any(now - sent > LONGEST_ANSWER for _, sent in self.ledger.batches.values()):
-                raise broken(f"{self.address}: the broker does not answer")
-        raise broken(f"{self.address}: the broker is silent")
+            if any(now - sent > ANSWER_TIMEOUT for _, sent in self.ledger.batches.values()):
+                raise broken(f"{self.address}: the broker does not answer a Settle")
+                raise broken(f"{self.address}: the broker is silent: no message for three ping intervals")
 
     async def _read(self) -> None:
-        # Not by iterating: the welcome was read already, and the two styles do not mix.
-        while (message := await self.call.read()) is not grpc.aio.EOF:
+        while (message := await self.link.read()) is not grpc.aio.EOF:
             self.heard = self.session.loop.time()
             self._receive(message)
             self.session.wake.set()
@@ -168,7 +194,7 @@ class Stream:
         elif message.HasField("settled"):
             stored = self.ledger.settled(message.settled.results)
             if stored:
-                self.useful = True
+                self.settled = True
                 session.confirmed()
         elif message.HasField("cancel"):
             for job in message.cancel.jobs:
@@ -180,7 +206,7 @@ class Stream:
         elif message.HasField("drain"):
             self._drain(message.drain)
         if not stored:
-            session.send_again_later()
+            session.resend_later()
 
     def _drain(self, drain: v1.Drain) -> None:
         log.debug("the broker %s is draining this stream", self.address)

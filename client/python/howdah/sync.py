@@ -1,4 +1,4 @@
-"""Howdah without asyncio: the same calls, which block. An event loop in a thread of its own does the work."""
+"""Blocking versions of the asyncio client. A background thread runs the event loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _starting = threading.Lock()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process: a process that was forked has a new one."""
+    """Returns the background event loop of this process. A forked process gets a new one."""
     with _starting:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -49,11 +49,11 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine on the background loop, and waits for it."""
+    """Runs a coroutine on the background loop, and blocks until it ends."""
     loop = background_loop()
     if asyncio._get_running_loop() is loop:
         work.close()
-        raise RuntimeError("this would wait for itself: an async handler uses AsyncClient")
+        raise RuntimeError("a blocking call in an async handler would wait for itself: use AsyncClient")
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
@@ -75,7 +75,7 @@ def iterate(items: AsyncIterator[T]) -> Iterator[T]:
 
 
 class _Channel:
-    """For the generated stubs: calls that block."""
+    """A channel for the generated stubs, with blocking calls."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -94,19 +94,19 @@ class _Channel:
 
     def stream_stream(self, path: str, *_: Any, **__: Any) -> Any:
         def call(*_: Any, **__: Any) -> Any:
-            raise NotImplementedError(f"{path} is for Client.producer and Worker")
+            raise NotImplementedError(f"{path} cannot be called directly: use Client.producer or Worker")
 
         return call
 
 
 class Client:
-    """A client whose calls block, for any number of threads; otherwise the same as `AsyncClient`.
+    """A client with blocking calls, for any number of threads. Otherwise it works like `AsyncClient`.
 
-    It may be made before a process forks, if neither it nor another user of gRPC there is used before that.
+    It may be created before the process forks, if the process uses gRPC (this client or another) only after the fork.
     """
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
-        # Not a partial, whose repr would show the token.
+        # A lambda instead of functools.partial, whose repr would show the token.
         self._use(lambda: AsyncClient(addresses, **options))
 
     def _use(self, make: Callable[[], AsyncClient]) -> None:
@@ -129,31 +129,31 @@ class Client:
         return self._made
 
     def in_store(self, name: str) -> Self:
-        """As `AsyncClient.in_store`."""
+        """Returns a client for one store of a broker that serves several, like `AsyncClient.in_store`."""
         other = copy.copy(self)
         other._use(lambda: self._inner.in_store(name))
         return other
 
     def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
-        """As `AsyncClient.enqueue`."""
+        """Enqueues a job, like `AsyncClient.enqueue`. When this returns, the job is committed."""
         return self.enqueue_many([new_job(task_type, payload, **options)])[0]
 
     def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        """As `AsyncClient.enqueue_many`."""
-        # Middleware and spans belong to the caller's thread.
-        with around(jobs, self._inner.connection, request_key) as (own, send), send.current():
-            return run(self._inner._send(own, request_key, send))
+        """Enqueues up to 10,000 jobs in one transaction, like `AsyncClient.enqueue_many`."""
+        # The caller's thread, not the background loop, enters middleware and spans, so that they see its context.
+        with around(jobs, self._inner.connection, request_key) as (copies, send), send.current():
+            return run(self._inner._send(copies, request_key, send))
 
     def wait(self, ids: Iterable[int], timeout: Seconds = 60) -> Iterator[v1.Job]:
-        """As `AsyncClient.wait`."""
+        """Yields each job once, when it has ended, like `AsyncClient.wait`."""
         return iterate(self._inner.wait(ids, timeout))
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
-        """A pipeline for many jobs, on a connection of its own: ``with client.producer() as producer``."""
+        """Returns a producer for many jobs, on a separate connection: ``with client.producer() as producer``."""
         return Producer(self, **options)
 
     def connect(self) -> None:
-        """As `AsyncClient.connect`."""
+        """Connects now, like `AsyncClient.connect`."""
         run(self._inner.connect())
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Client:
 
 
 class Producer:
-    """As `AsyncProducer`, for any number of threads."""
+    """Enqueues over one stream, like `AsyncProducer`, for any number of threads."""
 
     def __init__(self, client: Client, **options: Unpack[ProducerOptions]) -> None:
         self._connection = client._inner.connection
@@ -177,14 +177,14 @@ class Producer:
 
     @staticmethod
     async def _made(client: AsyncClient, options: ProducerOptions) -> AsyncProducer:
-        # On its own loop, to which the events of asyncio are bound in Python 3.9.
+        # Runs on the background loop, because Python 3.9 binds asyncio events to the loop that creates them.
         return AsyncProducer(client, **options)
 
     def submit(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Future[Enqueued]:
-        """Submits a job; blocks only while too much is gathered. The future has the result once it is committed."""
+        """Submits a job. Blocks only while the queue is full. The future resolves when the job is committed."""
         with around([new_job(task_type, payload, **options)], self._connection) as ([job], send):
             future: Future[Enqueued] = Future()
-            # It cannot be cancelled: the job may be stored already.
+            # Marks the future as running, so that it cannot be cancelled: the job may already be stored.
             future.set_running_or_notify_cancel()
             size = min(cost(job), self._capacity)
             with self._room:
@@ -200,12 +200,12 @@ class Producer:
             self._room.notify_all()
 
     def flush(self) -> None:
-        """Waits until everything that was submitted is answered."""
+        """Waits until all submitted jobs are answered."""
         with self._room:
             self._room.wait_for(lambda: self._free == self._capacity)
 
     def close(self) -> None:
-        """Waits until everything that was submitted is answered, and closes the connection."""
+        """Waits until all submitted jobs are answered, and closes the connection."""
         run(self._pipeline.close())
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What an enqueue and an attempt tell OpenTelemetry: nothing, unless its API is installed and its SDK is set up."""
+"""Telemetry of enqueues and attempts. It records nothing unless OpenTelemetry's API and a configured SDK exist."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ if TYPE_CHECKING:
 
 
 class Sending:
-    """An enqueue, until the broker has answered. This one tells nothing."""
+    """Telemetry of an enqueue, until the broker has answered. This base class records nothing."""
 
     def used(self, broker: Broker) -> None:
-        """It goes to this broker now."""
+        """Records the broker to which the enqueue is sent."""
 
     def current(self) -> ContextManager[Any]:
-        """Its span is the current one."""
+        """Makes the span of the enqueue the current span."""
         return nullcontext()
 
     def end(self, answers: Sequence[Enqueued] = (), error: Optional[BaseException] = None) -> None:
-        """The broker has answered, or the caller gets an error. Only the first call counts."""
+        """Records the broker's answers, or the error that the caller gets. Only the first call counts."""
 
 
 class Processing:
-    """An attempt: a context manager around the handler, which then waits for the outcome's confirmation."""
+    """Telemetry of an attempt: a context manager around the handler, and of the outcome's confirmation afterwards.
+
+    This base class records nothing.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -42,13 +45,13 @@ class Processing:
         pass
 
     def note(self, outcome: OutcomeMessage, error: Optional[BaseException]) -> None:
-        """The handler has ended so, before the context manager ends."""
+        """Records the outcome of the handler. Called before the context manager ends."""
 
     def decided(self) -> None:
-        """The outcome is there to be sent. Only the first call counts."""
+        """Records the time at which the outcome can be sent. Only the first call counts."""
 
     def settled(self, outcome: OutcomeMessage, broker: Broker, error: Optional[BaseException] = None) -> None:
-        """The broker has confirmed the outcome, or it had no effect."""
+        """Records that the broker has confirmed the outcome or, with ``error``, that it had no effect."""
 
 
 _NO_SENDING, NO_PROCESSING = Sending(), Processing()
@@ -69,10 +72,10 @@ def is_on() -> bool:
 
 
 def sending(jobs: Sequence[v1.NewJob], connection: Connection, request_key: str) -> Sending:
-    """An enqueue begins. Its jobs get their trace contexts."""
+    """Starts the telemetry of an enqueue, and adds trace contexts to its jobs."""
     return _otel().Send(jobs, connection.at(connection.current), request_key) if jobs and is_on() else _NO_SENDING
 
 
 def processing(job: JobBase, broker: Optional[Broker], linked: bool) -> Processing:
-    """A job is given to its handler."""
+    """Creates the telemetry of an attempt."""
     return _otel().Process(job, broker, linked) if broker is not None and is_on() else NO_PROCESSING

@@ -1,4 +1,4 @@
-"""For the tests of your program: handlers without a broker, clients that record, a broker of a test's own."""
+"""Helpers for tests of programs that use Howdah: run handlers and record enqueues without a broker, or start one."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 
 def make_job(payload: object = None, **fields: Any) -> v1.LeasedJob:
-    """A job for `perform`, with fields such as ``attempt``, ``headers`` and ``checkpoint``."""
+    """Creates a job as a worker receives it, with fields such as ``attempt``, ``headers`` and ``checkpoint``."""
     fields["checkpoint"] = encode(fields.get("checkpoint"))
     defaults: Dict[str, Any] = {"id": 1, "token": 1, "task_type": "test", "attempt": 1, "max_attempts": 10}
     return fill(v1.LeasedJob(payload=encode(payload)), {**defaults, **fields})
 
 
 def perform(handler: Callable[..., Any], payload: object = None, *, reports: Any = None, **fields: Any) -> Any:
-    """Calls a handler as a worker would: with the payload as it reads it, and a job. Returns what it returns.
+    """Calls a handler as a worker would, with the decoded payload and a job. Returns the handler's result.
 
-    Outcomes that it returns or raises are raised. Progress, checkpoints and extensions are appended to ``reports``,
-    if that is a list, as messages of the protocol. An async handler has an event loop of its own.
+    An outcome that the handler returns or raises is raised. If ``reports`` is a list, progress, checkpoints and
+    extensions are appended to it as protocol messages. An async handler runs on a new event loop.
     """
-    own, said = Handler(handler, 1), reports if reports is not None else []
+    wrapped, recorded = Handler(handler, 1), reports if reports is not None else []
     message = make_job(payload, **fields)
 
-    async def ask(report: object) -> None:
-        said.append(report)
+    async def send_request(report: object) -> None:
+        recorded.append(report)
 
     async def work() -> Any:
-        return await own.function(*own.arguments(AsyncJob(message, ask, asyncio.get_running_loop())))
+        return await wrapped.function(*wrapped.arguments(AsyncJob(message, send_request, asyncio.get_running_loop())))
 
-    if own.is_async:
+    if wrapped.is_async:
         return raised(asyncio.run(work()))
-    job: Any = Job(message, ask, cast(Any, None))
-    job._wait = said.append
-    return raised(own.function(*own.arguments(job)))
+    job: Any = Job(message, send_request, cast(Any, None))
+    job._wait = recorded.append
+    return raised(wrapped.function(*wrapped.arguments(job)))
 
 
 class _Recorder:
     def __init__(self) -> None:
-        #: The jobs that were enqueued.
+        #: The enqueued jobs, in order.
         self.enqueued: List[v1.NewJob] = []
         self._keys: Dict[Tuple[str, str], int] = {}
 
     def record(self, jobs: Sequence[v1.NewJob], send: Sending) -> List[Enqueued]:
-        """As the default for keys: while a job has one, another with the same is not stored."""
+        """Records jobs with the default key policy: a job whose key is in use is not stored."""
         answers = []
         for job in jobs:
             known = self._keys.get((job.task_type, job.key)) if job.key else None
@@ -70,27 +70,27 @@ class _Recorder:
 
 
 class RecordingClient(_Recorder, Client):
-    """A `Client` that needs no broker: it keeps what is enqueued, for `assert_enqueued`."""
+    """A `Client` that needs no broker. It records enqueued jobs, for `assert_enqueued`."""
 
     def __init__(self, **options: Any) -> None:
         _Recorder.__init__(self)
         Client.__init__(self, **options)
 
     def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        with around(jobs, self._inner.connection, request_key) as (own, send):
-            return self.record(own, send)
+        with around(jobs, self._inner.connection, request_key) as (copies, send):
+            return self.record(copies, send)
 
 
 class RecordingAsyncClient(_Recorder, AsyncClient):
-    """The same for asyncio."""
+    """An `AsyncClient` that needs no broker. It records enqueued jobs, for `assert_enqueued`."""
 
     def __init__(self, **options: Any) -> None:
         _Recorder.__init__(self)
         AsyncClient.__init__(self, **options)
 
     async def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        with around(jobs, self.connection, request_key) as (own, send):
-            return self.record(own, send)
+        with around(jobs, self.connection, request_key) as (copies, send):
+            return self.record(copies, send)
 
 
 _ANY = object()
@@ -102,7 +102,7 @@ def assert_enqueued(
     payload: object = _ANY,
     **options: Unpack[JobOptions],
 ) -> v1.NewJob:
-    """Fails unless a job of this type was enqueued, with this payload and these options. Returns the first one."""
+    """Returns the first enqueued job of this type with this payload and these options. Fails without such a job."""
     wanted = fill(v1.NewJob(), options)
     for job in client.enqueued:
         same = job.task_type == task_type and (payload is _ANY or job.payload == encode(payload))
@@ -120,9 +120,9 @@ def _shown(payload: bytes) -> object:
 
 
 class Broker:
-    """A broker with a Postgres of its own (``howdah dev --ephemeral``), which a test starts and ends.
+    """A broker with a temporary Postgres (``howdah dev --ephemeral``), which a test starts and stops.
 
-    The program is that of ``HOWDAH_BIN``, or ``howdah`` on the PATH.
+    It runs the program that ``HOWDAH_BIN`` names, or else ``howdah`` on the PATH.
     """
 
     def __init__(self, *arguments: str) -> None:
@@ -135,9 +135,9 @@ class Broker:
         if not line.startswith("ready "):
             raise RuntimeError(f"{program} dev ended with status {self._process.wait()}")
         ready = dict(part.split("=", 1) for part in line.split()[1:])
-        #: With ``--stores``: the URL of each store's database, by the store's name.
+        #: With ``--stores``: the database URL of each store, by the store's name.
         self.stores = {key[len("store.") :]: url for key, url in ready.items() if key.startswith("store.")}
-        #: Its address for clients, and the URL of its database; of several stores, of the first one's.
+        #: The broker's address for clients, and the database URL of its first or only store.
         self.address, self.postgres = ready["grpc"], ready.get("postgres") or next(iter(self.stores.values()))
 
     def stop(self) -> None:

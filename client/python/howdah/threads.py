@@ -1,4 +1,4 @@
-"""Threads for handlers that are plain functions."""
+"""A thread pool for handlers that are plain functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Tuple
 
 
 class Threads:
-    """Threads for handlers. They do not keep the program from ending, as those of concurrent.futures do."""
+    """A pool of daemon threads. Unlike the threads of concurrent.futures, they do not keep the program alive."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Optional[Tuple[Callable[[], Any], asyncio.Future[Any]]]] = queue.SimpleQueue()
@@ -40,7 +40,7 @@ class Threads:
             try:
                 future.get_loop().call_soon_threadsafe(done)
             except RuntimeError:
-                return  # The loop is closed: nobody waits any more.
+                return  # The event loop is closed, so nothing waits for the result.
 
 
 def _setter(set_to: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Workers: handlers by task type, on one stream."""
+"""Workers, which run handlers by task type on one stream."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ from .session import Session, SessionOptions
 from .sync import Client, background_loop
 
 F = TypeVar("F", bound=Callable[..., Any])
-# A waiting thread looks up this often, since some platforms handle signals only then.
-_LOOK_UP = 0.5
+# Polling interval of `Worker.join` in seconds. Some platforms handle signals only when the main thread wakes up.
+_POLL_INTERVAL = 0.5
 
 
 class Worker:
-    """Runs handlers on the jobs of a broker, at most ``concurrency`` of each task type at once. It runs once.
+    """Runs handlers for the jobs of a broker, at most ``concurrency`` of each task type at once. A worker runs once.
 
-    That is also the window: no job waits here while another worker is idle. A larger ``window`` hides the way to the
-    broker when jobs are short. ``window_bytes`` bounds the payloads of a type that are held at once (default 64 MiB).
+    The concurrency is also the window (prefetch), so that no job waits in this worker while another worker is idle. A
+    larger ``window`` hides the round trip to the broker when jobs are short. ``window_bytes`` limits the payloads of a
+    task type that the worker holds at once (default 64 MiB).
 
-    A stop waits ``stop_timeout`` seconds for handlers. Then they are told to end, and a second later their jobs are
-    released. Middleware are functions that take the job and return a context manager, which is entered around its
-    handler. ``linked``: its span begins a trace of its own, with a link to the producer's.
+    A stop waits ``stop_timeout`` seconds for handlers. Then it tells them to end, and a second later releases their
+    jobs. ``middleware`` are functions that take a job and return a context manager, which is entered around the
+    handler. With ``linked``, the span of a handler starts a new trace, with a link to the producer's.
+
+    The broker counts the worker as lost after ``liveness`` seconds without a message (10 to 3600; default: the broker's
+    setting, 60). Threads answer the broker's heartbeat, also while a handler blocks the event loop.
     """
 
     def __init__(
@@ -45,12 +49,13 @@ class Worker:
         middleware: Sequence[Callable[[Any], Any]] = (),
         linked: bool = False,
         max_message_bytes: Optional[int] = None,
+        liveness: Optional[float] = None,
     ) -> None:
         self._client = client if client is not None else Client()
         self._concurrency, self._window = concurrency, window
         connection = self._connection()
         limit = max_message_bytes or connection.options.get("max_message_bytes", 16 << 20)
-        self._options = SessionOptions(window_bytes, limit, stop_timeout, labels or {}, middleware, linked)
+        self._options = SessionOptions(window_bytes, limit, stop_timeout, labels or {}, middleware, linked, liveness)
         self._handlers: Dict[str, Handler] = {}
         self._session: Optional[Session] = None
         self._stops, self._ended = 0, threading.Event()
@@ -61,11 +66,11 @@ class Worker:
         return (self._client._inner if isinstance(self._client, Client) else self._client).connection
 
     def task(self, *task_types: str, concurrency: Optional[int] = None) -> Callable[[F], F]:
-        """Decorates the handler of task types: a function of the payload, or of the payload and the job.
+        """Decorates the handler of one or more task types: a function of the payload, or of the payload and the job.
 
-        An ``async def`` runs on the event loop, with an `AsyncJob`; any other function runs in a thread, with a `Job`.
-        The annotation of its first parameter says how the payload is read: as `bytes`, as a message of protocol
-        buffers, as a dataclass, as a pydantic model; otherwise from JSON. What it returns is the job's result.
+        An ``async def`` runs on the event loop, with an `AsyncJob`. Any other function runs in a thread, with a `Job`.
+        The annotation of its first parameter determines how the payload is decoded: `bytes` (unchanged), a protobuf
+        message, a dataclass or a pydantic model; otherwise from JSON. The return value is the job's result.
         """
 
         def decorate(function: F) -> F:
@@ -76,7 +81,7 @@ class Worker:
         return decorate
 
     async def serve(self) -> WorkerReport:
-        """Runs on the current event loop until `stop`, or until the broker refuses the worker: then it raises."""
+        """Runs on the current event loop until `stop`. Raises if the broker refuses the worker."""
         slots = {name: Slot(each, self._window or each.concurrency) for name, each in self._handlers.items()}
         self._session = session = Session(self._connection(), slots, self._options)
         for _ in range(self._stops):
@@ -86,7 +91,7 @@ class Worker:
         return await session.run()
 
     def start(self) -> None:
-        """Runs in the background, without asyncio; see `join`."""
+        """Starts the worker in a background thread. `join` waits for its end."""
         future = asyncio.run_coroutine_threadsafe(self.serve(), background_loop())
 
         def ended(_: object) -> None:
@@ -99,10 +104,10 @@ class Worker:
         future.add_done_callback(ended)
 
     def join(self, timeout: Optional[float] = None) -> WorkerReport:
-        """Waits until a worker that was started has ended."""
+        """Waits until the worker has ended, after `start`. Raises `TimeoutError` after ``timeout`` seconds."""
         left = timeout if timeout is not None else float("inf")
-        while not self._ended.wait(min(left, _LOOK_UP)):
-            left -= _LOOK_UP
+        while not self._ended.wait(min(left, _POLL_INTERVAL)):
+            left -= _POLL_INTERVAL
             if left <= 0:
                 raise TimeoutError("the worker has not ended")
         if isinstance(self._result, BaseException):
@@ -111,19 +116,19 @@ class Worker:
         return self._result
 
     def run(self) -> WorkerReport:
-        """Runs until SIGTERM or SIGINT, then stops; see `stop_on_signals`."""
+        """Runs until SIGTERM or SIGINT, then stops the worker (see `stop_on_signals`). Blocks until it has ended."""
         self.stop_on_signals()
         self.start()
         return self.join()
 
     def stop(self, *, now: bool = False) -> None:
-        """Begins to stop, from any thread; ``now`` gives up the jobs that run."""
+        """Begins to stop, from any thread. With ``now``, releases the running jobs at once."""
         self._stops = 2 if now else max(self._stops, 1)
         if self._session is not None:
-            self._soon(self._stop, self._session)
+            self._call_on_loop(self._stop, self._session)
 
-    def _soon(self, act: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # Its loop is closed: the worker has ended.
+    def _call_on_loop(self, act: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # The loop is closed, because the worker has ended.
             assert self._session is not None
             self._session.loop.call_soon_threadsafe(act, *arguments)
 
@@ -133,14 +138,17 @@ class Worker:
             session.stop_now()
 
     def set_concurrency(self, task_type: str, jobs: int) -> None:
-        """Changes how many handlers of a type run at once, and its window. 0 pauses the type in this worker."""
-        # A worker that has just been started may have no session yet.
+        """Changes the concurrency of a task type, and its window. 0 pauses the type in this worker."""
+        # A worker that was just started may not have a session yet, so `serve` also applies the sizes stored here.
         self._sizes[task_type] = jobs
         if self._session is not None:
-            self._soon(self._session.resize, task_type, jobs)
+            self._call_on_loop(self._session.resize, task_type, jobs)
 
     def stop_on_signals(self, *signals: int) -> None:
-        """The first of these signals (SIGTERM and SIGINT) stops the worker, a second one at once. In the main thread."""
+        """Stops the worker at the first of these signals, and at once at a second one. Default: SIGTERM and SIGINT.
+
+        Must be called in the main thread.
+        """
 
         def stop(*_: object) -> None:
             self.stop(now=self._stops > 0)

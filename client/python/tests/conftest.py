@@ -11,7 +11,7 @@ from howdah.testing import Broker
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """One for all tests: each has task types of its own."""
+    """One broker for all tests. Each test uses separate task types."""
     with Broker() as broker:
         yield broker
 

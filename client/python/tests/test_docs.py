@@ -1,4 +1,4 @@
-"""The code of README.md and of the examples, as it is written."""
+"""Runs the code of README.md and of the examples as it is written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(path: Path, broker: Broker, *arguments: str) -> str:
 
 
 def beside_worker(worker: Path, producer: Path, broker: Broker, *arguments: str) -> str:
-    """What the producer says while the worker runs; which ends well at SIGTERM."""
+    """Returns the producer's output while the worker runs. The worker must exit with status 0 after SIGTERM."""
     working = subprocess.Popen(
         [sys.executable, str(worker)], env=environment(broker), stderr=subprocess.PIPE, text=True
     )
@@ -48,8 +48,8 @@ def test_the_worker_and_the_producer_of_the_readme_work_as_written(broker: Broke
         assert block.startswith(f"# {name}\n")
         (tmp_path / name).write_text(block)
     assert sum(len(block.splitlines()) for block in BLOCKS[:2]) <= 40
-    said = beside_worker(tmp_path / "worker.py", tmp_path / "producer.py", broker)
-    assert re.fullmatch(r"\d+ \{'sent': True\}\n", said)
+    output = beside_worker(tmp_path / "worker.py", tmp_path / "producer.py", broker)
+    assert re.fullmatch(r"\d+ \{'sent': True\}\n", output)
 
 
 @pytest.mark.parametrize("number", range(2, len(BLOCKS)))
@@ -68,7 +68,7 @@ def test_the_thumbnails_are_made(broker: Broker, tmp_path: Path) -> None:
     (pictures / "broken.png").write_text("no image")
     for name in ("producer.py", "worker.py"):
         assert len((THUMBNAILS / name).read_text().splitlines()) <= 40
-    said = beside_worker(THUMBNAILS / "worker.py", THUMBNAILS / "producer.py", broker, str(pictures), str(small))
-    assert "wide.png 128x64\n" in said and "tall.png 128x384\n" in said and "broken.png" in said
+    output = beside_worker(THUMBNAILS / "worker.py", THUMBNAILS / "producer.py", broker, str(pictures), str(small))
+    assert "wide.png 128x64\n" in output and "tall.png 128x384\n" in output and "broken.png" in output
     with image.open(small / "wide.png") as thumbnail:
         assert thumbnail.size == (128, 64)

@@ -1,4 +1,4 @@
-"""Enqueue, wait, operate: against a broker."""
+"""Enqueues, waits and operators' calls, against a broker."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_a_pipeline_answers_each_job_and_fails_only_the_one_at_fault(client: how
         producer.submit(task_type).result()
 
 
-def test_submitting_waits_while_too_much_is_gathered(client: howdah.Client, task_type: str) -> None:
-    with client.producer(max_gathered_bytes=2_000, max_in_flight=1) as producer:
+def test_submitting_waits_while_the_queue_is_full(client: howdah.Client, task_type: str) -> None:
+    with client.producer(max_queued_bytes=2_000, max_in_flight=1) as producer:
         futures = [producer.submit(task_type, b"x" * 500) for _ in range(50)]
         assert sum(not future.done() for future in futures) < 4
         producer.flush()

@@ -1,4 +1,4 @@
-"""What needs no broker."""
+"""Unit tests, which need no broker."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_a_bad_address_is_refused_and_named(address: str) -> None:
 
 
 def test_a_token_goes_in_plain_text_to_this_machine_only() -> None:
-    for own in ("127.0.0.1:7432", "http://127.8.8.8:7432", "[::1]:7432", "http://LocalHost", "[::ffff:127.0.0.1]:1"):
-        howdah.Client(own, token="hwd_secret")
+    for local in ("127.0.0.1:7432", "http://127.8.8.8:7432", "[::1]:7432", "http://LocalHost", "[::ffff:127.0.0.1]:1"):
+        howdah.Client(local, token="hwd_secret")
     for other in ("broker:7432", "http://10.0.0.1:7432", "localhost.example:1"):
         with pytest.raises(howdah.HowdahError, match="https://") as caught:
             howdah.Client(other, token="hwd_secret")
@@ -71,7 +71,7 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path.write_text("second\n")
     assert token.read() == "second"
     path.unlink()
-    assert token.read() == "second", "the one from before may still hold"
+    assert token.read() == "second", "the previous token is kept, because it may still be valid"
     with pytest.raises(howdah.HowdahError, match="nowhere"):
         Token(None, "/nowhere/token")
 
@@ -108,7 +108,7 @@ def test_every_option_of_the_protocol_has_a_name_in_python() -> None:
 def test_every_service_has_a_stub() -> None:
     client = howdah.AsyncClient()
     for stub in (name for name in dir(v1) if name.endswith("Stub")):
-        assert any(type(own).__name__ == stub for own in vars(client).values()), stub
+        assert any(type(value).__name__ == stub for value in vars(client).values()), stub
 
 
 @dataclass
@@ -171,10 +171,10 @@ def test_an_error_without_a_reason_comes_from_the_connection() -> None:
     broken = howdah.HowdahError("Stream removed", grpc.StatusCode.UNKNOWN)
     bug = howdah.HowdahError("a bug", grpc.StatusCode.INTERNAL, reason="INTERNAL")
     full = howdah.HowdahError("full", grpc.StatusCode.RESOURCE_EXHAUSTED, reason="BACKLOG_FULL", retry_after=1)
-    assert broken.retryable and not bug.retryable and full.retryable and not full._passing
+    assert broken.retryable and not bug.retryable and full.retryable and not full._retried
 
 
-# A process of its own: gRPC hangs at times in the child of one that has used it.
+# Runs in a new process, because gRPC sometimes hangs in the child of a process that has used gRPC.
 FORKED = """
 import os, sys, howdah
 client = howdah.Client(sys.argv[1])
@@ -191,7 +191,7 @@ def test_a_client_works_in_a_process_that_was_forked(broker: testing.Broker, tas
 
 
 @pytest.mark.parametrize(
-    ("seen", "said", "code"),
+    ("details", "expected", "code"),
     [
         ("Tls handshake failed: WRONG_VERSION_NUMBER: OK", "use http://", grpc.StatusCode.FAILED_PRECONDITION),
         ("GOAWAY received; Debug Text: this port needs TLS: x", "use https://", grpc.StatusCode.FAILED_PRECONDITION),
@@ -199,9 +199,9 @@ def test_a_client_works_in_a_process_that_was_forked(broker: testing.Broker, tas
         ("client certificate needed", "none was shown", grpc.StatusCode.UNAUTHENTICATED),
     ],
 )
-def test_what_tls_refuses_is_said_in_words_and_not_tried_again(seen: str, said: str, code: grpc.StatusCode) -> None:
+def test_what_tls_refuses_is_explained_and_not_retried(details: str, expected: str, code: grpc.StatusCode) -> None:
     nothing = grpc.aio.Metadata()
-    rpc_error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=seen)
-    error = howdah.HowdahError._of_rpc(rpc_error, "https://broker:7432")
-    assert said in str(error) and str(error).startswith("https://broker:7432: ")
+    rpc_error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=details)
+    error = howdah.HowdahError._from_rpc(rpc_error, "https://broker:7432")
+    assert expected in str(error) and str(error).startswith("https://broker:7432: ")
     assert error.code == code and not error.retryable

@@ -1,4 +1,4 @@
-"""Workers: against a broker. The conformance suite holds them to the protocol; here is what is Python's own."""
+"""Workers, against a broker. These tests cover the Python client only; the conformance suite tests the protocol."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_stop_waits_for_handlers_and_then_gives_their_jobs_up(client: howdah.C
     @worker.task(task_type)
     def handle(payload: bool, job: howdah.Job) -> str:
         started.release()
-        # One listens, the other does not.
+        # One handler checks `job.cancelled`, the other one ignores it.
         (job.cancelled if payload else release).wait(20)
         return job.cancel_reason
 
@@ -242,7 +242,7 @@ def test_middleware_is_around_each_handler(client: howdah.Client, task_type: str
     assert seen == ["before 1", "no", "after", "before 2", "after"]
 
 
-def test_an_async_handler_that_would_wait_for_its_own_loop_is_told(client: howdah.Client, task_type: str) -> None:
+def test_a_blocking_call_in_an_async_handler_fails(client: howdah.Client, task_type: str) -> None:
     worker = howdah.Worker(client)
 
     @worker.task(task_type)
@@ -251,7 +251,7 @@ def test_an_async_handler_that_would_wait_for_its_own_loop_is_told(client: howda
 
     with worker:
         [job] = end(client, client.enqueue(task_type, max_attempts=1))
-    assert "an async handler uses AsyncClient" in job.failures[0].error
+    assert "use AsyncClient" in job.failures[0].error
 
 
 def test_a_worker_that_the_broker_refuses_ends_with_the_reason(broker: Broker) -> None:
@@ -288,7 +288,7 @@ def test_the_concurrency_of_a_type_changes_while_its_stream_is_opened(
         both.wait(20)
 
     async def opened_and_then_changed(session: Any, index: int) -> Any:
-        # The broker has been told the window of 1.
+        # The Subscribe of this stream has a window of 1; the change to another window comes after it.
         stream = await open_stream(session, index)
         session.resize(task_type, 2)
         return stream

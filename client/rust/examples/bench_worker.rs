@@ -1,4 +1,4 @@
-//! The worker of `howdah bench --client`: it does nothing with each job, so what is measured is the client.
+//! A worker for `howdah bench client --client CMD`. Its handler does nothing, so that the benchmark measures the client.
 
 use std::env;
 

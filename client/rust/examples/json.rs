@@ -22,8 +22,7 @@ struct Bill {
 }
 
 async fn bill(order: Order, _job: Job) -> Result<Outcome, JobError> {
-    let cents =
-        order.pieces.checked_mul(order.cents).ok_or_else(|| JobError::fatal("that is more than anybody has"))?;
+    let cents = order.pieces.checked_mul(order.cents).ok_or_else(|| JobError::fatal("the amount is too large"))?;
     Outcome::json(&Bill { cents })
 }
 
@@ -38,7 +37,7 @@ async fn main() -> Result<()> {
         ids.push(client.enqueue(NewJob::new("order.bill").json(&order)?).await?.id);
     }
 
-    // As many as were enqueued, then it stops by itself.
+    // Stops after running all enqueued jobs.
     let worker = client.worker().handle_json::<Order, _, _>("order.bill", bill).max_jobs(ids.len() as u64).build();
     worker.run().await?;
 

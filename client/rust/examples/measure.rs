@@ -1,5 +1,5 @@
-//! Measures a running broker: the pick-up latency when idle, and the rate of many jobs through many
-//! workers, end to end. Every job is counted; one lost or delivered twice ends it with an error.
+//! Measures a running broker: the pick-up latency when idle, and the end-to-end rate of many jobs through many workers. Counts
+//! every job; fails if one is lost or delivered twice.
 //!
 //! `cargo run --release -p howdah-client --example measure -- http://127.0.0.1:7432 [more brokers]`
 
@@ -22,7 +22,7 @@ const LATENCY_JOBS: usize = 2_000;
 const JOBS: usize = 100_000;
 const WORKERS: usize = 100;
 const PRODUCERS: usize = 4;
-/// Jobs of a request.
+/// Jobs per request.
 const BATCH: usize = 1_000;
 
 #[tokio::main]
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     throughput(&brokers).await
 }
 
-/// One job at a time: from the enqueue call being sent to the handler being entered.
+/// Measures one job at a time, from sending the enqueue call to entering the handler.
 async fn latency(brokers: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::connect(&brokers[0]).await?;
     let (entered, mut entries) = mpsc::channel(1);
@@ -65,7 +65,7 @@ async fn latency(brokers: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Many jobs, many workers, spread over the brokers.
+/// Measures many jobs and many workers, distributed over the brokers.
 async fn throughput(brokers: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let seen = Arc::new(
         (0..WORKERS).map(|_| std::sync::Mutex::new(Vec::with_capacity(4 * JOBS / WORKERS))).collect::<Vec<_>>(),
@@ -130,7 +130,7 @@ async fn throughput(brokers: &[String]) -> Result<(), Box<dyn std::error::Error>
     Ok(())
 }
 
-/// Without a request key, as a generated client would.
+/// Enqueues by the generated client, without a request key, so a repeated call would store the jobs again.
 async fn enqueue(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<i64>, Error> {
     let jobs = jobs.into_iter().map(Into::into).collect();
     let request = howdah_client::proto::EnqueueJobsRequest { jobs, request_key: String::new() };

@@ -17,7 +17,7 @@ async fn main() -> Result<()> {
     let one = client.enqueue(NewJob::new("email.send").payload("ann@example.com")).await?;
     println!("job {}", one.id);
 
-    // All or none. The key makes it one job, however often this program runs.
+    // Stores all jobs or none. Because of the key, repeated runs of this program do not add the report job again.
     let jobs = [
         NewJob::new("email.send").payload("bob@example.com").priority(-10),
         NewJob::new("report.build").key("daily").max_attempts(3),
@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
         println!("job {}{}", job.id, if job.is_new { "" } else { ", there already" });
     }
 
-    // A receipt is a job on its way: with many of them, requests fill up by themselves.
+    // While requests are in flight, the producer gathers submitted jobs, so that each request has many of them.
     let producer = client.producer();
     let begun = Instant::now();
     let mut receipts = Vec::new();

@@ -1,4 +1,4 @@
-//! Tokens of callers, and the audit of what they have changed.
+//! Tokens of callers, and the audit log.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
 use crate::{Client, Result, call::Tries, time};
 
 impl Client {
-    /// Makes a token for a principal, with scopes such as `enqueue:mail.*`. Without a lifetime it holds until it is
-    /// revoked. The answer has the secret, which cannot be read again. If the answer is lost, the call is not repeated:
-    /// look for the token with [`list_tokens`](Self::list_tokens), and revoke it.
+    /// Creates a token for a principal, with scopes such as `enqueue:mail.*`. Without a lifetime it is valid until it is revoked.
+    /// The response contains the secret, which cannot be read again. If the response is lost, the call is not repeated: find the
+    /// token with [`list_tokens`](Self::list_tokens), and revoke it.
     pub async fn create_token(
         &self,
         principal: impl Into<String>,
@@ -21,14 +21,14 @@ impl Client {
             scopes: scopes.into_iter().map(Into::into).collect(),
             lifetime: lifetime.map(time::to_proto),
         };
-        // After a lost answer a repeat would make a second token, and nobody has the first one.
+        // After a lost response, a repeat would create a second token, and the secret of the first one would be lost.
         self.call("create a token", Tries::Once, request, |client, request| async move {
             client.access().create_token(request).await
         })
         .await
     }
 
-    /// Lists all tokens that hold; with `ended`, also those that were revoked or have expired.
+    /// Lists all valid tokens; with `ended`, also revoked and expired ones.
     pub async fn list_tokens(&self, ended: bool) -> Result<Vec<proto::Token>> {
         let mut tokens = Vec::new();
         let mut page_token = String::new();
@@ -47,18 +47,18 @@ impl Client {
         }
     }
 
-    /// Ends a token by its id. Returns the ids of the tokens that were ended.
+    /// Revokes a token by its id. Returns the ids of the revoked tokens.
     pub async fn revoke_token(&self, id: impl Into<String>) -> Result<Vec<String>> {
         self.revoke(Selection::Id(id.into())).await
     }
 
-    /// Ends all tokens of a principal. Returns their ids.
+    /// Revokes all tokens of a principal. Returns their ids.
     pub async fn revoke_tokens_of(&self, principal: impl Into<String>) -> Result<Vec<String>> {
         self.revoke(Selection::Principal(principal.into())).await
     }
 
-    /// Lists what people and programs have changed, the newest first. `page_size` and `page_token` of the request are not
-    /// used: `at_most` entries are fetched, in as many pages as needed.
+    /// Lists audit entries, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most` entries, in
+    /// as many pages as needed.
     pub async fn list_audit(
         &self,
         mut request: proto::ListAuditRequest,

@@ -1,28 +1,28 @@
-//! Pauses between attempts.
+//! Exponential backoff with jitter between attempts.
 
 use std::time::Duration;
 
-/// The first pause is about this long.
+/// Upper bound of the first pause, before the random part.
 const FIRST: Duration = Duration::from_millis(50);
-/// The longest pause.
+/// Upper bound of every pause.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Doubles from 50 ms to 5 s. Half of each pause is random, so that clients that lost their connection together do not
-/// come back together.
+/// Doubles the pause from 50 ms to 5 s. Half of each pause is random, so that clients that lost their connection at the same time
+/// do not reconnect at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// The next pause.
+    /// Returns the time to wait before the next attempt, and counts a failure.
     pub(crate) fn next(&mut self) -> Duration {
         let bound = FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         bound.mul_f64(rand::random_range(0.5..1.0))
     }
 
-    /// An attempt succeeded: the next pause is the first one.
+    /// Resets the pause to the first one, after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }

@@ -1,4 +1,4 @@
-//! Bulk operations: one change of many jobs, which brokers work off in the background.
+//! Bulk operations: one change of many jobs, which brokers execute in the background.
 
 use howdah_proto::v1 as proto;
 
@@ -14,7 +14,8 @@ impl Client {
         .await
     }
 
-    /// Starts a bulk operation, and returns it. If a connection breaks, the call is repeated and starts no second one.
+    /// Starts a bulk operation, and returns it. If the connection breaks, the call is repeated without starting a second
+    /// operation.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::{BulkOperation, BulkSpec}};
@@ -46,7 +47,7 @@ impl Client {
         Ok(answer.bulk.unwrap_or_default())
     }
 
-    /// Goes on with a paused bulk operation, and returns it.
+    /// Resumes a paused bulk operation, and returns it.
     pub async fn resume_bulk(&self, id: i64) -> Result<proto::Bulk> {
         let request = proto::ResumeBulkRequest { id };
         let answer = self
@@ -57,7 +58,7 @@ impl Client {
         Ok(answer.bulk.unwrap_or_default())
     }
 
-    /// Ends a bulk operation, and returns it. Jobs that it has changed stay changed.
+    /// Cancels a bulk operation, and returns it. Jobs that it has changed stay changed.
     pub async fn cancel_bulk(&self, id: i64) -> Result<proto::Bulk> {
         let request = proto::CancelBulkRequest { id };
         let answer = self
@@ -79,8 +80,8 @@ impl Client {
         Ok(answer.bulk.unwrap_or_default())
     }
 
-    /// Lists bulk operations, the newest first. `page_size` and `page_token` of the request are not used: `at_most` are
-    /// fetched, in as many pages as needed.
+    /// Lists bulk operations, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most`
+    /// operations, in as many pages as needed.
     pub async fn list_bulks(&self, mut request: proto::ListBulksRequest, at_most: usize) -> Result<Vec<proto::Bulk>> {
         let mut bulks = Vec::new();
         request.page_token = String::new();
@@ -92,7 +93,7 @@ impl Client {
                 })
                 .await?;
             bulks.extend(page.bulks);
-            // Otherwise a broker that repeats a token would keep us here forever.
+            // Stops if a broker repeats a page token, to avoid an endless loop.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token || bulks.len() >= at_most {
                 return Ok(bulks);
             }

@@ -1,4 +1,4 @@
-//! Unary calls: a deadline for each, and retries if they are safe.
+//! Unary calls: a deadline for each call, and retries where they are safe.
 
 use std::{future::Future, time::Duration};
 
@@ -7,27 +7,60 @@ use tonic::{Request, Response, Status};
 
 use crate::{Client, Error, Result, backoff::Backoff};
 
-/// One attempt waits no longer than this before the next endpoint is tried. A broker that cannot reach Postgres answers
-/// within 15 s.
-const LONGEST_TRY: Duration = Duration::from_secs(16);
+/// Longest time of an attempt before the next endpoint is tried. A broker that cannot reach Postgres responds within 15 s.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// How often a call may be tried.
+/// Position in the rotation over a client's brokers during one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rotation {
+    attempts: u32,
+    brokers: u32,
+}
+
+impl Rotation {
+    pub(crate) fn new(brokers: usize) -> Self {
+        Self { attempts: 0, brokers: u32::try_from(brokers).unwrap_or(u32::MAX).max(1) }
+    }
+
+    /// Number of brokers not yet tried in this round, at least one. They share the remaining time, so that a silent broker cannot
+    /// use it up.
+    pub(crate) fn untried(self) -> u32 {
+        self.brokers - self.attempts % self.brokers
+    }
+
+    pub(crate) fn is_first_round(self) -> bool {
+        self.attempts < self.brokers
+    }
+
+    /// Advances to the next broker.
+    pub(crate) fn next(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+    }
+}
+
+/// Maximum number of attempts of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tries {
-    /// Once: for calls that take effect again each time.
+    /// One attempt, for calls that are not idempotent.
     Once,
-    /// Every endpoint once, and once more in case a connection was dead: for reads, whose callers should soon learn
-    /// that no broker answers.
+    /// One attempt per endpoint, and one more, because the connection of the first attempt may have been dead. For reads, whose
+    /// callers should soon learn that no broker responds.
     EachEndpoint,
-    /// Until the deadline: for enqueues, which a request key makes safe.
+    /// Attempts until the deadline, for enqueues, which are idempotent with a request key.
     UntilDeadline,
 }
 
 impl Client {
-    /// Makes a call, and repeats it after temporary errors, within one deadline.
+    /// Makes a call, and retries it after temporary errors, within one deadline.
     ///
-    /// Unless it is sent once, `send` must be safe to repeat: a read, or something with a request key.
-    pub(crate) async fn call<M, R, F, Fut>(&self, what: &'static str, tries: Tries, message: M, send: F) -> Result<R>
+    /// Unless `tries` is `Once`, `send` must be idempotent: a read, or a call with a request key.
+    pub(crate) async fn call<M, R, F, Fut>(
+        &self,
+        operation: &'static str,
+        tries: Tries,
+        message: M,
+        send: F,
+    ) -> Result<R>
     where
         M: Clone,
         F: Fn(Client, Request<M>) -> Fut,
@@ -35,43 +68,58 @@ impl Client {
     {
         let limit = self.settings().request_timeout;
         let deadline = Instant::now() + limit;
-        let late = Error::Deadline { what, after: limit };
+        let timed_out = Error::Deadline { operation, after: limit };
         let mut backoff = Backoff::default();
-        let mut left = self.broker_count();
+        let mut rotation = Rotation::new(self.broker_count());
+        let mut too_large = Rotation::new(self.broker_count());
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Err(late);
+                return Err(timed_out);
             }
-            let patience = remaining.min(LONGEST_TRY);
+            let attempt_timeout = match tries {
+                Tries::Once => remaining,
+                _ => remaining / rotation.untried(),
+            };
+            let attempt_timeout = attempt_timeout.min(ATTEMPT_TIMEOUT);
             let mut request = Request::new(message.clone());
-            // One second more, so that our own timer ends the attempt.
-            request.set_timeout(patience + Duration::from_secs(1));
+            // The deadline sent to the broker is 1 s later, so that the local timer ends the attempt first.
+            request.set_timeout(attempt_timeout + Duration::from_secs(1));
             let broker = self.current();
-            let sent = async {
+            let mut is_sent = false;
+            let sending = async {
                 self.check_current().await?;
+                is_sent = true;
                 send(self.clone(), request).await.map_err(Error::from)
             };
-            let error = match timeout(patience, sent).await {
+            let error = match timeout(attempt_timeout, sending).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(error)) => error.at(&self.endpoint_name(broker)),
-                Err(_) => late.clone(),
+                Err(_) => timed_out.clone(),
             };
-            if !error.is_passing() {
+            // A proxy refused the size of the request. The path to another broker may have a higher limit. If every path
+            // refuses the request, no broker has received it.
+            let is_too_large = error.is_too_large() && too_large.untried() > 1;
+            if !error.is_retried() && !is_too_large {
                 return Err(error);
             }
             self.move_on_from(broker);
+            if is_too_large {
+                too_large.next();
+            } else {
+                too_large = Rotation::new(self.broker_count());
+            }
             let wait = backoff.next();
             let out_of_tries = match tries {
-                Tries::Once => true,
-                Tries::EachEndpoint => left == 0,
+                Tries::Once => is_sent || !rotation.is_first_round(),
+                Tries::EachEndpoint => !rotation.is_first_round(),
                 Tries::UntilDeadline => false,
             };
             if out_of_tries || Instant::now() + wait >= deadline {
                 return Err(error);
             }
-            left = left.saturating_sub(1);
-            tracing::debug!(%error, ?wait, "{what} failed; trying again");
+            rotation.next();
+            tracing::debug!(%error, ?wait, "{operation} failed; trying again");
             sleep(wait).await;
         }
     }
@@ -84,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// How often a call is sent whose answers are all lost.
+    /// Counts how often a call is sent if all responses are lost.
     async fn sent(tries: Tries) -> usize {
         let client = Client::builder().endpoint("http://127.0.0.1:9").connect_lazy().unwrap();
         let sent = AtomicUsize::new(0);
@@ -97,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_effect_each_time_is_sent_once_and_a_read_again() {
+    async fn a_call_that_is_not_idempotent_is_sent_once_and_a_read_twice() {
         assert_eq!(sent(Tries::Once).await, 1);
         assert_eq!(sent(Tries::EachEndpoint).await, 2);
     }

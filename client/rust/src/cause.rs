@@ -1,90 +1,94 @@
-//! Why a connection failed, in words that say what to do. The errors of the libraries underneath say what they saw.
+//! Explains why a connection failed, and what to do. Errors of the underlying libraries only state what they saw.
 
 use std::error::Error as StdError;
 
 use tonic::Code;
 
-/// A cause that trying again does not mend.
+/// A cause of failure that retries cannot remedy.
 struct Cause {
-    /// What the library's error contains.
-    seen: &'static str,
-    said: &'static str,
+    /// A substring of the library's error.
+    pattern: &'static str,
+    explanation: &'static str,
     code: Code,
 }
 
 const CAUSES: &[Cause] = &[
-    // Howdah says so itself, in the reason with which it closes the connection.
-    Cause { seen: "this port needs TLS", said: "this port needs TLS: use https://", code: Code::FailedPrecondition },
+    // A broker with TLS sends this reason when it closes a connection without TLS.
     Cause {
-        seen: "InvalidContentType",
-        said: "this port does not speak TLS: use http://",
+        pattern: "this port needs TLS",
+        explanation: "this port needs TLS: use https://",
         code: Code::FailedPrecondition,
     },
     Cause {
-        seen: "NoApplicationProtocol",
-        said: "this port does not speak gRPC: is it the broker's HTTP port?",
+        pattern: "InvalidContentType",
+        explanation: "this port does not speak TLS: use http://",
         code: Code::FailedPrecondition,
     },
     Cause {
-        seen: "invalid peer certificate: UnknownIssuer",
-        said: "the broker's certificate is not trusted: no authority that this client knows has signed it",
+        pattern: "NoApplicationProtocol",
+        explanation: "this port does not speak gRPC: is it the broker's HTTP port?",
         code: Code::FailedPrecondition,
     },
-    // And why it refuses a certificate.
     Cause {
-        seen: "client certificate needed",
-        said: "the broker asks for a client certificate, and none was shown",
+        pattern: "invalid peer certificate: UnknownIssuer",
+        explanation: "the broker's certificate is not trusted: no authority that this client knows has signed it",
+        code: Code::FailedPrecondition,
+    },
+    // The broker's reasons for refusing a client certificate.
+    Cause {
+        pattern: "client certificate needed",
+        explanation: "the broker asks for a client certificate, and none was shown",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "client certificate refused: no authority of the broker has signed it",
-        said: "the broker refused the client certificate: none of its authorities has signed it",
+        pattern: "client certificate refused: no authority of the broker has signed it",
+        explanation: "the broker refused the client certificate: none of its authorities has signed it",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "client certificate refused: it is revoked",
-        said: "the broker refused the client certificate: it is revoked",
+        pattern: "client certificate refused: it is revoked",
+        explanation: "the broker refused the client certificate: it is revoked",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "client certificate refused: it has expired",
-        said: "the broker refused the client certificate: it has expired",
+        pattern: "client certificate refused: it has expired",
+        explanation: "the broker refused the client certificate: it has expired",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "client certificate refused: it names nobody",
-        said: "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
+        pattern: "client certificate refused: it names nobody",
+        explanation: "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "client certificate refused",
-        said: "the broker refused the client certificate; its log says why",
+        pattern: "client certificate refused",
+        explanation: "the broker refused the client certificate; its log says why",
         code: Code::Unauthenticated,
     },
-    // A proxy that speaks TLS says it by alerts.
+    // A proxy that requires a client certificate sends this TLS alert.
     Cause {
-        seen: "alert: CertificateRequired",
-        said: "the broker asks for a client certificate, and none was shown",
+        pattern: "alert: CertificateRequired",
+        explanation: "the broker asks for a client certificate, and none was shown",
         code: Code::Unauthenticated,
     },
 ];
 
-/// The cause in words, and its code; `None`: the error speaks for itself, and the next attempt may succeed.
+/// Returns the explanation and the code of a known error. `None` for other errors: their text is kept, and a retry may succeed.
 pub(crate) fn explained(error: &str) -> Option<(&'static str, Code)> {
-    CAUSES.iter().find(|cause| error.contains(cause.seen)).map(|cause| (cause.said, cause.code))
+    CAUSES.iter().find(|cause| error.contains(cause.pattern)).map(|cause| (cause.explanation, cause.code))
 }
 
-/// Whether the text is the one of such a cause.
+/// Whether the text is an explanation that [`explained`] returns.
 pub(crate) fn is_explanation(text: &str) -> bool {
-    CAUSES.iter().any(|cause| cause.said == text)
+    CAUSES.iter().any(|cause| cause.explanation == text)
 }
 
-/// An error and its causes on one line: the outer errors of the transport say almost nothing.
+/// An error and its causes on one line, because the outer transport errors say almost nothing.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     with_causes(error.to_string(), error.source())
 }
 
-/// `text`, followed by what `next` and its causes add to it.
+/// Appends the messages of `next` and of its causes to `text`, except those that `text` already contains.
 pub(crate) fn with_causes(mut text: String, mut next: Option<&(dyn StdError + 'static)>) -> String {
     while let Some(error) = next {
         let cause = error.to_string();

@@ -34,14 +34,14 @@ use crate::{
 
 pub use builder::ClientBuilder;
 
-/// How long a client that connects waits for a broker that it will perhaps never use. The one that it uses has more time: it is
-/// what the others are compared with.
-const SOON: Duration = Duration::from_millis(500);
+/// Time in which each broker other than the one in use must name its database to `connect`. A slower one is checked before its
+/// first use. The broker in use has the connect timeout.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A connection to a broker, or to the first of several that can be reached.
+/// A connection to a broker, or to the first reachable one of several.
 ///
-/// Clones are cheap and share the connection, which is reopened when it breaks. If the broker does not answer a call,
-/// the next endpoint is used.
+/// Clones are cheap and share the connection, which is reopened when it breaks. If the broker does not respond to a call,
+/// the client switches to the next endpoint.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -53,7 +53,7 @@ pub struct Client {
 struct Inner {
     settings: Settings,
     brokers: Vec<Broker>,
-    /// The broker that calls use now.
+    /// Index of the broker in use.
     current: AtomicUsize,
     database: Database,
 }
@@ -63,7 +63,7 @@ struct Broker {
     endpoint: Endpoint,
     address: Address,
     channel: Channel,
-    /// Its database was compared with that of the others.
+    /// True once this broker is known to serve the same database as the first broker that answered.
     is_checked: AtomicBool,
 }
 
@@ -74,18 +74,18 @@ impl Client {
         Self::builder().endpoint(endpoint).connect().await
     }
 
-    /// A builder, for more settings than an address.
+    /// Returns a builder, for settings such as a token, TLS and timeouts.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Builds a worker. It uses one stream to one broker, on a connection of its own.
+    /// Builds a worker, which uses one stream to one broker, on a separate connection.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.clone())
     }
 
-    /// A producer that gathers jobs into batches, on a connection of its own. Keep it and clone it: each call of this
-    /// method opens another stream.
+    /// Creates a producer that batches jobs, on a separate connection. Keep it and clone it: each call of this method opens another
+    /// stream.
     ///
     /// # Panics
     ///
@@ -103,66 +103,67 @@ impl Client {
         Producer::spawn(self.clone(), options)
     }
 
-    /// The generated client for jobs, with message limits set. Its calls have no deadline except a safeguard of a
-    /// minute and a half; set one with [`tonic::Request::set_timeout`].
+    /// The generated client for jobs, with this client's limit on message sizes. Its calls have no deadline, except that a
+    /// response must begin within the request timeout plus one minute. Set a deadline with [`tonic::Request::set_timeout`].
     pub fn jobs(&self) -> JobServiceClient<Connection> {
         self.jobs_on(self.channel())
     }
 
-    /// The generated client for workers, with message limits set.
+    /// The generated client for workers, with this client's limit on message sizes.
     pub fn workers(&self) -> WorkerServiceClient<Connection> {
         self.workers_on(self.channel())
     }
 
-    /// The generated client for task types, with message limits set.
+    /// The generated client for task types, with this client's limit on message sizes.
     pub fn task_types(&self) -> TaskTypeServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         TaskTypeServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// The generated client for schedules, with message limits set.
+    /// The generated client for schedules, with this client's limit on message sizes.
     pub fn schedules(&self) -> ScheduleServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         ScheduleServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// The generated client for the settings of the cluster, message limits set.
+    /// The generated client for the cluster settings, with this client's limit on message sizes.
     pub fn cluster_settings(&self) -> SettingsServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         SettingsServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// The generated client for tokens, message limits set.
+    /// The generated client for tokens and the audit log, with this client's limit on message sizes.
     pub fn access(&self) -> AccessServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         AccessServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// The generated client for bulk operations, message limits set.
+    /// The generated client for bulk operations, with this client's limit on message sizes.
     pub fn bulks(&self) -> BulkServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         BulkServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// The generated client for the stores of the broker, message limits set.
+    /// The generated client for the stores of the broker, with this client's limit on message sizes.
     pub fn stores(&self) -> StoreServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         StoreServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// A connection to the broker that calls use now, for other generated clients, such as that of gRPC's health service.
+    /// A connection to the broker in use, for other generated clients, such as gRPC's health service.
     pub fn connection(&self) -> Connection {
         self.channel()
     }
 
-    /// The same client, which gives this reason for what it changes. Brokers record it in their audit; at most 500 bytes.
+    /// Returns a clone of the client. Brokers record this reason, at most 500 bytes, in the audit log for each change that the
+    /// clone makes.
     #[must_use]
     pub fn with_reason(&self, reason: &str) -> Self {
         Self { reason: credential::reason(reason), ..self.clone() }
     }
 
-    /// The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
-    /// there. Workers get jobs from all stores, whatever this is.
+    /// A clone of the client for one store of a broker that serves several: its calls concern that store alone, and its jobs go
+    /// there. Its workers get jobs of that store only; without this, a worker gets jobs of all stores.
     pub fn in_store(&self, name: &str) -> Result<Self> {
         let store =
             name.parse().map_err(|_| Error::invalid("store", format!("{name:?} is not the name of a store")))?;
@@ -182,12 +183,12 @@ impl Client {
         self.inner.brokers.len()
     }
 
-    /// The broker that calls use now.
+    /// Index of the broker in use.
     pub(crate) fn current(&self) -> usize {
         self.inner.current.load(Ordering::Relaxed)
     }
 
-    /// Calls use the broker after `seen` from now on, unless another call has moved on already.
+    /// Switches from broker `seen` to the next one, unless another call has switched already.
     pub(crate) fn move_on_from(&self, seen: usize) {
         let next = (seen + 1) % self.inner.brokers.len();
         let order = Ordering::Relaxed;
@@ -208,13 +209,13 @@ impl Client {
         WorkerServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// Opens a new connection to one of the brokers. A stream that broke does not use the old one, whose death may only
-    /// be noticed after the keepalive's time.
+    /// Opens a new connection to one of the brokers. A broken stream does not reuse its connection, which may be dead without
+    /// having been detected by keepalive yet.
     pub(crate) async fn dial(&self, broker: usize) -> Result<Connection> {
         let index = broker % self.inner.brokers.len();
         let connected = endpoint::connect(&self.inner.brokers[index].endpoint, &self.inner.settings).await;
         if connected.is_err() {
-            // So single calls and the next stream use this broker too.
+            // Unary calls use the same broker, so they too switch to the next one.
             self.move_on_from(index);
         }
         let channel = connected?;
@@ -227,7 +228,7 @@ impl Client {
         connection(channel, credential.with_store(self.store.clone()))
     }
 
-    /// Before anything is sent to another broker than the first: whether it serves the same database.
+    /// Checks that the broker in use serves the same database as the first one that answered, before a call goes to it.
     pub(crate) async fn check_current(&self) -> Result<()> {
         let index = self.current();
         let channel = self.inner.brokers[index].channel.clone();
@@ -245,18 +246,21 @@ impl Client {
         Ok(())
     }
 
-    /// Looks at the broker in use, and at all others that answer soon; the rest are looked at before they are used.
+    /// Compares the databases of the broker in use and of all brokers that respond within [`CHECK_TIMEOUT`]. The other brokers
+    /// are checked before their first use.
     async fn check_all(&self) -> Result<()> {
-        let current = self.current();
         let checks = self.inner.brokers.iter().enumerate().map(|(index, broker)| async move {
             let check = self.check_database(index, &broker.channel);
-            let patience = if index == current { self.inner.settings.connect_timeout } else { SOON };
-            match tokio::time::timeout(patience, check).await {
-                Ok(Err(error @ Error::Invalid { .. })) => Err(error),
-                _ => Ok(()),
+            let timeout = if index == self.current() { self.inner.settings.connect_timeout } else { CHECK_TIMEOUT };
+            match tokio::time::timeout(timeout, check).await {
+                Ok(Err(error @ Error::Invalid { .. })) => return Err(error),
+                Ok(Ok(())) => {}
+                // The broker gave no usable answer in time, although its port may accept connections.
+                _ => self.move_on_from(index),
             }
+            Ok(())
         });
-        // One after the other, so that the first is the one that the others are compared with.
+        // One broker after another, so that each database is compared with the one of the first endpoint that answers.
         for check in checks {
             check.await?;
         }

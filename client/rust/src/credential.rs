@@ -1,4 +1,4 @@
-//! The credential that goes with each call.
+//! Metadata of each call: token, reason and store.
 
 use std::{
     fmt::{self, Write as _},
@@ -15,17 +15,17 @@ use tonic::{
 
 use crate::{Error, Result};
 
-/// How long a token of a file is used before the file is read again.
+/// Time for which a token from a file is used before the file is read again.
 const KEPT: Duration = Duration::from_secs(10);
-/// The largest file.
+/// Maximum size of a token file.
 const FILE_BYTES: u64 = 64 << 10;
 
-/// The metadata with the reason of a change.
+/// Metadata key of the reason of a change.
 const REASON: &str = "howdah-reason";
-/// The metadata with the store of a call.
+/// Metadata key of the store of a call.
 const STORE: &str = "howdah-store";
 
-/// What goes with each call of a client: its token, if it has one, the reason of what it changes, and the store that it is for.
+/// Metadata that a client adds to each call: its token, the reason of its changes, and the store, if they are set.
 #[derive(Clone, Default)]
 pub struct Credential {
     source: Option<Source>,
@@ -33,7 +33,7 @@ pub struct Credential {
     store: Option<MetadataValue<Ascii>>,
 }
 
-/// Its text is a secret.
+/// Shows only whether a token is set.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.source.is_some() { "Credential(..)" } else { "Credential(none)" })
@@ -46,7 +46,7 @@ enum Source {
     File(Arc<TokenFile>),
 }
 
-/// A file with a token, which somebody else may replace.
+/// A file with a token, which may be replaced at any time.
 struct TokenFile {
     path: PathBuf,
     read: Mutex<(Instant, MetadataValue<Ascii>)>,
@@ -72,7 +72,7 @@ impl Credential {
         Self { store, ..self }
     }
 
-    /// Whether there is one.
+    /// Whether a token is set.
     pub(crate) fn is_some(&self) -> bool {
         self.source.is_some()
     }
@@ -83,7 +83,7 @@ impl Credential {
             Source::File(file) => {
                 let mut last = file.read.lock().unwrap_or_else(PoisonError::into_inner);
                 if last.0.elapsed() >= KEPT {
-                    // If it cannot be read now, the token from before may still hold.
+                    // Keeps the previous token if the file cannot be read, because that token may still be valid.
                     last.0 = Instant::now();
                     if let Ok(value) = read(&file.path) {
                         last.1 = value;
@@ -110,7 +110,7 @@ impl Interceptor for Credential {
     }
 }
 
-/// A reason as metadata: percent-encoded where it is not plain ASCII. Brokers check its length.
+/// Converts a reason to metadata, percent-encoding all but plain ASCII. Brokers check its length.
 pub(crate) fn reason(text: &str) -> Option<MetadataValue<Ascii>> {
     let mut encoded = String::new();
     for byte in text.trim().bytes() {
@@ -121,7 +121,7 @@ pub(crate) fn reason(text: &str) -> Option<MetadataValue<Ascii>> {
             _ => encoded.push(char::from(byte)),
         }
     }
-    // It is ASCII now.
+    // The encoded text is ASCII.
     Some(encoded).filter(|text| !text.is_empty())?.parse().ok()
 }
 
@@ -129,7 +129,7 @@ fn read(path: &Path) -> std::result::Result<MetadataValue<Ascii>, String> {
     let failed = |problem: String| format!("{}: {problem}", path.display());
     let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
     if size > FILE_BYTES {
-        return Err(failed(format!("has {size} bytes, which is no token")));
+        return Err(failed(format!("the file has {size} bytes; a token file may have at most {FILE_BYTES}")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     header(text.trim()).map_err(failed)
@@ -137,10 +137,10 @@ fn read(path: &Path) -> std::result::Result<MetadataValue<Ascii>, String> {
 
 fn header(token: &str) -> std::result::Result<MetadataValue<Ascii>, String> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("is empty, or has characters that no token has".to_owned());
+        return Err("the token is empty, or contains spaces or characters other than printable ASCII".to_owned());
     }
-    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| "is no token".to_owned())?;
-    // So that no log of headers shows it.
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| "is not a token".to_owned())?;
+    // A sensitive value is left out when headers are logged.
     value.set_sensitive(true);
     Ok(value)
 }

@@ -1,5 +1,4 @@
-//! Brokers of one client serve one database: jobs that were sent to another one would wait there for workers that never
-//! come.
+//! All brokers of a client must serve the same database: otherwise jobs could wait in a database without workers.
 
 use howdah_proto::v1::{GetSettingsRequest, settings_service_client::SettingsServiceClient};
 use parking_lot::Mutex;
@@ -7,28 +6,29 @@ use tokio::time::timeout;
 
 use crate::{Connection, Error, Result, endpoint::Settings};
 
-/// The header of a broker's answers with the id of its database.
+/// Response header with the id of the broker's database.
 const HEADER: &str = "howdah-database";
 
-/// The database of the first broker that answered, and the broker's address.
+/// Database id and address of the first broker that responded.
 #[derive(Debug, Default)]
 pub(crate) struct Database(Mutex<Option<(String, String)>>);
 
 impl Database {
-    /// Fails if this broker serves another database than the first one. Any answer tells, a refusal too.
+    /// Fails if this broker serves another database than the first one. Every response names the database, even a refusal.
     pub(crate) async fn check(&self, endpoint: &str, connection: Connection, settings: &Settings) -> Result<()> {
         let limit = settings.connect_timeout;
         let mut client = SettingsServiceClient::new(connection);
         let answer = timeout(limit, client.get_settings(GetSettingsRequest {})).await;
-        let answer = answer.map_err(|_| Error::Deadline { what: "asking which database it serves", after: limit })?;
+        let answer =
+            answer.map_err(|_| Error::Deadline { operation: "asking the broker for its database", after: limit })?;
         let id = match &answer {
             Ok(response) => response.metadata().get(HEADER).cloned(),
             Err(status) => status.metadata().get(HEADER).cloned(),
         };
         match (id.as_ref().and_then(|id| id.to_str().ok()), answer) {
             (Some(id), _) => self.compare(endpoint, id),
-            (None, Err(status)) if Error::from(status.clone()).is_passing() => Err(status.into()),
-            // It does not say, so nothing can be compared.
+            (None, Err(status)) if Error::from(status.clone()).is_retried() => Err(status.into()),
+            // The response does not name a database, so it cannot be compared.
             (None, _) => Ok(()),
         }
     }

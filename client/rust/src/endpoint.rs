@@ -1,4 +1,4 @@
-//! Addresses of brokers, and the settings of connections.
+//! Addresses of brokers, and connection settings.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,17 +6,17 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::{Error, Result, credential::Credential, middleware::Layers, telemetry::Telemetry};
 
-/// Interval of HTTP/2 pings: short enough for proxies, long enough for servers that refuse frequent pings.
+/// Interval of HTTP/2 pings: short enough that proxies keep an idle connection open, and long enough for servers that close
+/// connections with frequent pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Flow control windows. The default of 64 KiB stalls a stream of jobs at each round trip, and the adaptive window
-/// sends pings of its own.
+/// HTTP/2 flow-control windows. The default of 64 KiB stalls a stream of jobs at each round trip. An adaptive window would send
+/// additional pings.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// How much longer than the request timeout a call through a raw generated client may take: the longest wait of
-/// `PullJobs`.
+/// Longest wait of `PullJobs`. A call of a generated client may take this long in addition to the request timeout.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Settings of all connections of a client.
@@ -65,8 +65,8 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     match scheme.as_str() {
         "http" if settings.credential.is_some() && !settings.insecure_token && !is_loopback(&endpoint) => {
             return Err(refused(
-                "everybody on the way could read the token: use https://, or allow it where the network itself encrypts \
-                 (howdah: --insecure; ClientBuilder::insecure_token)"
+                "a token over http:// is readable by anyone on the network path: use https://, or set insecure_token (howdah: \
+                 --insecure) where the network itself encrypts"
                     .to_owned(),
             ));
         }
@@ -88,7 +88,7 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
         .map_err(|error| Error::invalid("user_agent", crate::cause::chain(&error)))
 }
 
-/// Whether what is sent there stays on this machine.
+/// Whether the endpoint is on this machine.
 fn is_loopback(endpoint: &Endpoint) -> bool {
     let host = endpoint.uri().host().unwrap_or_default().trim_matches(['[', ']']);
     let is_local_name = host.eq_ignore_ascii_case("localhost");
@@ -111,8 +111,8 @@ fn with_tls(_: Endpoint, _: &Settings) -> Result<Endpoint> {
 fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
     endpoint
         .connect_timeout(settings.connect_timeout)
-        // Only a safeguard, and only until the answer begins: streams have no end, and the calls of this crate have
-        // shorter deadlines of their own.
+        // Limits only the time until the response begins, so that streams may stay open. This crate's own calls have shorter
+        // deadlines.
         .timeout(settings.request_timeout + LONGEST_WAIT)
         .tcp_nodelay(true)
         .tcp_keepalive(Some(KEEPALIVE_INTERVAL))
@@ -125,7 +125,7 @@ fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
 
 /// Connects now, within the connect timeout.
 pub(crate) async fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Channel> {
-    // The endpoint's own timeout ends with the TCP handshake. This one also covers name resolution and TLS.
+    // The timeout set on the endpoint covers only the TCP handshake. This one also covers name resolution and TLS.
     match tokio::time::timeout(settings.connect_timeout, endpoint.connect()).await {
         Ok(Ok(channel)) => Ok(channel),
         Ok(Err(error)) => Err(Error::connect(endpoint.uri(), &error)),

@@ -5,16 +5,16 @@ use std::{env, path::Path};
 use crate::{Client, ClientBuilder, Error, Result};
 
 impl ClientBuilder {
-    /// What the environment says, as for the command line. What is empty or not set is left as it is.
+    /// Applies the same environment variables as the command line. Unset and empty variables change nothing.
     ///
-    /// | variable | the same as |
+    /// | variable | equivalent |
     /// |---|---|
     /// | `HOWDAH_SERVER` | [`endpoint`](Self::endpoint) |
     /// | `HOWDAH_TOKEN` | [`token`](Self::token) |
     /// | `HOWDAH_TOKEN_FILE` | [`token_file`](Self::token_file) |
-    /// | `HOWDAH_TLS_CA` | [`tls`](Self::tls), with a file of authorities |
-    /// | `HOWDAH_TLS_CLIENT_CERT`, `HOWDAH_TLS_CLIENT_KEY` | the same, with a certificate to show |
-    /// | `HOWDAH_CLIENT_INSECURE` | [`insecure_token`](Self::insecure_token), unless it is `0`, `no` or `false` |
+    /// | `HOWDAH_TLS_CA` | [`tls`](Self::tls) with [`ca_file`](crate::Tls::ca_file) |
+    /// | `HOWDAH_TLS_CLIENT_CERT`, `HOWDAH_TLS_CLIENT_KEY` | [`tls`](Self::tls) with [`client_files`](crate::Tls::client_files) |
+    /// | `HOWDAH_CLIENT_INSECURE` | [`insecure_token`](Self::insecure_token), unless `0`, `n`, `no`, `f`, `false` or `off` |
     pub fn environment(self) -> Result<Self> {
         self.looked_up(|name| env::var(name).ok())
     }
@@ -26,13 +26,13 @@ impl ClientBuilder {
         }
         self = match (given("HOWDAH_TOKEN"), given("HOWDAH_TOKEN_FILE")) {
             (Some(_), Some(_)) => {
-                return Err(Error::invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough"));
+                return Err(Error::invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one"));
             }
             (Some(token), None) => self.token(&token)?,
             (None, Some(file)) => self.token_file(file)?,
             (None, None) => self,
         };
-        // As the command line reads it.
+        // Accepts the same values as the command line.
         let no = |value: &String| ["0", "n", "no", "f", "false", "off"].contains(&value.to_lowercase().as_str());
         if given("HOWDAH_CLIENT_INSECURE").is_some_and(|value| !no(&value)) {
             self = self.insecure_token();
@@ -54,7 +54,7 @@ impl ClientBuilder {
             (Some(certificate), Some(key)) => tls = tls.client_files(certificate, key)?,
             (None, None) => {}
             _ => {
-                let message = "HOWDAH_TLS_CLIENT_CERT and HOWDAH_TLS_CLIENT_KEY go together";
+                let message = "only one of HOWDAH_TLS_CLIENT_CERT and HOWDAH_TLS_CLIENT_KEY is set: set both";
                 return Err(Error::invalid("tls", message));
             }
         }
@@ -66,12 +66,15 @@ impl ClientBuilder {
         if files.iter().all(Option::is_none) {
             return Ok(self);
         }
-        Err(Error::invalid("tls", "HOWDAH_TLS_… need the feature `tls` of howdah-client"))
+        Err(Error::invalid(
+            "tls",
+            "HOWDAH_TLS_… is set, but this program was built without the feature `tls` of howdah-client",
+        ))
     }
 }
 
 impl Client {
-    /// Connects to the broker that the environment names: see [`ClientBuilder::environment`].
+    /// Connects to the broker that the environment variables name: see [`ClientBuilder::environment`].
     pub async fn from_env() -> Result<Self> {
         Self::builder().environment()?.connect().await
     }

@@ -1,11 +1,14 @@
-//! Errors, with the code, the field and the reason from the broker.
+//! Errors, with the broker's code, field and reason.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::cause::{chain, explained, is_explanation, with_causes};
+use crate::{
+    cause::{chain, explained, is_explanation, with_causes},
+    connection::TOO_LARGE,
+};
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -22,35 +25,35 @@ pub enum Error {
     Connect {
         /// The endpoint tried last.
         endpoint: String,
-        /// The error of the network.
+        /// The cause, such as the error of the operating system.
         message: String,
     },
-    /// The broker answered with an error, or the connection broke.
+    /// The broker returned an error, or the connection broke.
     #[error("{0}")]
     Status(Box<StatusError>),
-    /// The value was refused here, before anything was sent.
+    /// The client refused the value before sending.
     #[error("{field}: {message}")]
     Invalid {
         /// The invalid field.
         field: String,
-        /// Its value, and the values it may have.
+        /// The value, and the values it may have.
         message: String,
     },
-    /// No answer came in time. The request may have taken effect or not.
-    #[error("{what}: no answer within {after:?}")]
+    /// No response arrived in time. The request may have taken effect or not.
+    #[error("{operation}: no answer within {after:?}")]
     Deadline {
-        /// The operation.
-        what: &'static str,
-        /// How long it was waited for.
+        /// The operation that timed out, such as `enqueue`.
+        operation: &'static str,
+        /// The timeout that passed.
         after: Duration,
     },
     /// The worker has lost the lease of a job: another worker may be running it.
     #[error("the lease of job {id} is lost")]
     LeaseLost {
-        /// The job.
+        /// Id of the job.
         id: i64,
     },
-    /// The producer or worker was stopped before the answer came.
+    /// The producer or worker was stopped before the response arrived.
     #[error("the {0} is stopped")]
     Stopped(&'static str),
     /// A payload could not be converted to or from JSON.
@@ -64,15 +67,16 @@ pub enum Error {
 pub struct StatusError {
     /// The gRPC code.
     pub code: Code,
-    /// A text for people: the field, its value, and what to do.
+    /// Human-readable message: the field, its value, and what to do.
     pub message: String,
-    /// The invalid field, such as `jobs[3].task_type`; empty if none is.
+    /// The invalid field, such as `jobs[3].task_type`; empty if the error is about no field.
     pub field: String,
-    /// A constant for programs, such as `INVALID_FIELD`; empty if the error does not come from the broker.
+    /// Machine-readable reason, such as `INVALID_FIELD`; empty if the error comes neither from the broker nor from a proxy that
+    /// refuses the size of a request (`REQUEST_TOO_LARGE`).
     pub reason: String,
-    /// How long to wait before trying again, if the broker knows: a task type's backlog is full.
+    /// Retry delay, if the broker sent one: the backlog of a task type is full.
     pub retry_after: Option<Duration>,
-    /// The connection broke. The code is a guess, and it is unknown whether the call took effect.
+    /// The connection broke. The code is a guess, and the call may have taken effect or not.
     pub broken: bool,
 }
 
@@ -90,7 +94,7 @@ impl fmt::Display for StatusError {
 }
 
 impl Error {
-    /// The gRPC code that fits best.
+    /// The best-fitting gRPC code.
     pub fn code(&self) -> Code {
         match self {
             Self::Connect { .. } => Code::Unavailable,
@@ -111,7 +115,7 @@ impl Error {
         }
     }
 
-    /// The broker's constant for this error, such as `INVALID_FIELD`.
+    /// The broker's machine-readable reason, such as `INVALID_FIELD`.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Status(status) => Some(status.reason.as_str()).filter(|reason| !reason.is_empty()),
@@ -119,7 +123,7 @@ impl Error {
         }
     }
 
-    /// How long to wait before trying again, if the broker knows (`RESOURCE_EXHAUSTED`: a task type's backlog is full).
+    /// Retry delay, if the broker sent one (`RESOURCE_EXHAUSTED`: the backlog of a task type is full).
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status(status) => status.retry_after,
@@ -127,8 +131,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed a little later. An enqueue should then be repeated with the same request key,
-    /// as this crate does automatically.
+    /// Whether the same call may succeed later. Repeat an enqueue with the same request key, as this crate does automatically.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Deadline { .. } => true,
@@ -141,13 +144,17 @@ impl Error {
         }
     }
 
-    /// Whether this crate tries again automatically. It does not for a full backlog, which the producer should know
-    /// about.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Whether a proxy refuses requests of this size. No part of the request has reached a broker.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.reason() == Some(TOO_LARGE)
+    }
+
+    /// Whether this crate retries automatically. It does not for a full backlog, which the producer should handle.
+    pub(crate) fn is_retried(&self) -> bool {
         self.is_retryable() && self.retry_after().is_none()
     }
 
-    /// Whether the broker refuses the caller or the call itself, so that a new stream would end the same way.
+    /// Whether the broker refuses the caller or the call, so that a new stream would fail in the same way.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Status(status) = self else {
             return matches!(self, Self::Invalid { .. });
@@ -164,7 +171,7 @@ impl Error {
             )
     }
 
-    /// A stream that ended without a reason.
+    /// The error of a stream that ended without a gRPC status.
     pub(crate) fn broken(message: impl Into<String>) -> Self {
         Self::Status(Box::new(StatusError {
             code: Code::Unavailable,
@@ -176,8 +183,8 @@ impl Error {
         }))
     }
 
-    /// The error of one request of a pipeline.
-    pub(crate) fn of_request(error: howdah_proto::v1::RequestError) -> Self {
+    /// The error with which the broker answered one request of a stream. The stream itself continues.
+    pub(crate) fn from_request(error: howdah_proto::v1::RequestError) -> Self {
         Self::Status(Box::new(StatusError {
             code: Code::from(error.code),
             message: error.message,
@@ -188,24 +195,24 @@ impl Error {
         }))
     }
 
-    /// No endpoint could be reached.
+    /// The error if no endpoint can be reached.
     pub(crate) fn connect(endpoint: &impl fmt::Display, error: &dyn StdError) -> Self {
         let seen = chain(error);
-        let message = explained(&seen).map_or(seen, |(said, _)| said.to_owned());
+        let message = explained(&seen).map_or(seen, |(explanation, _)| explanation.to_owned());
         Self::Connect { endpoint: endpoint.to_string().trim_end_matches('/').to_owned(), message }
     }
 
-    /// The same error with the address, if it is about the connection.
+    /// Adds the address to a connection error.
     pub(crate) fn at(mut self, endpoint: &str) -> Self {
         if let Self::Status(status) = &mut self
-            && (status.broken || is_explanation(&status.message))
+            && (status.broken || is_explanation(&status.message) || status.reason == TOO_LARGE)
         {
             status.message = format!("{endpoint}: {}", status.message);
         }
         self
     }
 
-    /// Refused before it was sent.
+    /// The error for a value refused before sending.
     pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into() }
     }
@@ -217,16 +224,16 @@ impl From<Status> for Error {
         let reason = details.error_info().map(|info| info.reason.clone());
         let field =
             details.bad_request().and_then(|bad| bad.field_violations.first()).map(|violation| violation.field.clone());
-        // A status from the wire has no source. One with a source was made here, by the transport.
+        // A status from the wire has no source; one with a source was created by the local transport.
         let source = status.source();
-        let of_transport = source.is_some();
+        let from_transport = source.is_some();
         let seen = with_causes(status.message().to_owned(), source);
-        let cause = explained(&seen).filter(|_| of_transport);
-        // To try again would not help.
-        let broken = of_transport && cause.is_none();
+        let cause = explained(&seen).filter(|_| from_transport);
+        // A known cause, such as an untrusted certificate, is permanent, so the error does not count as a broken connection.
+        let broken = from_transport && cause.is_none();
         Self::Status(Box::new(StatusError {
             code: cause.map_or(status.code(), |(_, code)| code),
-            message: cause.map_or(seen, |(said, _)| said.to_owned()),
+            message: cause.map_or(seen, |(explanation, _)| explanation.to_owned()),
             field: field.unwrap_or_default(),
             reason: reason.unwrap_or_default(),
             retry_after: details.retry_info().and_then(|info| info.retry_delay),
@@ -260,12 +267,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_backlog_says_when_to_try_again_and_is_not_tried_again_behind_the_callers_back() {
+    fn a_full_backlog_has_a_retry_delay_and_is_not_retried_automatically() {
         let mut details = ErrorDetails::with_error_info("BACKLOG_FULL", "howdah.dev", []);
         details.set_retry_info(Some(Duration::from_millis(250)));
         let error = Error::from(Status::with_error_details(Code::ResourceExhausted, "full", details));
         assert_eq!(error.retry_after(), Some(Duration::from_millis(250)));
-        assert!(error.is_retryable() && !error.is_passing());
+        assert!(error.is_retryable() && !error.is_retried());
     }
 
     #[test]
@@ -279,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn what_tls_refuses_is_said_in_words_with_the_address_and_not_tried_again() {
+    fn a_tls_error_is_explained_with_the_address_and_not_retried() {
         let cause = std::io::Error::other("received fatal alert: CertificateRequired");
         let error = Error::from(Status::from_error(Box::new(cause))).at("https://broker:7432");
         assert!(!error.is_retryable() && error.is_refusal());
         assert_eq!(error.code(), Code::Unauthenticated);
-        let said = "https://broker:7432: the broker asks for a client certificate, and none was shown";
-        assert_eq!(error.to_string(), said);
-        // Only the transport knows: a broker may write what it likes.
+        let expected = "https://broker:7432: the broker asks for a client certificate, and none was shown";
+        assert_eq!(error.to_string(), expected);
+        // Only the transport's error counts, because a broker may send any text.
         let error = Error::from(Status::unavailable("received fatal alert: CertificateRequired"));
         assert_eq!(error.to_string(), "received fatal alert: CertificateRequired");
         let error = Error::from(Status::not_found("job 17")).at("https://broker:7432");

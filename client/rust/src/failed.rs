@@ -1,13 +1,13 @@
-//! Failed jobs: list them in groups, retry and discard them; and cancel jobs by type.
+//! Failed jobs: lists them in groups, retries and discards them; and cancels jobs by type.
 
 use howdah_proto::v1 as proto;
 
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// Makes dead and scheduled jobs run now or at a given time. Dead jobs have all of their attempts again, scheduled
-    /// ones those that are left. A call for a type handles 10,000 jobs: call again while the answer has a token. If a
-    /// connection breaks, the call is repeated, and the answer lacks the jobs of the first attempt.
+    /// Retries dead and scheduled jobs now or at a given time. Dead jobs get all their attempts again, scheduled ones keep
+    /// the remaining ones. A call for a type handles up to 10,000 jobs: repeat it with the returned page token. If the
+    /// connection breaks, the call is repeated, and the response lacks the jobs of the first attempt.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::{JobFilter, RetryJobsRequest}};
@@ -35,7 +35,7 @@ impl Client {
         .await
     }
 
-    /// Moves dead jobs to history, as discarded. A call handles 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.
+    /// Moves dead jobs to history, as discarded. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.
     pub async fn discard_jobs(&self, request: proto::DiscardJobsRequest) -> Result<proto::DiscardJobsResponse> {
         self.call("discard jobs", Tries::EachEndpoint, request, |client, request| async move {
             client.jobs().discard_jobs(request).await
@@ -43,8 +43,8 @@ impl Client {
         .await
     }
 
-    /// Cancels jobs by id, or by type, state and error group. A call handles 10,000 jobs, as
-    /// [`retry_jobs`](Self::retry_jobs) does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
+    /// Cancels jobs by id, or by type, state and error group. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs)
+    /// does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
     pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
         self.call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
             client.jobs().cancel_jobs(request).await

@@ -18,30 +18,32 @@
 //! # Ok(()) }
 //! ```
 //!
-//! When an enqueue returns, the job is committed, and it is never stored twice. Jobs are pushed to the worker. The
-//! outcome of a handler is sent until the broker confirms it.
+//! When an enqueue returns, the job is committed exactly once. The broker pushes jobs to the worker, which resends the
+//! outcome of a handler until the broker confirms it.
 //!
 //! The modules, in the order in which a job passes through them:
 //!
-//! - [`proto`]: the protocol, for the raw clients and for operators' messages
-//! - `client`, `endpoint`, `environment`, `tls`: connections. TLS is the feature `tls`, which is on by default
-//! - `cause`: why a connection failed
+//! - [`proto`]: the protocol messages and the generated clients
+//! - `client`, `endpoint`, `environment`, `tls`: connections. TLS needs the feature `tls`, which is on by default
+//! - `cause`: explains failed connections
 //! - `call`, `backoff`: deadlines and retries of single calls
 //! - `new_job`, `enqueue`: enqueue in one call
 //! - `producer`: enqueue many jobs over one stream, in batches
-//! - `worker`: handlers, over one stream
-//! - `middleware`: around each enqueue and each handler
-//! - `telemetry`: spans and metrics of OpenTelemetry, with the feature `opentelemetry`
-//! - `signal`: SIGTERM
-//! - `testing`: tests without a broker, or with one of their own; the feature `testing`
-//! - `failed`: failed jobs in groups; retry, discard
+//! - `worker`: runs handlers, over one stream
+//! - `middleware`: code that wraps each enqueue and each handler
+//! - `telemetry`: OpenTelemetry spans and metrics, with the feature `opentelemetry`
+//! - `signal`: SIGTERM and Ctrl-C
+//! - `testing`: tests without a broker, or with a temporary one; needs the feature `testing`
+//! - `failed`: list failed jobs in groups, retry and discard them
 //! - `schedule`: schedules, which enqueue jobs at planned times
-//! - `query`: get jobs, task types and the storage; cancel and reprioritize jobs
+//! - `query`: read jobs, task types and the storage; cancel and reprioritize jobs
 //! - `bulk`: change many jobs in the background
 //! - `stores`: list, close and open stores
 //! - `wait`: wait until jobs have ended
-//! - `limit`: limit keys
-//! - `error`, `time`: used by all of them
+//! - `limit`: list, pause and resume limit keys
+//! - `error`, `time`: shared by all modules
+
+#![warn(missing_docs)]
 
 mod access;
 mod backoff;
@@ -101,14 +103,14 @@ pub use self::telemetry::Telemetry;
 #[cfg(feature = "tls")]
 pub use self::tls::Tls;
 
-/// The programs of its README are compiled.
+/// Makes `cargo test --doc` compile the programs of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 #[cfg(test)]
 mod tests {
-    /// The block of Rust in a text, without what rustdoc hides.
+    /// Returns the lines of the first Rust code block in a text, without those that rustdoc hides.
     fn rust<'a>(text: &'a str, prefix: &'a str, fence: &str) -> Vec<&'a str> {
         let lines = text.lines().map(|line| line.strip_prefix(prefix).unwrap_or(line).trim_start_matches(' '));
         let block = lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```");

@@ -7,7 +7,7 @@ use howdah_proto::v1 as proto;
 use crate::{Client, Result, call::Tries, time};
 
 impl Client {
-    /// The limit keys of a task type that have waiting jobs or are paused.
+    /// Lists the limit keys of a task type that have waiting jobs or are paused.
     pub async fn list_limit_keys(&self, task_type: impl Into<String>) -> Result<Vec<proto::LimitKey>> {
         let mut all = Vec::new();
         let mut request = proto::ListLimitKeysRequest { task_type: task_type.into(), ..Default::default() };
@@ -18,7 +18,7 @@ impl Client {
                 })
                 .await?;
             all.extend(page.limit_keys);
-            // Otherwise a broker that repeats a token would keep us here forever.
+            // Stops if a broker repeats a page token, to avoid an endless loop.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }
@@ -45,7 +45,7 @@ impl Client {
         .map(drop)
     }
 
-    /// Ends the pause of a limit key of a task type.
+    /// Resumes a limit key of a task type.
     pub async fn resume_limit_key(&self, task_type: impl Into<String>, key: impl Into<String>) -> Result<()> {
         let request = proto::ResumeLimitKeyRequest { task_type: task_type.into(), limit_key: key.into() };
         self.call("resume limit key", Tries::EachEndpoint, request, |client, request| async move {

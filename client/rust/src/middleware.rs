@@ -1,4 +1,4 @@
-//! What a program does around each enqueue and each handler.
+//! Middleware: code that wraps each enqueue and each handler.
 
 use std::{fmt, sync::Arc};
 
@@ -6,8 +6,8 @@ use futures::future::BoxFuture;
 
 use crate::{Enqueued, Error, Job, NewJob, Outcome, Result, worker::Handler};
 
-/// Something done around each enqueue of a client, and around each handler of its workers: logs, metrics, checks.
-/// [`ClientBuilder::middleware`](crate::ClientBuilder::middleware) adds one. The first that was added is the outermost.
+/// Wraps each enqueue of a client, and each handler of its workers, with logs, metrics or checks.
+/// [`ClientBuilder::middleware`](crate::ClientBuilder::middleware) adds one. The first one added is the outermost.
 ///
 /// ```
 /// use futures::future::BoxFuture;
@@ -32,29 +32,30 @@ use crate::{Enqueued, Error, Job, NewJob, Outcome, Result, worker::Handler};
 /// }
 /// ```
 pub trait Middleware: Send + Sync + 'static {
-    /// Before jobs are sent, by a call or by a [`Producer`](crate::Producer): it may change them. If it refuses them,
-    /// nothing is sent.
+    /// Called before jobs are sent, by a call or by a [`Producer`](crate::Producer). It may change the jobs. If it returns an
+    /// error, nothing is sent.
     fn enqueue(&self, jobs: &mut [NewJob]) -> Result<()> {
         let _ = jobs;
         Ok(())
     }
 
-    /// After the answer to a call. The jobs of a [`Producer`](crate::Producer) have their receipts instead.
+    /// Called with the result of an enqueue call. Not called for jobs of a [`Producer`](crate::Producer), whose results arrive
+    /// later, through receipts.
     fn enqueued(&self, answer: &Result<Vec<Enqueued>>) {
         let _ = answer;
     }
 
-    /// Around a handler: `next.run(job)` runs it.
+    /// Wraps a handler: `next.run(job)` runs it.
     fn handle(&self, job: Job, next: Next) -> BoxFuture<'static, Outcome> {
         next.run(job)
     }
 }
 
-/// The rest of the way to a handler.
+/// The remaining middleware and the handler.
 pub struct Next(Handler);
 
 impl Next {
-    /// Runs the handler, with the middleware that is left around it.
+    /// Runs the remaining middleware and the handler.
     pub fn run(self, job: Job) -> BoxFuture<'static, Outcome> {
         (self.0)(job)
     }
@@ -83,7 +84,7 @@ impl Layers {
         self.0.iter().rev().for_each(|one| one.enqueued(answer));
     }
 
-    /// The handler with everything around it.
+    /// Wraps a handler with all middleware.
     pub(crate) fn around(&self, handler: Handler) -> Handler {
         self.0.iter().rev().fold(handler, |inner, one| {
             let one = one.clone();
@@ -99,7 +100,7 @@ impl fmt::Debug for Layers {
 }
 
 impl Error {
-    /// For [`Middleware::enqueue`]: the jobs are refused.
+    /// Creates an error with which [`Middleware::enqueue`] refuses jobs.
     pub fn refused(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::invalid(field, message)
     }

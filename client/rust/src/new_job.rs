@@ -29,12 +29,12 @@ use crate::{Result, time};
 pub struct NewJob(pub(crate) proto::NewJob);
 
 impl NewJob {
-    /// A job of this type, a name of 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
+    /// Creates a job of this type, a name of 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
     pub fn new(task_type: impl Into<String>) -> Self {
         Self(proto::NewJob { task_type: task_type.into(), ..proto::NewJob::default() })
     }
 
-    /// The name that workers subscribe to.
+    /// The task type, to which workers subscribe.
     pub fn task_type(&self) -> &str {
         &self.0.task_type
     }
@@ -50,7 +50,7 @@ impl NewJob {
         Ok(self.payload(serde_json::to_vec(value)?))
     }
 
-    /// Sets the payload to a message of protocol buffers.
+    /// Sets the payload to a protobuf message.
     pub fn message(self, message: &impl prost::Message) -> Self {
         self.payload(message.encode_to_vec())
     }
@@ -61,63 +61,63 @@ impl NewJob {
         self
     }
 
-    /// Adds tags, by which the job is found later, such as a customer or a batch. At most 16, each 1 to 64 bytes without control
-    /// characters; the same one twice counts once.
+    /// Adds tags for later searches, such as a customer or a batch. At most 16, each 1 to 64 bytes without control characters;
+    /// duplicates count once.
     pub fn tags<S: Into<String>>(mut self, tags: impl IntoIterator<Item = S>) -> Self {
         self.0.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
-    /// Sets the priority. Jobs of a lower number run first within the task type. -1000 to 1000; default 0.
+    /// Sets the priority. Within the task type, jobs with a lower number run first. -1000 to 1000; default 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.0.priority = priority;
         self
     }
 
-    /// Starts the job after this time, at most 10 years.
+    /// Delays the start by this time, at most 10 years.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.0.start = Some(proto::new_job::Start::Delay(time::to_proto(delay)));
         self
     }
 
-    /// Starts the job at this time of the database's clock.
+    /// Sets the start time, by the database's clock.
     pub fn run_at(mut self, time: SystemTime) -> Self {
         self.0.start = Some(proto::new_job::Start::RunAt(time.into()));
         self
     }
 
-    /// Limits the number of deliveries; then the job is dead. 1 to 1,000; 0: the task type's setting.
+    /// Limits the number of attempts, after which the job is dead. 1 to 1,000; 0: the task type's setting.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.0.max_attempts = attempts;
         self
     }
 
-    /// Sets the delays between attempts. Unset fields take the task type's settings.
+    /// Sets the retry policy. Unset fields take the task type's settings.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
         self.0.retry_policy = Some(policy.0);
         self
     }
 
-    /// Sets the key. At most one unfinished job of a type has a given key. By default, enqueuing another returns the
-    /// existing job, with [`is_new`](crate::Enqueued::is_new) false. At most 200 bytes.
+    /// Sets the key. At most one unfinished job of a type has a given key. By default, enqueueing another one returns the existing
+    /// job, with [`is_new`](crate::Enqueued::is_new) false. At most 200 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.0.key = key.into();
         self
     }
 
-    /// Sets what happens when another job holds the [`key`](Self::key). Default: that job stays as it is.
+    /// Sets the policy if another job holds the [`key`](Self::key). Default: that job is unchanged.
     pub fn key_policy(mut self, policy: proto::KeyPolicy) -> Self {
         self.0.key_policy = policy as i32;
         self
     }
 
-    /// For [`KeyPolicy::ReplaceIfNewer`](proto::KeyPolicy): replaces only a job of a lower version.
+    /// For [`KeyPolicy::ReplaceIfNewer`](proto::KeyPolicy): replaces only a job with a lower version.
     pub fn key_version(mut self, version: i64) -> Self {
         self.0.key_version = Some(version);
         self
     }
 
-    /// Holds the key for this time from the enqueue, whether the job ends before or after. 1 s to 1 year.
+    /// Holds the key for this time after the enqueue, even if the job ends earlier. 1 s to 1 year.
     pub fn key_hold(mut self, hold: Duration) -> Self {
         self.0.key_hold = Some(time::to_proto(hold));
         self
@@ -129,13 +129,13 @@ impl NewJob {
         self
     }
 
-    /// What happens when this job waits for the running holder of its key, and that one fails. Default: it is superseded.
-    pub fn on_holder_failure(mut self, what: proto::HolderFailure) -> Self {
-        self.0.on_holder_failure = what as i32;
+    /// Sets the policy if this job waits for the running holder of its key and the holder fails. Default: the holder is superseded.
+    pub fn on_holder_failure(mut self, policy: proto::HolderFailure) -> Self {
+        self.0.on_holder_failure = policy as i32;
         self
     }
 
-    /// Lets the job expire if it has not started within this time from the enqueue. 1 ms to 10 years.
+    /// Lets the job expire if it has not started within this time after the enqueue. 1 ms to 10 years.
     pub fn expire_after(mut self, after: Duration) -> Self {
         self.0.expiry = Some(proto::new_job::Expiry::ExpireAfter(time::to_proto(after)));
         self
@@ -147,25 +147,25 @@ impl NewJob {
         self
     }
 
-    /// Sets the key that the task type's limits per key count by. At most 200 bytes.
+    /// Sets the limit key, to which the task type's limits per key apply. At most 200 bytes.
     pub fn limit_key(mut self, key: impl Into<String>) -> Self {
         self.0.limit_key = key.into();
         self
     }
 
-    /// Sets the fairness key: waiting jobs of a task type are shared evenly between fairness keys. At most 200 bytes.
+    /// Sets the fair key: the jobs of a task type are served round-robin between fair keys. At most 200 bytes.
     pub fn fair_key(mut self, key: impl Into<String>) -> Self {
         self.0.fair_key = key.into();
         self
     }
 
-    /// Sets the task types of further stages. An ack moves the job to its next stage. At most 100.
+    /// Sets the task types of the further stages. An ack moves the job to its next stage. At most 100.
     pub fn next_stages<S: Into<String>>(mut self, stages: impl IntoIterator<Item = S>) -> Self {
         self.0.next_stages = stages.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets the payload of the next stage. Default: the result of the stage before.
+    /// Sets the payload of the next stage. Default: the result of the previous stage.
     pub fn stage_payload(mut self, payload: proto::StagePayload) -> Self {
         self.0.stage_payload = payload as i32;
         self
@@ -189,44 +189,44 @@ impl NewJob {
         self
     }
 
-    /// Sets what happens when one of those does not succeed. Default: this job is cancelled.
-    pub fn on_dependency_failure(mut self, what: proto::DependencyFailure) -> Self {
-        self.0.on_dependency_failure = what as i32;
+    /// Sets the policy if one of the dependencies does not succeed. Default: this job is cancelled.
+    pub fn on_dependency_failure(mut self, policy: proto::DependencyFailure) -> Self {
+        self.0.on_dependency_failure = policy as i32;
         self
     }
 
-    /// Records the job that created this one. It is only shown.
+    /// Records the job that created this one, for display only.
     pub fn parent_id(mut self, id: i64) -> Self {
         self.0.parent_id = id;
         self
     }
 
-    /// Limits the time of an attempt, unless its worker extends it. 1 ms to 30 days.
+    /// Sets the timeout of an attempt, which its worker may extend. 1 ms to 30 days.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = Some(time::to_proto(timeout));
         self
     }
 
-    /// Sets the fallback: if its attempts are used up, or it fails for good, the job goes on as a job of this type,
-    /// with its id, payload and errors. It must be another type. Default: the task type's setting.
+    /// Sets the fallback: after its last attempt, or a final failure, the job continues as a job of this type, with its id, payload
+    /// and errors. It must be another type. Default: the task type's setting.
     pub fn fallback(mut self, task_type: impl Into<String>) -> Self {
         self.0.fallback = task_type.into();
         self
     }
 
-    /// Sets the producer's W3C trace context (`traceparent`), which is handed to the worker. At most 200 bytes.
+    /// Sets the producer's W3C trace context (`traceparent`), which the worker receives. At most 200 bytes.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.0.traceparent = traceparent.into();
         self
     }
 
-    /// Sets the producer's W3C trace state (`tracestate`), which is handed to the worker. At most 512 bytes.
+    /// Sets the producer's W3C trace state (`tracestate`), which the worker receives. At most 512 bytes.
     pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
         self.0.tracestate = tracestate.into();
         self
     }
 
-    /// The message of the protocol.
+    /// Converts to the protocol message.
     pub fn into_proto(self) -> proto::NewJob {
         self.0
     }
@@ -244,8 +244,8 @@ impl From<proto::NewJob> for NewJob {
     }
 }
 
-/// The delay between a failed attempt and the next one. Its kind computes it; then it changes at random by up to
-/// ± `jitter`. Without a kind, that of the task type is used, or exponential: `initial_delay * multiplier^(n-1)` after
+/// The delay between a failed attempt and the next one. The kind determines the delay, to which up to ± `jitter` is applied at
+/// random. Without a kind, the task type's kind is used, or else exponential backoff: `initial_delay * multiplier^(n-1)` after
 /// failure n, at most `max_delay`.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
@@ -257,17 +257,17 @@ impl RetryPolicy {
         Self::default()
     }
 
-    /// Doubles the delay from `initial` to `max`.
+    /// Exponential backoff: doubles the delay from `initial` to `max`.
     pub fn exponential(initial: Duration, max: Duration) -> Self {
         Self::of_kind(proto::RetryPolicyKind::Exponential).initial_delay(initial).multiplier(2.0).max_delay(max)
     }
 
-    /// Waits `step` after the first failure, twice as long after the second, and so on up to `max`.
+    /// Linear backoff: `step` after the first failure, twice as long after the second, and so on up to `max`.
     pub fn linear(step: Duration, max: Duration) -> Self {
         Self::of_kind(proto::RetryPolicyKind::Linear).initial_delay(step).max_delay(max)
     }
 
-    /// Waits for these delays in order; the last one repeats. 1 to 100.
+    /// Uses these delays in order; the last one repeats. 1 to 100 delays.
     pub fn list(delays: impl IntoIterator<Item = Duration>) -> Self {
         let mut policy = Self::of_kind(proto::RetryPolicyKind::List);
         policy.0.delays = delays.into_iter().map(time::to_proto).collect();
@@ -278,7 +278,7 @@ impl RetryPolicy {
         Self(proto::RetryPolicy { kind: kind as i32, ..proto::RetryPolicy::default() })
     }
 
-    /// Waits for the same time after every failure.
+    /// Uses the same delay after every failure.
     pub fn fixed(delay: Duration) -> Self {
         Self::of_kind(proto::RetryPolicyKind::Fixed).initial_delay(delay)
     }
@@ -289,25 +289,25 @@ impl RetryPolicy {
         self
     }
 
-    /// Sets the factor from one delay to the next. 1 to 100.
+    /// Sets the factor between consecutive delays. 1 to 100.
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.0.multiplier = Some(multiplier);
         self
     }
 
-    /// Sets the longest delay, before jitter. 0 s to 30 days.
+    /// Sets the maximum delay, before jitter. 0 s to 30 days.
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.0.max_delay = Some(time::to_proto(delay));
         self
     }
 
-    /// Sets the random part of the delay, 0 to 1; 0.1 means ±10 %.
+    /// Sets the random fraction of the delay, 0 to 1; 0.1 means ±10 %.
     pub fn jitter(mut self, jitter: f64) -> Self {
         self.0.jitter = Some(jitter);
         self
     }
 
-    /// The message of the protocol.
+    /// Converts to the protocol message.
     pub fn into_proto(self) -> proto::RetryPolicy {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Gets jobs, task types and the storage; cancels and reprioritizes jobs.
+//! Reads jobs, task types and the storage; cancels and reprioritizes jobs.
 
 use howdah_proto::v1 as proto;
 use tonic::Code;
@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// Gets a job by id, with payload, result and failures. `None`: it never existed, or its history has been dropped.
+    /// Gets a job by id, with payload, result and failures. `None` if it never existed or its history was dropped.
     pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
         let request = proto::GetJobRequest { id };
         let answer = self
@@ -21,7 +21,7 @@ impl Client {
         }
     }
 
-    /// Says why a job does not run, or what became of it; `None` if it does not exist.
+    /// Explains why a job does not run, or how it ended; `None` if it does not exist.
     pub async fn explain_job(&self, id: i64) -> Result<Option<proto::ExplainJobResponse>> {
         let request = proto::ExplainJobRequest { id };
         let answer = self
@@ -55,7 +55,8 @@ impl Client {
         .await
     }
 
-    /// One page of a search. Without a `next_page_token` everything was looked at; with one, call again with it.
+    /// One page of a search. If the response has a `next_page_token`, repeat the call with it; otherwise the search is
+    /// complete.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::{SearchJobsRequest, search_jobs_request::Query}};
@@ -74,9 +75,9 @@ impl Client {
         .await
     }
 
-    /// Cancels jobs, at most 10,000, and returns the ids of those that this call cancelled. The others were finished,
-    /// or never existed. Workers that run one are told to stop. If a connection breaks, the call is repeated, and the
-    /// answer lacks the jobs that the first attempt cancelled.
+    /// Cancels up to 10,000 jobs, and returns the ids of those that this call cancelled. The others were finished or never existed.
+    /// Workers of running jobs are told to stop. If the connection breaks, the call is repeated, and the response lacks the jobs
+    /// cancelled by the first attempt.
     pub async fn cancel_jobs(&self, ids: impl IntoIterator<Item = i64>) -> Result<Vec<i64>> {
         let ids: Vec<i64> = ids.into_iter().collect();
         if ids.is_empty() {
@@ -91,9 +92,9 @@ impl Client {
         Ok(response.cancelled_ids)
     }
 
-    /// Takes running jobs from their workers, at most 10,000, and returns the ids of those that a worker had. With an error
-    /// the attempts have failed, and the retry policies decide; without one they do not count, and the jobs are ready
-    /// again. If a connection breaks, the call is repeated, and the answer lacks the jobs of the first attempt.
+    /// Ends the leases of up to 10,000 running jobs, and returns the ids of those that a worker held. With an error, the attempts
+    /// count as failed, and the retry policies apply; without one they do not count, and the jobs are ready again. If the
+    /// connection breaks, the call is repeated, and the response lacks the jobs of the first attempt.
     pub async fn end_leases(&self, ids: impl IntoIterator<Item = i64>, error: Option<String>) -> Result<Vec<i64>> {
         let ids: Vec<i64> = ids.into_iter().collect();
         if ids.is_empty() {
@@ -108,8 +109,8 @@ impl Client {
         Ok(response.ended_ids)
     }
 
-    /// Changes the priority of unfinished jobs, at most 10,000, and returns the ids of those that have it now. The
-    /// others were finished or dead, or never existed.
+    /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of those that now have it. The others were
+    /// finished or dead, or never existed.
     pub async fn reprioritize_jobs(&self, ids: impl IntoIterator<Item = i64>, priority: i32) -> Result<Vec<i64>> {
         let ids: Vec<i64> = ids.into_iter().collect();
         if ids.is_empty() {
@@ -119,8 +120,8 @@ impl Client {
         Ok(self.reprioritize_page(request).await?.reprioritized_ids)
     }
 
-    /// Changes the priority of all jobs of a type that wait for a worker; returns how many changed. A type with
-    /// millions of jobs takes several calls, each with the request timeout.
+    /// Changes the priority of all jobs of a type that wait for a worker; returns the number of changed jobs. For a type with
+    /// millions of jobs this makes several calls, each with the request timeout.
     pub async fn reprioritize_type(&self, task_type: impl Into<String>, priority: i32) -> Result<i64> {
         let task_type = task_type.into();
         let mut request = proto::ReprioritizeJobsRequest { task_type, priority, ..Default::default() };
@@ -152,7 +153,7 @@ impl Client {
         loop {
             let page = self.task_type_page(request.clone()).await?;
             all.extend(page.task_types);
-            // Otherwise a broker that repeats a token would keep us here forever.
+            // Stops if a broker repeats a page token, to avoid an endless loop.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }
@@ -168,8 +169,8 @@ impl Client {
         Ok(page.task_types.into_iter().next())
     }
 
-    /// The health of the storage: dead rows, and what keeps Postgres from removing them. `None`: the broker is too old,
-    /// or its role may not read it.
+    /// Gets the storage health: dead rows, and what prevents Postgres from removing them. `None` if the broker is too old to
+    /// report it, or its database role may not read it.
     ///
     /// ```no_run
     /// # async fn f(client: howdah_client::Client) -> howdah_client::Result<()> {
@@ -183,7 +184,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn storage_health(&self) -> Result<Option<proto::StorageHealth>> {
-        // It comes with the first page, however short that is.
+        // The broker adds the storage health to the first page, even to a page of one task type.
         let request = proto::ListTaskTypesRequest { page_size: 1, ..proto::ListTaskTypesRequest::default() };
         Ok(self.task_type_page(request).await?.storage)
     }
@@ -206,7 +207,7 @@ impl Client {
         .await
     }
 
-    /// Replaces the settings of a task type, which is created if it is new.
+    /// Replaces the settings of a task type, and creates it if it does not exist.
     pub async fn update_task_type(
         &self,
         task_type: impl Into<String>,
@@ -221,8 +222,8 @@ impl Client {
         Ok(response.settings.unwrap_or_default())
     }
 
-    /// One page of the task types by name. With `last_count` the broker tells numbers that it has anyway, so that a program can
-    /// ask again and again.
+    /// One page of the task types by name. With `last_count` the broker returns its latest counts, which makes frequent calls
+    /// cheap.
     pub async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
         self.call("list task types", Tries::EachEndpoint, request, |client, request| async move {
             client.task_types().list_task_types(request).await

@@ -17,12 +17,12 @@ use crate::{
 pub struct Plan(proto::schedule::Plan);
 
 impl Plan {
-    /// One time per period: 1 s to 3,650 days.
+    /// Plans one time per period: 1 s to 3,650 days.
     pub fn every(period: Duration) -> Self {
         Self(proto::schedule::Plan::Period(time::to_proto(period)))
     }
 
-    /// Times of the calendar: `30 2 * * *` in `Europe/Berlin`.
+    /// Plans calendar times by a cron expression: `30 2 * * *` in `Europe/Berlin`.
     pub fn cron(expression: impl Into<String>, time_zone: impl Into<String>) -> Self {
         let cron = proto::Cron { expression: expression.into(), time_zone: time_zone.into() };
         Self(proto::schedule::Plan::Cron(cron))
@@ -46,7 +46,7 @@ impl Plan {
 pub struct NewSchedule(proto::Schedule);
 
 impl NewSchedule {
-    /// A schedule of this name (1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`) that enqueues `job`.
+    /// Creates a schedule with this name (1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`) that enqueues `job`.
     pub fn new(name: impl Into<String>, job: NewJob, plan: Plan) -> Self {
         Self(proto::Schedule {
             name: name.into(),
@@ -56,49 +56,49 @@ impl NewSchedule {
         })
     }
 
-    /// Its name.
+    /// The name of the schedule.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Sets what a period counts from: the planned time, or the end of the last job.
+    /// Sets the start of a period: the planned time, or the end of the last job.
     pub fn drift(mut self, drift: proto::Drift) -> Self {
         self.0.set_drift(drift);
         self
     }
 
-    /// Sets what to do while an earlier job is not finished.
+    /// Sets the overlap policy: what to do while an earlier job is unfinished.
     pub fn overlap(mut self, policy: proto::OverlapPolicy) -> Self {
         self.0.set_overlap(policy);
         self
     }
 
-    /// Sets what to do about missed times, when no broker ran.
+    /// Sets the policy for times that were missed because no broker ran.
     pub fn missed(mut self, policy: proto::MissedPolicy) -> Self {
         self.0.set_missed(policy);
         self
     }
 
-    /// Makes up for at most this many missed times, the newest: 1 to 1,000.
+    /// Catches up on this many missed times at most, the newest ones: 1 to 1,000.
     pub fn missed_all(mut self, limit: u32) -> Self {
         self.0.set_missed(proto::MissedPolicy::All);
         self.0.missed_limit = limit;
         self
     }
 
-    /// Plans no time before this one.
+    /// Plans no time before `at`.
     pub fn start(mut self, at: SystemTime) -> Self {
         self.0.start_time = Some(at.into());
         self
     }
 
-    /// Plans no time from this one on.
+    /// Plans no time at or after `at`.
     pub fn end(mut self, at: SystemTime) -> Self {
         self.0.end_time = Some(at.into());
         self
     }
 
-    /// Delays each firing by a pseudo-random part of this. At most 24 h, and at most the period.
+    /// Delays each firing by a pseudo-random part of this time. At most 24 h, and at most the period.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.0.jitter = Some(time::to_proto(jitter));
         self
@@ -110,7 +110,7 @@ impl NewSchedule {
         self
     }
 
-    /// The message of the protocol.
+    /// Converts to the protocol message.
     pub fn into_proto(self) -> proto::Schedule {
         self.0
     }
@@ -123,8 +123,8 @@ impl From<proto::Schedule> for NewSchedule {
 }
 
 impl Client {
-    /// Creates a schedule; the answer has its next ten times. If a schedule with the same definition exists, it is
-    /// returned. With another definition the error is `ALREADY_EXISTS`.
+    /// Creates a schedule; the response has its next ten times. If a schedule with the same definition exists, it is returned. With
+    /// another definition the error is `ALREADY_EXISTS`.
     pub async fn create_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
         let request = proto::CreateScheduleRequest { schedule: Some(schedule.into_proto()) };
         let response = self
@@ -172,7 +172,7 @@ impl Client {
                 })
                 .await?;
             all.extend(page.schedules);
-            // Otherwise a broker that repeats a token would keep us here forever.
+            // Stops if a broker repeats a page token, to avoid an endless loop.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }
@@ -195,7 +195,7 @@ impl Client {
         }
     }
 
-    /// Pauses a schedule: it fires nothing until [`resume_schedule`](Client::resume_schedule).
+    /// Pauses a schedule until [`resume_schedule`](Client::resume_schedule).
     pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
         let request = proto::PauseScheduleRequest { name: name.into() };
         let response = self
@@ -217,14 +217,14 @@ impl Client {
         Ok(response.schedule.unwrap_or_default())
     }
 
-    /// Enqueues a job of the schedule now, in addition to its plan. Tries again as [`enqueue`](Client::enqueue) does,
-    /// with one request key.
+    /// Enqueues a job of the schedule now, in addition to its plan. Retries like [`enqueue`](Client::enqueue), with one request
+    /// key.
     pub async fn run_schedule(&self, name: impl Into<String>) -> Result<Enqueued> {
         self.run_schedule_with_key(name, new_request_key()).await
     }
 
-    /// The same with a request key of the caller, which is safe to repeat for 24 hours from anywhere: the same key
-    /// returns the same job.
+    /// Enqueues a job of the schedule now, with the caller's request key. The call is idempotent for 24 hours, from any process:
+    /// the same key returns the same job.
     pub async fn run_schedule_with_key(
         &self,
         name: impl Into<String>,

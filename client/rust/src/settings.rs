@@ -1,11 +1,11 @@
-//! Settings of the cluster: limits that hold at every broker and for SQL functions.
+//! Cluster settings: limits that apply at every broker and to SQL functions.
 
 use howdah_proto::v1 as proto;
 
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// The settings of the cluster, with their defaults and bounds.
+    /// Gets the cluster settings, with their defaults and bounds.
     pub async fn get_settings(&self) -> Result<proto::GetSettingsResponse> {
         self.call("get settings", Tries::EachEndpoint, proto::GetSettingsRequest {}, |client, request| async move {
             client.cluster_settings().get_settings(request).await
@@ -13,7 +13,7 @@ impl Client {
         .await
     }
 
-    /// Changes settings of the cluster: those that are set here. Returns all of them.
+    /// Changes the cluster settings that are set in `settings`. Returns all settings.
     ///
     /// ```no_run
     /// # async fn f(client: howdah_client::Client) -> howdah_client::Result<()> {
@@ -25,7 +25,7 @@ impl Client {
         self.update_masked(proto::UpdateSettingsRequest { settings: Some(settings), update_mask: None }).await
     }
 
-    /// Sets settings of the cluster back to their defaults, by their names, such as `payload_bytes`. Returns all of them.
+    /// Resets cluster settings to their defaults, by their names, such as `payload_bytes`. Returns all settings.
     pub async fn reset_settings(
         &self,
         names: impl IntoIterator<Item = impl Into<String>>,

@@ -1,8 +1,8 @@
-//! When a program is told to end.
+//! Shutdown signals.
 
 use std::io;
 
-/// Resolves when somebody wants the program to end: SIGTERM or Ctrl-C.
+/// Resolves on SIGTERM or Ctrl-C.
 ///
 /// ```no_run
 /// # async fn f(worker: howdah_client::Worker) -> howdah_client::Result<()> {
@@ -10,11 +10,11 @@ use std::io;
 /// # Ok(()) }
 /// ```
 ///
-/// From the first call on, these signals do not end the program by themselves.
+/// After the first call, these signals no longer terminate the program.
 pub async fn shutdown_signal() {
     if let Err(error) = signalled().await {
-        // The program can still be ended, if not as well.
-        tracing::warn!(%error, "cannot wait for signals");
+        // The future then never resolves. The program can still be ended, but not gracefully.
+        tracing::warn!(%error, "cannot listen for SIGTERM and Ctrl-C: they do not stop this program gracefully");
         std::future::pending::<()>().await;
     }
 }

@@ -5,7 +5,7 @@ use howdah_proto::v1 as proto;
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// The store of this name; of an empty name, all stores of the broker.
+    /// Lists the store with this name; with an empty name, all stores of the broker.
     pub async fn list_stores(&self, name: &str) -> Result<Vec<proto::Store>> {
         let request = proto::ListStoresRequest { store: name.to_owned() };
         let answer = self
@@ -16,7 +16,7 @@ impl Client {
         Ok(answer.stores)
     }
 
-    /// Closes a store to new jobs, and returns it. Jobs that it has go on.
+    /// Closes a store to new jobs, and returns it. Its existing jobs continue.
     pub async fn drain_store(&self, name: &str) -> Result<proto::Store> {
         let request = proto::DrainStoreRequest { store: name.to_owned() };
         let answer = self
@@ -27,7 +27,7 @@ impl Client {
         Ok(answer.store.unwrap_or_default())
     }
 
-    /// Opens a store to new jobs again, and returns it.
+    /// Reopens a store to new jobs, and returns it.
     pub async fn open_store(&self, name: &str) -> Result<proto::Store> {
         let request = proto::OpenStoreRequest { store: name.to_owned() };
         let answer = self

@@ -1,4 +1,4 @@
-//! TLS: which brokers are trusted, and which certificate they are shown.
+//! TLS: trusted authorities and the client certificate.
 
 use std::{fmt, fs, path::Path};
 
@@ -6,10 +6,10 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::{Error, Result, cause::chain};
 
-/// Settings for brokers at `https://` addresses. Without them the authorities of the system are trusted, and no
-/// certificate is shown.
+/// TLS settings for `https://` addresses. By default, the client trusts the system's root certificates and sends no client
+/// certificate.
 #[derive(Clone, Default)]
-#[must_use = "it has no effect until a ClientBuilder has it"]
+#[must_use = "TLS settings have no effect until they are passed to ClientBuilder::tls"]
 pub struct Tls {
     ca: Option<Vec<u8>>,
     client: Option<(Vec<u8>, Vec<u8>)>,
@@ -17,36 +17,36 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The authorities of the system, no certificate.
+    /// Settings with the system's root certificates and no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts only brokers whose certificate one of these authorities has signed: one or more PEM certificates.
+    /// Trusts only broker certificates signed by one of these authorities: one or more PEM certificates.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(pem.into());
         self
     }
 
-    /// The same from a file.
+    /// Trusts only the authorities in this PEM file, like [`ca_pem`](Self::ca_pem).
     pub fn ca_file(self, path: impl AsRef<Path>) -> Result<Self> {
         Ok(self.ca_pem(read(path.as_ref())?))
     }
 
-    /// Shows this certificate to brokers that ask for one: the certificate, with those of the authorities below the root,
-    /// and its private key, both PEM.
+    /// Sends this client certificate to brokers that request one: the certificate, followed by intermediate certificates, and its
+    /// private key, both PEM.
     pub fn client_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The same from two files.
+    /// Sends the client certificate in these PEM files, like [`client_pem`](Self::client_pem).
     pub fn client_files(self, certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self> {
         let (certificate, key) = (read(certificate.as_ref())?, read(key.as_ref())?);
         Ok(self.client_pem(certificate, key))
     }
 
-    /// The name that the broker's certificate must have, if it is not the host of the address.
+    /// Sets the name in the broker's certificate, if it differs from the host of the address.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
@@ -72,7 +72,7 @@ impl Tls {
     }
 }
 
-/// Never the key.
+/// Omits the private key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ca, client, server_name } = self;

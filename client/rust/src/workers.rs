@@ -5,14 +5,14 @@ use howdah_proto::v1 as proto;
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// Lists the workers of all brokers. `page_size` and `page_token` of the request are not used: all pages are fetched.
+    /// Lists the workers of all brokers. Ignores `page_size` and `page_token` of the request: fetches all pages.
     pub async fn list_workers(&self, mut request: proto::ListWorkersRequest) -> Result<Vec<proto::Worker>> {
         let mut all = Vec::new();
         (request.page_size, request.page_token) = (1_000, String::new());
         loop {
             let page = self.worker_page(request.clone()).await?;
             all.extend(page.workers);
-            // Otherwise a broker that repeats a token would keep us here forever.
+            // Stops if a broker repeats a page token, to avoid an endless loop.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }

@@ -1,4 +1,4 @@
-// A worker that does nothing but ack: howdah bench --client 'node client/typescript/bench/worker.js'
+// A worker whose handler does nothing: howdah bench client --client 'node client/typescript/bench/worker.js'
 import { bytesTask, Client } from "howdah";
 
 const { HOWDAH_BENCH_TYPE: type = "bench", HOWDAH_BENCH_CONCURRENCY: concurrency = "100" } = process.env;

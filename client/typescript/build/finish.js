@@ -1,4 +1,4 @@
-// What tsc does not do: the package is an ES module, and this part of it is not; and it carries its licences.
+// Completes the build after tsc: marks dist/cjs as CommonJS in a package of ES modules, and copies the licences.
 import { copyFileSync, writeFileSync } from "node:fs";
 
 process.chdir(`${import.meta.dirname}/..`);

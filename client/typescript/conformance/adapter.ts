@@ -1,4 +1,4 @@
-// Lets `howdah-conformance` use this client: conformance/ADAPTER.md.
+// The adapter of this client for `howdah-conformance` (conformance/ADAPTER.md).
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { create, type DescMessage, type DescService, fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
@@ -9,16 +9,16 @@ import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@
 import * as howdah from "howdah";
 import { telemetry } from "howdah/opentelemetry";
 
-type Command = any; // its fields are what ADAPTER.md says
+type Command = any; // ADAPTER.md lists the fields
 
 const { Code, HowdahError, proto } = howdah;
 const clients = new Map<string, howdah.Client>();
 const workers = new Map<string, { worker: howdah.Worker; ended: Promise<unknown> }>();
-const handlers = new Map<number, { job: howdah.Job; end: (outcome: () => unknown) => void }>();
+const handlers = new Map<number, { job: howdah.Job; end: (outcome: () => unknown, blockMs?: number) => void }>();
 const spans = new InMemorySpanExporter();
 new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }).register();
 let runs = 0;
-const say = (line: object) =>
+const writeLine = (line: object) =>
   process.stdout.write(
     `${JSON.stringify(line, (_, item) => (typeof item === "bigint" ? `${item}` : (item as object)))}\n`,
   );
@@ -50,14 +50,24 @@ function handler(worker: string, isJson: boolean): howdah.Handler {
     const { deadline, createTime, signal, ...plain } = job;
     const times = { createTime: timestampFromDate(createTime), deadline: deadline && timestampFromDate(deadline) };
     const seen = json(proto.LeasedJobSchema, create(proto.LeasedJobSchema, { ...plain, ...times }));
-    signal.addEventListener("abort", () => say({ event: "cancelled", worker, run, reason: signal.reason.reason }));
+    signal.addEventListener("abort", () =>
+      writeLine({ event: "cancelled", worker, run, reason: signal.reason.reason }),
+    );
     return new Promise((resolve, reject) => {
-      const end = (outcome: () => unknown) => {
+      const end = (outcome: () => unknown, blockMs = 0) => {
         handlers.delete(run);
+        if (blockMs > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, blockMs);
         new Promise((resolve) => resolve(outcome())).then(resolve, reject);
       };
       handlers.set(run, { job, end });
-      say({ event: "started", worker, run, job: seen, trace: carrier.traceparent, ...(isJson && { json: payload }) });
+      writeLine({
+        event: "started",
+        worker,
+        run,
+        job: seen,
+        trace: carrier.traceparent,
+        ...(isJson && { json: payload }),
+      });
     });
   };
 }
@@ -96,8 +106,8 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
         return next();
       },
       async handle({ id: job }, next) {
-        say({ event: "around", at: "before", job });
-        return next().finally(() => say({ event: "around", at: "after", job }));
+        writeLine({ event: "around", at: "before", job });
+        return next().finally(() => writeLine({ event: "around", at: "after", job }));
       },
     });
   },
@@ -141,7 +151,12 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
 
   async work(command) {
     const { client, worker: name = "w", types, window_bytes: windowBytes, labels, stop_timeout_ms } = command;
-    const limits = { windowBytes, maxMessageBytes: command.max_message_bytes, stopTimeoutMs: stop_timeout_ms };
+    const limits = {
+      windowBytes,
+      maxMessageBytes: command.max_message_bytes,
+      stopTimeoutMs: stop_timeout_ms,
+      livenessMs: command.liveness_ms,
+    };
     const worker = found(clients, client).worker({ ...limits, labels });
     for (const { name: type, concurrency, payload } of types) {
       const isJson = payload === "json";
@@ -149,8 +164,8 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
       worker.handle(task, handler(name, isJson), { concurrency });
     }
     const ended = worker.run({ stopOn: command.on_sigterm ? ["SIGTERM"] : [] }).then(
-      () => say({ event: "ended", worker: name }),
-      (error) => say({ event: "ended", worker: name, error: failure(error) }),
+      () => writeLine({ event: "ended", worker: name }),
+      (error) => writeLine({ event: "ended", worker: name, error: failure(error) }),
     );
     if (command.on_sigterm) void ended.then(() => process.exit(0));
     workers.set(name, { worker, ended });
@@ -159,7 +174,7 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
   async finish(command) {
     const outcome = found(new Map(Object.entries(outcomes)), command.outcome, Code.Unimplemented)(command);
     if (command.run > runs) found(handlers, command.run);
-    handlers.get(command.run)?.end(outcome);
+    handlers.get(command.run)?.end(outcome, command.block_ms);
   },
 
   progress({ run, fraction, text, checkpoint }) {
@@ -193,8 +208,8 @@ const byName = new Map(Object.entries(commands));
 for await (const line of createInterface(process.stdin)) {
   const command = JSON.parse(line);
   (async () => found(byName, command.do, Code.Unimplemented)(command))().then(
-    (ok) => say({ id: command.id, ok: ok ?? {} }),
-    (error) => say({ id: command.id, error: failure(error) }),
+    (ok) => writeLine({ id: command.id, ok: ok ?? {} }),
+    (error) => writeLine({ id: command.id, error: failure(error) }),
   );
 }
 process.exit(0);

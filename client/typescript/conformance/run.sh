@@ -1,3 +1,3 @@
 #!/bin/sh
-# Starts the adapter, after prepare.sh.
+# Starts the adapter. Run prepare.sh first.
 exec node "$(dirname "$0")/../target/conformance/adapter.js"

@@ -1,63 +1,73 @@
-/** Requests of a pipeline, and how one that is refused is split. */
+/** Requests of a producer, and the splitting of refused requests. */
 import { randomBytes } from "node:crypto";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import { HowdahError } from "./calls.js";
 import type * as pb from "./gen/index.js";
 
-/** @internal The time and 80 random bits: keys of the same minute are neighbours in the index. */
+/**
+ * @internal Returns a unique key of the time and 80 random bits. Keys of the same minute are neighbours in the index.
+ */
 export const newRequestKey = () => Date.now().toString(16).padStart(12, "0") + randomBytes(10).toString("hex");
 
-/** @internal The jobs of one call, and who waits for them. */
-export interface Part {
+/** @internal The jobs of one call, and the callbacks of its caller. */
+export interface Submission {
   readonly jobs: pb.NewJob[];
   readonly bytes: number;
-  isOver: boolean;
+  isDone: boolean;
   resolve(jobs: pb.EnqueuedJob[]): void;
   reject(error: unknown): void;
 }
 
-/** @internal One request. It is repeated unchanged, under its key, until it is answered. */
+/** @internal One request. It is repeated unchanged, with its request key, until it is answered. */
 export interface Batch {
-  readonly parts: Part[];
+  readonly submissions: Submission[];
   readonly requestKey: string;
   sentAt: number;
 }
 
 /** @internal */
-export const newBatch = (parts: Part[]): Batch => ({ parts, requestKey: newRequestKey(), sentAt: 0 });
+export const newBatch = (submissions: Submission[]): Batch => ({ submissions, requestKey: newRequestKey(), sentAt: 0 });
 /** @internal */
-export const jobsOf = (batch: Batch) => batch.parts.flatMap((part) => part.jobs);
+export const jobsOf = (batch: Batch) => batch.submissions.flatMap((submission) => submission.jobs);
 
-/** @internal The bytes of a job in memory and on the wire, more or less. */
+/** @internal */
+export const bytesOf = (batch: Batch) => batch.submissions.reduce((sum, submission) => sum + submission.bytes, 0);
+
+/** @internal Approximate size of a job in memory and on the wire, in bytes. */
 export function cost({ payload, headers }: pb.NewJob): number {
   return Object.entries(headers).reduce((sum, [name, value]) => sum + name.length + value.length, payload.length + 512);
 }
 
-/** @internal The error of a request. */
-export function ofRequest({ message, code, reason, field, retryAfter }: pb.RequestError): HowdahError {
+/** @internal Converts the error with which the broker answered one request of a stream. */
+export function fromRequestError({ message, code, reason, field, retryAfter }: pb.RequestError): HowdahError {
   return new HowdahError(message, code, { reason, field, retryAfterMs: retryAfter && durationMs(retryAfter) });
 }
 
-/** @internal A request was refused, and nothing of it is stored: answers the call that caused it, and returns the rest. */
-export function split({ parts }: Batch, error: HowdahError): Batch[] {
+/**
+ * @internal Splits a refused request, of which the broker stored nothing. Fails the call that caused the error, and
+ * returns the rest as new requests. If the error does not name a job, splits the request in two.
+ */
+export function split({ submissions }: Batch, error: HowdahError): Batch[] {
   const index = Number(/^jobs\[(\d+)\]/.exec(error.field)?.[1] ?? -1);
   let first = 0;
-  for (const part of parts) {
-    if (index >= first && index < first + part.jobs.length) {
-      const own = (text: string) => text.replaceAll(`jobs[${index}]`, `jobs[${index - first}]`);
-      part.reject(new HowdahError(own(error.message), error.code, { ...error, field: own(error.field) }));
-      const rest = parts.filter((other) => other !== part);
+  for (const submission of submissions) {
+    if (index >= first && index < first + submission.jobs.length) {
+      const renumber = (text: string) => text.replaceAll(`jobs[${index}]`, `jobs[${index - first}]`);
+      submission.reject(
+        new HowdahError(renumber(error.message), error.code, { ...error, field: renumber(error.field) }),
+      );
+      const rest = submissions.filter((other) => other !== submission);
       return rest.length > 0 ? [newBatch(rest)] : [];
     }
-    first += part.jobs.length;
+    first += submission.jobs.length;
   }
-  // An error about the caller would come for each part of it.
+  // These errors concern the caller or the call, not a job, so every part of a split request would be refused.
   const isForAll = [Code.Unauthenticated, Code.Unimplemented].includes(error.code);
-  if (parts.length > 1 && !isForAll) {
-    const half = parts.length >> 1;
-    return [newBatch(parts.slice(0, half)), newBatch(parts.slice(half))];
+  if (submissions.length > 1 && !isForAll) {
+    const half = submissions.length >> 1;
+    return [newBatch(submissions.slice(0, half)), newBatch(submissions.slice(half))];
   }
-  for (const part of parts) part.reject(error);
+  for (const submission of submissions) submission.reject(error);
   return [];
 }

@@ -1,4 +1,4 @@
-/** Errors of calls, and the transport that repeats calls where that is safe. */
+/** Errors of calls, and the transport that retries calls if that is safe. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createContextKey, createContextValues, type Transport } from "@connectrpc/connect";
@@ -7,21 +7,24 @@ import type { Network } from "./network.js";
 
 type Details = Partial<Pick<HowdahError, "reason" | "field" | "retryAfterMs" | "broken" | "cause">>;
 
-/** What a broker or this client refused, or why a broker could not be reached. */
+/** The error of a call, a producer or a worker: a refusal by a broker or by this client, or a broken connection. */
 export class HowdahError extends Error {
   override readonly name: string = "HowdahError";
-  /** A constant for programs, such as `INVALID_FIELD`; empty if the error does not come from a broker. */
+  /**
+   * Machine-readable reason: one from the broker, such as `INVALID_FIELD`; one from this client, such as `LEASE_LOST`;
+   * or `REQUEST_TOO_LARGE` if a proxy refuses the size of a request. Empty without a reason.
+   */
   readonly reason: string;
-  /** The field that was refused, such as `jobs[3].task_type`; otherwise empty. */
+  /** The invalid field, such as `jobs[3].task_type`; otherwise empty. */
   readonly field: string;
-  /** How long to wait before trying again, if the broker says so: a backlog is full, a rate was exceeded. */
+  /** Retry delay, if the broker sent one: a backlog is full, or a rate limit was exceeded. */
   readonly retryAfterMs: number | undefined;
-  /** The connection broke, so it is not known whether the call took effect. */
+  /** Whether the connection broke, so that the call may have taken effect or not. */
   readonly broken: boolean;
 
   constructor(
     message: string,
-    /** The gRPC code that fits best. */
+    /** The best-fitting gRPC code. */
     readonly code: Code,
     details: Details = {},
   ) {
@@ -32,18 +35,18 @@ export class HowdahError extends Error {
     this.broken = details.broken ?? false;
   }
 
-  /** Whether the same call may succeed a little later. */
+  /** Whether the same call may succeed later. */
   get retryable(): boolean {
-    const passing = [Code.Unavailable, Code.DeadlineExceeded, Code.Aborted];
-    return this.broken || this.retryAfterMs !== undefined || passing.includes(this.code);
+    const temporary = [Code.Unavailable, Code.DeadlineExceeded, Code.Aborted];
+    return this.broken || this.retryAfterMs !== undefined || temporary.includes(this.code);
   }
 
-  /** @internal Whether the broker refuses the caller or the call: another try would end the same way. */
+  /** @internal Whether the broker refuses the caller or the call, so that a retry would fail in the same way. */
   get refused(): boolean {
     return !this.broken && REFUSALS.includes(this.code);
   }
 
-  /** @internal Turns what a call threw into such an error. */
+  /** @internal Converts an error that a call threw. */
   static from(error: unknown, server: string): HowdahError {
     if (error instanceof HowdahError) return error;
     const seen = ConnectError.from(error);
@@ -55,18 +58,23 @@ export class HowdahError extends Error {
         retryAfterMs: delay && durationMs(delay),
       });
     }
-    // Made on this side: a timer, TLS, a proxy, or the connection broke.
+    // Without a reason, the error comes not from a broker, but from a timer, TLS, a proxy or a broken connection.
     if (seen.code === Code.DeadlineExceeded) return new HowdahError(`${server}: no answer in time`, seen.code);
     const text = chain(seen);
-    const [, said, code] = CAUSES.find(([pattern]) => pattern.test(text)) ?? [];
-    if (said) return new HowdahError(`${server}: ${said}`, code ?? seen.code, { cause: seen });
+    const [, hint, code] = CAUSES.find(([pattern]) => pattern.test(text)) ?? [];
+    if (hint) return new HowdahError(`${server}: ${hint}`, code ?? seen.code, { cause: seen });
     if (/^serialize/.test(text)) return new HowdahError(text, Code.InvalidArgument, { cause: seen });
+    if (/^HTTP 413/.test(text))
+      return new HowdahError(`${server}: ${TOO_LARGE_TEXT}`, Code.ResourceExhausted, {
+        reason: TOO_LARGE,
+        cause: seen,
+      });
     const broken = !/^HTTP 4/.test(text) && seen.code !== Code.ResourceExhausted;
     return new HowdahError(`${server}: ${text}`, broken ? Code.Unavailable : seen.code, { broken, cause: seen });
   }
 }
 
-/** The worker does not hold the job any more: another worker may be running it. */
+/** The worker no longer holds the job: another worker may be running it. */
 export class LeaseLostError extends HowdahError {
   override readonly name = "LeaseLostError";
 
@@ -75,7 +83,14 @@ export class LeaseLostError extends HowdahError {
   }
 }
 
-/** @internal The caller's own mistake, found before anything was sent. */
+/** @internal Reason of an error if a proxy refuses requests of this size. No broker has received the request. */
+export const TOO_LARGE = "REQUEST_TOO_LARGE";
+
+const TOO_LARGE_TEXT =
+  "a proxy between client and broker refuses a request of this size (HTTP 413): raise the proxy's limit " +
+  "(nginx: client_max_body_size), or send less at once";
+
+/** @internal Returns the error for a value that this client refuses before it sends anything. */
 export const invalid = (field: string, message: string) =>
   new HowdahError(`${field}: ${message}`, Code.InvalidArgument, { field });
 
@@ -88,7 +103,7 @@ const REFUSALS = [
   Code.Unimplemented,
 ];
 
-/** What TLS refuses, in words that say what to do. */
+/** TLS errors: a pattern of their text, a message that says what to do, and the code. */
 const CAUSES: readonly [RegExp, string, Code][] = [
   [/certificate.?required/i, "the broker asks for a client certificate, and none was shown", Code.Unauthenticated],
   [/wrong.version.number|packet length/i, "this port does not speak TLS: use http://", Code.FailedPrecondition],
@@ -97,15 +112,20 @@ const CAUSES: readonly [RegExp, string, Code][] = [
   [/\balert\b/i, "the broker refused the client certificate; its log says why", Code.Unauthenticated],
 ];
 
-/** @internal An error and its causes in one line: the outer errors of a transport say almost nothing. */
+/**
+ * @internal Joins an error and its causes in one line, because the outer error of a transport does not name the cause.
+ */
 export function chain(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const own = error instanceof ConnectError ? error.rawMessage : error.message || error.name;
+  const text = error instanceof ConnectError ? error.rawMessage : error.message || error.name;
   const cause = error.cause === undefined ? "" : chain(error.cause);
-  return own.includes(cause) ? own : `${own}: ${cause}`;
+  return text.includes(cause) ? text : `${text}: ${cause}`;
 }
 
-/** @internal Pauses from 50 ms to 5 s. Half of each is random: clients that fail together do not return together. */
+/**
+ * @internal Exponential backoff from 50 ms to 5 s. Half of each pause is jitter, so that clients do not reconnect at
+ * the same time.
+ */
 export class Backoff {
   #failures = 0;
 
@@ -116,70 +136,85 @@ export class Backoff {
   };
 }
 
-/** @internal What a call with it notes: the broker that it uses. */
-export const USED = createContextKey<{ url: URL } | undefined>(undefined, { description: "howdah.used" });
+/** @internal Context key of an object in which a call records the broker that it uses. */
+export const USED_BROKER = createContextKey<{ url: URL } | undefined>(undefined, { description: "howdah.used" });
 
 /** @internal */
-export const noting = (used: { url: URL }) => createContextValues().set(USED, used);
+export const recordBroker = (used: { url: URL }) => createContextValues().set(USED_BROKER, used);
 
-/** A broker that cannot reach Postgres answers within 15 s; one that is silent for longer is left for the next one. */
-const LONGEST_TRY_MS = 16_000;
+/**
+ * Longest time of an attempt before the next broker is tried. A broker that cannot reach Postgres answers within 15 s.
+ */
+const ATTEMPT_TIMEOUT_MS = 16_000;
 
-/** Sent again after a lost answer, they would lease more jobs, or make more tokens, than the caller gets. */
-const ONCE = new Set(["PullJobs", "CreateToken"]);
+/**
+ * Calls that are not idempotent, so they are sent once. A repeat would lease more jobs, or create more tokens, than the
+ * caller receives.
+ */
+const NOT_IDEMPOTENT = new Set(["PullJobs", "CreateToken"]);
 
-/** After a lost answer, others must not be sent again without a request key. */
-function isSafe(method: string, input: object): boolean {
-  if (ONCE.has(method)) return false;
+/** Whether a call may be repeated after a lost answer. Enqueues, schedule runs and bulk starts need a request key. */
+function isIdempotent(method: string, input: object): boolean {
+  if (NOT_IDEMPOTENT.has(method)) return false;
   const needsKey = ["EnqueueJobs", "RunSchedule", "StartBulk"].includes(method);
   return !needsKey || ("requestKey" in input && input.requestKey !== "");
 }
 
-/** Logs which stores an answer leaves out: nobody has to guess whether a list is complete. */
-function noteUnanswered(network: Network, method: string, header: Headers) {
+/** Logs the stores that did not answer a call, so that the caller knows when a list is incomplete. */
+function logUnanswered(network: Network, method: string, header: Headers) {
   const stores = header.get("howdah-unanswered-stores");
   if (stores === null) return;
-  const said = "these stores did not answer: what they have is missing, and a change has not reached them";
-  network.settings.logger.warn(`howdah: ${said}`, { method, stores });
+  const text = "these stores did not answer: the response lacks their data, and a change did not reach them";
+  network.settings.logger.warn(`howdah: ${text}`, { method, stores });
 }
 
 /**
- * @internal The transport of the generated clients. Each call has a deadline. A call that is safe to repeat is repeated
- * at the next broker: an enqueue until its deadline, others once for each broker and once more.
+ * @internal Returns the transport of the generated clients. Each call has a deadline. A call that is safe to repeat is
+ * retried on the next broker: an enqueue until its deadline, other calls once for each broker and once more.
  */
 export function repeating(network: Network): Transport {
   return {
     async unary(method, signal, timeoutMs, header, input, values) {
       const deadline = performance.now() + (timeoutMs ?? network.settings.requestTimeoutMs);
       const backoff = new Backoff();
-      // A call that is made once has no other broker to leave time for, and PullJobs waits.
-      const longest = ONCE.has(method.name) ? Infinity : LONGEST_TRY_MS;
-      for (let tries = 0, renewed = false; ; tries++) {
+      for (let attempts = 0, tooLarge = 0, renewed = false; ; attempts++) {
         const broker = network.current;
-        // gRPC has whole numbers only: servers refuse or ignore others.
-        const patience = Math.max(1, Math.ceil(Math.min(deadline - performance.now(), longest)));
+        const began = performance.now();
+        const remaining = deadline - began;
+        // The brokers that were not tried in this round share the remaining time. A call that is not repeated gets all
+        // of it, because no other broker will be tried, and because PullJobs may wait long.
+        const share = Math.min(ATTEMPT_TIMEOUT_MS, remaining / (network.size - (attempts % network.size)));
+        const timeout = NOT_IDEMPOTENT.has(method.name) ? remaining : share;
         let sent = false;
-        const used = values?.get(USED);
+        const used = values?.get(USED_BROKER);
         if (used) used.url = network.url(broker);
         try {
-          const transport = await network.shared(broker);
+          const transport = await within(timeout, network.shared(broker));
           sent = true;
-          const answer = await transport.unary(method, signal, patience, header, input, values);
-          noteUnanswered(network, method.name, answer.header);
+          const left = whole(began + timeout - performance.now());
+          const answer = await transport.unary(method, signal, left, header, input, values);
+          logUnanswered(network, method.name, answer.header);
           return answer;
         } catch (thrown) {
           signal?.throwIfAborted();
           const error = HowdahError.from(thrown, network.name(broker));
-          const another = error.code === Code.Unauthenticated && !renewed && network.settings.credential.renew();
-          if (another) {
+          const hasNewToken = error.code === Code.Unauthenticated && !renewed && network.settings.credential.renew();
+          if (hasNewToken) {
             renewed = true;
             continue;
           }
-          const passing = error.retryable && error.retryAfterMs === undefined;
-          if (!passing || (sent && !isSafe(method.name, input))) throw error;
+          // A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
+          // request, no broker has received it.
+          tooLarge = error.reason === TOO_LARGE ? tooLarge + 1 : 0;
+          const isTemporary = error.retryable && error.retryAfterMs === undefined;
+          if (
+            !(isTemporary || (tooLarge > 0 && tooLarge < network.size)) ||
+            (sent && !isIdempotent(method.name, input))
+          )
+            throw error;
           network.moveOnFrom(broker);
           const pause = backoff.next();
-          const last = method.name !== "EnqueueJobs" && tries >= network.size;
+          const last = method.name !== "EnqueueJobs" && attempts >= network.size;
           if (last || performance.now() + pause >= deadline) throw error;
           network.settings.logger.debug(`${method.name} failed; trying again`, { error: error.message });
           await sleep(pause, undefined, { signal });
@@ -191,18 +226,33 @@ export function repeating(network: Network): Transport {
       const failed = (thrown: unknown) => {
         signal?.throwIfAborted();
         const error = HowdahError.from(thrown, network.name(broker));
-        if (error.retryable) network.moveOnFrom(broker);
+        if (error.retryable && error.reason !== "DEADLINE_EXCEEDED") network.moveOnFrom(broker);
         return error;
       };
       try {
-        const transport = await network.shared(broker);
-        const response = await transport.stream(method, signal, timeoutMs, header, input, values);
+        const began = performance.now();
+        const transport = await within(timeoutMs, network.shared(broker));
+        const left = timeoutMs && whole(began + timeoutMs - performance.now());
+        const response = await transport.stream(method, signal, left, header, input, values);
         return { ...response, message: rethrowing(response.message, failed) };
       } catch (error) {
         throw failed(error);
       }
     },
   };
+}
+
+/** Rounds a timeout up to whole milliseconds, because gRPC servers refuse or ignore fractions. */
+const whole = (ms: number) => Math.max(1, Math.ceil(ms));
+
+/** Waits at most this long for a promise, whose work continues afterwards. */
+async function within<T>(ms: number | undefined, work: Promise<T>): Promise<T> {
+  if (ms === undefined || !Number.isFinite(ms)) return work;
+  let timer: NodeJS.Timeout | undefined;
+  const timedOut = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new ConnectError("no answer in time", Code.DeadlineExceeded)), whole(ms));
+  });
+  return Promise.race([work, timedOut]).finally(() => clearTimeout(timer));
 }
 
 async function* rethrowing<T>(messages: AsyncIterable<T>, failed: (error: unknown) => HowdahError): AsyncIterable<T> {

@@ -1,4 +1,4 @@
-/** The client: enqueues jobs, makes producers and workers, and has the generated clients. */
+/** The client, which enqueues jobs, creates producers and workers, and contains the generated clients. */
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   type CallOptions,
@@ -8,53 +8,55 @@ import {
   type Transport,
 } from "@connectrpc/connect";
 import { newRequestKey } from "./batch.js";
-import { Backoff, HowdahError, noting, repeating } from "./calls.js";
+import { Backoff, HowdahError, recordBroker, repeating } from "./calls.js";
 import * as pb from "./gen/index.js";
 import type { Broker, Middleware } from "./handler.js";
-import { duration, type JobOptions, type Name, newJob, type Task } from "./job.js";
+import { duration, jsonMessage, type JobOptions, type Name, newJob, type Task, withJson } from "./job.js";
 import { Network } from "./network.js";
 import { Producer, type ProducerOptions } from "./producer.js";
 import { type ClientOptions, resolve } from "./settings.js";
 import { Worker, type WorkerOptions } from "./worker.js";
 
-/** What an enqueue did with a job. */
+/** Result of enqueueing one job. */
 export interface Enqueued {
   /** The id of the new job, or of the job that holds its key. */
   id: bigint;
   /** False if the job's key, or the caller's request key, found an existing job. */
   isNew: boolean;
-  /** Such as `new`, `kept` or `replaced`. */
+  /** Effect of the enqueue, such as `new`, `kept` or `replaced`. */
   outcome: Name<typeof pb.EnqueueOutcome>;
 }
 
 /** Settings of an enqueue. */
 export interface EnqueueOptions extends Pick<CallOptions, "signal" | "timeoutMs"> {
-  /** Makes it safe to repeat the call for 24 hours, from anywhere. Default: a new one, for the retries of this call. */
+  /** Makes the call idempotent for 24 hours, from any process. Default: a new key, for the retries of this call. */
   requestKey?: string;
 }
 
-/** Where code enqueues jobs: a {@link Client}, or a `RecordingClient` in its tests. */
+/** Enqueues jobs: a {@link Client}, or a `RecordingClient` in tests. */
 export type Enqueuer = Pick<Client, "enqueue" | "enqueueAll">;
 
-/** A client of one or several brokers of one database. Keep it, and share it. */
+/** A client of one or more brokers of one database. Create it once, and share it. */
 export class Client {
-  /** The generated client for jobs. As the others, it uses the connections, the token, deadlines and retries of this one. */
+  /**
+   * The generated client for jobs. All generated clients use this client's connections, token, deadlines and retries.
+   */
   readonly jobs: ServiceClient<typeof pb.JobService>;
   /** The generated client for task types and limit keys. */
   readonly taskTypes: ServiceClient<typeof pb.TaskTypeService>;
   /** The generated client for schedules. */
   readonly schedules: ServiceClient<typeof pb.ScheduleService>;
-  /** The generated client for the settings of the cluster. */
+  /** The generated client for the cluster settings. */
   readonly settings: ServiceClient<typeof pb.SettingsService>;
-  /** The generated client for tokens and the audit. */
+  /** The generated client for tokens and the audit log. */
   readonly access: ServiceClient<typeof pb.AccessService>;
   /** The generated client for bulk operations. */
   readonly bulks: ServiceClient<typeof pb.BulkService>;
-  /** The generated client for workers without a stream. */
+  /** The generated client for listing workers, and for workers that poll with PullJobs instead of a stream. */
   readonly workers: ServiceClient<typeof pb.WorkerService>;
   /** The generated client for the stores of the broker. */
   readonly stores: ServiceClient<typeof pb.StoreService>;
-  /** What they use, for any other service. */
+  /** The transport of the generated clients, for clients of other services. */
   readonly transport: Transport;
   readonly #network: Network;
   readonly #middleware: Middleware[];
@@ -78,7 +80,7 @@ export class Client {
     this.stores = createClient(pb.StoreService, this.transport);
   }
 
-  /** Connects to the first broker that answers. */
+  /** Creates a client, and connects it to the first broker that answers. */
   static async connect(options: ClientOptions | string = {}): Promise<Client> {
     const client = new Client(options);
     try {
@@ -91,15 +93,15 @@ export class Client {
   }
 
   /**
-   * The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
-   * there. It shares the connections and the middleware of this one, so only one of them is closed. Workers get jobs from
-   * all stores, whatever this is.
+   * Returns a client for one store of a broker that serves several: its calls concern that store alone, its jobs go
+   * there, and its workers get jobs of that store only. (A worker of the original client gets jobs of all stores.) Both
+   * clients share their connections and middleware, so close only one of them.
    */
   inStore(name: string): Client {
     return new Client(this.#network.inStore(name), this.#middleware);
   }
 
-  /** Adds code around each enqueue, and around each handler of workers that are made from now on. */
+  /** Adds middleware around each enqueue, and around each handler of workers that are created later. */
   use(middleware: Middleware): this {
     this.#middleware.push(middleware);
     return this;
@@ -112,20 +114,20 @@ export class Client {
   }
 
   /**
-   * Enqueues up to 10,000 jobs of {@link newJob} in one transaction: all of them or none. While no broker answers, it
-   * tries again until its timeout, and nothing is enqueued twice.
+   * Enqueues up to 10,000 jobs, made by {@link newJob}, in one transaction: all of them or none. While no broker
+   * answers, it retries until its timeout. Retries never enqueue a job twice.
    */
   async enqueueAll(jobs: pb.NewJob[], { requestKey, ...call }: EnqueueOptions = {}): Promise<Enqueued[]> {
     if (jobs.length === 0) return [];
     const key = requestKey ?? newRequestKey();
     const used = { url: this.#network.url(this.#network.current) };
-    const options = { ...call, contextValues: noting(used) };
+    const options = { ...call, contextValues: recordBroker(used) };
     const send = async (jobs: pb.NewJob[]) => (await this.jobs.enqueueJobs({ jobs, requestKey: key }, options)).jobs;
     const answers = await this.around(jobs, send, used, requestKey);
     return answers.map((answer, index) => enqueued(answer, requestKey === undefined && jobs[index]?.key === ""));
   }
 
-  /** @internal Runs the middleware of enqueues. */
+  /** @internal Runs the middleware around an enqueue. */
   around(
     jobs: pb.NewJob[],
     send: (jobs: pb.NewJob[]) => Promise<pb.EnqueuedJob[]>,
@@ -133,45 +135,61 @@ export class Client {
     requestKey?: string,
   ): Promise<pb.EnqueuedJob[]> {
     if (!this.#middleware.some(({ enqueue }) => enqueue)) return send(jobs);
-    const own = jobs.map((job) => ({ ...job, headers: { ...job.headers } }));
+    const copies = jobs.map((job) => ({ ...job, headers: { ...job.headers } }));
     const add = (next: () => Promise<pb.EnqueuedJob[]>, { enqueue }: Middleware) =>
-      enqueue ? async () => enqueue(own, next, requestKey, broker) : next;
-    return this.#middleware.reduceRight(add, () => send(own))();
+      enqueue ? async () => enqueue(copies, next, requestKey, broker) : next;
+    return this.#middleware.reduceRight(add, () => send(copies))();
   }
 
-  /** Enqueues many jobs over one stream. Keep it: each call of this method opens another stream. */
+  /** Returns a producer, which enqueues many jobs over one stream. Reuse it, because each producer opens a stream. */
   producer(options: ProducerOptions = {}): Producer {
     return new Producer(this, this.#network, options);
   }
 
-  /** A worker, with a stream of its own. */
+  /** Returns a worker, which has a separate stream. */
   worker(options: WorkerOptions = {}): Worker {
     return new Worker(this.#network, this.#middleware, options);
   }
 
-  /** Yields each of the jobs once, with its result, as soon as it is finished or dead. Fails after `timeoutMs` (1 minute). */
+  /**
+   * Yields each job once, with its result, as soon as it is finished or dead. Fails after `timeoutMs` (default: 60 s).
+   */
   async *wait(
     ids: Iterable<bigint>,
     options: { timeoutMs?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<pb.Job> {
     const left = new Set(ids);
-    const deadline = performance.now() + (options.timeoutMs ?? 60_000);
+    const { size } = this.#network;
+    const { timeoutMs = 60_000 } = options;
+    const until = performance.now() + timeoutMs;
+    let [attempts, brokerWorks] = [0, false];
     const backoff = new Backoff();
-    // Who leaves the loop early ends the call, too.
+    // Aborts the call if the caller leaves the loop early.
     const done = new AbortController();
     const signal = AbortSignal.any([done.signal, ...(options.signal ? [options.signal] : [])]);
     try {
       while (left.size > 0) {
-        const timeout = duration(Math.max(0, deadline - performance.now()));
+        const began = performance.now();
+        const [waitMs, limitMs] = waitTimes(Math.max(0, until - began), brokerWorks ? 1 : size - (attempts % size));
         try {
-          for await (const { job } of this.jobs.waitJobs({ ids: [...left], timeout }, { signal }))
-            if (job && left.delete(job.id)) yield job;
+          const request = { ids: [...left], timeout: duration(waitMs) };
+          for await (const { job } of this.jobs.waitJobs(request, { signal, timeoutMs: limitMs })) {
+            backoff.reset();
+            if (job && left.delete(job.id)) yield jsonMessage(pb.JobSchema, job);
+          }
           return;
         } catch (error) {
-          const pause = backoff.next();
-          const passes = error instanceof HowdahError && (error.broken || error.code === Code.Unavailable);
-          if (!passes || performance.now() + pause > deadline) throw error;
-          await sleep(pause, undefined, { signal });
+          if (!(error instanceof HowdahError) || !error.retryable || error.retryAfterMs !== undefined) throw error;
+          // Only a broker sends this reason, when the wait time of the call has passed. So the broker works, and the
+          // next call goes to it. After other temporary errors, the next broker is tried.
+          brokerWorks = error.reason === "DEADLINE_EXCEEDED";
+          if (!brokerWorks) attempts++;
+          const remaining = until - performance.now();
+          if (remaining <= 0 && brokerWorks) throw error;
+          if (remaining <= 0 && attempts >= size)
+            throw new HowdahError(`wait: no answer within ${timeoutMs} ms`, Code.DeadlineExceeded, { cause: error });
+          if (brokerWorks && performance.now() - began > waitMs - WAIT_SLACK_MS) backoff.reset();
+          else await sleep(Math.max(0, Math.min(backoff.next(), remaining)), undefined, { signal });
         }
       }
     } finally {
@@ -179,22 +197,22 @@ export class Client {
     }
   }
 
-  /** One job, with payload, result and failures. */
+  /** Returns one job, with payload, result and failures. */
   async getJob(id: bigint): Promise<pb.Job> {
-    return (await this.jobs.getJob({ id })).job as pb.Job;
+    return jsonMessage(pb.JobSchema, (await this.jobs.getJob({ id })).job as pb.Job);
   }
 
-  /** Cancels jobs that are not finished. Returns the ids of those that it cancelled. */
+  /** Cancels unfinished jobs. Returns the ids of the cancelled jobs. */
   async cancelJobs(...ids: bigint[]): Promise<bigint[]> {
     return (await this.jobs.cancelJobs({ ids })).cancelledIds;
   }
 
-  /** Makes dead and scheduled jobs run now. Returns the ids of those that will. */
+  /** Makes dead and scheduled jobs run now. Returns the ids of the jobs that will run. */
   async retryJobs(...ids: bigint[]): Promise<bigint[]> {
     return (await this.jobs.retryJobs({ filter: { ids } })).retriedIds;
   }
 
-  /** Closes the connections. Stop workers and close producers before. */
+  /** Closes the connections. Stop workers and close producers first. */
   async close(): Promise<void> {
     this.#network.close();
   }
@@ -202,8 +220,29 @@ export class Client {
   [Symbol.asyncDispose] = () => this.close();
 }
 
-/** @internal A job without a key that the broker already had was stored by an earlier try of this same call. */
+/**
+ * Longest wait time of a WaitJobs call, and the extra time for its answer. A wait consists of many such calls, because
+ * proxies end calls after 15 s (Envoy) to a minute, and because a lost broker is noticed only when a call gets no
+ * answer in time.
+ */
+const [LONGEST_WAIT_CALL_MS, WAIT_SLACK_MS] = [10_000, 2_000];
+
+/** Returns the wait time and the timeout of the next call: a share of the remaining time per broker not tried yet. */
+function waitTimes(remainingMs: number, untried: number): [number, number] {
+  const share = remainingMs / untried;
+  const longest = LONGEST_WAIT_CALL_MS + WAIT_SLACK_MS;
+  if (untried > 1)
+    return [Math.min(share * 0.75, LONGEST_WAIT_CALL_MS), Math.max(WAIT_SLACK_MS / 2, Math.min(share, longest))];
+  const waitMs = Math.min(share, LONGEST_WAIT_CALL_MS);
+  return [waitMs, waitMs + WAIT_SLACK_MS];
+}
+
+/**
+ * @internal Converts the broker's answer for a job. With `byThisCall`, an existing job can only come from an earlier
+ * attempt of the same call, so it is reported as new.
+ */
 export function enqueued({ id, isNew, outcome }: pb.EnqueuedJob, byThisCall: boolean): Enqueued {
-  if (byThisCall) return { id, isNew: true, outcome: "new" };
-  return { id, isNew, outcome: (pb.EnqueueOutcome[outcome] ?? "new").toLowerCase() as Enqueued["outcome"] };
+  const word = byThisCall ? "new" : ((pb.EnqueueOutcome[outcome] ?? "new").toLowerCase() as Enqueued["outcome"]);
+  const answer: Enqueued = { id, isNew: byThisCall || isNew, outcome: word };
+  return withJson(answer, () => ({ ...answer, id: `${id}` }));
 }

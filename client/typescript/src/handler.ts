@@ -1,9 +1,10 @@
-/** Handlers, and the jobs that they get. */
+/** Handlers, the jobs that they receive, and middleware. */
+import { toJson } from "@bufbuild/protobuf";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { HowdahError } from "./calls.js";
-import type * as pb from "./gen/index.js";
+import * as pb from "./gen/index.js";
 import { fromJsonBytes, toBytes } from "./job.js";
-import { FatalError, type Wire } from "./outcome.js";
+import { FatalError, type OutcomeMessage } from "./outcome.js";
 import type { Progress } from "./session.js";
 
 type Shown =
@@ -18,69 +19,81 @@ type Shown =
   | "traceparent"
   | "tracestate";
 
-/** One attempt of one job, as its handler sees it. */
+/** One attempt of one job, for its handler. */
 export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
-  /** When the attempt times out unless it is extended, by the database's clock. */
+  /** Time at which the attempt times out unless it is extended, by the database's clock. */
   readonly deadline: Date | undefined;
+  /** Time of the enqueue, by the database's clock. */
   readonly createTime: Date;
-  /** What an earlier attempt has stored; empty: nothing. */
+  /** The checkpoint that an earlier attempt stored, or empty. */
   readonly checkpoint: Uint8Array;
-  /** Aborted with a {@link CancelledError} when the handler should give up the job. */
+  /** Aborted with a {@link CancelledError} when the handler should abandon the job. */
   readonly signal: AbortSignal;
-  /** The checkpoint as JSON; undefined if there is none. */
+  /** Parses the checkpoint as JSON. Returns undefined without a checkpoint. */
   checkpointJson<T>(): T | undefined;
-  /** Sets the deadline to this long from now, 1 ms to 30 days. Fails with {@link LeaseLostError}. */
+  /**
+   * Sets the deadline to this long from now, 1 ms to 30 days. Fails with {@link LeaseLostError} if the lease is lost.
+   */
   extend(durationMs: number): Promise<void>;
-  /** Reports how far the job has come, for people: a part of 1, and a text of at most 1 KiB. Fails as `extend` does. */
+  /** Reports progress to operators: a fraction of 1, and a text of at most 1 KiB. Fails like `extend`. */
   progress(fraction?: number, text?: string): Promise<void>;
-  /** Stores at most 64 KiB for the next attempt: bytes, or a value as JSON. Fails as `extend` does. */
+  /** Stores a checkpoint of at most 64 KiB for the next attempt: bytes, or a value as JSON. Fails like `extend`. */
   saveCheckpoint(value: unknown): Promise<void>;
-  /** Progress and a checkpoint together. What is not set stays as it is. Fails as `extend` does. */
+  /** Reports progress and a checkpoint together. Unset fields keep their values. Fails like `extend`. */
   report(report: Progress): Promise<void>;
+  /** Converts to the protocol's JSON mapping for `JSON.stringify`. Ids become strings, and the token is omitted. */
+  toJSON(): unknown;
 }
 
-/** Runs a job. What it returns, or promises, is the result: bytes as they are, other values as JSON; or an {@link Outcome}. */
+/**
+ * Runs a job. The returned value, or the value of the returned promise, is the result: bytes unchanged, other values as
+ * JSON. A handler may also return an {@link Outcome}.
+ */
 export type Handler<P = unknown> = (payload: P, job: Job) => unknown;
 
 /** The broker that an enqueue or a worker uses. */
 export interface Broker {
-  /** Where it is: after a retry, that of the last one. */
+  /** The broker's address. After a retry, the address used last. */
   readonly url: URL;
 }
 
-/** What became of an outcome. */
+/** The broker's answer to an outcome, for middleware. */
 export interface Settled {
   readonly outcome: "ack" | "nack" | "snooze" | "release";
-  /** From the end of the handler until now. */
+  /** Time from the end of the handler until the broker's answer. */
   readonly durationMs: number;
-  /** Why it had no effect, with the reason `LEASE_LOST`, `INVALID` or `UNCONFIRMED`. */
+  /** Set if the outcome had no effect. Its reason is `LEASE_LOST`, `INVALID` or `UNCONFIRMED`. */
   readonly error?: HowdahError | undefined;
 }
 
-/** Code around each enqueue and each handler; what it throws is the error of the enqueue or of the attempt. */
+/** Functions around each enqueue and each handler. An error that they throw fails the enqueue or the attempt. */
 export interface Middleware {
-  /** May change the jobs, which are copies. With a request key of the caller, they must stay the same each time. */
+  /**
+   * Runs around an enqueue. It may change the jobs, which are copies. With the caller's `key`, it must always change
+   * them in the same way, because a repeated request must be identical.
+   */
   enqueue?: (
     jobs: pb.NewJob[],
     next: () => Promise<pb.EnqueuedJob[]>,
     key: string | undefined,
     broker: Broker,
   ) => Promise<pb.EnqueuedJob[]>;
+  /** Runs around a handler. */
   handle?: (job: Job, next: () => Promise<unknown>, broker: Broker) => Promise<unknown>;
-  /** The broker has answered the outcome of a job that was given to `handle`, or the worker has ended before that. */
+  /** Called when the broker has answered the outcome of a job, or when the worker ends without an answer. */
   settled?: (job: Job, settled: Settled, broker: Broker) => void;
-  /** @internal What the handler has returned or thrown is an outcome. */
-  decided?: (job: Job, outcome: Wire, error: unknown) => void;
+  /** @internal Called with the outcome when the handler has returned or thrown. */
+  decided?: (job: Job, outcome: OutcomeMessage, error: unknown) => void;
 }
 
-/** @internal What a job asks of its broker. */
-export interface Asks {
+/** @internal The requests that a handler sends to the broker: extensions and progress reports. */
+export interface JobRequests {
   extend(durationMs: number): Promise<void>;
   report(report: Progress): Promise<void>;
 }
 
 /** @internal */
-export function makeJob(message: pb.LeasedJob, signal: AbortSignal, asks: Asks): Job {
+export function makeJob(message: pb.LeasedJob, signal: AbortSignal, requests: JobRequests): Job {
   return {
     id: message.id,
     token: message.token,
@@ -97,10 +110,11 @@ export function makeJob(message: pb.LeasedJob, signal: AbortSignal, asks: Asks):
     createTime: message.createTime ? timestampDate(message.createTime) : new Date(0),
     signal,
     checkpointJson: () => fromJsonBytes(message.checkpoint),
-    extend: (ms) => asks.extend(ms),
-    progress: (fraction, text) => asks.report({ fraction, text }),
-    report: (report) => asks.report(report),
-    saveCheckpoint: (value) => asks.report({ checkpoint: toBytes(value) }),
+    extend: (ms) => requests.extend(ms),
+    progress: (fraction, text) => requests.report({ fraction, text }),
+    report: (report) => requests.report(report),
+    saveCheckpoint: (value) => requests.report({ checkpoint: toBytes(value) }),
+    toJSON: () => toJson(pb.LeasedJobSchema, { ...message, token: 0n }),
   };
 }
 

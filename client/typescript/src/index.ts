@@ -1,5 +1,5 @@
 /**
- * A client of Howdah: enqueue jobs, run them, operate them.
+ * The client of Howdah, which enqueues jobs, runs them, and has the calls of operators.
  *
  * @packageDocumentation
  */

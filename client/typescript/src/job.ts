@@ -1,5 +1,5 @@
 /** Jobs to enqueue: task types, payloads and options. */
-import { create, type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { create, type DescMessage, fromBinary, type MessageShape, toBinary, toJson } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
 import {
   DependencyFailure,
@@ -14,7 +14,7 @@ import {
 /** The names of an enum of the protocol in lower case, such as `replace_if_newer`. */
 export type Name<E> = Exclude<Lowercase<keyof E & string>, "unspecified">;
 
-/** Options that have the names and units of the protocol. */
+/** Options with the same names and units as in the protocol. */
 type Plain =
   | "headers"
   | "tags"
@@ -33,81 +33,84 @@ type Plain =
   | "parentId"
   | "fallback";
 
-/** Options of a job. Nothing is checked here: if a broker refuses one, its error names the field and its bounds. */
+/**
+ * Options of a job. The client does not check them: if the broker refuses one, its error names the field and its
+ * bounds.
+ */
 export interface JobOptions extends Partial<Pick<NewJob, Plain>> {
   /** The job does not start before this time of the database's clock. */
   runAt?: Date;
-  /** The job does not start before this much time has passed. At most 10 years. */
+  /** The job does not start before this time has passed since the enqueue. At most 10 years. */
   delayMs?: number;
-  /** The longest time of an attempt, unless the worker extends it. 1 ms to 30 days. */
+  /** Maximum time of an attempt; the worker may extend it. 1 ms to 30 days. */
   timeoutMs?: number;
-  /** The job ends as expired if it has not started by this time. */
+  /** The job expires if it has not started by this time of the database's clock. */
   expireAt?: Date;
-  /** The same, from the enqueue. 1 ms to 10 years. */
+  /** The job expires if it has not started within this time after the enqueue. 1 ms to 10 years. */
   expireAfterMs?: number;
-  /** What an enqueue does when another job has the key. Default: `keep`. */
+  /** Policy if another job holds the key. Default: `keep`. */
   keyPolicy?: Name<typeof KeyPolicy>;
-  /** The key is held for this time, whether the job ends before or after. 1 s to 1 year. */
+  /** The key is held for this time after the enqueue, even if the job ends earlier. 1 s to 1 year. */
   keyHoldMs?: number;
   /** For `debounce`: the job starts at most this long after the first enqueue. */
   keyDebounceLimitMs?: number;
-  /** What happens when this job waits for the holder of its key, and that one fails. Default: `supersede`. */
+  /** Policy if this job waits for the running holder of its key and the holder fails. Default: `supersede`. */
   onHolderFailure?: Name<typeof HolderFailure>;
   /** The payload of the next stage. Default: `result`. */
   stagePayload?: Name<typeof StagePayload>;
-  /** What happens when a dependency does not succeed. Default: `cancel`. */
+  /** Policy if a dependency does not succeed. Default: `cancel`. */
   onDependencyFailure?: Name<typeof DependencyFailure>;
-  /** The delays between attempts. What is not set comes from the task type. */
+  /** The delays between attempts. Unset fields take the task type's settings. */
   retryPolicy?: RetryPolicyOptions;
 }
 
 /** The delays between attempts; see `RetryPolicy` of the protocol. */
 export interface RetryPolicyOptions {
-  /** How the delay grows. */
+  /** The growth of the delay. */
   kind?: Name<typeof RetryPolicyKind>;
-  /** The delay after the first failure; not of a `list`. */
+  /** The delay after the first failure; not for `list`. */
   initialDelayMs?: number;
   /** `exponential`: the factor from one delay to the next. 1 to 100. */
   multiplier?: number;
   /** `exponential`, `linear`: the longest delay, before jitter. */
   maxDelayMs?: number;
-  /** The part of the delay that is random. 0 to 1; 0.1 means plus or minus 10 %. */
+  /** Random fraction of the delay, 0 to 1; 0.1 means plus or minus 10 %. */
   jitter?: number;
   /** `list`: the delay after each failure. The last one repeats. */
   delaysMs?: number[];
 }
 
-/** A task type with the type of its payload, for producers and workers to share. */
+/** A task type and the type of its payload, shared by producers and workers. */
 export interface Task<P> {
-  /** What producers and workers call it: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`. */
+  /** The name of the task type: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`. */
   readonly name: string;
-  /** Writes a payload. */
+  /** Encodes a payload. */
   readonly encode: (payload: P) => Uint8Array;
-  /** Reads a payload. What it throws ends the job: it would not be readable the next time either. */
+  /** Decodes a payload. If it throws, the job is dead, because a retry would get the same payload. */
   readonly decode: (bytes: Uint8Array) => P;
 }
 
-/** A task type whose payload is JSON; `parse` checks what was read, such as `schema.parse` of zod. */
+/** Returns a task type whose payload is JSON. `parse` validates the parsed value, for example `schema.parse` of zod. */
 export function jsonTask<P>(name: string, parse: (value: unknown) => P = (value) => value as P): Task<P> {
   return { name, encode: toBytes, decode: (bytes) => parse(fromJsonBytes(bytes)) };
 }
 
-/** A task type whose payload is bytes. */
+/** Returns a task type whose payload is bytes. */
 export function bytesTask(name: string): Task<Uint8Array> {
   return { name, encode: (bytes) => bytes, decode: (bytes) => bytes };
 }
 
-/** A task type whose payload is a message of protocol buffers. */
+/** Returns a task type whose payload is a protobuf message. */
 export function protobufTask<S extends DescMessage>(name: string, schema: S): Task<MessageShape<S>> {
   return { name, encode: (message) => toBinary(schema, message), decode: (bytes) => fromBinary(schema, bytes) };
 }
 
-/** A job for {@link Client.enqueueAll}. A task type given by its name alone has JSON as its payload. */
+/** Creates a job for {@link Client.enqueueAll}. If `task` is only a name, the payload is encoded as JSON. */
 export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptions = {}): NewJob {
   const { name, encode } = asTask(task);
   const { runAt, delayMs, expireAt, expireAfterMs, retryPolicy: retry, ...plain } = options;
   const { timeoutMs, keyHoldMs, keyDebounceLimitMs, ...same } = plain;
-  return create(NewJobSchema, {
+  const job = create(NewJobSchema, {
     ...same,
     taskType: name,
     payload: encode(payload as P),
@@ -129,6 +132,7 @@ export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptio
       jitter: retry.jitter,
     },
   });
+  return jsonMessage(NewJobSchema, job);
 }
 
 /** @internal */
@@ -136,17 +140,26 @@ export function asTask<P>(task: string | Task<P>): Task<P> {
   return typeof task === "string" ? jsonTask<P>(task) : task;
 }
 
-/** @internal Bytes as they are, nothing as no bytes, other values as JSON. */
+/** @internal Encodes a value: bytes unchanged, undefined as no bytes, other values as JSON. */
 export function toBytes(value: unknown): Uint8Array {
   if (value instanceof Uint8Array) return value;
   return value === undefined ? new Uint8Array() : new TextEncoder().encode(JSON.stringify(value));
 }
 
-/** Reads JSON, such as the result of a job. No bytes are `undefined`. */
+/** Parses JSON, such as the result of a job. Returns undefined for no bytes. */
 export function fromJsonBytes<T = unknown>(bytes: Uint8Array): T {
   const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   return (text === "" ? undefined : JSON.parse(text)) as T;
 }
+
+/** @internal Adds `toJSON` to a value, because `JSON.stringify` refuses values with bigint fields. */
+export function withJson<T extends object>(value: T, toJSON: () => unknown): T {
+  return Object.defineProperty(value, "toJSON", { value: toJSON });
+}
+
+/** @internal Lets `JSON.stringify` use the protocol's JSON mapping for a message. 64-bit numbers become strings. */
+export const jsonMessage = <S extends DescMessage>(schema: S, message: MessageShape<S>) =>
+  withJson(message, () => toJson(schema, message));
 
 /** @internal */
 export const duration = (ms: number | undefined) => (ms === undefined ? undefined : durationFromMs(Math.round(ms)));

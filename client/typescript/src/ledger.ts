@@ -1,12 +1,12 @@
-/** The leases that a worker holds, and the outcomes that the broker has not confirmed. There is no I/O here. */
+/** The ledger of a worker: its leases, and the outcomes that the broker has not confirmed. This module does no I/O. */
 import { create } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import { HowdahError, LeaseLostError } from "./calls.js";
 import * as pb from "./gen/index.js";
 import type { Settled } from "./handler.js";
-import { CancelledError, type CancelReason, nack, RELEASE, type Wire } from "./outcome.js";
+import { CancelledError, type CancelReason, nack, RELEASE, type OutcomeMessage } from "./outcome.js";
 
-/** @internal A Settle message that is not fully answered. */
+/** @internal A sent `Settle` message, and its number of unanswered outcomes. */
 export interface Batch {
   left: number;
   sentAt: number;
@@ -16,31 +16,41 @@ export interface Batch {
 export interface Entry {
   readonly job: pb.LeasedJob;
   readonly abort: AbortController;
-  /** `over`: the lease is lost, and the handler still runs. `ended`: kept until the broker confirms the outcome. */
-  state: "queued" | "running" | "over" | "ended";
-  outcome: Wire;
+  /** `lost`: the lease is lost, but the handler still runs. `ended`: waits for the broker to confirm the outcome. */
+  state: "queued" | "running" | "lost" | "ended";
+  outcome: OutcomeMessage;
   batch?: Batch | undefined;
+  /** Whether the outcome is sent with `SettleJobs` instead of the stream. */
+  isUnary?: boolean;
   refused?: boolean;
-  /** When its handler has ended, of those that had one. */
+  /** Time at which the handler ended; undefined without a handler. */
   endedAt?: number;
-  /** Whoever wants to know what became of the outcome. */
-  tell?: (settled: Settled) => void;
+  /** Called with the broker's answer to the outcome. */
+  onSettled?: (settled: Settled) => void;
 }
+
+/**
+ * Unanswered outcomes of a broken stream are resent on the next stream if they have at most this many bytes in total,
+ * otherwise with `SettleJobs`.
+ */
+const RESEND_LIMIT = 4 << 10;
 
 const STORED = { ack: "acked", nack: "failed", snooze: "snoozed", release: "released" } as const;
 
 /** @internal */
 export class Ledger {
-  /** By token, which is new for each delivery. */
+  /** Leases by fencing token, which is new for each delivery. */
   readonly #entries = new Map<bigint, Entry>();
   readonly #unsent = new Set<Entry>();
   readonly #later = new Set<Entry>();
+  /** Outcomes that were unanswered when a stream broke, and are sent with `SettleJobs`. */
+  readonly unary: Entry[] = [];
 
   get isEmpty(): boolean {
     return this.#entries.size === 0;
   }
 
-  /** How many outcomes are to be sent. */
+  /** Number of outcomes to send. */
   get unsent(): number {
     return this.#unsent.size;
   }
@@ -49,10 +59,10 @@ export class Ledger {
     return [...this.#entries.values()].filter((entry) => states.includes(entry.state));
   }
 
-  /** The jobs whose outcomes are not confirmed. */
+  /** Returns the ids of jobs whose outcomes are not confirmed. */
   unconfirmed = () => this.#in("ended").map((entry) => entry.job.id);
 
-  /** Adds a delivery; undefined: it is there already. */
+  /** Adds a delivery. Returns undefined if its token is already known. */
   add(job: pb.LeasedJob): Entry | undefined {
     if (this.#entries.has(job.token)) return undefined;
     const entry: Entry = { job, abort: new AbortController(), state: "queued", outcome: RELEASE };
@@ -60,40 +70,43 @@ export class Ledger {
     return entry;
   }
 
-  end(entry: Entry, outcome: Wire): void {
+  end(entry: Entry, outcome: OutcomeMessage): void {
     entry.endedAt ??= performance.now();
     Object.assign(entry, { state: "ended", outcome });
     this.#unsent.add(entry);
   }
 
-  /** A handler has returned. */
-  finish(entry: Entry, outcome: Wire): void {
+  /** Records the outcome of a handler that has returned. */
+  finish(entry: Entry, outcome: OutcomeMessage): void {
     if (entry.state === "running") this.end(entry, outcome);
-    else if (entry.state === "over") this.#entries.delete(entry.job.token);
+    else if (entry.state === "lost") this.#entries.delete(entry.job.token);
   }
 
-  /** The broker has ended a lease. An outcome in flight gets its own answer. Returns whether the job was worked on. */
+  /**
+   * Handles the end of a lease. Returns whether the job was queued or running. Otherwise does nothing, because the
+   * broker also answers the outcome.
+   */
   cancel(token: bigint, reason: CancelReason): boolean {
     const entry = this.#entries.get(token);
     if (entry?.state !== "queued" && entry?.state !== "running") return false;
     if (entry.state === "queued") this.#entries.delete(token);
-    entry.state = "over";
+    entry.state = "lost";
     entry.abort.abort(new CancelledError(entry.job.id, reason));
     return true;
   }
 
-  /** Tells every handler to stop. What they return still counts. */
+  /** Tells every handler to abandon its job. Outcomes that handlers return after that are still sent. */
   cancelAll(reason: CancelReason): void {
     for (const entry of this.#in("queued", "running")) entry.abort.abort(new CancelledError(entry.job.id, reason));
   }
 
-  /** Releases jobs in a state, whatever their handlers return. */
+  /** Releases the jobs in a state. Later outcomes of their handlers are ignored. */
   release(state: "queued" | "running"): void {
     for (const entry of this.#in(state)) this.end(entry, RELEASE);
-    if (state === "running") for (const entry of this.#in("over")) this.#entries.delete(entry.job.token);
+    if (state === "running") for (const entry of this.#in("lost")) this.#entries.delete(entry.job.token);
   }
 
-  /** The leases to name when a session is resumed: each job once, and of two deliveries the one that runs. */
+  /** Returns the leases for a `Subscribe`, one per job. If a job was delivered twice, takes the delivery that runs. */
   held(): pb.Lease[] {
     const jobs = new Map(this.#in("ended").map(({ job }) => [job.id, job.token]));
     for (const { job } of this.#in("queued", "running")) jobs.set(job.id, job.token);
@@ -101,21 +114,26 @@ export class Ledger {
   }
 
   /**
-   * A stream has begun, whose session has kept these leases. Outcomes are sent again in any case: they may have been
-   * committed, and then the answer is OK again. Returns how many running jobs are lost.
+   * Handles the resume of the session on a new stream, where the broker has kept these leases. Unconfirmed outcomes are
+   * always resent: if the broker has already stored one, it answers OK again. Returns the number of queued and running
+   * jobs whose lease is lost.
    */
   resume(kept: pb.Lease[]): number {
     const tokens = new Set(kept.map((lease) => lease.token));
     this.#later.clear();
-    for (const entry of this.#in("ended")) {
+    const ended = this.#in("ended").filter(({ isUnary }) => !isUnary);
+    const unanswered = ended.reduce((sum, { batch, outcome }) => sum + (batch ? size(outcome) : 0), 0);
+    for (const entry of ended) {
+      entry.isUnary = entry.batch !== undefined && unanswered > RESEND_LIMIT;
       entry.batch = undefined;
-      this.#unsent.add(entry);
+      if (entry.isUnary) this.unary.push(entry);
+      else this.#unsent.add(entry);
     }
-    const gone = this.#in("queued", "running").filter(({ job }) => !tokens.has(job.token));
-    return gone.filter(({ job }) => this.cancel(job.token, "lease_lost")).length;
+    const lost = this.#in("queued", "running").filter(({ job }) => !tokens.has(job.token));
+    return lost.filter(({ job }) => this.cancel(job.token, "lease_lost")).length;
   }
 
-  /** The outcomes of the next message: as many as fit, at least one, and each job once. */
+  /** Takes the outcomes of the next message: as many as fit, at least one, and each job once. */
   nextBatch(maxOutcomes: number, maxBytes: number): { outcomes: pb.Outcome[]; batch: Batch } {
     const batch: Batch = { left: 0, sentAt: performance.now() };
     const outcomes = new Map<bigint, pb.Outcome>();
@@ -123,7 +141,7 @@ export class Ledger {
     for (const entry of this.#unsent) {
       const { id, token } = entry.job;
       if (size(entry.outcome) > maxBytes)
-        entry.outcome = nack(`the result is too large: brokers take ${maxBytes} bytes`);
+        entry.outcome = nack(`the result is too large for a message: the limit is ${maxBytes} bytes`);
       bytes += size(entry.outcome);
       const isFull = outcomes.size >= maxOutcomes || (bytes > maxBytes && outcomes.size > 0);
       if (isFull || outcomes.has(id)) break;
@@ -135,12 +153,32 @@ export class Ledger {
     return { outcomes: [...outcomes.values()], batch };
   }
 
-  /** Takes the broker's answer to an outcome, and says what it means. `later`: it is to be sent again. */
+  /** Takes the outcomes of the next `SettleJobs` call: at least one, and each job once. */
+  nextUnary(maxBytes: number): Entry[] {
+    const ids = new Set<bigint>();
+    let bytes = 0;
+    const last = this.unary.findIndex(({ job, outcome }) => {
+      bytes += size(outcome);
+      return (bytes > maxBytes && ids.size > 0) || ids.size === ids.add(job.id).size;
+    });
+    return this.unary.splice(0, last < 0 ? this.unary.length : last);
+  }
+
+  /** Queues these outcomes for the stream instead, unless `SettleJobs` has settled them. */
+  moveToStream(entries: Entry[]): void {
+    for (const entry of entries) if (entry.isUnary) this.#unsent.add(Object.assign(entry, { isUnary: false }));
+  }
+
+  /**
+   * Handles the broker's answer to an outcome. Returns the counter of the report to increment, `later` if the outcome
+   * must be sent again, `refused` if a nack replaces it, or undefined if the outcome is unknown.
+   */
   settled({ token, status, message }: pb.SettleResult) {
     const entry = this.#entries.get(token);
     if (entry?.state !== "ended") return undefined;
     if (entry.batch) entry.batch.left--;
     entry.batch = undefined;
+    entry.isUnary = false;
     if (status === pb.SettleStatus.UNAVAILABLE) {
       this.#later.add(entry);
       return "later";
@@ -153,19 +191,19 @@ export class Ledger {
     this.#entries.delete(token);
     this.#unsent.delete(entry);
     const invalid = status === pb.SettleStatus.INVALID;
-    if (status === pb.SettleStatus.OK) tell(entry);
-    else tell(entry, invalid ? failed(message, "INVALID", Code.InvalidArgument) : new LeaseLostError(entry.job.id));
+    if (status === pb.SettleStatus.OK) notify(entry);
+    else notify(entry, invalid ? failed(message, "INVALID", Code.InvalidArgument) : new LeaseLostError(entry.job.id));
     return status === pb.SettleStatus.OK ? STORED[entry.outcome.case] : "lost";
   }
 
-  /** The worker has ended: no more answers will come. */
+  /** Fails the outcomes that are still unconfirmed when the worker ends. */
   giveUp(): void {
     const text = "the worker ended before the broker confirmed the outcome";
-    for (const entry of this.#in("ended")) tell(entry, failed(text, "UNCONFIRMED", Code.Canceled));
+    for (const entry of this.#in("ended")) notify(entry, failed(text, "UNCONFIRMED", Code.Canceled));
   }
 
-  /** Outcomes that could not be stored may be sent again. */
-  sendAgain(): void {
+  /** Queues the outcomes that the broker could not store, to be sent again. */
+  resend(): void {
     for (const entry of this.#later) this.#unsent.add(entry);
     this.#later.clear();
   }
@@ -173,11 +211,12 @@ export class Ledger {
 
 const failed = (message: string, reason: string, code: Code) => new HowdahError(message, code, { reason });
 
-function tell({ tell, outcome, endedAt = performance.now() }: Entry, error?: HowdahError): void {
-  tell?.({ outcome: outcome.case, durationMs: performance.now() - endedAt, error });
+function notify({ onSettled, outcome, endedAt = performance.now() }: Entry, error?: HowdahError): void {
+  onSettled?.({ outcome: outcome.case, durationMs: performance.now() - endedAt, error });
 }
 
-function size({ case: kind, value }: Wire): number {
+/** @internal Approximate size of an outcome in bytes. */
+export function size({ case: kind, value }: OutcomeMessage): number {
   if (kind === "ack") return value.result.length + 64;
   return kind === "nack" ? Buffer.byteLength(value.error) + 64 : 64;
 }

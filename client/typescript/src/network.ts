@@ -1,14 +1,15 @@
-/** Connections to brokers. */
+/** The brokers of a client, and connections to them. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { HowdahError, invalid } from "./calls.js";
 import { SettingsService } from "./gen/index.js";
 import type { Settings } from "./settings.js";
+import { StreamLink } from "./thread.js";
 
 /** @internal One HTTP/2 connection to a broker. */
 export class Link {
-  /** For calls about the store of the client that has made it. */
+  /** Transport for calls to the store of the client that opened the connection. */
   readonly transport: Transport;
   readonly #manager: Http2SessionManager;
   readonly #transports = new Map<string, Transport>();
@@ -18,15 +19,15 @@ export class Link {
     readonly url: URL,
     store: string,
   ) {
-    // Without an interval there are no PINGs, and a dead connection would be noticed after minutes.
+    // HTTP/2 PINGs detect a dead connection. Without them that takes minutes.
     const pings = { pingIntervalMs: settings.keepaliveMs, pingTimeoutMs: 20_000 };
-    // The default of 64 KiB stalls a stream of jobs at each round trip.
+    // The default HTTP/2 window of 64 KiB stalls a stream of jobs at each round trip.
     const options = { ...settings.tls, settings: { initialWindowSize: 8 << 20 } };
     this.#manager = new Http2SessionManager(url.origin, pings, options);
     this.transport = this.inStore(store);
   }
 
-  /** For calls about a store, on this same connection: with its name and the token. */
+  /** Returns a transport on this connection for calls to a store. It adds the store's name and the token. */
   inStore(store: string): Transport {
     const known = this.#transports.get(store);
     if (known) return known;
@@ -49,11 +50,11 @@ export class Link {
     return transport;
   }
 
-  /** Connects, unless it is connected. */
+  /** Connects, unless the connection is already open. */
   async ready(signal?: AbortSignal): Promise<void> {
     const { connectTimeoutMs } = this.settings;
-    const late = AbortSignal.timeout(connectTimeoutMs);
-    const stop = AbortSignal.any(signal ? [late, signal] : [late]);
+    const timeout = AbortSignal.timeout(connectTimeoutMs);
+    const stop = AbortSignal.any(signal ? [timeout, signal] : [timeout]);
     const why = new ConnectError(`no connection within ${connectTimeoutMs} ms`, Code.Unavailable);
     stop.onabort = () => this.#manager.abort(why);
     const state = await this.#manager.connect();
@@ -68,7 +69,7 @@ const onlyInvalid = (error: unknown) => {
   if (error instanceof HowdahError && error.field === "servers") throw error;
 };
 
-/** What a client and those for one store, which were made from it, have in common. */
+/** State shared by a client and its clients for one store. */
 class Shared {
   current = 0;
   database: { id: string; name: string } | undefined;
@@ -84,14 +85,14 @@ export class Network {
     private readonly common = new Shared(),
   ) {}
 
-  /** The same connections, for calls about this store. */
+  /** Returns a network with the same connections, for calls to one store. */
   inStore(name: string): Network {
-    // What metadata may have in it. Whether there is such a store, the broker says.
+    // gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
     if (!/^[\x20-\x7e]*$/.test(name)) throw invalid("store", `${JSON.stringify(name)} is not the name of a store`);
     return new Network(this.settings, name, this.common);
   }
 
-  /** The broker that calls use. */
+  /** Index of the broker that calls use now. */
   get current(): number {
     return this.common.current;
   }
@@ -110,7 +111,7 @@ export class Network {
     if (this.current === broker % this.size) this.common.current = (broker + 1) % this.size;
   }
 
-  /** Finds a broker that answers. */
+  /** Tries the brokers in order until one answers. */
   async connect(): Promise<void> {
     for (let broker = 0; ; broker++) {
       try {
@@ -121,12 +122,12 @@ export class Network {
         if (broker + 1 >= this.size || (error instanceof HowdahError && error.refused)) throw error;
       }
     }
-    // The others are looked at before they are used, and now, if they answer soon.
-    const looks = this.settings.addresses.map((_, broker) => this.shared(broker).then(() => {}, onlyInvalid));
-    await Promise.race([Promise.all(looks), sleep(500, undefined, { ref: false })]);
+    // Also checks the other brokers. One that does not answer within 500 ms is checked before its first use.
+    const checks = this.settings.addresses.map((_, broker) => this.shared(broker).then(() => {}, onlyInvalid));
+    await Promise.race([Promise.all(checks), sleep(500, undefined, { ref: false })]);
   }
 
-  /** The connection that all calls to a broker share. */
+  /** Returns the transport on the connection that all calls to a broker share. */
   async shared(broker: number): Promise<Transport> {
     const index = broker % this.size;
     const { links } = this.common;
@@ -137,12 +138,21 @@ export class Network {
     return link.inStore(this.store);
   }
 
-  /** A new connection for a stream: the death of an old one may only be noticed by its PING. */
-  async dial(broker: number, signal?: AbortSignal): Promise<Link> {
-    const link = new Link(this.settings, this.url(broker), this.store);
+  /** Opens a new connection for a producer, because an existing one may be dead without this being detected yet. */
+  dial(broker: number, signal?: AbortSignal): Promise<Link> {
+    return this.#dialed(new Link(this.settings, this.url(broker), this.store), broker, signal);
+  }
+
+  /** Opens a new connection for a worker's stream. A worker thread serves it. */
+  dialThread(broker: number, signal?: AbortSignal): Promise<StreamLink> {
+    return this.#dialed(new StreamLink(this.settings, this.url(broker), this.store), broker, signal);
+  }
+
+  async #dialed<L extends Link | StreamLink>(link: L, broker: number, signal?: AbortSignal): Promise<L> {
     try {
       await link.ready(signal);
-      await this.#check(broker % this.size, link);
+      if (link instanceof Link) await this.#check(broker % this.size, link);
+      else if (this.size > 1 && !this.common.checked.has(broker % this.size)) await this.shared(broker);
       return link;
     } catch (error) {
       link.close();
@@ -151,7 +161,9 @@ export class Network {
     }
   }
 
-  /** Jobs that were sent to a broker of another database would wait there for workers that never come. */
+  /**
+   * Checks that all brokers serve one database. With several databases, jobs could wait in a database without workers.
+   */
   async #check(index: number, link: Link): Promise<void> {
     if (this.size === 1 || this.common.checked.has(index)) return;
     let id: string | null = null;
@@ -161,7 +173,7 @@ export class Network {
       };
       await createClient(SettingsService, link.transport).getSettings({}, { timeoutMs: 5_000, onHeader: noteId });
     } catch (thrown) {
-      // A refusal tells it, too.
+      // The broker names its database even if it refuses the call.
       id = ConnectError.from(thrown).metadata.get("howdah-database");
       const error = HowdahError.from(thrown, this.name(index));
       if (id === null && error.retryable) throw error;

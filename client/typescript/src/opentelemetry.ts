@@ -1,5 +1,5 @@
 /**
- * Spans and metrics with OpenTelemetry: `client.use(telemetry())`. Needs the package `@opentelemetry/api`.
+ * OpenTelemetry spans and metrics, with `client.use(telemetry())`. Needs the package `@opentelemetry/api`.
  *
  * @packageDocumentation
  */
@@ -15,12 +15,12 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 import type { Broker, Job, Middleware, proto, Settled } from "./index.js";
-import type { Wire } from "./outcome.js";
+import type { OutcomeMessage } from "./outcome.js";
 import {
   contextOf,
   destination,
   fail,
-  giveContext,
+  setContext,
   type Instruments,
   instruments,
   kindOf,
@@ -32,14 +32,17 @@ import { VERSION } from "./settings.js";
 
 /** Settings of {@link telemetry}. */
 export interface TelemetryOptions {
-  /** A handler's span begins a trace of its own, with a link to the producer's. Default: it is in the producer's trace. */
+  /**
+   * Starts a new trace for each handler, with a link to the producer's. Default: the handler joins the producer's
+   * trace.
+   */
   linked?: boolean;
 }
 
 /**
- * Spans of enqueues, attempts and outcomes, and metrics of them, by the semantic conventions for messaging. The context
- * travels in the job's `traceparent` and `tracestate`, unless the job has its own. It does nothing until the program
- * has set up OpenTelemetry's SDK.
+ * Returns middleware that records spans and metrics of enqueues, attempts and outcomes, by the semantic conventions for
+ * messaging. It adds the trace context to jobs that have no `traceparent`. It records nothing until the program has set
+ * up OpenTelemetry's SDK.
  */
 export function telemetry({ linked = false }: TelemetryOptions = {}): Middleware {
   const tracer = trace.getTracer("howdah", VERSION);
@@ -69,7 +72,7 @@ export function telemetry({ linked = false }: TelemetryOptions = {}): Middleware
   };
 }
 
-/** An enqueue of one job or several. */
+/** Telemetry of an enqueue of one or more jobs. */
 class Send {
   readonly span: Span;
   readonly #creates = new Map<number, Span>();
@@ -88,7 +91,7 @@ class Send {
     const [type = ""] = this.#types.keys();
     this.#oneType = this.#types.size === 1 ? destination(type) : {};
     this.#isOne = jobs.length === 1;
-    // A request with the caller's key, repeated, must have the same jobs.
+    // With the caller's request key, no trace context is added, because a repeated request must be identical.
     const without = new Set(hasKey ? [] : [...jobs.keys()].filter((index) => jobs[index]?.traceparent === ""));
     this.span = tracer.startSpan(this.#types.size === 1 ? `send ${type}` : "send", {
       kind: this.#isOne && without.size > 0 ? SpanKind.PRODUCER : SpanKind.CLIENT,
@@ -103,7 +106,7 @@ class Send {
     for (const [index, job] of jobs.entries()) {
       if (!without.has(index)) continue;
       const create = !this.#isOne && this.span.isRecording() ? this.#create(index, job.taskType) : this.span;
-      giveContext(job, create);
+      setContext(job, create);
     }
   }
 
@@ -133,7 +136,7 @@ class Send {
   }
 }
 
-/** An attempt, and the settling of its outcome. */
+/** Telemetry of an attempt and of the settling of its outcome. */
 class Attempt {
   readonly span: Span;
   readonly #startTime = Date.now();
@@ -153,7 +156,7 @@ class Attempt {
     const attributes = { ...operation("process", "process"), ...this.#ofTheJob(), ...this.#where };
     const links = origin ? [linkTo(origin)] : [];
     const options = { kind: SpanKind.CONSUMER, attributes, links, startTime: this.#startTime };
-    // Nothing that was active where the worker was started is the parent.
+    // Sets the parent explicitly: otherwise the context that was active when the worker started would be the parent.
     const parent = origin && !linked ? trace.setSpanContext(ROOT_CONTEXT, origin) : ROOT_CONTEXT;
     this.span = tracer.startSpan(`process ${job.taskType}`, options, parent);
     this.#isRecorded = this.span.isRecording();
@@ -165,10 +168,10 @@ class Attempt {
     "howdah.attempt": this.job.attempt,
   });
 
-  /** The time of day by the clock of the attempt, so that its spans follow one another. */
+  /** Wall-clock time derived from the start of the attempt, so that its spans are in order. */
   #now = () => this.#startTime + performance.now() - this.#began;
 
-  end({ processes }: Instruments, outcome: Wire, error: unknown): void {
+  end({ processes }: Instruments, outcome: OutcomeMessage, error: unknown): void {
     const kind = outcome.case !== "nack" ? undefined : outcome.value.noRetry ? "fatal" : "retry";
     if (outcome.case === "nack" && kind !== undefined) fail(this.span, kind, outcome.value.error, error);
     this.#endTime = this.#now();
@@ -185,7 +188,7 @@ class Attempt {
     const now = this.#now();
     const options = {
       kind: SpanKind.CLIENT,
-      // A handler that was not waited for has not ended.
+      // If the worker released the job before the handler ended, the handler has no end time.
       startTime: this.#endTime ?? now - durationMs,
       attributes: { ...attributes, ...this.#ofTheJob() },
     };

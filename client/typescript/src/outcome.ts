@@ -1,27 +1,27 @@
-/** How an attempt ends: what handlers return and throw. */
+/** Outcomes of attempts, and their conversion from the results and errors of handlers. */
 import { create } from "@bufbuild/protobuf";
 import { chain } from "./calls.js";
 import * as pb from "./gen/index.js";
 import { duration, toBytes } from "./job.js";
 
-/** @internal An outcome in the words of the protocol. */
-export type Wire = Exclude<pb.Outcome["outcome"], { case: undefined }>;
+/** @internal An outcome as in the protocol. */
+export type OutcomeMessage = Exclude<pb.Outcome["outcome"], { case: undefined }>;
 
-/** Known by name, so that the ES module and the CommonJS module of this package understand each other. */
-const WIRE = Symbol.for("howdah.outcome");
+/** A global symbol, because a program may load this package twice, as ES module and as CommonJS module. */
+const OUTCOME = Symbol.for("howdah.outcome");
 
-/** What a handler may return instead of a result; made by {@link nextStage}, {@link snooze} and {@link release}. */
+/** Outcome that a handler may return instead of a result. See {@link nextStage}, {@link snooze} and {@link release}. */
 export class Outcome {
   /** @internal */
-  readonly [WIRE]: Wire;
+  readonly [OUTCOME]: OutcomeMessage;
 
   /** @internal */
-  constructor(wire: Wire) {
-    this[WIRE] = wire;
+  constructor(message: OutcomeMessage) {
+    this[OUTCOME] = message;
   }
 }
 
-/** The attempt succeeded, and the job goes on as this task type instead of its planned next stage. */
+/** The attempt succeeded, and the job continues in this task type instead of its planned next stage. */
 export function nextStage(taskType: string, result?: unknown): Outcome {
   return new Outcome({ case: "ack", value: create(pb.AckSchema, { result: toBytes(result), nextStage: taskType }) });
 }
@@ -31,40 +31,40 @@ export function snooze(delayMs: number): Outcome {
   return new Outcome({ case: "snooze", value: create(pb.SnoozeSchema, { delay: duration(delayMs) }) });
 }
 
-/** Another worker runs the job at once. The attempt does not count. */
+/** Another worker may run the job at once. The attempt does not count. */
 export function release(): Outcome {
   return new Outcome(RELEASE);
 }
 
-/** Thrown by a handler: the attempt failed and would fail again, so the job is not tried again. */
+/** Thrown by a handler if the attempt failed for good: the job is not retried. */
 export class FatalError extends Error {
   override readonly name = "FatalError";
   /** @internal */
-  readonly [WIRE]: Wire;
+  readonly [OUTCOME]: OutcomeMessage;
 
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    this[WIRE] = nack(chain(this), { noRetry: true });
+    this[OUTCOME] = nack(chain(this), { noRetry: true });
   }
 }
 
-/** Thrown by a handler: the attempt failed. Every error is tried again; this one says when. */
+/** Thrown by a handler to set the delay before the retry. Other errors are retried after the retry policy's delay. */
 export class RetryError extends Error {
   override readonly name = "RetryError";
   /** @internal */
-  readonly [WIRE]: Wire;
+  readonly [OUTCOME]: OutcomeMessage;
 
-  /** Without `afterMs`, at most a year, the retry policy decides. */
+  /** `afterMs` is at most a year. Default: the retry policy's delay. */
   constructor(message: string, { afterMs, ...options }: ErrorOptions & { afterMs?: number } = {}) {
     super(message, options);
-    this[WIRE] = nack(chain(this), { retryAfter: duration(afterMs) });
+    this[OUTCOME] = nack(chain(this), { retryAfter: duration(afterMs) });
   }
 }
 
-/** Why a handler should stop: the broker has ended the lease, or the worker stops and has waited long enough. */
+/** The reason why a handler should abandon its job. `stop`: the worker stops and its stop timeout has passed. */
 export type CancelReason = "cancelled" | "timeout" | "lease_lost" | "stop";
 
-/** The reason of a job's signal that is aborted. */
+/** The reason of the aborted signal of a job. */
 export class CancelledError extends Error {
   override readonly name = "CancelledError";
 
@@ -77,23 +77,29 @@ export class CancelledError extends Error {
 }
 
 /** @internal */
-export const RELEASE: Wire = { case: "release", value: create(pb.ReleaseSchema) };
+export const RELEASE: OutcomeMessage = { case: "release", value: create(pb.ReleaseSchema) };
 
-/** @internal A failed attempt. The broker truncates errors at 16 KiB, and marks them. */
-export function nack(error: string, more: { noRetry?: boolean; retryAfter?: ReturnType<typeof duration> } = {}): Wire {
+/** @internal Returns the outcome of a failed attempt. The broker truncates errors to 16 KiB, and marks them. */
+export function nack(
+  error: string,
+  more: { noRetry?: boolean; retryAfter?: ReturnType<typeof duration> } = {},
+): OutcomeMessage {
   return { case: "nack", value: create(pb.NackSchema, { error: error.slice(0, 32 << 10), ...more }) };
 }
 
-const wireOf = (value: unknown): Wire | undefined =>
-  typeof value === "object" && value !== null && WIRE in value ? (value[WIRE] as Wire) : undefined;
+const outcomeOf = (value: unknown): OutcomeMessage | undefined =>
+  typeof value === "object" && value !== null && OUTCOME in value ? (value[OUTCOME] as OutcomeMessage) : undefined;
 
-/** @internal The outcome of a handler that has returned this. */
-export function returned(value: unknown): Wire {
-  return wireOf(value) ?? { case: "ack", value: create(pb.AckSchema, { result: toBytes(value) }) };
+/** @internal Returns the outcome of a handler that has returned this value. */
+export function returned(value: unknown): OutcomeMessage {
+  return outcomeOf(value) ?? { case: "ack", value: create(pb.AckSchema, { result: toBytes(value) }) };
 }
 
-/** @internal The outcome of a handler that has thrown this. One that stopped when it was told to has not failed. */
-export function thrown(error: unknown, signal: AbortSignal): Wire {
+/**
+ * @internal Returns the outcome of a handler that has thrown this error. An abort error after the job's signal was
+ * aborted is no failure: the job is released.
+ */
+export function thrown(error: unknown, signal: AbortSignal): OutcomeMessage {
   const isAbort = error === signal.reason || (error instanceof Error && error.name === "AbortError");
-  return wireOf(error) ?? (signal.aborted && isAbort ? RELEASE : nack(chain(error)));
+  return outcomeOf(error) ?? (signal.aborted && isAbort ? RELEASE : nack(chain(error)));
 }

@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { Code, createClient } from "@connectrpc/connect";
-import { type Batch, cost, jobsOf, newBatch, ofRequest, type Part, split } from "./batch.js";
-import { Backoff, HowdahError, noting } from "./calls.js";
+import { type Batch, bytesOf, cost, jobsOf, newBatch, fromRequestError, type Submission, split } from "./batch.js";
+import { Backoff, HowdahError, recordBroker, TOO_LARGE } from "./calls.js";
 import { type Client, type Enqueued, enqueued } from "./client.js";
 import * as pb from "./gen/index.js";
 import { type JobOptions, newJob, type Task } from "./job.js";
@@ -12,26 +12,32 @@ import { defined } from "./settings.js";
 
 /** Limits of a {@link Producer}. */
 export interface ProducerOptions {
-  /** The most requests that are sent and not answered. Default: 4. */
+  /** Maximum number of unanswered requests. Default: 4. */
   maxInFlight?: number;
-  /** The most jobs of a request; those of one call stay together. Default: 1,000. */
+  /** Maximum number of jobs per request. Jobs of one call stay together. Default: 1,000. */
   maxBatchJobs?: number;
-  /** The most bytes of a request of several calls. Default: 4 MiB. */
+  /** Maximum bytes of a request with the jobs of more than one call. Default: 4 MiB. */
   maxBatchBytes?: number;
-  /** With so many bytes gathered and in flight, {@link Producer.ready} waits. Default: 64 MiB. */
-  maxGatheredBytes?: number;
+  /** Bytes queued and in flight from which {@link Producer.ready} waits (backpressure). Default: 64 MiB. */
+  maxQueuedBytes?: number;
 }
 
-/** A broker that cannot reach Postgres answers within 15 s. */
+/** Unanswered requests of a broken stream are resent on the next stream if they have at most this many bytes. */
+const RESEND_LIMIT = 4 << 10;
+/** Time without an answer after which a stream counts as broken. Without Postgres, a broker answers within 15 s. */
 const ANSWER_MS = 16_000;
-const DEFAULTS = { maxInFlight: 4, maxBatchJobs: 1_000, maxBatchBytes: 4 << 20, maxGatheredBytes: 64 << 20 };
+const DEFAULTS = { maxInFlight: 4, maxBatchJobs: 1_000, maxBatchBytes: 4 << 20, maxQueuedBytes: 64 << 20 };
 
-/** A pipeline of enqueues; made by {@link Client.producer}. Await {@link ready} before each of them to bound its memory. */
+/**
+ * Enqueues over one stream; created by {@link Client.producer}. Await {@link ready} before each enqueue to bound the
+ * memory. Jobs that arrive while requests are in flight form the next request. If the broker refuses a job, only the
+ * `enqueue` or `enqueueAll` call with that job fails.
+ */
 export class Producer {
   readonly #limits: Required<ProducerOptions>;
   readonly #broker: { url: URL };
-  readonly #gathered: Part[] = [];
-  readonly #again: Batch[] = [];
+  readonly #queue: Submission[] = [];
+  readonly #retries: Batch[] = [];
   readonly #sent = new Map<bigint, Batch>();
   readonly #backoff = new Backoff();
   readonly #waiting: (() => void)[] = [];
@@ -55,9 +61,9 @@ export class Producer {
     this.#limits = { ...DEFAULTS, ...defined(options) };
   }
 
-  /** Waits until there is room for another job. */
+  /** Waits while the queue is full. */
   async ready(): Promise<void> {
-    while (this.#bytes >= this.#limits.maxGatheredBytes)
+    while (this.#bytes >= this.#limits.maxQueuedBytes)
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
@@ -71,13 +77,13 @@ export class Producer {
   /** Enqueues several jobs: all of them or none. */
   enqueueAll(jobs: pb.NewJob[]): Promise<Enqueued[]> {
     const answer = this.client
-      .around(jobs, (own) => this.#submit(own), this.#broker)
+      .around(jobs, (copies) => this.#submit(copies), this.#broker)
       .then((answers) => answers.map((answer, index) => enqueued(answer, jobs[index]?.key === "")));
     answer.catch(() => {});
     return answer;
   }
 
-  /** Waits until all jobs before are answered. Fails if one of them since the last flush has failed. */
+  /** Waits until all jobs are answered. Fails if an enqueue has failed since the last flush. */
   async flush(): Promise<void> {
     while (this.#open > 0) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     const failure = this.#failure;
@@ -100,21 +106,21 @@ export class Producer {
     if (this.#isClosed) throw new HowdahError("the producer is closed", Code.Canceled);
     const bytes = jobs.reduce((sum, job) => sum + cost(job), 0);
     const { requestTimeoutMs } = this.network.settings;
-    const part: Part = { jobs, bytes, isOver: false, resolve: () => {}, reject: () => {} };
-    const answer = new Promise<pb.EnqueuedJob[]>((resolve, reject) => Object.assign(part, { resolve, reject }));
-    // Whoever does not wait for the answer is told by flush.
+    const submission: Submission = { jobs, bytes, isDone: false, resolve: () => {}, reject: () => {} };
+    const answer = new Promise<pb.EnqueuedJob[]>((resolve, reject) => Object.assign(submission, { resolve, reject }));
+    // Keeps the first failure for flush(), because some callers do not await the answer.
     answer.catch((error: Error) => {
       this.#failure ??= error;
     });
-    const late = () => new HowdahError(`enqueue: no answer within ${requestTimeoutMs} ms`, Code.DeadlineExceeded);
-    const timer = setTimeout(() => part.reject(late()), requestTimeoutMs);
-    this.#gathered.push(part);
+    const timedOut = () => new HowdahError(`enqueue: no answer within ${requestTimeoutMs} ms`, Code.DeadlineExceeded);
+    const timer = setTimeout(() => submission.reject(timedOut()), requestTimeoutMs);
+    this.#queue.push(submission);
     this.#bytes += bytes;
     this.#open++;
     this.#start();
     return answer.finally(() => {
       clearTimeout(timer);
-      part.isOver = true;
+      submission.isDone = true;
       this.#bytes -= bytes;
       this.#open--;
       for (const resolve of this.#waiting.splice(0)) resolve();
@@ -127,7 +133,7 @@ export class Producer {
     this.#isRunning = true;
     this.#running = this.#run().finally(() => {
       this.#isRunning = false;
-      // A job may have come after the last look.
+      // Starts again if a job was submitted after the task's last check for work.
       if (this.#open > 0) this.#start();
     });
   }
@@ -141,10 +147,12 @@ export class Producer {
         await this.#serve(link);
       } catch (thrown) {
         const error = HowdahError.from(thrown, this.network.name(broker));
-        this.#again.unshift(...this.#sent.values());
+        const unanswered = [...this.#sent.values()].reduce((sum, batch) => sum + bytesOf(batch), 0);
+        this.#retries.unshift(...this.#sent.values());
         this.#sent.clear();
-        // The broker refuses a request, or the stream: single calls find out which.
-        if (error.refused) await this.#callEach();
+        // The broker refuses either a request or the stream: single calls find out which. Or a proxy limits the bytes
+        // of the stream: a single call succeeds, or fails with HTTP 413.
+        if (error.refused || unanswered > RESEND_LIMIT) await this.#callEach();
         else if (this.#open > 0) await sleep(this.#backoff.next());
       } finally {
         link?.close();
@@ -154,9 +162,10 @@ export class Producer {
 
   async #serve(link: Link): Promise<void> {
     const abort = new AbortController();
+    const timeoutMs = Math.min(ANSWER_MS, this.network.settings.requestTimeoutMs / this.network.size);
     const watch = setInterval(() => {
       const [oldest] = this.#sent.values();
-      if (oldest && performance.now() - oldest.sentAt > ANSWER_MS) abort.abort();
+      if (oldest && performance.now() - oldest.sentAt > timeoutMs) abort.abort();
     }, 1_000);
     try {
       const jobs = createClient(pb.JobService, link.transport);
@@ -164,7 +173,7 @@ export class Producer {
       for await (const { sequence, jobs, error } of answers) {
         const batch = this.#sent.get(sequence);
         this.#sent.delete(sequence);
-        if (batch) this.#conclude(batch, error ? ofRequest(error) : jobs);
+        if (batch) this.#conclude(batch, error ? fromRequestError(error) : jobs);
         this.#wake();
       }
     } finally {
@@ -195,28 +204,28 @@ export class Producer {
     }
   }
 
-  /** The next request: one to repeat, or the gathered jobs that fit into one, in order. */
+  /** Takes the next request: one to repeat, or else as many queued calls as fit into one request, in order. */
   #next(): Batch | undefined {
-    while (this.#again.length > 0 && performance.now() >= this.#pausedUntil) {
-      const batch = this.#again.shift();
-      if (batch?.parts.some((part) => !part.isOver)) return batch;
+    while (this.#retries.length > 0 && performance.now() >= this.#pausedUntil) {
+      const batch = this.#retries.shift();
+      if (batch?.submissions.some((submission) => !submission.isDone)) return batch;
     }
     const { maxBatchJobs, maxBatchBytes } = this.#limits;
     let [jobs, bytes, count] = [0, 0, 0];
-    for (const part of this.#gathered) {
-      jobs += part.jobs.length;
-      bytes += part.bytes;
+    for (const submission of this.#queue) {
+      jobs += submission.jobs.length;
+      bytes += submission.bytes;
       if (count > 0 && (jobs > maxBatchJobs || bytes > maxBatchBytes)) break;
       count++;
     }
-    const parts = this.#gathered.splice(0, count).filter((part) => !part.isOver);
-    return parts.length > 0 ? newBatch(parts) : undefined;
+    const submissions = this.#queue.splice(0, count).filter((submission) => !submission.isDone);
+    return submissions.length > 0 ? newBatch(submissions) : undefined;
   }
 
   async #callEach(): Promise<void> {
-    for (let batch = this.#next(); batch; batch = this.#next()) {
+    for (let batch = this.#next(); batch; batch = this.#retries.length > 0 ? this.#next() : undefined) {
       const request = { jobs: jobsOf(batch), requestKey: batch.requestKey };
-      const result = await this.client.jobs.enqueueJobs(request, { contextValues: noting(this.#broker) }).then(
+      const result = await this.client.jobs.enqueueJobs(request, { contextValues: recordBroker(this.#broker) }).then(
         ({ jobs }) => jobs,
         (error) => error as HowdahError,
       );
@@ -228,12 +237,15 @@ export class Producer {
     if (Array.isArray(result)) {
       this.#backoff.reset();
       const answers = [...result];
-      for (const part of batch.parts) part.resolve(answers.splice(0, part.jobs.length));
+      for (const submission of batch.submissions) submission.resolve(answers.splice(0, submission.jobs.length));
     } else if (result.retryable && result.retryAfterMs === undefined) {
       const pause = this.#backoff.next();
       this.#pausedUntil = performance.now() + pause;
-      this.#again.push(batch);
+      this.#retries.push(batch);
       setTimeout(() => this.#wake(), pause + 1);
-    } else this.#again.unshift(...split(batch, result));
+    } else {
+      if (result.reason === TOO_LARGE) this.#limits.maxBatchBytes = bytesOf(batch) / 2;
+      this.#retries.unshift(...split(batch, result));
+    }
   }
 }

@@ -1,4 +1,4 @@
-/** What OpenTelemetry's conventions for messaging say of jobs: attributes, contexts, failures, instruments. */
+/** Attributes, contexts, failures and instruments of jobs, by OpenTelemetry's conventions for messaging. */
 import {
   type Attributes,
   type Counter,
@@ -33,12 +33,12 @@ export const messageId = (id: bigint | undefined): Attributes =>
 
 /** @internal */
 export const server = ({ url }: Broker): Attributes => ({
-  // An IPv6 address has no brackets here.
+  // The convention wants an IPv6 address without brackets.
   "server.address": url.hostname.replace(/^\[(.*)\]$/, "$1"),
   "server.port": Number(url.port) || (url.protocol === "https:" ? 443 : 80),
 });
 
-/** @internal Something with a trace context, as the W3C defines it. */
+/** @internal An object with a W3C trace context. */
 export interface Traced {
   traceparent: string;
   tracestate: string;
@@ -46,7 +46,7 @@ export interface Traced {
 
 const TRACEPARENT = /^(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:$|-)/;
 
-/** @internal The context that a job brings along, if it is valid. */
+/** @internal Returns the trace context of a job, if it is valid. */
 export function contextOf({ traceparent, tracestate }: Traced): SpanContext | undefined {
   const [, version, traceId = "", spanId = "", flags = "0"] = TRACEPARENT.exec(traceparent.trim()) ?? [];
   if (version === "00" && traceparent.trim().length !== 55) return undefined;
@@ -55,18 +55,18 @@ export function contextOf({ traceparent, tracestate }: Traced): SpanContext | un
   return isSpanContextValid(found) ? found : undefined;
 }
 
-/** @internal Lets the context of a span go with a job. */
-export function giveContext(job: Traced, span: Span): void {
-  const own = span.spanContext();
-  if (!isSpanContextValid(own)) return;
-  const flags = own.traceFlags.toString(16).padStart(2, "0");
-  job.traceparent = `00-${own.traceId}-${own.spanId}-${flags}`;
-  job.tracestate = own.traceState?.serialize() ?? "";
+/** @internal Adds the context of a span to a job. */
+export function setContext(job: Traced, span: Span): void {
+  const spanContext = span.spanContext();
+  if (!isSpanContextValid(spanContext)) return;
+  const flags = spanContext.traceFlags.toString(16).padStart(2, "0");
+  job.traceparent = `00-${spanContext.traceId}-${spanContext.spanId}-${flags}`;
+  job.tracestate = spanContext.traceState?.serialize() ?? "";
 }
 
-/** @internal The `error.type` of a call that has failed. */
+/** @internal Returns the `error.type` of a failed call. */
 export function kindOf(error: unknown): string {
-  // Not by its class: that of the ES module is not that of the CommonJS module of this package.
+  // Checks properties instead of the class, because the ES module and the CommonJS module have different classes.
   const { reason, code, name } = error as Partial<HowdahError>;
   if (reason) return reason;
   if (name === "AbortError" || code === Code.Canceled) return "CANCELLED";
@@ -75,12 +75,12 @@ export function kindOf(error: unknown): string {
 
 const LONGEST_STATUS = 1 << 10;
 
-/** @internal The span has failed. */
+/** @internal Marks a span as failed. */
 export function fail(span: Span, kind: string, text: string, error: unknown): void {
   span.recordException(error instanceof Error ? error : String(error));
   span.setAttribute("error.type", kind);
   const bytes = new TextEncoder().encode(text).subarray(0, LONGEST_STATUS);
-  // What was cut within a character is left out.
+  // With `stream`, the decoder drops a last character of which only some bytes are left.
   const message = new TextDecoder().decode(bytes, { stream: true });
   span.setStatus({ code: SpanStatusCode.ERROR, message });
 }
@@ -95,7 +95,7 @@ export interface Instruments {
   consumed: Counter;
 }
 
-/** @internal The instruments, of the SDK that the program may set up later. */
+/** @internal Returns a getter of the instruments, which uses an SDK that the program sets up later. */
 export function instruments(): () => Instruments {
   let made: Instruments | undefined;
   let by: unknown;
@@ -112,9 +112,9 @@ function make(provider: ReturnType<typeof metrics.getMeterProvider>): Instrument
     meter.createHistogram(name, { description, unit: "s", advice: { explicitBucketBoundaries: BUCKETS } });
   const messages = (name: string, description: string) => meter.createCounter(name, { description, unit: "{message}" });
   return {
-    operations: seconds("messaging.client.operation.duration", "How long it took to send jobs, or to settle one."),
-    processes: seconds("messaging.process.duration", "How long a handler ran."),
+    operations: seconds("messaging.client.operation.duration", "Duration of an enqueue, or of settling a job."),
+    processes: seconds("messaging.process.duration", "Run time of a handler."),
     sent: messages("messaging.client.sent.messages", "Jobs that were sent."),
-    consumed: messages("messaging.client.consumed.messages", "Jobs that a handler got."),
+    consumed: messages("messaging.client.consumed.messages", "Jobs passed to a handler."),
   };
 }

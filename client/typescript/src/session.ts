@@ -1,24 +1,25 @@
-/** The life of a worker, over all of its streams: connect, serve, reconnect, stop. */
+/** The session of a worker over all of its streams: connects, serves, reconnects and stops. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
-import { Asks } from "./asks.js";
 import { Backoff, HowdahError } from "./calls.js";
 import * as pb from "./gen/index.js";
 import { duration } from "./job.js";
 import { type Entry, Ledger } from "./ledger.js";
 import type { Network } from "./network.js";
-import { type CancelReason, RELEASE, type Wire } from "./outcome.js";
+import { type CancelReason, RELEASE, type OutcomeMessage } from "./outcome.js";
+import { PendingRequests } from "./requests.js";
 import type { Slot } from "./slot.js";
 import { Stream } from "./stream.js";
+import { UnarySettler } from "./unary.js";
 
 const ZERO = { received: 0, acked: 0, failed: 0, snoozed: 0, released: 0, lost: 0, cancelled: 0, reconnects: 0 };
 
-/** Counters of a worker. Outcomes count when the broker has confirmed them. */
+/** Counters of a worker. Outcomes count once the broker has confirmed them. */
 export type WorkerReport = typeof ZERO & { unconfirmed: number };
 
-/** How far a job has come, for people, and what its next attempt gets. */
+/** Progress of a job for operators, and a checkpoint for its next attempt. */
 export type Progress = Partial<Pick<pb.ProgressReport, "fraction" | "text" | "checkpoint">>;
 
 /** @internal */
@@ -28,38 +29,43 @@ export interface SessionConfig {
   readonly maxMessageBytes: number;
   readonly labels: Record<string, string>;
   readonly onConnected: (broker: string) => void;
+  readonly livenessMs?: number | undefined;
 }
 
-/** How long handlers may take that were told to stop, and then the last confirmations. */
+/** How long handlers have to end after a stop told them to, and how long the broker then has to confirm releases. */
 const [HANDLER_MS, CONFIRM_MS] = [1_000, 5_000];
 
 /** @internal */
 export class Session {
   readonly report: WorkerReport = { ...ZERO, unconfirmed: 0 };
   readonly ledger = new Ledger();
-  readonly extensions = new Asks<pb.Extension>();
-  readonly reports = new Asks<pb.ProgressReport>();
-  /** Where the stream is, or was the last time. */
+  readonly extensions = new PendingRequests<pb.Extension>();
+  readonly reports = new PendingRequests<pb.ProgressReport>();
+  readonly #unary: UnarySettler;
+  /** The broker of the current or the latest stream. */
   readonly broker: { url: URL };
   isStopping = false;
   readonly #quit = new AbortController();
   readonly #backoff = new Backoff();
-  readonly #again = new Backoff();
-  #againTimer: NodeJS.Timeout | undefined;
+  readonly #resendBackoff = new Backoff();
+  #resendTimer: NodeJS.Timeout | undefined;
   #lostTimer: NodeJS.Timeout | undefined;
   #stream: Stream | undefined;
   #streams = 0;
   #id = "";
   #graceMs = 10_000;
+  /** Time of the last log line about a blocked event loop. */
+  #blockedAt = -Infinity;
 
   constructor(
     readonly network: Network,
     private readonly config: SessionConfig,
   ) {
     this.broker = { url: network.url(network.current) };
+    this.#unary = new UnarySettler(this, this.#quit.signal);
   }
 
-  /** Runs until it has stopped. Fails if the broker refuses this worker. */
+  /** Runs until the worker has stopped. Fails if the broker refuses the worker. */
   async run(): Promise<WorkerReport> {
     try {
       return await this.#serveAll();
@@ -87,7 +93,7 @@ export class Session {
       await sleep(pause, undefined, { signal: this.#quit.signal }).catch(() => {});
     }
     clearTimeout(this.#lostTimer);
-    clearTimeout(this.#againTimer);
+    clearTimeout(this.#resendTimer);
     const jobs = this.ledger.unconfirmed();
     this.report.unconfirmed = jobs.length;
     if (jobs.length > 0) logger.warn("howdah: the worker ended before all outcomes were confirmed", { jobs });
@@ -101,9 +107,9 @@ export class Session {
     return error;
   }
 
-  /** Serves one stream to its end. Returns how long to wait before the next one. */
+  /** Serves one stream to its end. Returns the pause before the next one, in milliseconds. */
   async #serve(broker: number): Promise<number> {
-    const link = await this.network.dial(broker, this.#quit.signal);
+    const link = await this.network.dialThread(broker, this.#quit.signal);
     const stream = new Stream(this);
     this.broker.url = link.url;
     this.#stream = stream;
@@ -114,40 +120,53 @@ export class Session {
       link.close();
       const lost = () => this.ledger.cancelAll("lease_lost");
       if (stream.limits) this.#lostTimer = setTimeout(lost, this.#graceMs).unref();
-      if (stream.isGood) this.#backoff.reset();
+      if (stream.worked) this.#backoff.reset();
     }
     return Math.max(0, (stream.reconnectAt ?? 0) - performance.now());
   }
 
-  /** How many handlers may run at once. */
+  /** Maximum number of concurrent handlers, over all task types. */
   get slots(): number {
     return Array.from(this.config.slots.values()).reduce((sum, { limit }) => sum + limit, 0);
   }
 
-  /** The first message of a stream. */
+  /** Returns the content of `Subscribe`, the first message of a stream. */
   subscribe() {
-    const { labels, maxMessageBytes, slots } = this.config;
+    const { labels, maxMessageBytes, slots, livenessMs } = this.config;
+    const liveness = livenessMs === undefined ? {} : { liveness: duration(livenessMs) };
     const windows = this.isStopping ? [] : Array.from(slots.values(), (slot) => this.#window(slot));
-    return { sessionId: this.#id, held: this.ledger.held(), windows, labels, maxMessageBytes };
+    return { sessionId: this.#id, held: this.ledger.held(), windows, labels, maxMessageBytes, ...liveness };
   }
 
   #window = ({ name, limit }: Slot) =>
     create(pb.WindowSchema, { taskType: name, jobs: limit, bytes: BigInt(this.config.windowBytes) });
 
-  /** A stream has begun. */
+  /** Handles the broker's `Welcome`: resumes the session's leases, and resends unanswered requests. */
   welcome({ sessionId, sessionGrace, broker, kept, lost }: pb.Welcome): void {
     clearTimeout(this.#lostTimer);
     if (sessionGrace) this.#graceMs = durationMs(sessionGrace);
     this.#id = sessionId;
     this.report.reconnects = this.#streams++;
     this.report.lost += this.ledger.resume(kept);
-    for (const asks of [this.extensions, this.reports]) asks.sendAgain(true);
-    // Without the session's id: who knows it may take over the session.
+    this.#unary.start();
+    for (const pending of [this.extensions, this.reports]) pending.resend(true);
+    // The session id is not logged, because anyone who knows it could take over the session.
     this.network.settings.logger.info("howdah: connected", { broker, kept: kept.length, lost: lost.length });
     this.config.onConnected(broker);
   }
 
-  /** A job has arrived. */
+  /** Logs that a handler blocked the event loop, and with it all other handlers. Logs at most once a minute. */
+  logBlocked(ms: number): void {
+    const now = performance.now();
+    if (now - this.#blockedAt < 60_000) return;
+    this.#blockedAt = now;
+    const hint = "use a worker thread or a process for work that does not await";
+    this.network.settings.logger.warn(`howdah: a handler blocked the event loop for ${(ms / 1_000).toFixed(1)} s`, {
+      hint,
+    });
+  }
+
+  /** Accepts a job that the broker has sent. */
   take(job: pb.LeasedJob): void {
     const entry = this.ledger.add(job);
     if (!entry) return;
@@ -157,56 +176,56 @@ export class Session {
     else this.ledger.end(entry, RELEASE);
   }
 
-  /** A handler has returned. */
-  finished(entry: Entry, outcome: Wire): void {
+  /** Records the outcome of a handler that has returned. */
+  finished(entry: Entry, outcome: OutcomeMessage): void {
     this.ledger.finish(entry, outcome);
     this.update();
   }
 
-  /** The broker has answered an outcome. Returns whether it could store it. */
+  /** Handles the broker's answer to an outcome. Returns whether the answer is final. */
   settled(result: pb.SettleResult): boolean {
     const answer = this.ledger.settled(result);
     const { id: job, message } = result;
-    if (answer === "later") this.sendAgainLater();
+    if (answer === "later") this.resendLater();
     if (answer === "refused" || answer === "lost")
-      this.network.settings.logger.warn(`howdah: an outcome was ${answer}`, { job, message });
+      this.network.settings.logger.warn(`howdah: the broker did not store an outcome: ${answer}`, { job, message });
     if (!answer || answer === "later" || answer === "refused") return false;
     this.report[answer]++;
-    this.#again.reset();
+    this.#resendBackoff.reset();
     return true;
   }
 
-  /** The broker has ended a lease. */
+  /** Handles the end of a lease. */
   cancelled(token: bigint, reason: CancelReason): void {
     if (this.ledger.cancel(token, reason)) this.report[reason === "lease_lost" ? "lost" : "cancelled"]++;
   }
 
-  /** Sends again what the broker could not store. */
-  sendAgainLater(): void {
-    const again = () => {
-      this.#againTimer = undefined;
-      for (const list of [this.ledger, this.extensions, this.reports]) list.sendAgain();
+  /** Starts a timer that resends the outcomes and requests that the broker could not store. */
+  resendLater(): void {
+    const resend = () => {
+      this.#resendTimer = undefined;
+      for (const list of [this.ledger, this.extensions, this.reports]) list.resend();
       this.update();
     };
-    this.#againTimer ??= setTimeout(again, this.#again.next());
+    this.#resendTimer ??= setTimeout(resend, this.#resendBackoff.next());
   }
 
   extend({ id, token }: pb.LeasedJob, ms: number): Promise<void> {
     const extension = create(pb.ExtensionSchema, { id, token, duration: duration(ms) });
-    return this.#ask(this.extensions, extension);
+    return this.#request(this.extensions, extension);
   }
 
   reportProgress({ id, token }: pb.LeasedJob, report: Progress): Promise<void> {
-    return this.#ask(this.reports, create(pb.ProgressReportSchema, { ...report, id, token }));
+    return this.#request(this.reports, create(pb.ProgressReportSchema, { ...report, id, token }));
   }
 
-  #ask<T extends pb.Extension | pb.ProgressReport>(asks: Asks<T>, what: T): Promise<void> {
-    const answer = asks.add(what, this.network.settings.requestTimeoutMs);
+  #request<T extends pb.Extension | pb.ProgressReport>(pending: PendingRequests<T>, message: T): Promise<void> {
+    const answer = pending.add(message, this.network.settings.requestTimeoutMs);
     this.update();
     return answer;
   }
 
-  /** Something has changed. */
+  /** Must be called after each change. Sends new messages, and ends the session when a stop is complete. */
   update(): void {
     this.#stream?.update();
     if (!this.#stream && this.isStopping && this.ledger.isEmpty) this.#quit.abort();
@@ -220,7 +239,7 @@ export class Session {
     this.update();
   }
 
-  /** Takes no more jobs. After a time, handlers are told to stop, and then their jobs are released. */
+  /** Takes no more jobs. After the timeout, aborts the handlers' signals, and a second later releases their jobs. */
   async stop(timeoutMs: number): Promise<void> {
     this.isStopping = true;
     this.ledger.release("queued");
@@ -235,11 +254,11 @@ export class Session {
       await wait(CONFIRM_MS);
       this.abort();
     } catch {
-      // It has ended before.
+      // The timeouts were aborted, because the session ended before them.
     }
   }
 
-  /** Ends at once. Jobs that are held go to other workers after the session's grace time. */
+  /** Ends at once. The held jobs go to other workers after the session's grace time. */
   abort(): void {
     this.ledger.cancelAll("stop");
     this.#quit.abort();

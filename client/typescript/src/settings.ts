@@ -1,4 +1,4 @@
-/** What a client is told: options, the environment, certificates and tokens. */
+/** Settings of a client from options and the environment, including certificates and tokens. */
 import { readFileSync } from "node:fs";
 import type { SecureClientSessionOptions } from "node:http2";
 import * as tls from "node:tls";
@@ -7,48 +7,51 @@ import { chain, invalid } from "./calls.js";
 /** The version of this package. */
 export const VERSION = "0.1.0";
 
-/** Where the client logs; `console` is one. It is never given a token. */
+/** Destination of the client's logs, such as `console`. Tokens are never logged. */
 export type Logger = Pick<Console, "debug" | "info" | "warn" | "error">;
 
 /** Certificates for `https://` addresses, as PEM. */
 export interface TlsOptions {
-  /** The authorities that are trusted instead of the system's. Default: the file in `HOWDAH_TLS_CA`. */
+  /** The authorities to trust, instead of the system's. Default: the file that `HOWDAH_TLS_CA` names. */
   ca?: string | Buffer;
-  /** The certificate that is shown to brokers. Default: the file in `HOWDAH_TLS_CLIENT_CERT`. */
+  /** The client certificate. Default: the file that `HOWDAH_TLS_CLIENT_CERT` names. */
   cert?: string | Buffer;
-  /** Its private key. Default: the file in `HOWDAH_TLS_CLIENT_KEY`. */
+  /** The private key of the client certificate. Default: the file that `HOWDAH_TLS_CLIENT_KEY` names. */
   key?: string | Buffer;
-  /** The name that the broker's certificate must have, if it is not the host of the address. */
+  /** The name in the broker's certificate. Default: the host of the address. */
   serverName?: string;
 }
 
-/** Settings of a client. What is not given comes from the environment, then from the defaults. */
+/** Settings of a client. A missing setting is read from its environment variable, or else has its default. */
 export interface ClientOptions {
   /** Brokers of one database: `host:port`, `http://…` or `https://…`. Default: `HOWDAH_SERVER`, or `127.0.0.1:7432`. */
   servers?: string | readonly string[];
-  /** The token that goes with each call. Default: `HOWDAH_TOKEN`. */
+  /** The token that is sent with each call. Default: `HOWDAH_TOKEN`. */
   token?: string;
-  /** A file with the token. It is read again every 10 s, and when a broker refuses it. Default: `HOWDAH_TOKEN_FILE`. */
+  /** A file with the token, reread every 10 s and when a broker refuses the token. Default: `HOWDAH_TOKEN_FILE`. */
   tokenFile?: string;
-  /** Sends the token over `http://` to other machines too, where everybody on the way can read it. */
+  /**
+   * Allows the token over `http://` to other machines, which exposes it to the network. Default:
+   * `HOWDAH_CLIENT_INSECURE`.
+   */
   insecureToken?: boolean;
-  /** Default: the system's authorities, and no certificate of the client. */
+  /** Certificates. Default: the system's authorities, and no client certificate. */
   tls?: TlsOptions;
-  /** The longest time to connect, TLS included. Default: 5 s. */
+  /** Timeout of an attempt to connect, including TLS. Default: 5 s. */
   connectTimeoutMs?: number;
-  /** The longest time of a call, its retries included. Default: 30 s. */
+  /** Timeout of a call, including its retries. Default: 30 s. */
   requestTimeoutMs?: number;
   /** The interval of HTTP/2 PINGs on a connection in use. Default: 30 s. */
   keepaliveMs?: number;
-  /** The largest message that is sent or accepted. Default: 16 MiB. */
+  /** The largest message sent or accepted. Default: 16 MiB. */
   maxMessageBytes?: number;
-  /** Default: warnings and errors go to the console. */
+  /** Destination of logs. Default: warnings and errors go to the console. */
   logger?: Logger;
 }
 
 type Fixed = "connectTimeoutMs" | "requestTimeoutMs" | "keepaliveMs" | "maxMessageBytes" | "logger";
 
-/** @internal Options with everything filled in. */
+/** @internal Complete settings, with defaults. */
 export interface Settings extends Required<Pick<ClientOptions, Fixed>> {
   addresses: URL[];
   credential: Credential;
@@ -64,20 +67,20 @@ const DEFAULTS: Pick<Settings, Fixed> = {
   logger: { debug: quiet, info: quiet, warn: console.warn, error: console.error },
 };
 
-/** @internal Without the fields that are undefined, which would take the place of defaults. */
+/** @internal Removes fields that are undefined, because they would replace defaults. */
 export function defined<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> };
 }
 
-/** @internal Options, the environment and the defaults as one. */
+/** @internal Combines options, the environment and the defaults. */
 export function resolve(options: ClientOptions): Settings {
   const { HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_CLIENT_INSECURE } = process.env;
   const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, tokenFile, ...given } = options;
-  const own = token !== undefined || tokenFile !== undefined;
-  if (!own && HOWDAH_TOKEN && HOWDAH_TOKEN_FILE)
-    throw invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough");
-  const credential = own ? new Credential(token, tokenFile) : new Credential(HOWDAH_TOKEN, HOWDAH_TOKEN_FILE);
+  const isGiven = token !== undefined || tokenFile !== undefined;
+  if (!isGiven && HOWDAH_TOKEN && HOWDAH_TOKEN_FILE)
+    throw invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one");
+  const credential = isGiven ? new Credential(token, tokenFile) : new Credential(HOWDAH_TOKEN, HOWDAH_TOKEN_FILE);
   const insecure = options.insecureToken ?? !/^(|0|n|no|f|false|off)$/i.test(HOWDAH_CLIENT_INSECURE ?? "");
   const list = [servers].flat().flatMap((text) => text.split(","));
   const addresses = list.map((text) => address(text.trim(), credential.token !== undefined && !insecure));
@@ -89,10 +92,14 @@ function address(text: string, isSecret: boolean): URL {
   const full = text.includes("://") ? text : `http://${text}`;
   const url = URL.canParse(full) ? new URL(full) : undefined;
   if (!url?.hostname || !/^https?:$/.test(url.protocol))
-    throw invalid("servers", `"${text}" is no address of a broker`);
+    throw invalid("servers", `"${text}" is not host:port, http://host:port or https://host:port`);
   const isLocal = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
   if (isSecret && url.protocol === "http:" && !isLocal)
-    throw invalid("servers", `${text}: everybody on the way could read the token: use https://, or set insecureToken`);
+    throw invalid(
+      "servers",
+      `${text}: a token over http:// is readable by anyone on the network path: use https://, or set insecureToken ` +
+        "where the network itself encrypts",
+    );
   return url;
 }
 
@@ -108,16 +115,16 @@ function certificates(options: TlsOptions): SecureClientSessionOptions {
   const { HOWDAH_TLS_CA, HOWDAH_TLS_CLIENT_CERT, HOWDAH_TLS_CLIENT_KEY } = process.env;
   const cert = options.cert ?? read(HOWDAH_TLS_CLIENT_CERT, "tls");
   const key = options.key ?? read(HOWDAH_TLS_CLIENT_KEY, "tls");
-  // Node has a list of its own, and reads that of the system from 22.15 on.
+  // Trusts the authorities built into Node and, from Node 22.15 on, the system's authorities.
   const system: typeof tls & { getCACertificates?: (kind: string) => string[] } = tls;
   const roots = system.getCACertificates?.("system").concat(tls.rootCertificates);
   const ca = options.ca ?? read(HOWDAH_TLS_CA, "tls") ?? roots;
   const secret = cert && key ? { cert, key } : {};
-  if (!cert !== !key) throw invalid("tls", "a client certificate and its key go together");
+  if (!cert !== !key) throw invalid("tls", "only one of the client certificate and its key is set: set both");
   return { ...secret, ...(ca && { ca }), ...(options.serverName && { servername: options.serverName }) };
 }
 
-/** @internal The token: a text, or what is in a file, which somebody else may replace. */
+/** @internal The token, from an option or from a file that may be replaced while the program runs. */
 export class Credential {
   #token: string | undefined;
   #readAt = performance.now();
@@ -128,7 +135,7 @@ export class Credential {
   ) {
     this.#token = read(file, "token_file")?.toString().trim() ?? (token || undefined);
     if (this.#token !== undefined && !/^[\x21-\x7e]+$/.test(this.#token))
-      throw invalid("token", "is empty, or has characters that no token has");
+      throw invalid("token", "the token is empty, or contains spaces or characters other than printable ASCII");
   }
 
   get token(): string | undefined {
@@ -136,14 +143,14 @@ export class Credential {
     return this.#token;
   }
 
-  /** Reads the file again. Returns whether there is another token now. */
+  /** Rereads the file. Returns whether the token has changed. */
   renew(): boolean {
     const before = this.#token;
     this.#readAt = performance.now();
     try {
       this.#token = read(this.file, "token_file")?.toString().trim() || before;
     } catch {
-      // The token from before may still hold.
+      // The file cannot be read: keeps the previous token, which may still be valid.
     }
     return this.#token !== before;
   }

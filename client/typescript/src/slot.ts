@@ -1,6 +1,6 @@
-/** The handlers of one task type that run, and the jobs that wait for one of them to end. */
+/** The running handlers of one task type, and the jobs that wait for a free slot. */
 import type { Entry } from "./ledger.js";
-import type { Wire } from "./outcome.js";
+import type { OutcomeMessage } from "./outcome.js";
 
 /** @internal */
 export class Slot {
@@ -10,11 +10,11 @@ export class Slot {
   constructor(
     readonly name: string,
     public limit: number,
-    private readonly run: (entry: Entry) => Promise<Wire>,
-    private readonly finished: (entry: Entry, outcome: Wire) => void,
+    private readonly run: (entry: Entry) => Promise<OutcomeMessage>,
+    private readonly finished: (entry: Entry, outcome: OutcomeMessage) => void,
   ) {}
 
-  /** Runs the job, now or when a handler has ended. */
+  /** Runs the job now, or when another handler has ended. */
   take(entry: Entry): void {
     this.#queue.push(entry);
     this.#fill();
@@ -29,7 +29,7 @@ export class Slot {
     while (this.#running < this.limit) {
       const entry = this.#queue.shift();
       if (!entry) return;
-      // It may have been cancelled while it waited.
+      // Skips a job whose lease ended while it waited for a slot.
       if (entry.state === "queued") void this.#start(entry);
     }
   }

@@ -1,36 +1,38 @@
-/** One stream of a worker: what it sends, what it receives, and how it ends. */
+/** One `Work` stream of a worker: sends and receives its messages, and detects when it is broken. */
 import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { Code, createClient } from "@connectrpc/connect";
+import { Code } from "@connectrpc/connect";
 import { HowdahError } from "./calls.js";
 import * as pb from "./gen/index.js";
 import type { Batch } from "./ledger.js";
-import type { Link } from "./network.js";
 import type { CancelReason } from "./outcome.js";
 import type { Session } from "./session.js";
+import type { StreamLink } from "./thread.js";
 
 type Message = pb.WorkRequest["message"];
 
 /**
- * While `FEW` Settle messages are unanswered, outcomes gather until a quarter of the slots (1/`PART`) have ended with
- * one, and the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes
- * wait. With `MOST`, nothing is sent until an answer comes.
+ * With fewer than `EAGER_MESSAGES` unanswered `Settle` messages, outcomes are sent at once. With more, outcomes
+ * accumulate until they number a quarter of the slots (1/`SLOT_FRACTION`). With `MAX_MESSAGES` unanswered messages,
+ * nothing is sent until an answer comes. So messages grow under load, and few slots are idle because outcomes wait.
  */
-const [FEW, MOST, PART] = [4, 16, 4];
-/** How long the broker may take to answer a Settle, to answer a drain, and to end a stream that we have closed. */
+const [EAGER_MESSAGES, MAX_MESSAGES, SLOT_FRACTION] = [4, 16, 4];
+/** Time that the broker may take to answer a `Settle`, to answer a drain request, and to end a closed stream. */
 const [ANSWER_MS, DRAIN_MS, CLOSE_MS] = [60_000, 5_000, 2_000];
-/** Of a broker that does not tell its limits. */
+/** Interval at which the event loop is checked, and the shortest block that is logged. */
+const [CHECK_INTERVAL_MS, MIN_BLOCK_MS] = [1_000, 2_000];
+/** Limits that apply if the broker sends none. */
 const LIMITS = create(pb.LimitsSchema, { maxMessageBytes: 4n << 20n, maxSettleOutcomes: 10_000 });
 
 const REASONS: Record<number, CancelReason> = { 1: "cancelled", 2: "timeout", 3: "lease_lost" };
 
 /** @internal */
 export class Stream {
-  /** Set by the welcome: from then on, outcomes may be sent. */
+  /** The broker's limits. Outcomes may be sent when `Welcome` has set them. */
   limits: pb.Limits | undefined;
-  /** It has shown that the broker works. */
-  isGood = false;
-  /** When to open another stream, after a drain by the broker. */
+  /** Whether the stream has shown that the broker works, so that the backoff of reconnects starts again. */
+  worked = false;
+  /** Time at which to open another stream, after the broker announced a shutdown. */
   reconnectAt: number | undefined;
   readonly #control: Message[] = [];
   readonly #abort = new AbortController();
@@ -39,27 +41,26 @@ export class Stream {
   #isClosing = false;
   #failure: HowdahError | undefined;
   #isDrained = false;
-  #drainAsked = false;
+  #drainRequested = false;
   #pingMs = 5_000;
-  #heardAt = performance.now();
-  #watchedAt = performance.now();
+  #receivedAt = performance.now();
+  #checkedAt = performance.now();
 
   constructor(private readonly session: Session) {}
 
-  /** Runs to the end of the stream. Fails if it breaks. */
-  async serve({ transport, url }: Link, quit: AbortSignal): Promise<void> {
-    const watch = setInterval(() => this.#watch(), 1_000);
+  /** Serves the stream to its end. Fails if the stream breaks. */
+  async serve(link: StreamLink, quit: AbortSignal): Promise<void> {
+    const watch = setInterval(() => this.#check(), CHECK_INTERVAL_MS);
     try {
       const signal = AbortSignal.any([this.#abort.signal, quit]);
-      const messages = createClient(pb.WorkerService, transport).work(this.#outgoing(), { signal });
-      for await (const { message } of messages) {
-        this.#heardAt = performance.now();
+      for await (const { message } of link.work(this.#outgoing(), signal)) {
+        this.#receivedAt = performance.now();
         this.#receive(message);
         this.session.update();
       }
       if (!this.#isClosing && this.reconnectAt === undefined) this.#fail("the broker closed the stream");
     } catch (error) {
-      if (!this.#isClosing) this.#failure ??= HowdahError.from(error, url.host);
+      if (!this.#isClosing) this.#failure ??= HowdahError.from(error, link.url.host);
     } finally {
       clearInterval(watch);
       this.#leave(false);
@@ -71,15 +72,14 @@ export class Stream {
     this.#control.push(message);
   }
 
-  /** Something has changed: sends what there is to send, and leaves when it is time. */
+  /** Must be called after each change. Sends new messages, and leaves the stream when it may end. */
   update(): void {
     const { isStopping, ledger } = this.session;
     if (this.limits && !this.#isClosing) {
-      if (isStopping && !this.#drainAsked) {
-        this.#drainAsked = true;
+      if (isStopping && !this.#drainRequested) {
+        this.#drainRequested = true;
         this.send({ case: "drain", value: create(pb.DrainRequestSchema) });
-        const late = () => this.#drained();
-        setTimeout(late, DRAIN_MS).unref();
+        setTimeout(() => this.#drained(), DRAIN_MS).unref();
       }
       const isDone = this.reconnectAt !== undefined || (isStopping && this.#isDrained);
       if (isDone && ledger.isEmpty) this.#leave(true);
@@ -92,16 +92,19 @@ export class Stream {
     this.session.update();
   }
 
-  /** Looks once a second whether the broker still speaks. */
-  #watch(): void {
+  /** Checks once a second that the broker still sends and answers, and that the event loop is not blocked. */
+  #check(): void {
     const now = performance.now();
-    const wasBusy = now - this.#watchedAt > 2_000;
-    this.#watchedAt = now;
-    // What the broker has said while this program was busy is not read yet.
+    const blockedMs = now - this.#checkedAt - CHECK_INTERVAL_MS;
+    const wasBusy = blockedMs > CHECK_INTERVAL_MS;
+    this.#checkedAt = now;
+    if (blockedMs >= MIN_BLOCK_MS) this.session.logBlocked(blockedMs);
+    // After a blocked event loop, received messages may be unread, so this check would wrongly find silence.
     if (wasBusy || this.#isClosing) return;
-    if (now - this.#heardAt > 3 * this.#pingMs) this.#fail("the broker is silent");
+    if (now - this.#receivedAt > 3 * this.#pingMs)
+      this.#fail("the broker is silent: no message for three ping intervals");
     const [oldest] = this.#unanswered();
-    if (oldest && now - oldest.sentAt > ANSWER_MS) this.#fail("the broker does not answer");
+    if (oldest && now - oldest.sentAt > ANSWER_MS) this.#fail("the broker does not answer a Settle");
   }
 
   #fail(message: string): void {
@@ -109,7 +112,7 @@ export class Stream {
     this.#abort.abort();
   }
 
-  /** Ends our side and waits for the broker's, or leaves at once. */
+  /** Half-closes the stream and waits until the broker ends it, or aborts the stream at once. */
   #leave(orderly: boolean): void {
     this.#isClosing = true;
     this.#wake();
@@ -121,7 +124,7 @@ export class Stream {
     const subscribe = create(pb.SubscribeSchema, this.session.subscribe());
     yield create(pb.WorkRequestSchema, { message: { case: "subscribe", value: subscribe } });
     while (!this.#isClosing) {
-      const message = this.#control.shift() ?? (this.limits && (this.#nextAsk() ?? this.#nextSettle(this.limits)));
+      const message = this.#control.shift() ?? (this.limits && (this.#nextRequest() ?? this.#nextSettle(this.limits)));
       if (message) yield create(pb.WorkRequestSchema, { message });
       else
         await new Promise<void>((resolve) => {
@@ -130,7 +133,7 @@ export class Stream {
     }
   }
 
-  #nextAsk(): Message | undefined {
+  #nextRequest(): Message | undefined {
     const extensions = this.session.extensions.next();
     if (extensions.length > 0) return { case: "extend", value: create(pb.ExtendSchema, { extensions }) };
     const reports = this.session.reports.next();
@@ -141,7 +144,8 @@ export class Stream {
   #nextSettle({ maxMessageBytes, maxSettleOutcomes }: pb.Limits): Message | undefined {
     const open = this.#unanswered().length;
     const { unsent } = this.session.ledger;
-    if (open >= MOST || (open >= FEW && unsent * PART < this.session.slots)) return undefined;
+    if (open >= MAX_MESSAGES || (open >= EAGER_MESSAGES && unsent * SLOT_FRACTION < this.session.slots))
+      return undefined;
     const maxBytes = Math.min(Number(maxMessageBytes), this.session.network.settings.maxMessageBytes) - 1024;
     const { outcomes, batch } = this.session.ledger.nextBatch(maxSettleOutcomes, maxBytes);
     if (outcomes.length === 0) return undefined;
@@ -149,7 +153,7 @@ export class Stream {
     return { case: "settle", value: create(pb.SettleSchema, { outcomes }) };
   }
 
-  /** The Settle messages that are not fully answered, the oldest first. */
+  /** Returns the `Settle` messages with unanswered outcomes, oldest first. */
   #unanswered(): Batch[] {
     for (const batch of this.#batches) if (batch.left === 0) this.#batches.delete(batch);
     return [...this.#batches];
@@ -169,25 +173,25 @@ export class Stream {
         for (const job of message.value.jobs) session.take(job);
         break;
       case "settled":
-        for (const result of message.value.results) this.isGood = session.settled(result) || this.isGood;
+        for (const result of message.value.results) this.worked = session.settled(result) || this.worked;
         break;
       case "extended":
-        if (session.extensions.answered(message.value.results)) session.sendAgainLater();
+        if (session.extensions.answered(message.value.results)) session.resendLater();
         break;
       case "progressed":
-        if (session.reports.answered(message.value.results)) session.sendAgainLater();
+        if (session.reports.answered(message.value.results)) session.resendLater();
         break;
       case "cancel":
         for (const { token, reason } of message.value.jobs) session.cancelled(token, REASONS[reason] ?? "lease_lost");
         break;
       case "drain":
         this.#isDrained = true;
-        this.isGood = true;
+        this.worked = true;
         if (message.value.reason === pb.DrainReason.SHUTDOWN) this.#reconnect(message.value);
     }
   }
 
-  /** The broker stops: until a time, what is nearly done is settled here. */
+  /** Sets when to open the next stream, because the broker drains this one. Until then, outcomes are settled here. */
   #reconnect({ reconnectAfter }: pb.Drain): void {
     const after = reconnectAfter ? durationMs(reconnectAfter) : 0;
     this.reconnectAt = performance.now() + after;

@@ -1,5 +1,5 @@
 /**
- * For tests of programs that use Howdah: handlers without a broker, enqueues without a broker, and a broker.
+ * Helpers for tests of programs that use Howdah: run handlers without a broker, record enqueues, and start a broker.
  *
  * @packageDocumentation
  */
@@ -11,33 +11,34 @@ import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import type { Enqueued, Enqueuer, Handler, JobOptions, Task } from "./index.js";
 import { fromJsonBytes, newJob, proto } from "./index.js";
+import { enqueued } from "./client.js";
 import { decoded, makeJob } from "./handler.js";
 import { asTask } from "./job.js";
 import { returned, thrown } from "./outcome.js";
 
-/** What a handler did with a job. */
+/** The outcome of a handler, and its last reports. */
 export interface Performed {
   outcome: "ok" | "retry" | "fatal" | "snooze" | "release";
-  /** The result, read as JSON if it is JSON. */
+  /** The result: parsed if it is JSON, otherwise bytes. */
   result?: unknown;
   error?: string;
-  /** Of a retry or a snooze, if the handler has said it. */
+  /** The delay of a retry or a snooze, if the handler has set it. */
   delayMs?: number | undefined;
   nextStage?: string;
-  /** The last progress and checkpoint that it has reported. */
+  /** The last reported fraction. `text` and `checkpoint` likewise are the last reported ones. */
   fraction?: number | undefined;
   text?: string | undefined;
   checkpoint?: Uint8Array | undefined;
 }
 
-/** What the handler gets besides its payload. */
+/** Fields of the job besides its payload, and options of {@link perform}. */
 export interface PerformOptions<P> extends Partial<Omit<proto.LeasedJob, "payload" | "$typeName" | "$unknown">> {
-  /** How the payload is written and read. Default: as JSON. */
+  /** The task type, which encodes and decodes the payload. Default: JSON. */
   task?: Task<P>;
   signal?: AbortSignal;
 }
 
-/** Runs a handler as a worker would, with a payload that was written and read again. */
+/** Runs a handler as a worker would, without a broker. The payload is encoded and decoded again first. */
 export async function perform<P>(handler: Handler<P>, payload: P, options: PerformOptions<P> = {}): Promise<Performed> {
   const { task, signal = new AbortController().signal, ...fields } = options;
   const { name, encode, decode } = asTask(task ?? "test");
@@ -65,14 +66,14 @@ export async function perform<P>(handler: Handler<P>, payload: P, options: Perfo
   }
 }
 
-function performed(wire: ReturnType<typeof returned>): Performed {
-  switch (wire.case) {
+function performed(message: ReturnType<typeof returned>): Performed {
+  switch (message.case) {
     case "ack": {
-      const { result, nextStage } = wire.value;
+      const { result, nextStage } = message.value;
       return { outcome: "ok", result: readable(result), ...(nextStage && { nextStage }) };
     }
     case "nack": {
-      const { error, noRetry, retryAfter } = wire.value;
+      const { error, noRetry, retryAfter } = message.value;
       return {
         outcome: noRetry ? "fatal" : "retry",
         error,
@@ -80,7 +81,7 @@ function performed(wire: ReturnType<typeof returned>): Performed {
       };
     }
     case "snooze":
-      return { outcome: "snooze", delayMs: wire.value.delay && durationMs(wire.value.delay) };
+      return { outcome: "snooze", delayMs: message.value.delay && durationMs(message.value.delay) };
     case "release":
       return { outcome: "release" };
   }
@@ -94,9 +95,9 @@ function readable(bytes: Uint8Array): unknown {
   }
 }
 
-/** Takes jobs in place of a client, and keeps them. */
+/** Records jobs instead of sending them to a broker. */
 export class RecordingClient implements Enqueuer {
-  /** What was enqueued, in order. */
+  /** The enqueued jobs, in order. */
   readonly enqueued: proto.NewJob[] = [];
 
   async enqueue<P>(task: string | Task<P>, payload?: P, options?: JobOptions): Promise<Enqueued> {
@@ -105,10 +106,12 @@ export class RecordingClient implements Enqueuer {
   }
 
   async enqueueAll(jobs: proto.NewJob[]): Promise<Enqueued[]> {
-    return jobs.map((job) => ({ id: BigInt(this.enqueued.push(job)), isNew: true, outcome: "new" }));
+    const stored = (job: proto.NewJob) =>
+      create(proto.EnqueuedJobSchema, { id: BigInt(this.enqueued.push(job)), isNew: true });
+    return jobs.map((job) => enqueued(stored(job), true));
   }
 
-  /** Fails unless such a job was enqueued: of this type, with this payload if one is given, and with these options. */
+  /** Fails unless a job of this task type was enqueued with these options and, if one is given, this payload. */
   assertEnqueued<P>(task: string | Task<P>, payload?: P, options: JobOptions = {}): void {
     const wanted = newJob(task, payload, options);
     const given = Object.keys(options).map((name) => name.replace(/Ms$/, ""));
@@ -130,15 +133,15 @@ export class RecordingClient implements Enqueuer {
   }
 }
 
-/** A broker for tests, with a Postgres of its own. */
+/** A broker for tests, with a temporary Postgres. */
 export interface TestBroker extends AsyncDisposable {
-  /** Its address, for a client. */
+  /** The broker's address, for clients. */
   readonly server: string;
-  /** Ends it, and removes its data. */
+  /** Stops the broker, and removes its data. */
   stop(): Promise<void>;
 }
 
-/** Starts a broker: the program `howdah`, or the one that is named by `HOWDAH_BIN`. */
+/** Starts a broker. Runs the program `bin`, or else the program of `HOWDAH_BIN`, or else `howdah` on the PATH. */
 export async function startBroker(options: { bin?: string; args?: string[] } = {}): Promise<TestBroker> {
   const bin = options.bin ?? process.env.HOWDAH_BIN ?? "howdah";
   const listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -154,7 +157,7 @@ export async function startBroker(options: { bin?: string; args?: string[] } = {
 function ready({ stdout }: ChildProcess): Promise<string> {
   return new Promise((resolve) => {
     let text = "";
-    // It is read on to the end: a broker whose output nobody takes would be blocked, or end.
+    // Keeps reading, because a broker whose output nothing reads would block or end.
     stdout?.on("data", (data) => {
       text += data;
       const address = /^ready grpc=(\S+)/m.exec(text)?.[1];

@@ -1,42 +1,53 @@
-/** Runs handlers for jobs. */
+/** Workers, which run handlers for jobs. */
 import { decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
 import { asTask, type Task } from "./job.js";
 import type { Entry } from "./ledger.js";
 import type { Network } from "./network.js";
-import { returned, thrown, type Wire } from "./outcome.js";
+import { returned, thrown, type OutcomeMessage } from "./outcome.js";
 import { Session, type WorkerReport } from "./session.js";
 import { Slot } from "./slot.js";
 
 /** Settings of a worker. */
 export interface WorkerOptions {
-  /** How many handlers of each task type run at once. As many jobs are held. Default: 16. */
+  /** Maximum number of concurrent handlers of each task type. It is also the window. Default: 16. */
   concurrency?: number;
-  /** The most payload and header bytes of each task type that are held. A larger job is never sent. Default: 64 MiB. */
+  /** Maximum payload and header bytes of each task type in the window. A larger job is never sent. Default: 64 MiB. */
   windowBytes?: number;
-  /** The largest message accepted; larger jobs are left to other workers. Default: the client's. */
+  /** The largest message accepted; larger jobs go to other workers. Default: the client's limit. */
   maxMessageBytes?: number;
-  /** Texts for people, such as host or version. */
+  /** Labels for operators, such as host or version. */
   labels?: Record<string, string>;
-  /** How long a stop waits for handlers before they are told to stop. A second later their jobs are released. Default: 30 s. */
+  /**
+   * Time that a stop waits for handlers. Then the worker tells them to stop, and a second later releases their jobs.
+   * Default: 30 s.
+   */
   stopTimeoutMs?: number;
+  /**
+   * The broker counts the worker as lost after this time without a message: 10 s to 1 h. A thread answers the broker's
+   * heartbeat, also while a handler blocks the event loop. Default: the broker's setting, 60 s.
+   */
+  livenessMs?: number;
 }
 
 /** Settings of a run. */
 export interface RunOptions {
-  /** Stops the worker softly when it is aborted. */
+  /** Stops the worker gracefully when this signal is aborted. */
   signal?: AbortSignal;
-  /** Stops the worker softly at the first of these signals, such as `["SIGTERM", "SIGINT"]`. A second one ends the program. */
+  /**
+   * Stops the worker gracefully at the first of these process signals, such as `["SIGTERM", "SIGINT"]`. A second one
+   * ends the program.
+   */
   stopOn?: readonly NodeJS.Signals[];
 }
 
-/** Handlers, and the stream that brings them their jobs; made by {@link Client.worker}. */
+/** Runs handlers for the jobs of one stream; created by {@link Client.worker}. */
 export class Worker {
   readonly #slots = new Map<string, Slot>();
   readonly #middleware: Middleware[];
   readonly #session: Session;
   readonly #connected: Promise<string>;
   #running: Promise<WorkerReport> | undefined;
-  #noteConnected: (broker: string) => void = () => {};
+  #onConnected: (broker: string) => void = () => {};
 
   /** @internal */
   constructor(
@@ -47,18 +58,19 @@ export class Worker {
     this.#middleware = [...middleware];
     const { labels, windowBytes = 0, maxMessageBytes = network.settings.maxMessageBytes } = options;
     this.#connected = new Promise((resolve) => {
-      this.#noteConnected = resolve;
+      this.#onConnected = resolve;
     });
     this.#session = new Session(network, {
       slots: this.#slots,
       windowBytes,
       maxMessageBytes,
       labels: { client: "howdah-js", ...labels },
-      onConnected: this.#noteConnected,
+      onConnected: this.#onConnected,
+      livenessMs: options.livenessMs,
     });
   }
 
-  /** Handles a task type. A payload that cannot be read ends the job, as a {@link FatalError} does. */
+  /** Adds the handler of a task type. A payload that does not decode makes the job dead, like a {@link FatalError}. */
   handle<P = unknown>(task: string | Task<P>, handler: Handler<P>, options: { concurrency?: number } = {}): this {
     const { name, decode } = asTask(task);
     const limit = options.concurrency ?? this.options.concurrency ?? 16;
@@ -67,13 +79,16 @@ export class Worker {
     return this;
   }
 
-  /** Adds code around each handler, inside of what was added before. */
+  /** Adds middleware around each handler. Middleware that was added earlier runs outside of it. */
   use(middleware: Middleware): this {
     this.#middleware.push(middleware);
     return this;
   }
 
-  /** Connects, and runs until it is stopped. It goes on at any broker when a stream breaks. Fails if a broker refuses it. */
+  /**
+   * Connects, and runs until the worker is stopped. When a stream breaks, it resumes the session on the next broker.
+   * Fails if a broker refuses the worker.
+   */
   run({ signal, stopOn = [] }: RunOptions = {}): Promise<WorkerReport> {
     if (this.#running) return this.#running;
     const stop = () => void this.stop();
@@ -84,7 +99,7 @@ export class Worker {
       signal?.removeEventListener("abort", stop);
       for (const name of stopOn) process.off(name, stop);
     });
-    // It is logged; a program that does not wait for the end need not end by it.
+    // A program need not await the end, so a rejection must not count as unhandled. The error is logged.
     this.#running.catch(() => {});
     return this.#running;
   }
@@ -95,41 +110,41 @@ export class Worker {
     return Promise.race([this.#connected, ended]);
   }
 
-  /** Takes no more jobs, waits for the handlers, and closes the stream when their outcomes are stored. */
+  /** Accepts no more jobs, waits for the handlers, and closes the stream when their outcomes are stored. */
   async stop(options: { timeoutMs?: number } = {}): Promise<WorkerReport> {
     void this.#session.stop(options.timeoutMs ?? this.options.stopTimeoutMs ?? 30_000);
     return this.#running ?? this.report;
   }
 
-  /** Ends at once. Its jobs go to other workers after the session's grace time, and the attempts count. */
+  /** Ends at once. The held jobs go to other workers after the session's grace time, and the attempts count. */
   abort = (): void => this.#session.abort();
 
-  /** Changes how many handlers of a type run at once. 0 pauses the type. */
+  /** Changes the concurrency of a task type, and its window. 0 pauses the type in this worker. */
   setConcurrency = (taskType: string, jobs: number): void => this.#session.resize(taskType, jobs);
 
   get report(): WorkerReport {
     return { ...this.#session.report };
   }
 
-  async #run(entry: Entry, handler: (job: Job) => unknown): Promise<Wire> {
+  async #run(entry: Entry, handler: (job: Job) => unknown): Promise<OutcomeMessage> {
     const { job: message, abort } = entry;
     const { broker } = this.#session;
     const pending: Promise<void>[] = [];
-    // A handler need not wait for these answers, but the outcome does.
-    const noted = (answer: Promise<void>) => {
+    // The outcome is sent after these answers, even if the handler does not await them.
+    const tracked = (answer: Promise<void>) => {
       pending.push(answer.catch(() => {}));
       return answer;
     };
     const job = makeJob(message, abort.signal, {
-      extend: (ms) => noted(this.#session.extend(message, ms)),
-      report: (report) => noted(this.#session.reportProgress(message, report)),
+      extend: (ms) => tracked(this.#session.extend(message, ms)),
+      report: (report) => tracked(this.#session.reportProgress(message, report)),
     });
     const call = this.#middleware.reduceRight<() => Promise<unknown>>(
       (next, { handle }) => (handle ? async () => handle(job, next, broker) : next),
       async () => handler(job),
     );
-    entry.tell = (settled) => this.#tell((each) => each.settled?.(job, settled, broker));
-    let outcome: Wire;
+    entry.onSettled = (settled) => this.#callMiddleware((each) => each.settled?.(job, settled, broker));
+    let outcome: OutcomeMessage;
     let failure: unknown;
     try {
       outcome = returned(await call());
@@ -140,14 +155,14 @@ export class Worker {
         this.network.settings.logger.warn(`howdah: job ${job.id} (${job.taskType}) has failed`, { error });
     }
     entry.endedAt ??= performance.now();
-    this.#tell((each) => each.decided?.(job, outcome, failure));
+    this.#callMiddleware((each) => each.decided?.(job, outcome, failure));
     await Promise.all(pending);
     return outcome;
   }
 
-  #tell(how: (middleware: Middleware) => void): void {
+  #callMiddleware(call: (middleware: Middleware) => void): void {
     try {
-      this.#middleware.forEach(how);
+      this.#middleware.forEach(call);
     } catch (error) {
       this.network.settings.logger.warn("howdah: middleware has failed", { error });
     }

@@ -7,7 +7,7 @@ import { startBroker, type TestBroker } from "howdah/testing";
 let broker: TestBroker;
 let client: Client;
 let types = 0;
-/** A task type of its own for each test. */
+/** Returns a new task type, so that each test has a separate one. */
 const newType = () => `test.${++types}`;
 
 before(async () => {
@@ -20,7 +20,7 @@ after(async () => {
   await broker.stop();
 });
 
-/** Something that is waited for, a number of times. */
+/** A promise `done`, which resolves after a number of calls of `hit`. */
 class Latch {
   readonly done: Promise<void>;
   #resolve = () => {};
@@ -36,13 +36,13 @@ class Latch {
   }
 }
 
-/** Waits for one job. */
+/** Waits until one job has ended, and returns it. */
 async function ended(id: bigint): Promise<proto.Job> {
   for await (const job of client.wait([id], { timeoutMs: 20_000 })) return job;
-  throw new Error("it has not ended");
+  throw new Error("the job has not ended");
 }
 
-test("a job runs, and whoever waits gets its result", async () => {
+test("a waiting client gets the result of a job", async () => {
   const type = newType();
   const worker = client.worker().handle<{ n: number }>(type, ({ n }, { tags }) => ({ square: n * n, tags }));
   const running = worker.run();
@@ -102,7 +102,7 @@ test("a checkpoint and an extension reach the broker", async () => {
   const worker = client.worker().handle(type, async (_, job) => {
     seen.push(job.checkpointJson());
     await job.extend(60_000);
-    // Not awaited: they go before the outcome all the same.
+    // The handler does not await these reports, but they are sent before the outcome.
     void job.saveCheckpoint({ row: 500 });
     void job.progress(0.5, "half");
     if (job.attempt === 1) throw new Error("disk full");
@@ -117,7 +117,7 @@ test("a checkpoint and an extension reach the broker", async () => {
   await worker.stop();
 });
 
-test("a handler that does not end is told, and its job is released", async () => {
+test("a stop aborts the signal of a handler, and releases its job", async () => {
   const type = newType();
   const started = new Latch();
   let running: Job | undefined;
@@ -135,7 +135,7 @@ test("a handler that does not end is told, and its job is released", async () =>
   assert.equal((await client.getJob(id)).state, proto.JobState.READY);
 });
 
-test("a pipeline stores all, and names the one that is refused", async () => {
+test("a pipeline stores all jobs except the refused one, and names its field", async () => {
   const type = newType();
   const producer = client.producer({ maxInFlight: 2, maxBatchJobs: 10 });
   const answers = Array.from({ length: 100 }, (_, n) => producer.enqueue(n === 42 ? "no spaces" : type, n));
@@ -149,8 +149,8 @@ test("a pipeline stores all, and names the one that is refused", async () => {
   await assert.rejects(producer.enqueue(type), /closed/);
 });
 
-test("a pipeline that is full waits", async () => {
-  const producer = client.producer({ maxGatheredBytes: 1000 });
+test("ready waits while the queue of a pipeline is full", async () => {
+  const producer = client.producer({ maxQueuedBytes: 1000 });
   let answered = false;
   const answer = producer.enqueue("full", "x".repeat(2000)).then(() => {
     answered = true;

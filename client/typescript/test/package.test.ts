@@ -11,13 +11,13 @@ const root = join(import.meta.dirname, "../..");
 const project = mkdtempSync(join(tmpdir(), "howdah-project-"));
 let broker: TestBroker;
 
-/** Runs a program to its end, in the project. */
+/** Runs a program in the project to its end, and returns its output. */
 const run = (program: string, ...args: string[]) =>
   execFileSync(program, args, { cwd: project, env: environment(), encoding: "utf8" });
 const environment = () => ({ ...process.env, HOWDAH_SERVER: broker.server });
 const write = (name: string, text: string) => writeFileSync(join(project, name), text);
 
-/** Starts a program, and waits for a line of its output. */
+/** Starts a program, and waits until its output matches `line`. */
 async function start(name: string, line: RegExp): Promise<ChildProcess & { text: () => string }> {
   const child = spawn("node", [name], { cwd: project, env: environment(), stdio: ["ignore", "pipe", "inherit"] });
   let text = "";

@@ -21,8 +21,8 @@ after(async () => {
   await broker.stop();
 });
 
-/** The ids of a store's jobs begin with its number: those of store1 with 0, of store2 with 1. */
-const storeOf = (id: bigint) => id / 10n ** 15n;
+/** Job ids begin with the number of their store: 0 for store1, 1 for store2. */
+const storeOf = (id: bigint) => id / 10n ** 14n;
 
 test("jobs go to the store that the client names", async () => {
   const [here, there] = [client.inStore("store1"), client.inStore("store2")];
@@ -32,7 +32,7 @@ test("jobs go to the store that the client names", async () => {
   await producer.close();
   const ids = [first.id, second.id, third.id];
   assert.deepEqual(ids.map(storeOf), [0n, 1n, 1n]);
-  // Lists ask that store; those of the client itself ask all.
+  // A client for one store lists the jobs of that store; the original client lists the jobs of all stores.
   const listed = async (of: Client) => {
     const { jobs } = await of.jobs.listJobs({ taskType: "t", pageSize: 10 });
     return new Set(jobs.map(({ id }) => id));
@@ -40,8 +40,8 @@ test("jobs go to the store that the client names", async () => {
   assert.deepEqual(await listed(here), new Set([first.id]));
   assert.deepEqual(await listed(there), new Set([second.id, third.id]));
   assert.deepEqual(await listed(client), new Set(ids));
-  // A worker gets jobs from all stores.
-  const worker = there.worker().handle("t", () => {});
+  // A worker gets jobs from all stores, unless its client is for one store.
+  const worker = client.worker().handle("t", () => {});
   void worker.run();
   for await (const job of client.wait(ids, { timeoutMs: 20_000 })) assert.ok(ids.includes(job.id));
   assert.equal((await worker.stop()).acked, 3);
@@ -61,7 +61,7 @@ test("middleware of a client is around the enqueues of those for its stores", as
   await own.close();
 });
 
-/** A broker that has these calls alone, and a client of it. */
+/** Starts a fake broker that implements only these calls, and a client of it. */
 async function served(
   routes: (router: ConnectRouter) => void,
   use: (client: Client) => Promise<void>,
@@ -81,9 +81,9 @@ async function served(
 }
 
 test("stores that an answer leaves out are logged", async () => {
-  const said: unknown[][] = [];
+  const warnings: unknown[][] = [];
   const nothing = () => {};
-  const logger = { debug: nothing, info: nothing, warn: (...words: unknown[]) => said.push(words), error: nothing };
+  const logger = { debug: nothing, info: nothing, warn: (...words: unknown[]) => warnings.push(words), error: nothing };
   const listJobs = (_: unknown, { responseHeader }: HandlerContext) => {
     responseHeader.set("howdah-unanswered-stores", "mail,news");
     return {};
@@ -93,9 +93,9 @@ test("stores that an answer leaves out are logged", async () => {
     async (own) => void (await own.jobs.listJobs({ taskType: "t" })),
     logger,
   );
-  assert.match(String(said[0]?.[0]), /these stores did not answer/);
+  assert.match(String(warnings[0]?.[0]), /these stores did not answer/);
   assert.deepEqual(
-    said.map(([, of]) => of),
+    warnings.map(([, of]) => of),
     [{ method: "ListJobs", stores: "mail,news" }],
   );
 });
@@ -120,7 +120,7 @@ test("a store that is not there is refused, with the names of those that are", a
   });
 });
 
-test("what cannot be the name of a store is refused at once", () => {
+test("an invalid name of a store is refused at once", () => {
   for (const name of ["mäil", "a\nb"])
     assert.throws(
       () => client.inStore(name),

@@ -34,12 +34,12 @@ const reader = new Reader();
 let broker: TestBroker;
 let client: Client;
 let types = 0;
-/** A task type of its own for each test. */
+/** Returns a new task type, so that each test has a separate one. */
 const newType = () => `telemetry.${++types}`;
 
 before(async () => {
   broker = await startBroker();
-  // The SDK is set up after the client is made.
+  // Sets up the SDK after creating the client, as a program may do.
   client = (await Client.connect({ servers: broker.server, logger: quiet })).use(telemetry());
   new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }).register();
   metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }));
@@ -52,8 +52,8 @@ after(async () => {
   await broker.stop();
 });
 
-/** Runs a worker of one type until some jobs have ended and their outcomes are confirmed. */
-async function worked(own: Client, type: string, handler: Parameters<ReturnType<Client["worker"]>["handle"]>[1]) {
+/** Starts a worker. Returns a function that waits until jobs have ended, and then stops the worker. */
+async function startWorker(own: Client, type: string, handler: Parameters<ReturnType<Client["worker"]>["handle"]>[1]) {
   const worker = own.worker().handle(type, handler);
   void worker.run();
   await worker.connected();
@@ -77,7 +77,7 @@ const id = (of: ReadableSpan) => of.spanContext().spanId;
 const links = ({ links }: ReadableSpan) => links.map(({ context }) => context.spanId);
 const traceparent = (of: ReadableSpan) => `00-${of.spanContext().traceId}-${id(of)}-01`;
 
-/** The contexts of the jobs that are ready, by their ids. */
+/** Returns the trace contexts of the ready jobs by job id. */
 async function contexts(...taskTypes: string[]): Promise<Record<string, string>> {
   const { jobs } = await client.workers.pullJobs({ taskTypes, maxJobs: 100 });
   return Object.fromEntries(jobs.map((job) => [String(job.id), job.traceparent]));
@@ -102,7 +102,7 @@ function attributes(operation: string, type: string, taskType: string, more: obj
   };
 }
 
-/** How many were counted of a task type, by operation and error. */
+/** Returns the counts of a metric for a task type, by operation and error. */
 async function counted(metric: string, taskType: string): Promise<Record<string, number>> {
   const { resourceMetrics } = await reader.collect();
   const found: Record<string, number> = {};
@@ -132,7 +132,7 @@ async function counted(metric: string, taskType: string): Promise<Record<string,
 test("one job is one trace, from the request to the confirmation", async () => {
   const type = newType();
   let inside: string | undefined;
-  const ended = await worked(client, type, () => {
+  const ended = await startWorker(client, type, () => {
     inside = trace.getActiveSpan()?.spanContext().spanId;
   });
   const job = await context.with(trace.setSpanContext(ROOT_CONTEXT, remote()), () => client.enqueue(type));
@@ -200,7 +200,7 @@ test("the jobs of a request with a key of the caller get no context", async () =
   assert.deepEqual(spans(`create ${type}`), []);
 });
 
-test("a job with a context of its own keeps it", async () => {
+test("a job keeps the trace context that the caller set", async () => {
   const type = newType();
   const job = await client.enqueue(type, undefined, { traceparent: GIVEN, tracestate: "vendor=abc" });
   assert.deepEqual(await contexts(type), { [String(job.id)]: GIVEN });
@@ -245,7 +245,7 @@ test("a refused enqueue and a broker that is away are errors", async () => {
 test("each outcome has a span, and failures are errors", async () => {
   const type = newType();
   const seen = new Set<unknown>();
-  const ended = await worked(client, type, (kind, job) => {
+  const ended = await startWorker(client, type, (kind, job) => {
     if (kind === "unsendable") return 1n;
     if (seen.has(kind) || job.attempt > 1) return undefined;
     seen.add(kind);
@@ -298,7 +298,7 @@ test("each outcome has a span, and failures are errors", async () => {
 
 test("an outcome that is refused is one nack", async () => {
   const type = newType();
-  const ended = await worked(client, type, () => nextStage("no spaces"));
+  const ended = await startWorker(client, type, () => nextStage("no spaces"));
   await ended((await client.enqueue(type, undefined, { maxAttempts: 1 })).id);
   assert.equal(span(`nack ${type}`).status.code, SpanStatusCode.UNSET);
   assert.deepEqual(await counted(OPERATION, type), { "send send": 1, "nack settle": 1 });
@@ -306,8 +306,8 @@ test("an outcome that is refused is one nack", async () => {
 
 test("an outcome without effect is an error", async () => {
   const type = newType();
-  const cancelled = await worked(client, type, (_, job) => {
-    // While this program waits for the command, it does not hear from the broker that the job is cancelled.
+  const cancelled = await startWorker(client, type, (_, job) => {
+    // execFileSync blocks the event loop, so the worker does not yet know that the broker has cancelled the job.
     execFileSync(process.env.HOWDAH_BIN ?? "howdah", ["cancel", "--server", broker.server, String(job.id)]);
   });
   await cancelled((await client.enqueue(type)).id);
@@ -347,7 +347,7 @@ test("an outcome that no broker confirms is an error", async () => {
 test("with `linked`, each attempt begins a trace", async () => {
   const type = newType();
   const own = (await Client.connect(broker.server)).use(telemetry({ linked: true }));
-  const ended = await worked(own, type, () => {});
+  const ended = await startWorker(own, type, () => {});
   await ended((await own.enqueue(type)).id);
   await own.close();
   const [send, process, ack] = [span(`send ${type}`), span(`process ${type}`), span(`ack ${type}`)];
@@ -357,10 +357,10 @@ test("with `linked`, each attempt begins a trace", async () => {
   assert.equal(ack.spanContext().traceId, process.spanContext().traceId);
 });
 
-test("what is not sampled goes on unsampled, and is measured", async () => {
+test("an unsampled trace stays unsampled, and its jobs are counted", async () => {
   const type = newType();
   const seen = new Set<string>();
-  const ended = await worked(client, type, (_, job) => seen.add(job.traceparent));
+  const ended = await startWorker(client, type, (_, job) => seen.add(job.traceparent));
   const unsampled = trace.setSpanContext(ROOT_CONTEXT, { ...remote(), traceFlags: 0 });
   const jobs = await context.with(unsampled, () => client.enqueueAll([newJob(type), newJob(type)]));
   await ended(...jobs.map(({ id }) => id));
@@ -376,7 +376,7 @@ test("what is not sampled goes on unsampled, and is measured", async () => {
 test("a job without a context begins a trace", async () => {
   const type = newType();
   const inside = trace.setSpanContext(ROOT_CONTEXT, remote());
-  const ended = await context.with(inside, () => worked(client, type, () => {}));
+  const ended = await context.with(inside, () => startWorker(client, type, () => {}));
   const [job] = await client.enqueueAll([newJob(type)], { requestKey: `own ${type}` });
   await ended(job?.id ?? 0n);
   const process = span(`process ${type}`);

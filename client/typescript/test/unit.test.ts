@@ -65,6 +65,19 @@ test("options of a job become fields of the protocol", () => {
   assert.equal(later.payload.length, 0);
 });
 
+test("JSON.stringify writes jobs with their ids as texts, and without the token", async () => {
+  const keep: Handler = (_, job) => JSON.stringify(job);
+  const { result } = await perform(keep, { to: "ann" }, { id: 8_999_999_999_999_999n, token: 5n, attempt: 2 });
+  const seen = JSON.parse(String(result)) as Record<string, unknown>;
+  assert.equal(seen.id, "8999999999999999");
+  assert.equal(seen.attempt, 2);
+  assert.equal(seen.token, undefined);
+  const job = JSON.parse(JSON.stringify(newJob("t", undefined, { after: [17n], keyVersion: 2n ** 60n }))) as object;
+  assert.deepEqual(job, { taskType: "t", after: ["17"], keyVersion: "1152921504606846976" });
+  const client = new RecordingClient();
+  assert.match(JSON.stringify(await client.enqueue("t", {})), /^\{"id":"\d+","isNew":true,"outcome":"new"\}$/);
+});
+
 test("a payload is JSON, bytes, or a message of protocol buffers", async () => {
   const lease = protobufTask("lease", proto.LeaseSchema);
   const seen: unknown[] = [];
@@ -94,7 +107,7 @@ test("a handler returns a result or an outcome", async () => {
   assert.deepEqual(await perform(() => nextStage("b", 1), null), { outcome: "ok", result: 1, nextStage: "b" });
 });
 
-test("a handler that throws is tried again, unless it says something else", async () => {
+test("an error of a handler is a retry, unless its class says otherwise", async () => {
   const fails = (error: unknown) =>
     perform(() => {
       throw error;
@@ -109,7 +122,7 @@ test("a handler that throws is tried again, unless it says something else", asyn
   assert.equal((await fails(new Error("x".repeat(1 << 20)))).error?.length, 32 << 10);
 });
 
-test("a handler that stops because it was told to has not failed", async () => {
+test("a handler that throws the abort reason has not failed", async () => {
   const stop = new AbortController();
   const handler: Handler = (_, { signal }) => {
     stop.abort(new CancelledError(1n, "stop"));
@@ -118,7 +131,7 @@ test("a handler that stops because it was told to has not failed", async () => {
   assert.deepEqual(await perform(handler, null, { signal: stop.signal }), { outcome: "release" });
 });
 
-test("what a handler reports is kept for its test", async () => {
+test("perform returns the reports of a handler", async () => {
   const handler: Handler = async (_, job) => {
     await job.progress(0.5, "half");
     await job.saveCheckpoint({ page: (job.checkpointJson<{ page: number }>()?.page ?? 0) + 1 });
@@ -130,7 +143,7 @@ test("what a handler reports is kept for its test", async () => {
   assert.deepEqual(fromJsonBytes(done.checkpoint ?? new Uint8Array()), { page: 2 });
 });
 
-test("a recording client says what was enqueued", async () => {
+test("a recording client asserts that a job was enqueued", async () => {
   const client = new RecordingClient();
   await client.enqueue(email, { to: "ann" }, { key: "k", delayMs: 1000 });
   client.assertEnqueued(email);
@@ -140,34 +153,34 @@ test("a recording client says what was enqueued", async () => {
   assert.throws(() => client.assertEnqueued("other"), assert.AssertionError);
 });
 
-test("a token goes in plain text to this machine only, unless that is said", () => {
+test("a token goes in plain text to this machine only, unless insecureToken is set", () => {
   const token = "hwd_secret";
-  for (const own of ["127.0.0.1:1", "http://localhost:1", "[::1]:1", "https://broker:1"])
-    assert.ok(new Client({ servers: own, token }));
+  for (const local of ["127.0.0.1:1", "http://localhost:1", "[::1]:1", "https://broker:1"])
+    assert.ok(new Client({ servers: local, token }));
   for (const other of ["broker:1", "http://10.0.0.1:1", "127.0.0.1.example:1"]) {
     assert.throws(() => new Client({ servers: other, token }), refused("servers", /https:/));
     assert.ok(new Client({ servers: other, token, insecureToken: true }));
   }
 });
 
-test("what cannot be used is refused by name, and a token is never repeated", () => {
+test("an invalid option is refused by name, and a token is never repeated", () => {
   for (const bad of ["", "postgres://broker", "http://", "a b"])
-    assert.throws(() => new Client({ servers: bad }), refused("servers", /is no address/));
+    assert.throws(() => new Client({ servers: bad }), refused("servers", /is not host:port/));
   assert.throws(
     () => new Client({ token: "a secret" }),
     (error) => refused("token", /characters/)(error) && !String(error).includes("secret"),
   );
   assert.throws(() => new Client({ tokenFile: "/nowhere/token" }), refused("token_file", /\/nowhere\/token/));
-  assert.throws(() => new Client({ servers: "https://a", tls: { cert: "x" } }), refused("tls", /together/));
+  assert.throws(() => new Client({ servers: "https://a", tls: { cert: "x" } }), refused("tls", /set both/));
 });
 
-test("the environment says what the options do not", () => {
+test("a missing option is read from the environment", () => {
   const file = join(mkdtempSync(join(tmpdir(), "howdah-")), "token");
   writeFileSync(file, "hwd_from_a_file\n");
   process.env.HOWDAH_SERVER = "broker:1";
   process.env.HOWDAH_TOKEN_FILE = file;
   try {
-    assert.throws(() => new Client(), refused("servers", /read the token/));
+    assert.throws(() => new Client(), refused("servers", /readable by anyone/));
     assert.ok(new Client("127.0.0.1:1"));
   } finally {
     delete process.env.HOWDAH_SERVER;
@@ -175,7 +188,7 @@ test("the environment says what the options do not", () => {
   }
 });
 
-test("a broker that cannot be reached is said with its address, and soon", async () => {
+test("the error of an unreachable broker has its address", async () => {
   await assert.rejects(Client.connect("127.0.0.1:9"), (error: HowdahError) => {
     assert.equal(error.code, Code.Unavailable);
     assert.ok(error.retryable);

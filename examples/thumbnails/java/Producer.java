@@ -7,7 +7,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Enqueues a thumbnail for each PNG file of a directory, and prints what has become of them: Producer PICTURES THUMBNAILS */
+/** Enqueues a thumbnail job for each PNG file of a directory, and prints the results: Producer PICTURES THUMBNAILS */
 public class Producer {
     record Order(String source, String target, int width) {}
 
@@ -21,7 +21,7 @@ public class Producer {
             for (var source : files) {
                 var name = source.getFileName();
                 var order = new Order(source.toString(), thumbnails.resolve(name).toString(), 128);
-                // While a job with the key is not finished, the picture is not enqueued again.
+                // While a job with this key is unfinished, the picture is not enqueued again.
                 var job = NewJob.builder("thumbnail.make").payload(order).key(source.toString()).build();
                 names.put(client.enqueue(job).id(), name);
             }

@@ -15,10 +15,10 @@ public class Worker {
 
     static Outcome make(Order order, Job job) throws IOException {
         var made = job.checkpoint(Size.class);
-        if (made.isPresent()) { // An earlier attempt had made it, and could not say so.
+        if (made.isPresent()) { // An earlier attempt made the thumbnail, but its ack was lost.
             return Outcome.ok(made.get());
         }
-        var picture = ImageIO.read(new File(order.source)); // A missing file is tried again: it throws.
+        var picture = ImageIO.read(new File(order.source)); // Throws if the file is missing, so the job is retried.
         if (picture == null) {
             return Outcome.fatal(order.source + " is not an image");
         }

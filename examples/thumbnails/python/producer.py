@@ -19,7 +19,7 @@ def main() -> None:
     jobs = []
     for source in sorted(pictures.glob("*.png")):
         payload = {"source": str(source), "target": str(thumbnails / source.name), "width": WIDTH}
-        # While a job with the key is not finished, the picture is not enqueued again.
+        # While a job with this key is unfinished, the picture is not enqueued again.
         jobs.append(howdah.new_job("thumbnail.make", payload, key=str(source)[-200:]))
     with howdah.Client() as client:
         names = {done.id: Path(job.key).name for done, job in zip(client.enqueue_many(jobs), jobs)}

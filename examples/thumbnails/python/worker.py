@@ -20,10 +20,10 @@ class Thumbnail:
 
 @worker.task("thumbnail.make")
 def make(order: Thumbnail, job: howdah.Job) -> Dict[str, int]:
-    if job.checkpoint:  # An earlier attempt had made it, and could not say so.
+    if job.checkpoint:  # An earlier attempt made the thumbnail, but its ack was lost.
         return howdah.decode(job.checkpoint)
     try:
-        # A file that is missing, or cannot be written, fails the attempt: another one may find it.
+        # A file that is missing or cannot be written fails the attempt; a retry may succeed.
         with Image.open(order.source) as picture:
             picture.load()
             job.progress(0.5, "decoded")

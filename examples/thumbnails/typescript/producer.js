@@ -1,4 +1,4 @@
-// Enqueues a thumbnail for each PNG file of a directory: node producer.js DIRECTORY OUTPUT_DIRECTORY
+// Enqueues a thumbnail job for each PNG file of a directory, and prints the results: node producer.js DIRECTORY OUTPUT_DIRECTORY
 // @ts-check
 import { mkdir, readdir } from "node:fs/promises";
 import { basename, resolve } from "node:path";

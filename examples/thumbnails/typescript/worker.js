@@ -11,11 +11,11 @@ const client = await Client.connect();
 const worker = client.worker({ concurrency: 4 });
 
 worker.handle(makeThumbnail, async ({ source, target, width }, job) => {
-  // An attempt before this one has made it, and its outcome was lost.
+  // An earlier attempt made the thumbnail, but its ack was lost.
   const made = job.checkpointJson();
   if (made) return made;
 
-  const file = await readFile(source); // a missing file is tried again: it may still come
+  const file = await readFile(source); // a missing file may still appear, so the job is retried
   const image = await sharp(file).raw().toBuffer({ resolveWithObject: true }).catch(notAnImage);
   await job.progress(0.5, "decoded");
 

@@ -1,4 +1,5 @@
-// Command pack writes the module in a directory as files of a module proxy: pack DIRECTORY PROXY VERSION.
+// Command pack writes the module in DIRECTORY to PROXY, a directory with the layout of a Go module proxy: pack DIRECTORY
+// PROXY VERSION.
 package main
 
 import (

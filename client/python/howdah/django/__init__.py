@@ -1,16 +1,19 @@
 """Howdah as a backend of Django's tasks (``django.tasks``, Django 6.0 and later).
 
-``task.enqueue()`` calls the SQL function ``howdah.enqueue`` on Django's own connection, in the transaction of the request:
-if it is rolled back, there is no job. Workers are ``manage.py howdah_worker``.
+``task.enqueue()`` calls the SQL function ``howdah.enqueue`` on Django's own connection, in the transaction of the
+request. A rollback also removes the job. ``manage.py howdah_worker`` runs the tasks.
 
 ::
 
     INSTALLED_APPS = [..., "howdah.django"]
     TASKS = {"default": {"BACKEND": "howdah.django.HowdahBackend", "QUEUES": ["default", "mail"], "OPTIONS": {}}}
 
-Options, all of which may be left out: ``database``, the alias of the database with Howdah's schema (``default``);
-``schema``, its name (``howdah``); ``task_type``, the task type of a queue (``django.{queue}``); ``max_attempts``, the
-attempts of a job (the setting of its task type, 10).
+All options have defaults:
+
+- ``database``: the alias of the database with Howdah's schema. Default: ``default``.
+- ``schema``: the name of the schema. Default: ``howdah``.
+- ``task_type``: the task type of a queue. Default: ``django.{queue}``.
+- ``max_attempts``: the maximum number of attempts of a job. Default: the task type's setting, or else 10.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _STATUS = {
 
 
 class HowdahBackend(BaseTaskBackend):
-    """Enqueues in the transaction that is open on Django's connection."""
+    """A task backend that enqueues in the open transaction of Django's connection."""
 
     supports_defer = True
     supports_async_task = True
@@ -97,7 +100,7 @@ class HowdahBackend(BaseTaskBackend):
         if queue is None:
             raise TaskResultDoesNotExist(result_id)
         failed = [_error(failure["error"]) for failure in json.loads(failures or "[]")]
-        # After a failure, run_at is the time of the next attempt.
+        # After a failure, the job's run_at is the time of the next attempt, so the task's run_after is no longer known.
         run_after = run_at if not failed else None
         task = _task(payload).using(priority=-priority, queue_name=queue, backend=self.alias, run_after=run_after)
         status = _STATUS.get(state, TaskResultStatus.FAILED)
@@ -107,7 +110,7 @@ class HowdahBackend(BaseTaskBackend):
         return result
 
     def _queue_of(self, task_type: str) -> Optional[str]:
-        # A fallback, or another program's job, is none of ours.
+        # Returns None if the task type is not one of this backend's queues, for example after a fallback.
         before, _, after = self.task_type("\0").partition("\0")
         # If QUEUES is empty, a queue may have any name.
         named = self.queues or [task_type[len(before) : len(task_type) - len(after)]]
@@ -136,12 +139,12 @@ class HowdahBackend(BaseTaskBackend):
             kwargs=payload["kwargs"],
             backend=self.alias,
             errors=errors or [],
-            # Sessions are known while they last; what counts here is their number.
+            # One placeholder per attempt, because Howdah does not keep session ids and Django only counts the entries.
             worker_ids=[f"attempt-{number + 1}" for number in range(attempt)],
         )
 
     def perform(self, payload: Dict[str, Any], job: Job, queue: str) -> object:
-        """The handler of a worker: runs a task. What it raises is kept as Django keeps it."""
+        """Runs a task as a worker's handler. Raises `Retry` if the task fails, with an error that `_error` reads."""
         task = _task(payload).using(queue_name=queue, backend=self.alias)
         times = (job.create_time, timezone.now(), None)
         result = self._result(task, str(job.id), payload, TaskResultStatus.RUNNING, times, job.attempt)
@@ -174,7 +177,7 @@ def _task(payload: Dict[str, Any]) -> Task:
 
 
 def _error(text: str) -> TaskError:
-    """The error of an attempt: of `perform`, or of the broker, such as a timeout."""
+    """Converts the error of an attempt, from `perform` or from the broker (such as a timeout)."""
     first, _, traceback = text.partition("\n")
     path = first.partition(":")[0]
     is_path = "." in path and path.replace(".", "").replace("_", "").isalnum()

@@ -1,4 +1,4 @@
-"""The app, for its command ``howdah_worker``."""
+"""The Django app, which adds the command ``howdah_worker``."""
 
 from django.apps import AppConfig
 

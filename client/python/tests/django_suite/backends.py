@@ -1,7 +1,7 @@
-"""Howdah in the place of Django's two backends, for Django's tests of these.
+"""Backends of Howdah that replace Django's two backends in Django's own tests.
 
-Its dummy stores tasks that nobody runs, and its immediate backend has run them when `enqueue` returns. So one of ours is
-the backend as it is, without a worker, and the other waits for the worker of this process.
+Django's dummy backend stores tasks and never runs them: its replacement enqueues jobs that no worker receives. Django's
+immediate backend runs a task before `enqueue` returns: its replacement waits for the worker of this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from howdah.django.management.commands.howdah_worker import fresh_connections
 
 
 class DummyBackend(HowdahBackend):
-    """The tests look into the dummy's list of results. Here they come from the database."""
+    """Replaces the dummy backend. Its list of results, which the tests read, comes from the database."""
 
     ids: ClassVar[List[str]] = []
 
@@ -39,12 +39,12 @@ class DummyBackend(HowdahBackend):
             try:
                 found.append(self.get_result(result_id))
             except TaskResultDoesNotExist:
-                continue  # Its transaction was rolled back.
+                continue  # The transaction of the task was rolled back.
         return found
 
 
 class ImmediateBackend(HowdahBackend):
-    """Returns results of tasks that have run."""
+    """Replaces the immediate backend: waits until the task has run, and returns its result."""
 
     def task_type(self, queue_name: str) -> str:
         return f"immediate.{queue_name}"
@@ -53,7 +53,7 @@ class ImmediateBackend(HowdahBackend):
         client, _ = worker()
         performers["last"] = self
         result = super().enqueue(task, args, kwargs)
-        # Before the commit no worker can see it.
+        # Does not wait inside a transaction, because no worker sees the job before the commit.
         if not connections[self.database].in_atomic_block:
             list(client.wait([int(result.id)], 30))
             result.refresh()
@@ -65,9 +65,9 @@ performers: Dict[str, ImmediateBackend] = {}
 
 @functools.lru_cache
 def worker() -> Tuple[howdah.Client, howdah.Worker]:
-    """It has started, and runs each task by the backend that enqueued last."""
+    """Returns a client and a started worker, which runs each task with the backend that enqueued last."""
     client = howdah.Client()
-    # Django knows no second attempt.
+    # Allows one attempt, because Django's tests expect no retries.
     settings = v1.TaskTypeSettings(max_attempts=1)
     client.task_types.UpdateTaskType(v1.UpdateTaskTypeRequest(task_type="immediate.default", settings=settings))
     worker = howdah.Worker(client, middleware=[fresh_connections])

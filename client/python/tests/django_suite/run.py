@@ -2,9 +2,9 @@
 
     python run.py DIRECTORY [-v]
 
-They come from the source distribution of Django that requirements.txt pins: it is fetched into DIRECTORY. Our backends
-(backends.py) are in the place of Django's. The tests that left_out.txt names do not apply to a queue in a database. They
-are run too, and must fail: one that passes does not belong there.
+The tests come from the source distribution of Django that requirements.txt pins, which is downloaded to DIRECTORY. The
+backends of backends.py replace Django's. The tests listed in not_applicable.txt do not apply to a queue in a database.
+They run too, and must fail: a listed test that passes makes the run fail.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "with_django")]
 
 
 def fetched(directory: Path) -> Path:
-    """The folder `tests` of the Django that is installed."""
+    """Returns the directory `tests` of the installed version of Django. Downloads it if necessary."""
     target = directory / f"django-{django.get_version()}"
     if not target.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "django"]
@@ -41,9 +41,9 @@ def fetched(directory: Path) -> Path:
     return target / "tests"
 
 
-def left_out() -> Dict[str, str]:
-    """Names of tests, with the reasons."""
-    lines = (HERE / "left_out.txt").read_text("utf-8").splitlines()
+def not_applicable() -> Dict[str, str]:
+    """Returns the reasons of not_applicable.txt by test name."""
+    lines = (HERE / "not_applicable.txt").read_text("utf-8").splitlines()
     pairs = [line.partition(": ") for line in lines if line and not line.startswith("#")]
     return {name: reason for name, _, reason in pairs}
 
@@ -60,7 +60,7 @@ def configure(broker: Broker) -> None:
     from database import settings_of
 
     os.environ["HOWDAH_SERVER"] = broker.address
-    # The tests call what blocks from coroutines: Django's own backends have no database.
+    # The tests call blocking functions in coroutines, because Django's own backends use no database.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     settings.configure(DATABASES={"default": settings_of(broker.postgres)}, USE_TZ=True)
     django.setup()
@@ -78,7 +78,7 @@ def main() -> int:
         sys.path.insert(0, str(tests))
         names = [f"tasks.{path.stem}" for path in sorted((tests / "tasks").glob("test_*.py"))]
         suite = unittest.defaultTestLoader.loadTestsFromNames(names)
-        excused = left_out()
+        excused = not_applicable()
         for test in flat(suite):
             if excused.pop(test.id().removeprefix("tasks."), None) is not None:
                 test.__unittest_expecting_failure__ = True  # type: ignore[attr-defined]
@@ -87,7 +87,7 @@ def main() -> int:
         worker.stop()
         worker.join()
     for name in excused:
-        print(f"left_out.txt: Django {django.get_version()} has no test {name}")
+        print(f"not_applicable.txt: Django {django.get_version()} has no test {name}")
     not_applied = len(result.expectedFailures)
     failed = len({test.id().partition(" ")[0] for test, _ in (*result.failures, *result.errors)})
     passed = result.testsRun - not_applied - failed - len(result.unexpectedSuccesses)

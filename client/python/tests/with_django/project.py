@@ -1,4 +1,4 @@
-"""A project with tasks, for the tests of the backend: settings, tasks, manage.py in one."""
+"""A Django project for the tests of the backend: settings, tasks and manage.py in one module."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ async def later(text: str) -> str:
 if __name__ == "__main__":
     from django.core.management import execute_from_command_line
 
-    # The tasks are those of the module, not of the program.
+    # Makes `import project` return this module, so that the tasks are not defined a second time.
     sys.modules["project"] = sys.modules["__main__"]
     execute_from_command_line(sys.argv)

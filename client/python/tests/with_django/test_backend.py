@@ -1,4 +1,4 @@
-"""The backend of django.tasks: against a broker and its database."""
+"""The backend of django.tasks, against a broker and its database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def worker(broker: Broker, project: Any) -> Iterator[None]:
     command = [sys.executable, "-m", "project", "howdah_worker", "--server", broker.address, "--concurrency", "2"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
     both = [subprocess.Popen([*command, "--backend", backend], env=env) for backend in ("default", "once")]
-    # Before that, SIGTERM would end one as it ends any program.
+    # Waits until the workers serve, because SIGTERM would kill one that has not installed its signal handler yet.
     serving(broker, "django.default", "django.once")
     yield
     for process in both:
@@ -54,7 +54,7 @@ def serving(broker: Broker, *task_types: str) -> None:
             if windows.issuperset(task_types):
                 return
             time.sleep(0.05)
-    raise AssertionError(f"nobody serves {task_types}")
+    raise AssertionError(f"no workers serve {task_types}")
 
 
 def finished(broker: Broker, *results: Any) -> None:
@@ -119,15 +119,15 @@ def test_what_a_task_raises_is_kept(broker: Broker, project: Any, worker: None) 
 
 
 @pytest.mark.parametrize(
-    ("queues", "chosen", "said"),
-    [([], [], "name those of this worker with --queue"), (["mail"], ["post"], "does not have post")],
+    ("queues", "chosen", "expected"),
+    [([], [], "select the queues of this worker with --queue"), (["mail"], ["post"], "does not have post")],
 )
-def test_a_worker_is_told_which_queues_it_cannot_have(project: Any, queues: Any, chosen: Any, said: str) -> None:
+def test_a_worker_names_the_queues_that_it_cannot_serve(project: Any, queues: Any, chosen: Any, expected: str) -> None:
     from django.core.management import CommandError, call_command
     from django.test import override_settings
 
     tasks = {"default": {"BACKEND": "howdah.django.HowdahBackend", "QUEUES": queues}}
-    with override_settings(TASKS=tasks), pytest.raises(CommandError, match=said):
+    with override_settings(TASKS=tasks), pytest.raises(CommandError, match=expected):
         call_command("howdah_worker", *(f"--queue={queue}" for queue in chosen))
 
 

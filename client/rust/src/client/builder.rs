@@ -29,71 +29,71 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Adds a broker, or several separated by commas. The first one that can be reached is used. Workers and producers
-    /// go on to the next when theirs goes away. Default: `http://127.0.0.1:7432`.
+    /// Adds a broker, or several separated by commas. The client uses the first one that it can reach. Workers and producers switch
+    /// to the next one when their broker fails. Default: `http://127.0.0.1:7432`.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         let given = endpoint.into();
         self.addresses.extend(given.split(',').map(str::to_owned));
         self
     }
 
-    /// Adds several brokers.
+    /// Adds several brokers, like repeated calls of [`endpoint`](Self::endpoint).
     pub fn endpoints<E: Into<String>>(self, endpoints: impl IntoIterator<Item = E>) -> Self {
         endpoints.into_iter().fold(self, Self::endpoint)
     }
 
-    /// The longest time of one attempt to connect, TLS included. Default: 5 s.
+    /// Sets the timeout of an attempt to connect, including TLS. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// The longest time of a call, its retries included. Default: 30 s.
+    /// Sets the timeout of a call, including its retries. Default: 30 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.settings.request_timeout = timeout;
         self
     }
 
-    /// The largest message sent or accepted, in bytes. Default: 16 MiB.
+    /// Sets the largest message sent or accepted, in bytes. Default: 16 MiB.
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_message_bytes = bytes;
         self
     }
 
-    /// Certificates for `https://` endpoints, instead of the system's authorities.
+    /// Sets certificates for `https://` endpoints, instead of the system's root certificates.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.settings.tls = Some(tls);
         self
     }
 
-    /// The token that goes with each call, for a broker that asks for one (`howdah token create`). Brokers on other machines
-    /// need `https://`: over `http://` everybody on the way could read it (see [`insecure_token`](Self::insecure_token)).
+    /// Sets the token for brokers that require one (`howdah token create`). Brokers on other machines need `https://`, because
+    /// `http://` exposes the token to the network (see [`insecure_token`](Self::insecure_token)).
     pub fn token(mut self, token: &str) -> Result<Self> {
         self.settings.credential = Credential::token(token)?;
         Ok(self)
     }
 
-    /// A file with the token. It is read again after a while, so that a new token can be put there.
+    /// Sets a file with the token. The client rereads the file every 10 s, so the token can be replaced.
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Result<Self> {
         self.settings.credential = Credential::token_file(path.into())?;
         Ok(self)
     }
 
-    /// Sends the token over `http://` to brokers on other machines too, where everybody on the way can read it. Only for
-    /// networks that encrypt by themselves, such as a VPN or a service mesh with mutual TLS.
+    /// Sends the token over `http://` to brokers on other machines too, which exposes it to the network. Use it only on encrypted
+    /// networks, such as a VPN or a service mesh with mutual TLS.
     pub fn insecure_token(mut self) -> Self {
         self.settings.insecure_token = true;
         self
     }
 
-    /// Does something around each enqueue of this client, and around each handler of its workers.
+    /// Adds middleware around each enqueue of this client, and around each handler of its workers.
     pub fn middleware(mut self, middleware: impl crate::Middleware) -> Self {
         self.settings.middleware.add(middleware);
         self
     }
 
-    /// The user agent that the broker sees.
+    /// Sets the `user-agent` header of all calls. Default: `howdah-client/` and the version.
     pub fn user_agent(mut self, name: impl Into<String>) -> Self {
         self.settings.user_agent = Some(name.into());
         self
@@ -126,7 +126,7 @@ impl ClientBuilder {
         Ok(self.build(endpoints, 0, None))
     }
 
-    /// A client that records what is enqueued, and has no broker.
+    /// A client without a broker, which records the enqueued jobs.
     #[cfg(feature = "testing")]
     pub(crate) fn recording(mut self, recorder: crate::testing::Recorder) -> Client {
         self.settings.recorder = Some(recorder);
@@ -148,7 +148,7 @@ impl ClientBuilder {
             .map(|(index, endpoint)| {
                 let ready = connected.take_if(|_| index == current);
                 let channel = ready.unwrap_or_else(|| endpoint.connect_lazy());
-                let address = Address::of(endpoint.uri());
+                let address = Address::from_uri(endpoint.uri());
                 Broker { endpoint, address, channel, is_checked: AtomicBool::new(false) }
             })
             .collect();

@@ -7,7 +7,7 @@ use tonic::Streaming;
 
 use crate::{Client, Error, Result};
 
-/// Both directions of a stream.
+/// Both directions of a `StreamEnqueue` stream.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) requests: mpsc::Sender<StreamEnqueueRequest>,
@@ -17,13 +17,13 @@ pub(super) struct Link {
 /// Opens a stream on a new connection.
 pub(super) async fn open(client: Client, broker: usize) -> Result<Link> {
     let channel = client.dial(broker).await?;
-    // One request waits for the connection while the next one gathers.
+    // Capacity 1: one request waits for HTTP/2 flow control while the producer gathers jobs for the next one.
     let (requests, outgoing) = mpsc::channel(1);
     let mut jobs = client.jobs_on(channel);
-    let patience = client.settings().connect_timeout;
-    let answers = timeout(patience, jobs.stream_enqueue(ReceiverStream::new(outgoing)))
+    let connect_timeout = client.settings().connect_timeout;
+    let answers = timeout(connect_timeout, jobs.stream_enqueue(ReceiverStream::new(outgoing)))
         .await
-        .map_err(|_| Error::Deadline { what: "opening an enqueue stream", after: patience })?
+        .map_err(|_| Error::Deadline { operation: "opening an enqueue stream", after: connect_timeout })?
         .map_err(|status| Error::from(status).at(&client.endpoint_name(broker)))?;
     Ok(Link { requests, answers: answers.into_inner() })
 }

@@ -1,12 +1,12 @@
-//! Enqueues from many tasks at once over one stream, in batches.
+//! Enqueues from many tasks over one stream, in batches.
 //!
-//! - [`gather`]: gathered jobs and their waiters, and how a refused request is split
+//! - [`queue`]: queued jobs and their waiters, and the splitting of refused requests
 //! - [`link`]: one `StreamEnqueue` stream
-//! - [`pipeline`]: the task that sends, reconnects and answers
+//! - [`pipeline`]: the task that sends, reconnects and delivers results
 
-mod gather;
 mod link;
 mod pipeline;
+mod queue;
 
 use std::{
     future::Future,
@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{Client, Enqueued, Error, NewJob, Result};
 
-use self::gather::{Reply, Shared, cost};
+use self::queue::{Reply, Shared, cost};
 
 const STOPPED: Error = Error::Stopped("producer");
 
@@ -41,53 +41,53 @@ const STOPPED: Error = Error::Stopped("producer");
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProducerOptions {
-    /// The most requests that are sent and not answered. Default: 4.
+    /// Maximum number of unanswered requests. Default: 4.
     pub max_in_flight: usize,
-    /// The most jobs of a request. Jobs that were submitted together stay together. Default: 1,000.
+    /// Maximum number of jobs per request. Jobs of one submission stay together. Default: 1,000.
     pub max_batch_jobs: usize,
-    /// The most bytes of a request with more than one job. Default: 4 MiB.
+    /// Maximum bytes of a request with more than one submission. Default: 4 MiB.
     pub max_batch_bytes: usize,
-    /// The most bytes gathered and in flight; then submitting waits. Default: 64 MiB.
-    pub max_gathered_bytes: u32,
+    /// Maximum bytes queued and in flight; beyond it, submitting waits (backpressure). Default: 64 MiB.
+    pub max_queued_bytes: u32,
 }
 
 impl Default for ProducerOptions {
     fn default() -> Self {
-        Self { max_in_flight: 4, max_batch_jobs: 1_000, max_batch_bytes: 4 << 20, max_gathered_bytes: 64 << 20 }
+        Self { max_in_flight: 4, max_batch_jobs: 1_000, max_batch_bytes: 4 << 20, max_queued_bytes: 64 << 20 }
     }
 }
 
 impl ProducerOptions {
-    /// Sends at most this many requests before the first is answered.
+    /// Limits the number of unanswered requests.
     #[must_use]
     pub fn max_in_flight(self, requests: usize) -> Self {
         Self { max_in_flight: requests, ..self }
     }
 
-    /// Puts at most this many jobs into a request.
+    /// Limits the number of jobs per request.
     #[must_use]
     pub fn max_batch_jobs(self, jobs: usize) -> Self {
         Self { max_batch_jobs: jobs, ..self }
     }
 
-    /// Puts at most this many bytes into a request with more than one job.
+    /// Limits the bytes of a request with more than one submission.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: usize) -> Self {
         Self { max_batch_bytes: bytes, ..self }
     }
 
-    /// Gathers at most this many bytes.
+    /// Limits the bytes queued and in flight.
     #[must_use]
-    pub fn max_gathered_bytes(self, bytes: u32) -> Self {
-        Self { max_gathered_bytes: bytes, ..self }
+    pub fn max_queued_bytes(self, bytes: u32) -> Self {
+        Self { max_queued_bytes: bytes, ..self }
     }
 }
 
 /// Enqueues over one `StreamEnqueue` stream, which its clones share.
 ///
-/// Jobs that gather while requests are in flight form the next request. So a single job is sent at once, and batches
-/// grow under load. The producer reconnects, and repeats unanswered requests under the same request keys, so that
-/// nothing is enqueued twice. If the broker refuses a job, only that job fails, not the others of its request.
+/// Jobs that arrive while requests are in flight form the next request. So a single job is sent at once, and batches grow under
+/// load. The producer reconnects, and repeats unanswered requests with the same request keys, so that nothing is enqueued twice. If
+/// the broker refuses a job, only that job fails, not the others of its request.
 ///
 /// When the last clone is dropped, submitted jobs are sent, and the stream is closed.
 #[derive(Debug, Clone)]
@@ -95,12 +95,12 @@ pub struct Producer {
     handle: Arc<Handle>,
 }
 
-/// Closes the pipeline when the last producer is gone.
+/// Closes the pipeline when the last producer is dropped.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
     client: Client,
-    /// The size of `shared.room`.
+    /// Capacity of the queue in bytes: all permits of `shared.room`.
     capacity: u32,
 }
 
@@ -112,7 +112,7 @@ impl Drop for Handle {
 
 impl Producer {
     pub(crate) fn spawn(client: Client, options: ProducerOptions) -> Self {
-        let capacity = options.max_gathered_bytes.max(1);
+        let capacity = options.max_queued_bytes.max(1);
         let shared = Arc::new(Shared::new(Semaphore::new(capacity as usize)));
         let pipeline = pipeline::Pipeline::new(client.clone(), options, shared.clone());
         tokio::spawn(pipeline.run());
@@ -122,26 +122,25 @@ impl Producer {
     /// Enqueues a job. When this returns, the job is committed.
     ///
     /// To keep many jobs in flight, call it from many tasks, or use [`submit`](Producer::submit). An error that [is
-    /// retryable](Error::is_retryable) comes after the request timeout at the latest; the job may have been stored or
-    /// not.
+    /// retryable](Error::is_retryable) is returned after the request timeout at the latest; the job may have been stored or not.
     pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
         self.submit(job).await?.await
     }
 
-    /// Enqueues several jobs: all of them or none.
+    /// Enqueues several jobs atomically.
     pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
         self.submit_all(jobs).await?.await
     }
 
-    /// Submits a job. Waits only while too much is gathered. The receipt resolves when the job is committed. Dropping
-    /// it does not withdraw the job.
+    /// Submits a job. Waits only while the queue is full. The receipt resolves when the job is committed; dropping it does not
+    /// withdraw the job.
     pub async fn submit(&self, job: NewJob) -> Result<Receipt<Enqueued>> {
         let (reply, receipt) = receipt();
         self.push(vec![job], Reply::One(reply)).await?;
         Ok(receipt)
     }
 
-    /// Submits several jobs: all of them are stored, or none.
+    /// Submits several jobs, which are stored atomically.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Receipt<Vec<Enqueued>>> {
         let jobs: Vec<NewJob> = jobs.into_iter().collect();
         let (reply, receipt) = receipt();
@@ -153,7 +152,7 @@ impl Producer {
         Ok(receipt)
     }
 
-    /// Waits until everything submitted before is answered. Jobs submitted meanwhile wait.
+    /// Waits until all earlier submissions are answered. Jobs submitted meanwhile wait.
     pub async fn flush(&self) -> Result<()> {
         let shared = &self.handle.shared;
         match shared.room.acquire_many(self.handle.capacity).await {
@@ -180,12 +179,12 @@ impl Producer {
         }
     }
 
-    /// Waits until there is room for the jobs. Returns the bytes to free with the answer.
+    /// Waits until the queue has room for the jobs. Returns the reserved bytes, which are released when the result arrives.
     async fn room_for(&self, jobs: &[proto::NewJob]) -> Result<u32> {
         let bytes: usize = jobs.iter().map(cost).sum();
         let limit = self.handle.client.settings().max_message_bytes;
         if bytes > limit {
-            let message = format!("{bytes} bytes do not fit into a message of {limit} bytes");
+            let message = format!("{bytes} bytes are more than max_message_bytes, which is {limit}");
             return Err(Error::invalid("jobs", message));
         }
         let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
@@ -193,7 +192,7 @@ impl Producer {
         Ok(cost)
     }
 
-    /// Reserves `cost` bytes, which the pipeline frees with the answer.
+    /// Reserves `cost` bytes of the queue. The pipeline releases them when the result arrives.
     async fn reserve(&self, cost: u32) -> Result<()> {
         let room = &self.handle.shared.room;
         if let Ok(permit) = room.try_acquire_many(cost) {
@@ -207,12 +206,12 @@ impl Producer {
                 Ok(())
             }
             Ok(Err(_closed)) => Err(STOPPED),
-            Err(_) => Err(Error::Deadline { what: "room for another job", after }),
+            Err(_) => Err(Error::Deadline { operation: "waiting for room in the producer's queue", after }),
         }
     }
 }
 
-/// Resolves when the submitted jobs are committed, or with the error.
+/// Resolves when the submitted jobs are committed, or with an error.
 #[derive(Debug)]
 #[must_use = "only the receipt tells whether the job was stored"]
 pub struct Receipt<T>(Receiver<Result<T>>);

@@ -1,4 +1,4 @@
-//! The task of a producer: it sends requests, reconnects, repeats them, and answers.
+//! The task of a producer: sends and repeats requests, reconnects, and delivers results.
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -10,26 +10,29 @@ use crate::{Client, Error, Result, backoff::Backoff, enqueue::enqueued};
 
 use super::{
     ProducerOptions,
-    gather::{Batch, Shared},
     link::{self, Link},
+    queue::{Batch, Shared},
 };
 
-/// If a request is not answered within this time, its stream is dead: a broker that cannot reach Postgres answers
-/// within 15 s.
-const LONGEST_ANSWER: Duration = Duration::from_secs(16);
+/// Timeout of a request, after which its stream counts as dead. A broker that cannot reach Postgres responds within 15 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// No timer is set further ahead, so that there always is one.
+/// Unanswered requests of a broken stream are resent on the next stream if they have at most this many bytes in total. Larger
+/// ones are resent by single calls, because a proxy may limit the bytes of a stream.
+const RESEND_LIMIT: usize = 4 << 10;
+
+/// Time of the timer when no waiter can time out.
 const FAR: Duration = Duration::from_hours(1);
 
 pub(super) struct Pipeline {
     client: Client,
     options: ProducerOptions,
     shared: Arc<Shared>,
-    /// Sent on the stream, in order.
+    /// Requests sent on the current stream, in order.
     sent: VecDeque<Sent>,
-    /// To be sent again, from `again_at` on.
-    again: VecDeque<Batch>,
-    again_at: Option<Instant>,
+    /// Requests to resend, from `retry_at` on.
+    retries: VecDeque<Batch>,
+    retry_at: Option<Instant>,
     sequence: u64,
     broker: usize,
     backoff: Backoff,
@@ -55,8 +58,8 @@ impl Pipeline {
             options,
             shared,
             sent: VecDeque::new(),
-            again: VecDeque::new(),
-            again_at: None,
+            retries: VecDeque::new(),
+            retry_at: None,
             sequence: 0,
             backoff: Backoff::default(),
         }
@@ -72,10 +75,12 @@ impl Pipeline {
             let Err(error) = ended else {
                 return;
             };
+            let is_large = self.sent.iter().map(|sent| sent.batch.cost()).sum::<usize>() > RESEND_LIMIT;
             self.take_back();
-            if error.is_refusal() {
-                // The broker refuses a request on the stream, or the stream: single calls find out which.
-                tracing::debug!(%error, "enqueue stream refused; using single calls");
+            if error.is_refusal() || is_large {
+                // The broker refuses either a request or the stream: single calls find out which. Or a proxy limits the bytes
+                // of the stream, which it counts as one request: a single call succeeds, or fails with HTTP 413.
+                tracing::debug!(%error, "enqueue stream refused or cut; using single calls");
                 self.call_each().await;
                 continue;
             }
@@ -86,10 +91,10 @@ impl Pipeline {
         }
     }
 
-    /// Waits until there is something to send. False: there will be nothing any more.
+    /// Waits until a request can be sent. Returns false when all producers are dropped and all jobs are answered.
     async fn wait_for_work(&mut self) -> bool {
         loop {
-            if !self.again.is_empty() || !self.shared.is_empty() {
+            if !self.retries.is_empty() || !self.shared.is_empty() {
                 return true;
             }
             if self.shared.is_closed() {
@@ -99,7 +104,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs `work` while nothing can be sent, and answers waiters that have waited too long.
+    /// Runs `work`, and meanwhile fails waiters whose request timeout passes.
     async fn meanwhile<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
@@ -111,13 +116,14 @@ impl Pipeline {
         }
     }
 
-    /// Sends and answers until the stream ends. `Ok`: the last producer is gone and all is done.
+    /// Sends requests and delivers results until the stream ends. Returns `Ok` when the last producer was dropped and all
+    /// requests are answered.
     async fn serve(&mut self, mut link: Link) -> Result<()> {
         loop {
             let free = self.sent.len() < self.options.max_in_flight.max(1);
-            let resend = self.again_at.is_none_or(|at| at <= Instant::now());
-            let waiting = (resend && !self.again.is_empty()) || !self.shared.is_empty();
-            if !waiting && self.sent.is_empty() && self.again.is_empty() && self.shared.is_closed() {
+            let resend = self.retry_at.is_none_or(|at| at <= Instant::now());
+            let waiting = (resend && !self.retries.is_empty()) || !self.shared.is_empty();
+            if !waiting && self.sent.is_empty() && self.retries.is_empty() && self.shared.is_closed() {
                 return Ok(());
             }
             tokio::select! {
@@ -130,24 +136,24 @@ impl Pipeline {
                     Ok(permit) => if let Some(request) = self.next_request(resend) {
                         permit.send(request);
                     },
-                    Err(_) => return Err(why_closed(&mut link.answers).await),
+                    Err(_) => return Err(close_reason(&mut link.answers).await),
                 },
                 () = self.shared.wake.notified(), if free && !waiting => {}
                 () = sleep_until(self.next_timer()) => {
                     self.expire();
-                    if self.sent.front().is_some_and(|first| first.at.elapsed() >= LONGEST_ANSWER) {
-                        return Err(Error::broken("the broker does not answer"));
+                    if self.sent.front().is_some_and(|first| first.at.elapsed() >= ANSWER_TIMEOUT) {
+                        return Err(Error::broken("the broker does not answer enqueue requests"));
                     }
                 }
             }
         }
     }
 
-    /// The next request: one to repeat, or else a new one.
+    /// The next request: one to resend, or else a new one.
     fn next_request(&mut self, resend: bool) -> Option<StreamEnqueueRequest> {
         let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
-        let again = if resend { self.again.pop_front() } else { None };
-        let mut batch = again.or_else(|| self.shared.take(jobs, bytes))?;
+        let retry = if resend { self.retries.pop_front() } else { None };
+        let mut batch = retry.or_else(|| self.shared.take(jobs, bytes))?;
         batch.at(self.client.address(self.broker));
         self.sequence += 1;
         let request =
@@ -160,11 +166,11 @@ impl Pipeline {
         let matches = |sent: &Sent| sent.sequence == answer.sequence;
         let position = self.sent.iter().position(matches);
         let Some(sent) = position.and_then(|position| self.sent.remove(position)) else {
-            tracing::warn!(sequence = answer.sequence, "an answer to an unknown request");
+            tracing::warn!(sequence = answer.sequence, "ignoring the broker's answer to an unknown enqueue request");
             return;
         };
         let result = match answer.error {
-            Some(error) => Err(Error::of_request(error)),
+            Some(error) => Err(Error::from_request(error)),
             None => enqueued(answer.jobs, sent.batch.jobs.len()),
         };
         self.conclude(sent.batch, result);
@@ -177,67 +183,70 @@ impl Pipeline {
                 self.shared.room.add_permits(batch.cost());
                 batch.resolve(answers);
             }
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_retried() => {
                 if batch.oldest().is_none() {
                     self.shared.room.add_permits(batch.cost());
                     return;
                 }
-                self.again.push_back(batch);
-                self.again_at = Some(Instant::now() + self.backoff.next());
+                self.retries.push_back(batch);
+                self.retry_at = Some(Instant::now() + self.backoff.next());
             }
             Err(error) => {
+                if error.is_too_large() {
+                    self.options.max_batch_bytes = batch.cost() / 2;
+                }
                 let rest = batch.split(&error, &self.shared.room);
                 for batch in rest.into_iter().rev() {
-                    self.again.push_front(batch);
+                    self.retries.push_front(batch);
                 }
             }
         }
     }
 
-    /// The stream broke: unanswered requests are sent again, before all others.
+    /// Moves unanswered requests of a broken stream to the front of the queue.
     fn take_back(&mut self) {
         while let Some(sent) = self.sent.pop_back() {
-            self.again.push_front(sent.batch);
+            self.retries.push_front(sent.batch);
         }
-        self.again_at = None;
+        self.retry_at = None;
         self.expire();
     }
 
-    /// Makes single calls for all requests that are to be sent again.
+    /// Sends all requests to resend by unary calls. Without such requests, it sends the next queued jobs.
     async fn call_each(&mut self) {
-        if self.again.is_empty() {
+        if self.retries.is_empty() {
             let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
-            self.again.extend(self.shared.take(jobs, bytes));
+            self.retries.extend(self.shared.take(jobs, bytes));
         }
-        while let Some(mut batch) = self.again.pop_front() {
+        while let Some(mut batch) = self.retries.pop_front() {
             batch.at(self.client.address(self.client.current()));
             let client = self.client.clone();
             let (jobs, key) = (batch.jobs.clone(), batch.key.clone());
             let call = async move { client.enqueue_request(jobs, key).await };
             let result = self.meanwhile(call).await;
-            let retry = result.as_ref().is_err_and(Error::is_passing);
+            let is_retried = result.as_ref().is_err_and(Error::is_retried);
             self.conclude(batch, result);
             self.expire();
-            if retry {
+            if is_retried {
                 return;
             }
         }
     }
 
-    /// Answers waiters after the request timeout, and drops requests without waiters.
+    /// Fails waiters after the request timeout, and drops requests without waiters.
     fn expire(&mut self) {
         let after = self.client.settings().request_timeout;
         let Some(before) = Instant::now().checked_sub(after) else {
             return;
         };
-        let what = "enqueue";
-        let error = Error::Deadline { what, after };
+        let operation = "enqueue";
+        let error = Error::Deadline { operation, after };
         self.shared.expire(before, &error);
-        for batch in self.again.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.batch)) {
+        for batch in self.retries.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.batch)) {
             batch.expire(before, &error);
         }
         let room = &self.shared.room;
-        self.again.retain(|batch| {
+        self.retries.retain(|batch| {
             let wanted = batch.oldest().is_some();
             if !wanted {
                 room.add_permits(batch.cost());
@@ -246,34 +255,34 @@ impl Pipeline {
         });
     }
 
-    /// When the next waiter will have waited too long.
+    /// Time at which the next waiter times out.
     fn next_expiry(&self) -> Instant {
         let sent = self.sent.iter().map(|sent| &sent.batch);
-        let oldest = sent.chain(&self.again).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
+        let oldest = sent.chain(&self.retries).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
         let now = Instant::now();
         let timeout = self.client.settings().request_timeout;
-        // One millisecond more: too early, no waiter would be late.
+        // A timer that fires slightly early would find no expired waiter, so it is set 1 ms later.
         oldest.map_or(now + FAR, |oldest| oldest + timeout + Duration::from_millis(1))
     }
 
     fn next_timer(&self) -> Instant {
         let mut next = self.next_expiry();
         if let Some(first) = self.sent.front() {
-            next = next.min(first.at + LONGEST_ANSWER);
+            next = next.min(first.at + ANSWER_TIMEOUT);
         }
-        if let Some(at) = self.again_at.filter(|at| !self.again.is_empty() && *at > Instant::now()) {
+        if let Some(at) = self.retry_at.filter(|at| !self.retries.is_empty() && *at > Instant::now()) {
             next = next.min(at);
         }
         next
     }
 }
 
-/// Why a stream takes no more requests: the broker's status, if it still sends one.
-async fn why_closed(answers: &mut Streaming<StreamEnqueueResponse>) -> Error {
+/// Returns the error of a stream that accepts no more requests: the broker's status, if it arrives within 1 s.
+async fn close_reason(answers: &mut Streaming<StreamEnqueueResponse>) -> Error {
     let broken = || Error::broken("the enqueue stream is closed");
     loop {
         match tokio::time::timeout(Duration::from_secs(1), answers.message()).await {
-            Ok(Ok(Some(_answer_to_be_asked_for_again))) => {}
+            Ok(Ok(Some(_resent_later))) => {}
             Ok(Err(status)) => return status.into(),
             Ok(Ok(None)) | Err(_) => return broken(),
         }

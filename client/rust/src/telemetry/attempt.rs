@@ -1,4 +1,4 @@
-//! A handler, until it has ended, and its outcome, until that is confirmed.
+//! Telemetry of an attempt: the handler until it ends, and the outcome until it is confirmed.
 
 use std::{
     future::Future,
@@ -21,30 +21,30 @@ use super::{
     operation::{Address, Failure, Operation, id},
 };
 
-/// A handler that runs. Dropped before it has ended, its span ends.
+/// Telemetry of a running handler. Dropping it ends the handler's span.
 #[derive(Debug)]
 pub(crate) struct Attempt(Option<Box<Open>>);
 
-/// An outcome that the broker has not confirmed.
+/// Telemetry of an outcome that the broker has not confirmed yet.
 #[derive(Debug)]
 pub(crate) struct Settling(Option<Box<Open>>);
 
 #[derive(Debug)]
 struct Open {
     telemetry: Telemetry,
-    /// With the span of the handler.
+    /// Context with the handler's span.
     context: Option<Context>,
     task_type: Arc<str>,
     id: i64,
     attempt: u32,
     broker: Address,
-    /// When it began, by both clocks.
+    /// Start of the handler, or of settling its outcome: `since` for durations, `at` for the span.
     since: Instant,
     at: SystemTime,
 }
 
 impl Telemetry {
-    /// A handler is about to run.
+    /// Starts the telemetry of a handler.
     pub(crate) fn attempt(&self, job: &Job, broker: &Address) -> Attempt {
         if self.is_off() {
             return Attempt(None);
@@ -76,7 +76,7 @@ impl Telemetry {
 }
 
 impl Attempt {
-    /// The handler, in the context of its span.
+    /// Runs the handler in the context of its span.
     pub(crate) fn within<F: Future>(&self, handler: F) -> impl Future<Output = F::Output> + use<F> {
         match self.0.as_ref().and_then(|open| open.context.clone()) {
             Some(context) => Either::Left(handler.with_context(context)),
@@ -93,7 +93,7 @@ impl Attempt {
             Outcome::Fail { error } => Some(Failure::new("fatal", error)),
             _ => None,
         };
-        // What is not recorded has no span for its outcome either.
+        // If the handler's span is not sampled, the outcome gets no span either.
         open.context = open.context.filter(|context| context.span().is_recording());
         if let Some(context) = &open.context {
             failure.iter().for_each(|failure| failure.note(context));
@@ -110,12 +110,12 @@ impl Attempt {
 }
 
 impl Settling {
-    /// Of a job that no handler has ended.
+    /// Records nothing: for a job whose handler did not run to its end.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// The broker has answered; without an answer, there will be none.
+    /// Records how settling the outcome ended: with the broker's result, or without one as unconfirmed.
     pub(crate) fn ended(&mut self, outcome: &End, answer: Option<&SettleResult>, broker: &Address) {
         let Some(open) = self.0.take() else {
             return;
@@ -153,7 +153,7 @@ impl Open {
     }
 }
 
-/// The name of the operation.
+/// The name of the span, such as `ack`.
 const fn name(outcome: &End) -> &'static str {
     match outcome {
         End::Ack(_) => "ack",

@@ -1,28 +1,28 @@
-//! The metrics.
+//! Metric instruments.
 
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
-/// The buckets that the conventions ask for, in seconds.
+/// Histogram buckets of OpenTelemetry's messaging conventions, in seconds.
 const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
 #[derive(Debug)]
 pub(super) struct Meters {
-    /// Of enqueues, and of outcomes until they are confirmed.
+    /// Duration of enqueues, and of outcomes until they are confirmed.
     pub(super) operation: Histogram<f64>,
     pub(super) sent: Counter<u64>,
     pub(super) consumed: Counter<u64>,
-    /// Of handlers.
+    /// Run time of handlers.
     pub(super) process: Histogram<f64>,
 }
 
 impl Meters {
     pub(super) fn new(meter: &Meter) -> Self {
-        let seconds = |name: &'static str, what: &'static str| {
-            let histogram = meter.f64_histogram(name).with_unit("s").with_description(what);
+        let seconds = |name: &'static str, description: &'static str| {
+            let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
             histogram.with_boundaries(BUCKETS.to_vec()).build()
         };
-        let messages = |name: &'static str, what: &'static str| {
-            meter.u64_counter(name).with_unit("{message}").with_description(what).build()
+        let messages = |name: &'static str, description: &'static str| {
+            meter.u64_counter(name).with_unit("{message}").with_description(description).build()
         };
         Self {
             operation: seconds(

@@ -1,10 +1,10 @@
-//! Spans and metrics, by the conventions of OpenTelemetry for messaging; `docs/operate/tracing.md` has the tables. Without
-//! the feature `opentelemetry` all of this is nothing.
+//! Spans and metrics according to the OpenTelemetry conventions for messaging; `docs/operate/tracing.md` has the tables. Without
+//! the feature `opentelemetry`, these types do nothing.
 //!
-//! - [`Sending`]: an enqueue, or a submission to a producer, until its answer
-//! - [`Attempt`]: a handler, until it has ended
+//! - [`Sending`]: an enqueue, or a submission to a producer, until its response
+//! - [`Attempt`]: a handler, until it ends
 //! - [`Settling`]: an outcome, until it is confirmed
-//! - [`Address`]: the broker that they are about
+//! - [`Address`]: the address of the broker
 
 #[cfg(feature = "opentelemetry")]
 mod attempt;

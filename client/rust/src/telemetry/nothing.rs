@@ -1,6 +1,6 @@
-//! Without the feature `opentelemetry`.
+//! Empty types for builds without the feature `opentelemetry`.
 
-#![allow(clippy::unused_self, reason = "with the feature they need it")]
+#![allow(clippy::unused_self, reason = "with the feature, these methods use self")]
 
 use std::future::Future;
 
@@ -30,7 +30,7 @@ impl Telemetry {
 pub(crate) struct Address;
 
 impl Address {
-    pub(crate) fn of(_: &Uri) -> Self {
+    pub(crate) fn from_uri(_: &Uri) -> Self {
         Self
     }
 }

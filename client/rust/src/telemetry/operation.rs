@@ -1,4 +1,4 @@
-//! The attributes of spans and metrics.
+//! Attributes of spans and metrics.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -10,7 +10,7 @@ use tonic::{Code, codegen::http::Uri};
 
 use crate::Error;
 
-/// The longest text of an error, in bytes.
+/// Maximum length of an error text on a span, in bytes.
 const LONGEST_ERROR: usize = 1 << 10;
 
 /// Host and port of a broker.
@@ -21,7 +21,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn of(uri: &Uri) -> Self {
+    pub(crate) fn from_uri(uri: &Uri) -> Self {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
         Self { host: host.into(), port: uri.port_u16().unwrap_or(default) }
@@ -32,13 +32,13 @@ impl Address {
     }
 }
 
-/// What is done with jobs of one type, or of several.
+/// An operation on jobs of one type, or of several.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) name: &'static str,
-    /// The type of the operation.
+    /// The attribute `messaging.operation.type`: `create`, `send`, `process` or `settle`.
     pub(super) kind: &'static str,
-    /// `None`: several.
+    /// `None` if the operation concerns jobs of several types.
     pub(super) task_type: Option<Arc<str>>,
 }
 
@@ -57,7 +57,7 @@ impl Operation {
         SpanBuilder::from_name(name).with_kind(kind).with_attributes(attributes)
     }
 
-    /// The labels of a metric. The first is the type of the operation, which counters leave out.
+    /// The labels of a metric. The first one is the type of the operation, which counters omit.
     pub(super) fn labels(&self, broker: Option<&Address>, failure: Option<&Failure>) -> Vec<KeyValue> {
         let mut labels = self.attributes();
         labels.extend(broker.into_iter().flat_map(Address::attributes));
@@ -75,12 +75,12 @@ impl Operation {
     }
 }
 
-/// The id of a job, as an attribute.
+/// The id of a job as an attribute.
 pub(super) fn id(of: i64) -> KeyValue {
     KeyValue::new("messaging.message.id", of.to_string())
 }
 
-/// Why something failed.
+/// A failure of an operation: its class for the attribute `error.type`, and its text.
 pub(super) struct Failure {
     class: Cow<'static, str>,
     text: String,
@@ -91,8 +91,8 @@ impl Failure {
         Self { class: Cow::Borrowed(class), text: text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned() }
     }
 
-    /// The reason of the broker, or else the code.
-    pub(super) fn of(error: &Error) -> Self {
+    /// Uses the broker's reason as class, or else the gRPC code.
+    pub(super) fn from_error(error: &Error) -> Self {
         let known = Self::new(name(error.code()), &error.to_string());
         match error.reason() {
             Some(reason) => Self { class: Cow::Owned(reason.to_owned()), ..known },
@@ -104,14 +104,14 @@ impl Failure {
         KeyValue::new("error.type", self.class.clone())
     }
 
-    /// Notes the failure on the span of the context.
+    /// Sets the failure on the span in the context.
     pub(super) fn note(&self, context: &Context) {
         context.span().set_attribute(self.attribute());
         context.span().set_status(Status::error(self.text.clone()));
     }
 }
 
-/// The name of a code in the protocol of gRPC.
+/// The name of a code in gRPC.
 const fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

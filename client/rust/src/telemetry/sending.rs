@@ -1,4 +1,4 @@
-//! An enqueue, or a submission to a producer, until its answer.
+//! Telemetry of an enqueue, or of a submission to a producer, until its response.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -12,31 +12,32 @@ use crate::{Enqueued, Result};
 
 use super::{
     Telemetry,
-    context::{give, has_own, read},
+    context::{has_context, read, set_context},
     operation::{Address, Failure, Operation, id},
 };
 
-/// Dropped without an answer, its spans end without one.
+/// Telemetry of a pending enqueue. Dropping it without a response ends its spans.
 #[derive(Debug)]
 pub(crate) struct Sending(Option<Box<Open>>);
 
 #[derive(Debug)]
 struct Open {
     telemetry: Telemetry,
-    /// With the span `send`, if there is one.
+    /// Context with the span `send`; empty if spans are not recorded.
     context: Context,
-    /// With a span `create`, and the number of its job.
+    /// Contexts with a span `create`, each with the index of its job.
     created: Vec<(usize, Context)>,
-    /// How many jobs of each type.
+    /// Number of jobs of each type.
     types: Vec<(Arc<str>, u64)>,
     is_single: bool,
     since: Instant,
-    /// The broker to which they were sent last; `None`: they were not.
+    /// The broker to which the jobs were last sent; `None` if they were not sent.
     broker: Option<Address>,
 }
 
 impl Telemetry {
-    /// Before jobs are sent: those that have no context get one, unless they are `fixed`.
+    /// Called before jobs are sent. Sets a trace context on jobs without one, unless the request is `fixed`: a request with the
+    /// caller's key must be identical when it is repeated.
     pub(crate) fn send(&self, jobs: &mut [NewJob], fixed: bool) -> Sending {
         if self.is_off() || jobs.is_empty() {
             return Sending(None);
@@ -51,13 +52,13 @@ impl Telemetry {
             broker: None,
         };
         if let Some(tracer) = &self.tracer {
-            let creates = open.is_single && !fixed && !has_own(&jobs[0]);
+            let creates = open.is_single && !fixed && !has_context(&jobs[0]);
             let kind = if creates { SpanKind::Producer } else { SpanKind::Client };
             let count = (!open.is_single).then(|| KeyValue::new("messaging.batch.message_count", jobs.len() as i64));
             let parent = Context::current();
             let span = tracer.build_with_context(open.operation().span(kind, count), &parent);
             open.context = parent.with_span(span);
-            open.give_contexts(jobs, fixed);
+            open.set_contexts(jobs, fixed);
         }
         Sending(Some(Box::new(open)))
     }
@@ -70,36 +71,36 @@ impl Open {
         Operation { name: "send", kind: "send", task_type: first.filter(|_| types.next().is_none()) }
     }
 
-    fn give_contexts(&mut self, jobs: &mut [NewJob], fixed: bool) {
+    fn set_contexts(&mut self, jobs: &mut [NewJob], fixed: bool) {
         let context = self.context.clone();
         let send = context.span();
         for (number, job) in jobs.iter_mut().enumerate() {
             if !send.is_recording() {
-                // Nobody looks: one context for all.
+                // The span `send` is not sampled, so all jobs get its context instead of a span `create` each.
                 if !fixed {
-                    give(send.span_context(), job);
+                    set_context(send.span_context(), job);
                 }
-            } else if has_own(job) {
-                let own = read(&job.traceparent, &job.tracestate);
-                own.into_iter().for_each(|own| send.add_link(own, Vec::new()));
+            } else if has_context(job) {
+                let given = read(&job.traceparent, &job.tracestate);
+                given.into_iter().for_each(|given| send.add_link(given, Vec::new()));
             } else if fixed {
-                // The same request must stay the same.
+                // The job stays unchanged, because a repeated request must be identical.
             } else if self.is_single {
-                give(send.span_context(), job);
+                set_context(send.span_context(), job);
             } else {
                 self.create(number, job);
             }
         }
     }
 
-    /// A span for one of several jobs.
+    /// Creates a span `create` for one of several jobs, and sets its context on the job.
     fn create(&mut self, number: usize, job: &mut NewJob) {
         let (Some(tracer), Some(task_type)) = (&self.telemetry.tracer, self.task_type(&job.task_type)) else {
             return;
         };
         let span = Operation::new("create", "create", task_type).span(SpanKind::Producer, None);
         let context = self.context.with_span(tracer.build_with_context(span, &self.context));
-        give(context.span().span_context(), job);
+        set_context(context.span().span_context(), job);
         self.context.span().add_link(context.span().span_context().clone(), Vec::new());
         self.created.push((number, context));
     }
@@ -110,14 +111,14 @@ impl Open {
     }
 
     fn ended(self, answer: &Result<Vec<Enqueued>>) {
-        let failure = answer.as_ref().err().map(Failure::of);
+        let failure = answer.as_ref().err().map(Failure::from_error);
         let answers = answer.as_ref().map(Vec::as_slice).unwrap_or_default();
         let took = self.since.elapsed().as_secs_f64();
         self.end_spans(answers, failure.as_ref());
         if let Some(meters) = &self.telemetry.meters {
             let labels = self.operation().labels(self.broker.as_ref(), failure.as_ref());
             meters.operation.record(took, &labels);
-            // What was not sent is not counted.
+            // Without a broker, the jobs were not sent, so they are not counted.
             for (task_type, jobs) in self.types.iter().filter(|_| self.broker.is_some()) {
                 let of_type = Operation::new("send", "send", task_type);
                 meters.sent.add(*jobs, &of_type.labels(self.broker.as_ref(), failure.as_ref())[1..]);
@@ -145,14 +146,14 @@ impl Open {
 }
 
 impl Sending {
-    /// The jobs are sent to this broker, perhaps once more.
+    /// Records the broker to which the jobs are sent, or sent again.
     pub(crate) fn at(&mut self, broker: &Address) {
         if let Some(open) = &mut self.0 {
             open.broker = Some(broker.clone());
         }
     }
 
-    /// The answer has come. Only the first one counts.
+    /// Ends the spans with the response. Later calls have no effect.
     pub(crate) fn ended(&mut self, answer: &Result<Vec<Enqueued>>) {
         if let Some(open) = self.0.take() {
             open.ended(answer);
@@ -160,7 +161,7 @@ impl Sending {
     }
 }
 
-/// How many jobs there are of each type, in the order of their names.
+/// Number of jobs of each type, ordered by name.
 fn types(jobs: &[NewJob]) -> Vec<(Arc<str>, u64)> {
     if let [job] = jobs {
         return vec![(job.task_type.as_str().into(), 1)];

@@ -1,4 +1,4 @@
-//! Where spans and metrics go.
+//! Destinations of spans and metrics.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::ClientBuilder;
 
 use super::meters::Meters;
 
-/// Where the spans and metrics of a client go: to the program's global providers of OpenTelemetry, as they are when this is
-/// made, unless others are given.
+/// Destinations of a client's spans and metrics: the global OpenTelemetry providers at the time of its creation, unless
+/// others are set.
 ///
-/// A client has one by itself. [`ClientBuilder::telemetry`] sets another one:
+/// Every client has a default `Telemetry`. [`ClientBuilder::telemetry`] sets another one:
 ///
 /// ```no_run
 /// # async fn connect() -> howdah_client::Result<()> {
@@ -27,19 +27,19 @@ use super::meters::Meters;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Telemetry {
-    /// `None`: nobody wants spans.
+    /// `None` if spans are not recorded.
     pub(super) tracer: Option<Arc<BoxedTracer>>,
-    /// `None`: nobody wants metrics.
+    /// `None` if metrics are not recorded.
     pub(super) meters: Option<Arc<Meters>>,
     pub(super) linked: bool,
 }
 
 impl Telemetry {
-    /// To the global providers. What is not set up yet makes nothing, and costs nothing, also later.
+    /// Uses the current global providers. Providers that are set later are not used.
     pub fn global() -> Self {
         let tracer = global::tracer_with_scope(scope());
         let provider = global::meter_provider();
-        // The provider that does nothing has no state.
+        // The API cannot tell whether a provider is set. The default no-op provider is a type without fields, of size 0.
         let has_meters = size_of_val(&*provider) > 0;
         Self {
             tracer: is_real(&tracer).then(|| Arc::new(tracer)),
@@ -48,7 +48,7 @@ impl Telemetry {
         }
     }
 
-    /// Spans go to this provider.
+    /// Sends spans to this provider.
     #[must_use]
     pub fn tracer_provider<P>(mut self, provider: &P) -> Self
     where
@@ -60,14 +60,14 @@ impl Telemetry {
         self
     }
 
-    /// Metrics go to this provider.
+    /// Sends metrics to this provider.
     #[must_use]
     pub fn meter_provider(mut self, provider: &impl MeterProvider) -> Self {
         self.meters = Some(Arc::new(Meters::new(&provider.meter_with_scope(scope()))));
         self
     }
 
-    /// Each attempt begins a trace of its own, with a link to its producer. Default: it is in the trace of its producer.
+    /// Starts a new trace for each attempt, linked to the producer's. Default: an attempt belongs to its producer's trace.
     #[must_use]
     pub fn linked(mut self) -> Self {
         self.linked = true;
@@ -80,8 +80,8 @@ impl Telemetry {
 }
 
 impl ClientBuilder {
-    /// Where spans and metrics go, and how. Default: [`Telemetry::global`], as it is when
-    /// [`Client::builder`](crate::Client::builder) is called.
+    /// Sets destinations and options of spans and metrics. Default: [`Telemetry::global`] at the time of
+    /// [`Client::builder`](crate::Client::builder).
     pub fn telemetry(mut self, telemetry: Telemetry) -> Self {
         self.settings.telemetry = telemetry;
         self
@@ -92,8 +92,8 @@ fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("howdah-client").with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
-/// Whether a tracer makes spans. One that does nothing passes on the context of the parent; a real one makes another
-/// context, or none here, where spans are suppressed so that the question is not in anybody's traces.
+/// Whether a tracer creates spans. Starts a probe span with a known parent: a no-op tracer returns the parent's span id, a real
+/// one does not. Tracing is suppressed meanwhile, so that the probe appears in no trace.
 fn is_real(tracer: &BoxedTracer) -> bool {
     let (trace, span) = (TraceId::from(1), SpanId::from(1));
     let parent = SpanContext::new(trace, span, TraceFlags::default(), true, TraceState::default());

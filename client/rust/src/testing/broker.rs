@@ -1,4 +1,4 @@
-//! A broker for one test.
+//! A temporary broker for a test.
 
 use std::{env, ffi::OsStr, io, process::Stdio, time::Duration};
 
@@ -9,27 +9,27 @@ use tokio::{
 
 use crate::{Client, Error, Result};
 
-/// How long it may take to start: a cluster of Postgres is made first.
+/// Timeout for the broker to start, which includes initializing a Postgres cluster.
 const START: Duration = Duration::from_mins(1);
 
-/// A broker with a Postgres of its own: `howdah dev --ephemeral`. Both end, and their data is removed, when it is dropped.
+/// A broker with a temporary Postgres: `howdah dev --ephemeral`. Dropping it stops both and removes their data.
 #[derive(Debug)]
 pub struct Broker {
-    /// Its address for clients.
+    /// Address of the broker, for [`Client::connect`].
     pub url: String,
-    /// The URL of its database.
+    /// URL of the broker's database.
     pub database: String,
-    /// Killed when dropped; its Postgres ends with it.
+    /// The process of the broker. It is killed when dropped, and its Postgres ends with it.
     _child: Child,
 }
 
 impl Broker {
-    /// Starts the program that `HOWDAH_BIN` names, or else `howdah` on the `PATH`.
+    /// Starts the program named by `HOWDAH_BIN`, or else `howdah` from the `PATH`.
     pub async fn start() -> Result<Self> {
         Self::start_program(env::var_os("HOWDAH_BIN").unwrap_or_else(|| "howdah".into())).await
     }
 
-    /// Starts this program.
+    /// Starts a broker with this program. `HOWDAH_BIN` has no effect.
     pub async fn start_program(program: impl AsRef<OsStr>) -> Result<Self> {
         let program = program.as_ref();
         let failed = |error: io::Error| Error::broken(format!("{}: {error}", program.display()));
@@ -40,7 +40,8 @@ impl Broker {
             .kill_on_drop(true)
             .spawn()
             .map_err(failed)?;
-        let stdout = child.stdout.take().ok_or_else(|| Error::broken("no standard output"))?;
+        let stdout =
+            child.stdout.take().ok_or_else(|| Error::broken("bug: the broker's standard output is not piped"))?;
         let mut lines = BufReader::new(stdout).lines();
         let ready = async {
             while let Some(line) = lines.next_line().await? {
@@ -50,14 +51,14 @@ impl Broker {
             }
             Err(io::ErrorKind::UnexpectedEof.into())
         };
-        let late = |_| Error::Deadline { what: "start of a broker", after: START };
-        let line = tokio::time::timeout(START, ready).await.map_err(late)?.map_err(failed)?;
+        let timed_out = |_| Error::Deadline { operation: "start of a broker", after: START };
+        let line = tokio::time::timeout(START, ready).await.map_err(timed_out)?.map_err(failed)?;
         let field =
             |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default().to_owned();
         Ok(Self { url: field("grpc="), database: field("postgres="), _child: child })
     }
 
-    /// A client of this broker.
+    /// Connects a client to this broker.
     pub async fn client(&self) -> Result<Client> {
         Client::connect(&self.url).await
     }

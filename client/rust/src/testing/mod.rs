@@ -1,8 +1,8 @@
-//! For the tests of programs that use Howdah: the feature `testing`.
+//! Support for tests of programs that use Howdah; needs the feature `testing`.
 //!
-//! - [`perform`] runs a handler without a broker, and says how it ended and what it reported
-//! - [`recording_client`] is a client that stores nothing, and a [`Recorder`] of what was enqueued
-//! - [`Broker`] is a real broker with a Postgres of its own, for one test
+//! - [`perform`] runs a handler without a broker, and returns its outcome and reports
+//! - [`recording_client`] creates a client without a broker, and a [`Recorder`] of the enqueued jobs
+//! - [`Broker`] is a real broker with a temporary Postgres, for one test
 //!
 //! ```
 //! use howdah_client::{Client, Job, JobError, NewJob, Outcome, testing};

@@ -10,12 +10,12 @@ use crate::{
     worker::{Key, Lease, Mail, Mailbox},
 };
 
-/// The lease of each job that is performed here.
+/// Id and token of every job that [`perform`] runs.
 const KEY: Key = Key { id: 1, token: 1 };
 
-/// One attempt to perform: a job as a broker would deliver it. [`NewJob`] turns into its first attempt.
+/// An attempt to perform: a job as a broker would deliver it. A [`NewJob`] converts into its first attempt.
 #[derive(Debug, Clone)]
-#[must_use = "it does nothing until it is performed"]
+#[must_use = "an attempt does nothing until `perform` runs it"]
 pub struct Attempt {
     job: LeasedJob,
     cancelled: Option<CancelReason>,
@@ -54,39 +54,38 @@ impl Attempt {
         job.into()
     }
 
-    /// The number of the attempt.
+    /// Sets the number of the attempt, from 1. Default: 1.
     pub fn number(mut self, attempt: u32) -> Self {
         self.job.attempt = attempt;
         self
     }
 
-    /// The checkpoint that an earlier attempt has stored.
+    /// Sets the checkpoint stored by an earlier attempt.
     pub fn checkpoint(mut self, bytes: impl Into<Bytes>) -> Self {
         self.job.checkpoint = bytes.into();
         self
     }
 
-    /// The job is cancelled from the start, for this reason.
+    /// Cancels the job, for this reason, before the handler starts.
     pub fn cancelled(mut self, reason: CancelReason) -> Self {
         self.cancelled = Some(reason);
         self
     }
 }
 
-/// What a handler did.
+/// The result of [`perform`]: the outcome of a handler, and the calls that it made.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Performed {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it reported, in order: progress and checkpoints.
+    /// Progress reports and checkpoints of the handler, in order.
     pub reports: Vec<ProgressReport>,
-    /// The extensions that it asked for.
+    /// Extensions that the handler requested, in order.
     pub extensions: Vec<Extension>,
 }
 
-/// Runs a handler on a job, without a broker: reports and extensions are answered at once. A panic of the handler is one of
-/// the test.
+/// Runs a handler on a job without a broker. Reports and extensions succeed at once. A panic of the handler fails the test.
 pub async fn perform<F, Fut>(handler: F, attempt: impl Into<Attempt>) -> Performed
 where
     F: FnOnce(Job) -> Fut,
@@ -106,14 +105,14 @@ where
             biased;
             () = mailbox.wake.notified() => {
                 let mail = mailbox.take(Mail::default());
-                for ask in mail.reports {
-                    reports.push(ask.what);
-                    // Who asked may have stopped waiting.
-                    let _ = ask.reply.send(Ok(()));
+                for request in mail.reports {
+                    reports.push(request.message);
+                    // Sending fails only if the handler has stopped waiting.
+                    let _ = request.reply.send(Ok(()));
                 }
-                for ask in mail.extensions {
-                    extensions.push(ask.what);
-                    let _ = ask.reply.send(Ok(()));
+                for request in mail.extensions {
+                    extensions.push(request.message);
+                    let _ = request.reply.send(Ok(()));
                 }
             }
             ended = &mut handled => break ended.into_outcome(),

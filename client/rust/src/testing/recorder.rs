@@ -1,4 +1,4 @@
-//! A client that stores nothing, and what was given to it.
+//! A client without a broker, which records enqueued jobs.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use parking_lot::Mutex;
 
 use crate::{Client, ClientBuilder, EnqueueOutcome, Enqueued};
 
-/// The jobs that were enqueued by a [`recording_client`]. Clones have the same jobs.
+/// Records the jobs enqueued by a [`recording_client`]. Clones share the recorded jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Arc<Mutex<Vec<proto::NewJob>>>);
 
-/// A client for tests, and what is enqueued with it or with its producers. It has no broker: all other calls fail.
+/// Creates a client for tests without a broker, and a recorder of all jobs enqueued by it or by its producers. All other calls
+/// fail.
 ///
 /// # Panics
 ///
@@ -20,24 +21,24 @@ pub fn recording_client() -> (Client, Recorder) {
     recorded(Client::builder())
 }
 
-/// As [`recording_client`], with settings, such as middleware.
+/// Like [`recording_client`], with the settings of a builder, such as middleware.
 fn recorded(builder: ClientBuilder) -> (Client, Recorder) {
     let recorder = Recorder::default();
     (builder.recording(recorder.clone()), recorder)
 }
 
 impl Recorder {
-    /// Everything that was enqueued, in order.
+    /// All enqueued jobs, in order.
     pub fn jobs(&self) -> Vec<proto::NewJob> {
         self.0.lock().clone()
     }
 
-    /// The jobs of a type, in order.
+    /// The enqueued jobs of a type, in order.
     pub fn jobs_of(&self, task_type: &str) -> Vec<proto::NewJob> {
         self.0.lock().iter().filter(|job| job.task_type == task_type).cloned().collect()
     }
 
-    /// Forgets what was enqueued.
+    /// Forgets all recorded jobs.
     pub fn clear(&self) {
         self.0.lock().clear();
     }
@@ -46,17 +47,17 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// Panics if there is none.
+    /// Panics if no job of this type was enqueued.
     #[track_caller]
     pub fn assert_enqueued(&self, task_type: &str) -> proto::NewJob {
         self.assert_enqueued_with(task_type, |_| true)
     }
 
-    /// Asserts that a job of this type was enqueued that is as expected; returns the last one.
+    /// Asserts that a job of this type satisfying `expected` was enqueued; returns the last one.
     ///
     /// # Panics
     ///
-    /// Panics if there is none.
+    /// Panics if no such job was enqueued.
     #[track_caller]
     pub fn assert_enqueued_with(&self, task_type: &str, expected: impl Fn(&proto::NewJob) -> bool) -> proto::NewJob {
         let of_type = self.jobs_of(task_type);
@@ -69,7 +70,7 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// Panics if there is one.
+    /// Panics if a job of this type was enqueued.
     #[track_caller]
     pub fn assert_not_enqueued(&self, task_type: &str) {
         let of_type = self.jobs_of(task_type);
@@ -80,7 +81,7 @@ impl Recorder {
         self.0.lock().iter().map(|job| job.task_type.clone()).collect()
     }
 
-    /// Answers as a broker would that stores them all.
+    /// Responds like a broker that stores all jobs.
     pub(crate) fn record(&self, jobs: Vec<proto::NewJob>) -> Vec<Enqueued> {
         let mut all = self.0.lock();
         let one = |job| {

@@ -6,15 +6,16 @@ use tokio::time::Instant;
 
 /// The Settle messages of a stream that are not fully answered.
 ///
-/// While [`FEW`](Batches::FEW) of them are, outcomes gather until a quarter of the slots have ended with one, and the next message takes
-/// all of them. So messages grow under load, a single outcome is sent at once, and no more than a quarter of the slots stand idle
-/// because their outcomes wait here. With [`MOST`](Batches::MOST), nothing is sent until an answer comes.
+/// While at least [`EAGER_MESSAGES`](Batches::EAGER_MESSAGES) messages are unanswered, outcomes accumulate until a quarter of the
+/// slots have ended with one, and the next message takes all of them. So messages grow under load, a single outcome is sent at once,
+/// and no more than a quarter of the slots stand idle because their outcomes wait here. With
+/// [`MAX_MESSAGES`](Batches::MAX_MESSAGES) unanswered messages, nothing is sent until a result arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
-    /// The number of the first in `open`.
+    /// Number of the first batch in `open`.
     first: u64,
     open: VecDeque<Batch>,
-    /// How many in `open` have outcomes left.
+    /// Number of batches in `open` with unanswered outcomes.
     unanswered: usize,
 }
 
@@ -25,27 +26,28 @@ struct Batch {
 }
 
 impl Batches {
-    const FEW: usize = 4;
-    const MOST: usize = 16;
-    /// The part of the slots whose outcomes gather.
-    const PART: usize = 4;
+    const EAGER_MESSAGES: usize = 4;
+    const MAX_MESSAGES: usize = 16;
+    /// Divisor: outcomes of at most a quarter of the slots accumulate before a message is sent.
+    const SLOT_FRACTION: usize = 4;
 
-    /// Nothing is sent until an answer comes.
+    /// Whether nothing may be sent until a result arrives.
     pub(crate) fn is_full(&self) -> bool {
-        self.unanswered >= Self::MOST
+        self.unanswered >= Self::MAX_MESSAGES
     }
 
-    /// Whether so many outcomes of a worker with so many slots are sent now.
+    /// Whether to send a Settle now, given the number of outcomes to send and the number of the worker's slots.
     pub(crate) fn takes(&self, outcomes: usize, slots: usize) -> bool {
-        outcomes > 0 && (self.unanswered < Self::FEW || (!self.is_full() && outcomes * Self::PART >= slots))
+        outcomes > 0
+            && (self.unanswered < Self::EAGER_MESSAGES || (!self.is_full() && outcomes * Self::SLOT_FRACTION >= slots))
     }
 
-    /// The number of the next batch.
+    /// Number of the next batch.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.open.len() as u64
     }
 
-    /// A batch with this many outcomes was sent.
+    /// Records a sent batch with this many outcomes.
     pub(crate) fn sent(&mut self, outcomes: usize) {
         if outcomes > 0 {
             self.unanswered += 1;
@@ -54,7 +56,7 @@ impl Batches {
         self.forget();
     }
 
-    /// One outcome of a batch was answered.
+    /// Records the result of one outcome of a batch.
     pub(crate) fn answered(&mut self, batch: u64) {
         let position = batch.checked_sub(self.first);
         let Some(batch) = position.and_then(|position| self.open.get_mut(position as usize)) else {
@@ -69,7 +71,7 @@ impl Batches {
         }
     }
 
-    /// When the oldest batch that is not fully answered was sent.
+    /// Send time of the oldest batch that is not fully answered.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.open.front().map(|batch| batch.at)
     }

@@ -1,4 +1,4 @@
-//! The handlers of a worker, and its limits.
+//! Handlers and limits of a worker.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,18 +24,18 @@ use super::{
 #[must_use = "a builder does nothing until it is built"]
 pub struct WorkerBuilder {
     client: Client,
-    /// By name; the last handler of a type is used.
+    /// Handlers by task type, with their own concurrency if one is set. A later handler of a type replaces an earlier one.
     handlers: BTreeMap<String, (Handler, Option<usize>)>,
     concurrency: usize,
     window: Option<usize>,
     config: Config,
 }
 
-/// The fixed settings of a worker, besides its handlers.
+/// The settings of a worker that do not change while it runs.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) types: Vec<TypeConfig>,
-    /// The index in `types`, by name.
+    /// Index in `types` by name.
     pub(crate) index: HashMap<String, usize>,
     pub(crate) window_bytes: i64,
     pub(crate) max_message_bytes: usize,
@@ -43,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) max_jobs: Option<u64>,
     pub(crate) stop_timeout: Duration,
     pub(crate) abort_cancelled: bool,
+    pub(crate) liveness: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -66,6 +67,7 @@ impl WorkerBuilder {
                 max_jobs: None,
                 stop_timeout: Duration::from_secs(30),
                 abort_cancelled: false,
+                liveness: None,
             },
             client,
             handlers: BTreeMap::new(),
@@ -76,8 +78,8 @@ impl WorkerBuilder {
 
     /// Handles a task type, or several with one handler.
     ///
-    /// The handler returns anything that is [`IntoOutcome`]. A panic is caught and counts as a failure; the job is
-    /// tried again.
+    /// The handler returns any type that implements [`IntoOutcome`]. A panic is caught and counts as a failure, after which the job
+    /// is retried.
     pub fn handle<F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Send + Sync + 'static,
@@ -87,7 +89,8 @@ impl WorkerBuilder {
         self.add(types, None, &handler::plain(handler))
     }
 
-    /// As [`handle`](Self::handle), with a concurrency for each of these types.
+    /// Like [`handle`](Self::handle), with a concurrency for each of these types instead of
+    /// [`concurrency`](Self::concurrency).
     pub fn handle_with<F, Fut>(self, types: impl TaskTypes, concurrency: usize, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Send + Sync + 'static,
@@ -97,8 +100,8 @@ impl WorkerBuilder {
         self.add(types, Some(concurrency), &handler::plain(handler))
     }
 
-    /// As [`handle`](Self::handle), with the payload read as JSON; an empty one is `null`. If it does not parse, the job
-    /// is dead at once: it would not parse the next time either.
+    /// Like [`handle`](Self::handle), with the payload parsed as JSON; an empty one is `null`. If it does not parse, the job is
+    /// dead at once, because a retry could not succeed.
     pub fn handle_json<T, F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -109,8 +112,7 @@ impl WorkerBuilder {
         self.add(types, None, &handler::json(handler))
     }
 
-    /// As [`handle`](Self::handle), with the payload read as a message of protocol buffers. If it is none, the job is
-    /// dead at once.
+    /// Like [`handle`](Self::handle), with the payload parsed as a protobuf message. If it does not parse, the job is dead at once.
     pub fn handle_message<T, F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
     where
         T: prost::Message + Default + 'static,
@@ -121,8 +123,8 @@ impl WorkerBuilder {
         self.add(types, None, &handler::message(handler))
     }
 
-    /// As [`handle`](Self::handle), for a blocking function. It runs on a thread for blocking work, of which tokio has
-    /// 512 by default.
+    /// Like [`handle`](Self::handle), for a blocking function. It runs on a thread for blocking work, of which tokio has 512 by
+    /// default.
     pub fn handle_blocking<F, R>(self, types: impl TaskTypes, handler: F) -> Self
     where
         F: Fn(Job) -> R + Send + Sync + 'static,
@@ -138,7 +140,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many handlers of each task type run at once, at least 1. Default: 16.
+    /// Sets the number of concurrent handlers of each task type, at least 1. Default: 16.
     ///
     /// This is also the window, so that no job waits in this worker while another worker is idle.
     pub fn concurrency(mut self, handlers: usize) -> Self {
@@ -146,53 +148,61 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many jobs of each task type the worker holds at once, if not as many as its concurrency. A larger
+    /// Sets the number of jobs of each task type that the worker holds at once (prefetch). Default: its concurrency. A larger
     /// window hides the round trip to the broker when jobs are short. At most 100,000.
     pub fn window(mut self, jobs: usize) -> Self {
         self.window = Some(jobs);
         self
     }
 
-    /// Sets the most payload and header bytes of each task type that the worker holds at once. Default: 64 MiB. A
-    /// larger job is never sent.
+    /// Sets the maximum bytes of payloads and headers of each task type that the worker holds at once. Default: 64 MiB. A larger
+    /// job is never sent.
     pub fn window_bytes(mut self, bytes: u64) -> Self {
         self.config.window_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self
     }
 
-    /// Sets the largest message accepted, in bytes; larger jobs are left to other workers. Default: the client's.
+    /// Sets the largest message accepted, in bytes; larger jobs go to other workers. Default: the client's limit.
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.config.max_message_bytes = bytes;
         self
     }
 
-    /// Adds a label for people, such as host or version. At most 15, of 200 bytes.
+    /// Adds a label for operators, such as host or version. At most 15, of 200 bytes.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.labels.insert(name.into(), value.into());
         self
     }
 
-    /// Stops after this many jobs, as [`WorkerHandle::stop`] does but without its time limit.
+    /// Stops the worker after it has run this many jobs, like [`WorkerHandle::stop`], but waits for handlers without a time
+    /// limit.
     pub fn max_jobs(mut self, jobs: impl Into<Option<u64>>) -> Self {
         self.config.max_jobs = jobs.into();
         self
     }
 
-    /// Sets how long a stop waits for handlers. Then they are told to end; a second later those that still run are
-    /// dropped, and their jobs are released. Default: 30 s.
+    /// Sets the time that a stop waits for handlers. Then [`Job::cancelled`] resolves; a second later the remaining handlers
+    /// are dropped, and their jobs are released. Default: 30 s.
     ///
-    /// When no handler runs any more, the worker waits for confirmations of outcomes, at most 30 s for each. If the
-    /// broker is away, it waits until the broker gives up the leases. The others are
-    /// [`unconfirmed`](super::WorkerReport::unconfirmed).
+    /// When no handler runs any more, the worker waits for the broker to confirm outcomes, at most 30 s for the next
+    /// confirmation. Without a stream, it waits no longer than the broker keeps the leases. Jobs without a confirmation are
+    /// counted as [`unconfirmed`](super::WorkerReport::unconfirmed).
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.config.stop_timeout = timeout;
         self
     }
 
-    /// Drops a handler at its next await point when its job is cancelled. Default: no; the handler checks
-    /// [`Job::cancelled`] and ends itself.
+    /// Drops a handler at its next await point when its job is cancelled. Default: no; the handler checks [`Job::cancelled`] and
+    /// ends itself.
     pub fn abort_cancelled(mut self, abort: bool) -> Self {
         self.config.abort_cancelled = abort;
+        self
+    }
+
+    /// Sets the liveness, the silence after which the broker counts this worker as lost: 10 s to 1 h. Default: the broker's
+    /// setting, 60 s. A separate thread answers the broker's heartbeat, also while handlers block the runtime.
+    pub fn liveness(mut self, liveness: Duration) -> Self {
+        self.config.liveness = Some(liveness);
         self
     }
 
@@ -209,7 +219,7 @@ impl WorkerBuilder {
     }
 }
 
-/// A worker with its handlers, ready to start. Each start opens a stream of its own.
+/// A worker with its handlers, ready to start. Each start opens a separate stream.
 #[derive(Clone)]
 pub struct Worker {
     pub(crate) client: Client,
@@ -217,8 +227,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts in the background. It connects, and keeps trying while no broker answers. The worker goes on when the
-    /// handle is dropped.
+    /// Starts the worker in the background. It keeps trying to connect while no broker responds. Dropping the handle does not
+    /// stop the worker.
     ///
     /// # Panics
     ///
@@ -227,8 +237,8 @@ impl Worker {
         session::start(self)
     }
 
-    /// Runs until `shutdown` resolves, then stops as [`WorkerHandle::stop`] does. Returns earlier if the worker ends.
-    /// If this future is dropped, the worker is aborted.
+    /// Runs until `shutdown` resolves, then stops like [`WorkerHandle::stop`]. Returns earlier if the worker ends. Dropping this
+    /// future aborts the worker.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<WorkerReport> {
         let handle = self.start();
         let _abort = handle.abort_on_drop();

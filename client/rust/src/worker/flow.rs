@@ -1,4 +1,4 @@
-//! The messages in flight on one stream, and how long the stream is good.
+//! Messages in flight on one stream, and the stream's liveness.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,34 +12,33 @@ use super::batches::Batches;
 /// The assumed ping interval of a broker that does not name one.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// If a Settle is not answered within this time, its stream is dead: a broker that cannot reach Postgres answers within
-/// 15 s.
-const LONGEST_ANSWER: Duration = Duration::from_mins(1);
+/// Timeout of a Settle, after which its stream counts as dead. A broker that cannot reach Postgres responds within 15 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long the broker may take to answer a drain request when nothing is held any more.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a stopping worker waits for the broker's answer to its drain request, once all its jobs are settled.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The part of a message that is kept for what is not counted.
+/// Bytes of a message that are reserved for its framing, because the sizes of outcomes do not include it.
 const MESSAGE_SLACK: usize = 1024;
 
 /// The state of one stream.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// Sent before outcomes.
+    /// Messages to send before outcomes.
     pub(crate) control: VecDeque<WorkRequest>,
     pub(crate) batches: Batches,
-    /// The most outcomes in a Settle.
+    /// Maximum number of outcomes in a Settle.
     pub(crate) max_outcomes: usize,
-    /// The most bytes of a Settle.
+    /// Maximum bytes of a Settle: the smaller limit of broker and client on message sizes, less [`MESSAGE_SLACK`].
     pub(crate) max_bytes: usize,
-    /// An outcome was stored: this stream works.
-    pub(crate) useful: bool,
-    drain_asked: Option<Instant>,
+    /// Whether an outcome was stored, which shows that this stream works.
+    pub(crate) has_stored: bool,
+    drain_requested: Option<Instant>,
     drained: bool,
-    /// When to open another stream, after a drain by the broker.
+    /// Time at which the worker opens another stream; set when the broker drains this one.
     reconnect_at: Option<Instant>,
-    /// When the last message arrived.
-    heard: Instant,
+    /// Arrival time of the last message.
+    received_at: Instant,
     opened: Instant,
     ping_interval: Duration,
 }
@@ -57,30 +56,30 @@ impl Flow {
             batches: Batches::default(),
             max_outcomes: or(limits.max_settle_outcomes.max(0) as usize, 10_000),
             max_bytes: theirs.min(max_message_bytes).saturating_sub(MESSAGE_SLACK).max(MESSAGE_SLACK),
-            useful: false,
-            drain_asked: None,
+            has_stored: false,
+            drain_requested: None,
             drained: false,
             reconnect_at: None,
-            heard: Instant::now(),
+            received_at: Instant::now(),
             opened: Instant::now(),
             ping_interval,
         }
     }
 
-    /// A message arrived.
-    pub(crate) fn heard(&mut self) {
-        self.heard = Instant::now();
+    /// Records that the broker has sent a message, which restarts the liveness timeout.
+    pub(crate) fn message_received(&mut self) {
+        self.received_at = Instant::now();
     }
 
-    /// Asks for no more jobs, once.
-    pub(crate) fn ask_drain(&mut self) {
-        if self.drain_asked.is_none() && !self.drained {
-            self.drain_asked = Some(Instant::now());
+    /// Queues a drain request, which asks the broker to send no more jobs, unless one was queued before.
+    pub(crate) fn request_drain(&mut self) {
+        if self.drain_requested.is_none() && !self.drained {
+            self.drain_requested = Some(Instant::now());
             self.control.push_back(WorkRequest { message: Some(Message::Drain(DrainRequest {})) });
         }
     }
 
-    /// No more jobs will come.
+    /// Handles the broker's Drain: the broker sends no more jobs on this stream, and may ask the worker to reconnect.
     pub(crate) fn drain(&mut self, drain: &Drain) {
         self.drained = true;
         let after = time::from_proto(drain.reconnect_after);
@@ -89,48 +88,48 @@ impl Flow {
         }
     }
 
-    /// Whether the broker has said that no more jobs will come, or has had enough time to.
+    /// Whether the broker has answered the drain request, or [`DRAIN_TIMEOUT`] has passed.
     pub(crate) fn is_drained(&self) -> bool {
-        let late = |at: Instant| at.elapsed() >= DRAIN_PATIENCE;
-        self.drained || self.drain_asked.is_some_and(late)
+        let timed_out = |at: Instant| at.elapsed() >= DRAIN_TIMEOUT;
+        self.drained || self.drain_requested.is_some_and(timed_out)
     }
 
     pub(crate) fn reconnect_at(&self) -> Option<Instant> {
         self.reconnect_at
     }
 
-    /// Why the stream is dead, if it is.
+    /// The reason why the stream counts as dead; `None` if it is alive.
     pub(crate) fn death(&self) -> Option<&'static str> {
         if self.silent_until() <= Instant::now() {
-            return Some("the broker is silent");
+            return Some("the broker is silent: no message for three ping intervals");
         }
-        let unanswered = self.batches.oldest().is_some_and(|at| at.elapsed() >= LONGEST_ANSWER);
-        unanswered.then_some("the broker does not answer")
+        let unanswered = self.batches.oldest().is_some_and(|at| at.elapsed() >= ANSWER_TIMEOUT);
+        unanswered.then_some("the broker does not answer a Settle")
     }
 
-    /// Whether this stream has shown that the broker works.
-    pub(crate) fn has_proved(&self) -> bool {
-        self.useful || self.drained || self.opened.elapsed() > 3 * self.ping_interval
+    /// Whether the stream has shown that the broker works, so that the backoff of reconnects starts again.
+    pub(crate) fn worked(&self) -> bool {
+        self.has_stored || self.drained || self.opened.elapsed() > 3 * self.ping_interval
     }
 
-    /// When to check the stream again, if nothing happens.
+    /// Time at which the stream must be checked next for silence, an unanswered Settle, a reconnect or a drain timeout.
     pub(crate) fn next_timer(&self) -> Instant {
         let mut next = self.silent_until();
         if let Some(at) = self.batches.oldest() {
-            next = next.min(at + LONGEST_ANSWER);
+            next = next.min(at + ANSWER_TIMEOUT);
         }
         if let Some(at) = self.reconnect_at {
             next = next.min(at);
         }
-        if let Some(late) = self.drain_asked.map(|at| at + DRAIN_PATIENCE)
-            && late > Instant::now()
+        if let Some(deadline) = self.drain_requested.map(|at| at + DRAIN_TIMEOUT)
+            && deadline > Instant::now()
         {
-            next = next.min(late);
+            next = next.min(deadline);
         }
         next
     }
 
     fn silent_until(&self) -> Instant {
-        self.heard + 3 * self.ping_interval
+        self.received_at + 3 * self.ping_interval
     }
 }

@@ -1,4 +1,4 @@
-//! A handle of a running worker.
+//! Handles of a running worker.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{Error, Result};
 
-/// A running worker: stop it, resize it, read its report. Clones are handles of the same worker.
+/// A handle of a running worker, to stop it, resize it and read its report. Clones control the same worker.
 #[derive(Debug, Clone)]
 pub struct WorkerHandle {
     commands: mpsc::UnboundedSender<Command>,
@@ -16,7 +16,7 @@ pub struct WorkerHandle {
     ended: watch::Receiver<Option<Result<WorkerReport>>>,
 }
 
-/// A command of a handle to its worker.
+/// A command to the worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     Stop,
@@ -24,15 +24,15 @@ pub(crate) enum Command {
     Resize { task_type: String, jobs: usize },
 }
 
-/// What a worker tells its handles.
+/// State that a worker publishes to its handles.
 #[derive(Debug)]
 pub(crate) struct Status {
     pub(crate) report: Mutex<WorkerReport>,
     pub(crate) state: watch::Sender<WorkerState>,
 }
 
-/// The worker's end of its handles.
-pub(crate) struct Seat {
+/// The worker's side of its handles.
+pub(crate) struct Controls {
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
     pub(crate) ended: watch::Sender<Option<Result<WorkerReport>>>,
@@ -55,7 +55,7 @@ pub enum WorkerState {
     Stopped,
 }
 
-/// Counters of a worker. Outcomes count when the broker has confirmed them.
+/// Counters of a worker. Outcomes count once the broker has confirmed them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerReport {
@@ -71,7 +71,7 @@ pub struct WorkerReport {
     pub released: u64,
     /// Jobs whose lease was lost while they ran or before their outcome was stored.
     pub lost: u64,
-    /// Jobs that the broker took back while they ran: cancelled, or past their deadline.
+    /// Jobs that the broker cancelled while this worker held them, or whose attempt passed its deadline.
     pub cancelled: u64,
     /// Jobs whose outcome was not confirmed when the worker ended.
     pub unconfirmed: u64,
@@ -86,38 +86,37 @@ impl WorkerReport {
     }
 }
 
-/// Creates both ends.
-pub(crate) fn new() -> (WorkerHandle, Seat) {
+/// Creates a handle, and the worker's side of it.
+pub(crate) fn new() -> (WorkerHandle, Controls) {
     let (command_sender, commands) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(WorkerState::Connecting);
     let (ended_sender, ended) = watch::channel(None);
     let status = Arc::new(Status { report: Mutex::default(), state: state_sender });
     let handle = WorkerHandle { commands: command_sender, status: status.clone(), state, ended };
-    let seat = Seat { commands, status, ended: ended_sender };
-    (handle, seat)
+    let controls = Controls { commands, status, ended: ended_sender };
+    (handle, controls)
 }
 
 impl WorkerHandle {
-    /// Stops gracefully: takes no more jobs, waits for the handlers (at most the
-    /// [stop timeout](super::WorkerBuilder::stop_timeout)), settles, and closes the stream.
+    /// Stops gracefully: accepts no more jobs, waits for the handlers (at most the [stop
+    /// timeout](super::WorkerBuilder::stop_timeout)), settles, and closes the stream.
     pub async fn stop(&self) -> Result<WorkerReport> {
         self.send(Command::Stop);
         self.joined().await
     }
 
-    /// Starts to stop, without waiting for the end.
+    /// Begins a graceful stop without waiting for its end.
     pub fn begin_stop(&self) {
         self.send(Command::Stop);
     }
 
-    /// Stops at once: handlers are dropped at their next await point. Their jobs go to other workers after the
-    /// session's grace time, and the attempts count.
+    /// Stops at once: drops handlers at their next await point. Their jobs go to other workers after the session's grace time, and
+    /// the attempts count.
     pub fn abort(&self) {
         self.send(Command::Abort);
     }
 
-    /// Waits until the worker has ended or was stopped. It is an error if the broker refuses the worker, or if it
-    /// panicked.
+    /// Waits until the worker has ended or was stopped. Fails if the broker refuses the worker, or if it panicked.
     pub async fn joined(&self) -> Result<WorkerReport> {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
@@ -146,8 +145,8 @@ impl WorkerHandle {
         self.status.report.lock().clone()
     }
 
-    /// Changes how many handlers of a type run at once, and its window with it. 0 pauses the type: running handlers go
-    /// on, and no more jobs come. A type without a handler is ignored.
+    /// Changes the number of concurrent handlers of a type, and its window. 0 pauses the type: running handlers continue, and no
+    /// more jobs come. A type without a handler is ignored.
     pub fn set_concurrency(&self, task_type: impl Into<String>, jobs: usize) {
         let task_type = task_type.into();
         self.send(Command::Resize { task_type, jobs });
@@ -159,7 +158,7 @@ impl WorkerHandle {
     }
 
     fn send(&self, command: Command) {
-        // If the worker has ended, there is nothing to do.
+        // Sending fails only if the worker has ended; the command then has no effect.
         let _ = self.commands.send(command);
     }
 }

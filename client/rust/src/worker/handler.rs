@@ -11,7 +11,7 @@ use super::{
     outcome::{IntoOutcome, Outcome},
 };
 
-/// A handler of any kind.
+/// A type-erased handler.
 pub(crate) type Handler = Arc<dyn Fn(Job) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
 /// One task type or several: `"a"`, `["a", "b"]`, a `Vec` or a slice of names.
@@ -62,7 +62,7 @@ impl<T: AsRef<str>> TaskTypes for &Vec<T> {
     }
 }
 
-/// A handler that gets only the job.
+/// Wraps a handler that gets only the job.
 pub(crate) fn plain<F, Fut>(handler: F) -> Handler
 where
     F: Fn(Job) -> Fut + Send + Sync + 'static,
@@ -75,7 +75,7 @@ where
     })
 }
 
-/// A handler that also gets the payload read as JSON.
+/// Wraps a handler that also gets the payload parsed as JSON.
 pub(crate) fn json<T, F, Fut>(handler: F) -> Handler
 where
     T: DeserializeOwned + Send + 'static,
@@ -86,7 +86,7 @@ where
     typed(handler, Job::json)
 }
 
-/// A handler that also gets the payload as a message of protocol buffers.
+/// Wraps a handler that also gets the payload as a protobuf message.
 pub(crate) fn message<T, F, Fut>(handler: F) -> Handler
 where
     T: Message + Default + 'static,
@@ -110,7 +110,7 @@ where
             let run = handler(value, job);
             Box::pin(async move { run.await.into_outcome() })
         }
-        // The payload could not be read the next time either.
+        // A retry could not read the payload either.
         Err(error) => {
             let outcome = Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>()));
             Box::pin(async move { outcome })
@@ -118,7 +118,7 @@ where
     })
 }
 
-/// A blocking handler, which runs on a thread for blocking work.
+/// Wraps a blocking handler, which runs on a thread for blocking work.
 pub(crate) fn blocking<F, R>(handler: F) -> Handler
 where
     F: Fn(Job) -> R + Send + Sync + 'static,
@@ -131,7 +131,7 @@ where
             match tokio::task::spawn_blocking(move || handler(job).into_outcome()).await {
                 Ok(outcome) => outcome,
                 Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-                // The runtime is going down.
+                // The runtime shuts down and has not run the handler.
                 Err(_) => Outcome::release(),
             }
         })

@@ -1,4 +1,4 @@
-//! A job, as its handler gets it.
+//! A job as its handler receives it.
 
 use std::{
     collections::HashMap,
@@ -26,41 +26,40 @@ use super::{ledger::Key, mailbox::Mailbox, outcome::Outcome};
 pub struct Job {
     /// The job's id, unique in the database.
     pub id: i64,
-    /// Proves the lease. `howdah.complete` in SQL takes it, to complete the job in the same transaction as the worker's
-    /// own writes.
+    /// Lease token. The SQL function `howdah.complete` takes it, to complete the job in the transaction of the worker's writes.
     pub token: i64,
-    /// The task type that the worker subscribed to.
+    /// The task type to which the worker subscribed.
     pub task_type: String,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// The number of attempts after which the job is dead.
+    /// The maximum number of attempts, after which the job is dead.
     pub max_attempts: u32,
-    /// When the attempt times out unless it is extended, by the database's clock; `None`: never.
+    /// The time at which the attempt times out unless it is extended, by the database's clock; `None` without a timeout.
     pub deadline: Option<SystemTime>,
     /// The payload.
     pub payload: Bytes,
     /// The headers.
     pub headers: HashMap<String, String>,
-    /// The tags, each once, in the order of the enqueue.
+    /// The tags without duplicates, in the order of the enqueue.
     pub tags: Vec<String>,
-    /// The time of the enqueue, by the database's clock.
+    /// Enqueue time, by the database's clock.
     pub created: SystemTime,
-    /// The producer's W3C trace context; empty: none.
+    /// The producer's W3C trace context; may be empty.
     pub traceparent: String,
-    /// The producer's W3C trace state; empty: none.
+    /// The producer's W3C trace state; may be empty.
     pub tracestate: String,
     checkpoint: Bytes,
     lease: Arc<Lease>,
 }
 
-/// The state that a running job and its worker share.
+/// State shared by a running job and its worker.
 pub(crate) struct Lease {
     key: Key,
     cancel: CancellationToken,
     reason: AtomicI32,
     mailbox: Arc<Mailbox>,
-    /// How long an extension or a report may take.
-    patience: Duration,
+    /// How long [`Job::extend`] and [`Job::report`] wait for the broker's answer.
+    timeout: Duration,
 }
 
 impl Job {
@@ -68,30 +67,31 @@ impl Job {
         &self.lease
     }
 
-    /// The payload as JSON. No bytes are `null`: `Option`, `()` and `serde_json::Value` can be read from them.
+    /// Parses the payload as JSON. An empty payload is `null`, which parses as `Option`, `()` and `serde_json::Value`.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         let payload = if self.payload.is_empty() { b"null" } else { &self.payload[..] };
         Ok(serde_json::from_slice(payload)?)
     }
 
-    /// Waits until the handler should give up the job: it was cancelled, its deadline passed, its lease was lost, or
-    /// the worker stops and has waited long enough. What the handler returns after that is dropped, unless the lease
-    /// turns out to exist.
+    /// Waits until the handler should abandon the job: the job was cancelled, its deadline passed, its lease was lost, or the
+    /// stop timeout of the worker passed. The outcome of the handler still counts after a stop timeout, and if the broker has
+    /// kept a lease that was considered lost. Otherwise the outcome is dropped.
     pub async fn cancelled(&self) {
         self.lease.cancel.cancelled().await;
     }
 
-    /// Whether the handler should give up the job.
+    /// Whether the handler should abandon the job.
     pub fn is_cancelled(&self) -> bool {
         self.lease.cancel.is_cancelled()
     }
 
-    /// A token that is cancelled when the handler should give up the job, to pass on.
+    /// A token, to pass on, that is cancelled when the handler should abandon the job.
     pub fn cancel_token(&self) -> CancellationToken {
         self.lease.cancel.clone()
     }
 
-    /// Why the broker ended the lease; `None` while it has not (a worker that stops gives no reason).
+    /// The reason why the broker ended the lease. `None` while the lease exists, even when the worker's stop timeout has
+    /// passed.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         CancelReason::try_from(self.lease.reason.load(Ordering::Acquire))
             .ok()
@@ -100,38 +100,36 @@ impl Job {
 
     /// Sets the deadline to this long from now, 1 ms to 30 days.
     ///
-    /// [`Error::LeaseLost`] means that the worker does not hold the job any more. If the broker is away, this tries
-    /// again for at most the client's request timeout.
+    /// [`Error::LeaseLost`] means that the worker no longer holds the job. If the broker is unavailable, this retries for at most
+    /// the client's request timeout.
     pub async fn extend(&self, duration: Duration) -> Result<()> {
         let lease = &self.lease;
         lease.answer("extend", lease.mailbox.extend(lease.key, time::to_proto(duration))).await
     }
 
-    /// Reports progress: a fraction of 1, a text of at most 1 KiB (no control characters), or both. `howdah job ID`
-    /// shows it.
+    /// Reports progress: a fraction of 1, a text of at most 1 KiB (no control characters), or both. `howdah job ID` shows it.
     ///
-    /// Fails as [`extend`](Self::extend) does.
+    /// Fails like [`extend`](Self::extend).
     pub async fn progress(&self, fraction: impl Into<Option<f64>>, text: impl Into<String>) -> Result<()> {
         self.report(ProgressReport { fraction: fraction.into(), text: Some(text.into()), ..Default::default() }).await
     }
 
-    /// Stores at most 64 KiB with the job, replacing the checkpoint before. However this attempt ends, the next one
-    /// gets it from [`last_checkpoint`](Self::last_checkpoint). Empty: removes the checkpoint.
+    /// Stores a checkpoint of at most 64 KiB with the job, replacing the previous one. However this attempt ends, the next one gets
+    /// it from [`last_checkpoint`](Self::last_checkpoint). An empty checkpoint removes the stored one.
     ///
-    /// Fails as [`extend`](Self::extend) does. When this returns, the checkpoint is stored.
+    /// Fails like [`extend`](Self::extend). When this returns, the checkpoint is stored.
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<()> {
         self.report(ProgressReport { checkpoint: Some(bytes.into()), ..Default::default() }).await
     }
 
-    /// The checkpoint that an earlier attempt stored.
+    /// The checkpoint stored by an earlier attempt.
     pub fn last_checkpoint(&self) -> Option<&Bytes> {
         Some(&self.checkpoint).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Reports progress and a checkpoint together. The job's id and token are filled in. Fields that are not set keep
-    /// their values.
+    /// Reports progress and a checkpoint together. The job's id and token are filled in. Unset fields keep their values.
     ///
-    /// Fails as [`extend`](Self::extend) does.
+    /// Fails like [`extend`](Self::extend).
     pub async fn report(&self, report: ProgressReport) -> Result<()> {
         let lease = &self.lease;
         lease.answer("report progress", lease.mailbox.report(lease.key, report)).await
@@ -158,13 +156,13 @@ impl Job {
 }
 
 impl Lease {
-    pub(crate) fn new(key: Key, mailbox: Arc<Mailbox>, patience: Duration) -> Arc<Self> {
+    pub(crate) fn new(key: Key, mailbox: Arc<Mailbox>, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             key,
             cancel: CancellationToken::new(),
             reason: AtomicI32::new(CancelReason::Unspecified as i32),
             mailbox,
-            patience,
+            timeout,
         })
     }
 
@@ -172,7 +170,7 @@ impl Lease {
         self.key
     }
 
-    /// Tells the handler to stop. The first reason counts.
+    /// Tells the handler to abandon the job. If called more than once, the first reason is kept.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let none = CancelReason::Unspecified as i32;
         let order = Ordering::AcqRel;
@@ -180,16 +178,16 @@ impl Lease {
         self.cancel.cancel();
     }
 
-    /// Waits for the broker's answer to a request.
-    async fn answer(&self, what: &'static str, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
-        match tokio::time::timeout(self.patience, answer).await {
+    /// Waits for the broker's response to a request.
+    async fn answer(&self, operation: &'static str, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
+        match tokio::time::timeout(self.timeout, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(Error::Stopped("worker")),
-            Err(_) => Err(Error::Deadline { what, after: self.patience }),
+            Err(_) => Err(Error::Deadline { operation, after: self.timeout }),
         }
     }
 
-    /// The handler has ended.
+    /// Sends the handler's outcome to the worker.
     pub(crate) fn done(&self, outcome: Outcome, settling: Settling) {
         self.mailbox.done(self.key, outcome, settling);
     }

@@ -1,6 +1,6 @@
-//! The leases that the worker holds, and the outcomes that the broker has not confirmed.
+//! The leases that the worker holds, and the unconfirmed outcomes.
 //!
-//! There is no I/O here: [`serve`](super::serve) uses it for the stream.
+//! This module does no I/O: [`serve`](super::serve) sends and receives its messages.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -16,10 +16,10 @@ use crate::telemetry::{Address, Settling};
 
 use super::{
     job::Lease,
-    outcome::{Outcome, fit, in_a_word, nack, size},
+    outcome::{Outcome, fit, nack, outcome_name, size},
 };
 
-/// A lease. A job may be delivered again while an older handler of it still runs.
+/// Id and token of a lease. A job may be delivered again while an earlier handler of it still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) id: i64,
@@ -28,67 +28,75 @@ pub(crate) struct Key {
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Tokens are random: hashing the id too would only take longer, four times per job.
+        // Tokens are random, so hashing the id too would cost time without spreading the keys better.
         self.token.hash(state);
     }
 }
 
-/// The most leases that a resume names.
+/// Unanswered outcomes of a broken stream are resent on the next stream if they have at most this many bytes in total. Larger
+/// ones are resent by `SettleJobs`, because a proxy may limit the bytes of a stream.
+const RESEND_LIMIT: usize = 4 << 10;
+
+/// Maximum number of leases in a Subscribe that resumes a session.
 const MAX_HELD: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: HashMap<Key, Entry>,
-    /// Outcomes to send, in the order in which the handlers ended.
-    unsent: VecDeque<Key>,
-    /// Outcomes to send again a little later.
+    /// Outcomes to send, in the order in which handlers ended.
+    pub(super) unsent: VecDeque<Key>,
+    /// Outcomes that the broker could not store, to resend when the backoff ends.
     later: Vec<Key>,
+    /// Outcomes to send by `SettleJobs`, because the stream broke with too many unanswered bytes.
+    pub(super) unary: VecDeque<Key>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// The task type whose slot its handler takes.
+    /// Index of the task type whose slot the handler uses.
     task_type: usize,
     state: State,
 }
 
 #[derive(Debug)]
-enum State {
-    /// It waits for a slot.
+pub(super) enum State {
+    /// The job waits for a slot.
     Queued(Arc<Lease>),
     Running(Arc<Lease>, JoinHandle<()>),
-    /// The lease is lost and the handler still runs: what it returns is dropped.
-    Over(JoinHandle<()>),
-    /// Its handler has ended. Kept until the broker confirms the outcome.
+    /// The lease is lost and the handler still runs; its outcome is dropped.
+    Lost(JoinHandle<()>),
+    /// The handler has ended. Kept until the broker confirms the outcome.
     Ended {
         outcome: End,
         settling: Settling,
-        /// The batch that it was sent with; `None`: not sent on this stream.
+        /// The batch with which the outcome was sent; `None` if it was not sent on this stream.
         batch: Option<u64>,
-        /// The broker has refused an earlier outcome of it.
+        /// Whether the broker has refused the handler's outcome, so that `outcome` is the nack that replaces it.
         refused: bool,
+        /// Whether the outcome is sent by `SettleJobs` instead of on the stream.
+        is_unary: bool,
     },
 }
 
-/// The meaning of the broker's answer to an outcome.
+/// Effect of the broker's result for an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// An answer to an unknown outcome.
+    /// The worker has no unconfirmed outcome for the lease in the result.
     Unknown,
     Acked,
     Nacked,
     Snoozed,
     Released,
-    /// The worker did not hold the lease any more.
+    /// The worker no longer held the lease.
     Lost,
-    /// The outcome is sent again a little later.
+    /// The broker could not store the outcome; it is resent later.
     Later,
-    /// The outcome was refused; a nack is sent instead.
+    /// The broker refused the outcome; a nack is sent instead.
     Refused,
 }
 
 impl Ledger {
-    /// Adds a job. False: it was there already.
+    /// Adds a received job. Returns false if the ledger already has a job with this id and token.
     pub(crate) fn add(&mut self, lease: Arc<Lease>, task_type: usize) -> bool {
         let key = lease.key();
         let known = self.entries.contains_key(&key);
@@ -99,18 +107,18 @@ impl Ledger {
         !known
     }
 
-    /// Adds a job that will not run: it is released, and the attempt does not count.
+    /// Queues a release for a job that will not run, which does not count as an attempt.
     pub(crate) fn release(&mut self, key: Key) {
         self.end(key, 0, End::Release(Release {}), Settling::none());
     }
 
-    /// Whether the job still waits for a slot: it may have been cancelled meanwhile.
+    /// Whether the job waits for a slot. False if its lease has ended in the meantime.
     pub(crate) fn is_queued(&self, key: Key) -> bool {
         let entry = self.entries.get(&key);
         entry.is_some_and(|entry| matches!(entry.state, State::Queued(_)))
     }
 
-    /// Records that the handler of a queued job runs as `task`.
+    /// Records that `task` runs the handler of a queued job.
     pub(crate) fn begin(&mut self, key: Key, task: JoinHandle<()>) {
         if let Some(entry) = self.entries.get_mut(&key)
             && let State::Queued(lease) = &entry.state
@@ -119,49 +127,49 @@ impl Ledger {
         }
     }
 
-    /// A handler has ended. Returns the task type whose slot it frees, if it held one.
+    /// Records the outcome of a handler. Returns the task type whose slot it frees, if it held one.
     pub(crate) fn finish(&mut self, key: Key, outcome: Outcome, settling: Settling) -> Option<usize> {
         let entry = self.entries.get_mut(&key)?;
         let task_type = entry.task_type;
         match &entry.state {
             State::Running(..) => self.end(key, task_type, outcome.into_proto(), settling),
-            State::Over(_) => drop(self.entries.remove(&key)),
+            State::Lost(_) => drop(self.entries.remove(&key)),
             State::Queued(_) | State::Ended { .. } => return None,
         }
         Some(task_type)
     }
 
     fn end(&mut self, key: Key, task_type: usize, outcome: End, settling: Settling) {
-        let state = State::Ended { outcome, settling, batch: None, refused: false };
+        let state = State::Ended { outcome, settling, batch: None, refused: false, is_unary: false };
         self.entries.insert(key, Entry { task_type, state });
         self.unsent.push_back(key);
     }
 
-    /// How many outcomes are to be sent.
+    /// Number of outcomes to send.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Whether nothing runs and nothing is unconfirmed.
+    /// Whether no handler runs and all outcomes are confirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many handlers have not ended.
+    /// Number of running handlers.
     pub(crate) fn running(&self) -> usize {
-        let running = |entry: &&Entry| matches!(entry.state, State::Running(..) | State::Over(_));
+        let running = |entry: &&Entry| matches!(entry.state, State::Running(..) | State::Lost(_));
         self.entries.values().filter(running).count()
     }
 
-    /// Whether every handler has ended and something is unconfirmed.
+    /// Whether all handlers have ended and some outcomes are unconfirmed.
     pub(crate) fn only_unconfirmed(&self) -> bool {
         !self.is_empty() && self.entries.values().all(|entry| matches!(entry.state, State::Ended { .. }))
     }
 
-    /// Jobs whose outcomes are not confirmed, with these outcomes.
+    /// Jobs with unconfirmed outcomes, and these outcomes.
     pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
         self.entries.iter().filter_map(|(key, entry)| match &entry.state {
-            State::Ended { outcome, .. } => Some((key.id, in_a_word(outcome))),
+            State::Ended { outcome, .. } => Some((key.id, outcome_name(outcome))),
             _ => None,
         })
     }
@@ -177,13 +185,13 @@ impl Ledger {
                 break;
             };
             let Some(State::Ended { outcome, batch: sent, .. }) = self.state_mut(key) else {
-                // It was answered meanwhile, on the stream before this one.
+                // The broker has confirmed this outcome since it was queued.
                 self.unsent.pop_front();
                 continue;
             };
             fit(outcome, max_bytes);
             let size = size(outcome);
-            // A message names a job only once. After a lost lease there may be two outcomes of a job.
+            // A Settle may name a job only once, but a job that was delivered again after a lost lease may have two outcomes.
             let fits = bytes + size <= max_bytes || outcomes.is_empty();
             if !fits || !ids.insert(key.id) {
                 break;
@@ -196,13 +204,15 @@ impl Ledger {
         outcomes
     }
 
-    /// Handles the broker's answer to an outcome. Returns its meaning, and the batch.
+    /// Handles the broker's result for an outcome. Returns its effect, and the batch in which the outcome was sent on this
+    /// stream.
     pub(crate) fn settled(&mut self, result: &SettleResult, broker: &Address) -> (Answer, Option<u64>) {
         let key = Key { id: result.id, token: result.token };
-        let Some(State::Ended { outcome, settling, batch, refused }) = self.state_mut(key) else {
+        let Some(State::Ended { outcome, settling, batch, refused, is_unary }) = self.state_mut(key) else {
             return (Answer::Unknown, None);
         };
         let sent = batch.take();
+        *is_unary = false;
         let answer = match result.status() {
             SettleStatus::Ok => match outcome {
                 End::Ack(_) => Answer::Acked,
@@ -227,34 +237,35 @@ impl Ledger {
         (answer, sent)
     }
 
-    /// Outcomes that could not be stored may be sent again.
-    pub(crate) fn send_again(&mut self) {
+    /// Queues the outcomes that the broker could not store for sending again.
+    pub(crate) fn resend(&mut self) {
         self.unsent.extend(self.later.drain(..));
     }
 
-    /// The broker has ended a lease. An outcome in flight gets its own answer. Returns whether the job was running.
+    /// Handles the end of a lease by the broker. Returns whether the job was queued or running. An outcome in flight is
+    /// unaffected: the broker answers it too.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
         let Some(Entry { task_type, state }) = self.entries.remove(&key) else {
             return false;
         };
-        let (worked_on, left) = match state {
+        let (was_held, left) = match state {
             State::Queued(lease) => {
                 lease.cancel(reason);
                 (true, None)
             }
             State::Running(lease, task) => {
                 lease.cancel(reason);
-                (true, Some(State::Over(task)))
+                (true, Some(State::Lost(task)))
             }
-            State::Over(_) | State::Ended { .. } => (false, Some(state)),
+            State::Lost(_) | State::Ended { .. } => (false, Some(state)),
         };
         if let Some(state) = left {
             self.entries.insert(key, Entry { task_type, state });
         }
-        worked_on
+        was_held
     }
 
-    /// Tells every handler to stop; their results still count.
+    /// Tells all handlers to abandon their jobs. Their outcomes are still sent.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
         for entry in self.entries.values() {
             if let State::Queued(lease) | State::Running(lease, _) = &entry.state {
@@ -263,12 +274,12 @@ impl Ledger {
         }
     }
 
-    /// Ends every handler now. Jobs that are still held are released, and their attempts do not count.
+    /// Aborts all handlers. Jobs that are still held are released without counting an attempt.
     pub(crate) fn abort_all(&mut self) {
         for (key, entry) in mem::take(&mut self.entries) {
             match entry.state {
                 State::Ended { .. } => drop(self.entries.insert(key, entry)),
-                State::Over(task) => task.abort(),
+                State::Lost(task) => task.abort(),
                 State::Queued(_) => self.release(key),
                 State::Running(_, task) => {
                     task.abort();
@@ -278,7 +289,7 @@ impl Ledger {
         }
     }
 
-    /// The worker ends: there will be no answers any more.
+    /// Ends the telemetry of unconfirmed outcomes, because the worker ends.
     pub(crate) fn give_up(&mut self, broker: &Address) {
         for entry in self.entries.values_mut() {
             if let State::Ended { outcome, settling, .. } = &mut entry.state {
@@ -287,12 +298,13 @@ impl Ledger {
         }
     }
 
-    /// The leases to name when resuming, each job once: of two, the one whose handler runs.
+    /// The leases to name in the Subscribe that resumes a session, one per job. If a job has two, the queued or running
+    /// lease is named.
     pub(crate) fn held(&self) -> Vec<proto::Lease> {
         let mut tokens: HashMap<i64, i64> = HashMap::with_capacity(self.entries.len());
         for (key, entry) in &self.entries {
             match &entry.state {
-                State::Over(_) => {}
+                State::Lost(_) => {}
                 State::Ended { .. } => {
                     tokens.entry(key.id).or_insert(key.token);
                 }
@@ -304,31 +316,44 @@ impl Ledger {
         tokens.into_iter().map(|(id, token)| proto::Lease::new(id, token)).take(MAX_HELD).collect()
     }
 
-    /// A new stream has started, and the session has kept these leases. Returns how many handlers run on a lost lease.
-    /// Outcomes are sent again in any case: they may have been committed before the stream broke, and then the answer
-    /// is OK again.
+    /// Handles the resume of the session on a new stream, where the broker has kept these leases. Returns the number of queued
+    /// and running jobs whose lease is lost. Unconfirmed outcomes are resent even if their lease is gone: the broker may have
+    /// committed them before the stream broke, and then answers OK again.
     pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
         let kept: HashSet<Key> = kept.iter().map(|lease| Key { id: lease.id, token: lease.token }).collect();
         self.later.clear();
         let unsent: HashSet<Key> = self.unsent.iter().copied().collect();
         let mut lost = Vec::new();
+        let is_large = self.unanswered_bytes() > RESEND_LIMIT;
         for (key, entry) in &mut self.entries {
             match &mut entry.state {
-                State::Ended { batch, .. } => {
-                    *batch = None;
-                    if !unsent.contains(key) {
+                State::Ended { is_unary: true, .. } => {}
+                State::Ended { batch, is_unary, .. } => {
+                    if batch.take().is_some() && is_large {
+                        *is_unary = true;
+                        self.unary.push_back(*key);
+                    } else if !unsent.contains(key) {
                         self.unsent.push_back(*key);
                     }
                 }
                 State::Queued(_) | State::Running(..) if !kept.contains(key) => lost.push(*key),
-                State::Queued(_) | State::Running(..) | State::Over(_) => {}
+                State::Queued(_) | State::Running(..) | State::Lost(_) => {}
             }
         }
         let cancelled = |key: &Key| self.cancel(*key, CancelReason::LeaseLost);
         lost.iter().copied().filter(cancelled).count()
     }
 
-    fn state_mut(&mut self, key: Key) -> Option<&mut State> {
+    /// Bytes of the outcomes that were sent on the last stream and not answered.
+    fn unanswered_bytes(&self) -> usize {
+        let unanswered = |entry: &Entry| match &entry.state {
+            State::Ended { outcome, batch: Some(_), .. } => size(outcome),
+            _ => 0,
+        };
+        self.entries.values().map(unanswered).sum()
+    }
+
+    pub(super) fn state_mut(&mut self, key: Key) -> Option<&mut State> {
         self.entries.get_mut(&key).map(|entry| &mut entry.state)
     }
 }
@@ -360,14 +385,26 @@ mod tests {
     }
 
     #[test]
-    fn a_resume_names_each_job_once_by_the_lease_that_is_worked_on() {
+    fn a_resume_names_each_job_once_by_its_running_lease() {
         let mut ledger = Ledger::default();
         ended(&mut ledger, 1, 10);
         assert!(ledger.add(lease(1, 11), 0));
         assert_eq!(ledger.held(), [proto::Lease::new(1, 11)]);
         assert_eq!(ledger.resume(&[proto::Lease::new(1, 11)]), 0);
-        let again = ledger.next_batch(0, 10, 1000);
-        assert_eq!(again[0].token, 10, "the outcome of the other one is sent again all the same");
+        let resent = ledger.next_batch(0, 10, 1000);
+        assert_eq!(resent[0].token, 10, "the outcome of the other lease is resent");
+    }
+
+    #[test]
+    fn large_unanswered_outcomes_of_a_broken_stream_are_sent_by_unary_calls() {
+        for (outcomes, unary) in [(10, 0), (100, 100)] {
+            let mut ledger = Ledger::default();
+            (0..outcomes).for_each(|id| ended(&mut ledger, id, id));
+            ledger.next_batch(0, 1000, 1 << 20);
+            ledger.resume(&[]);
+            assert_eq!(ledger.unary.len(), unary);
+            assert_eq!(ledger.unsent() + unary, outcomes as usize);
+        }
     }
 
     #[test]

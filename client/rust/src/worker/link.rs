@@ -1,57 +1,138 @@
-//! Opens a stream and subscribes.
+//! Opens a stream and subscribes. A dedicated thread serves connection and stream and answers the broker's Pings, so a handler
+//! that blocks the program's runtime does not make the worker look dead.
 
-use std::time::Duration;
+use std::{io, thread, time::Duration};
 
-use howdah_proto::v1::{Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response};
-use tokio::{sync::mpsc, time::timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
+use futures::Stream;
+use howdah_proto::v1::{Pong, Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response};
+use tokio::{runtime, sync::mpsc, time::timeout};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
+use tonic::{Status, Streaming};
 
 use crate::{Client, Error, Result};
 
-/// How long the broker may take to send its welcome; it looks up earlier leases meanwhile.
+/// Timeout of the `Welcome`. Before it answers, the broker looks up the leases of an earlier stream in the database.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Both directions of an open stream.
+/// A thread with a runtime for the connections of one worker. It ends when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct LinkThread {
+    runtime: runtime::Handle,
+    _stop: DropGuard,
+}
+
+impl LinkThread {
+    pub(crate) fn start() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (handle, stop) = (runtime.handle().clone(), CancellationToken::new());
+        let stopped = stop.clone();
+        thread::Builder::new().name("howdah-link".into()).spawn(move || runtime.block_on(stopped.cancelled()))?;
+        Ok(Self { runtime: handle, _stop: stop.drop_guard() })
+    }
+
+    /// Opens a stream on a new connection and waits for the welcome.
+    pub(crate) async fn open(&self, client: Client, broker: usize, subscribe: Subscribe) -> Result<(Link, Welcome)> {
+        let opening = AbortOnDropHandle::new(self.runtime.spawn(open(client, broker, subscribe)));
+        opening.await.unwrap_or_else(|_| Err(Error::broken("the thread of the worker's connection has ended")))
+    }
+}
+
+/// Both directions of an open Work stream.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) requests: mpsc::Sender<WorkRequest>,
-    pub(crate) messages: Streaming<WorkResponse>,
+    pub(crate) messages: Messages,
 }
 
-/// Opens a stream on a new connection and waits for the welcome.
-pub(crate) async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Link, Welcome)> {
+/// Messages of the broker that the link's thread has received. The channel needs no limit: the windows bound the number of
+/// jobs, and the number of unanswered requests bounds the answers.
+#[derive(Debug)]
+pub(crate) struct Messages(mpsc::UnboundedReceiver<Result<WorkResponse, Status>>);
+
+impl Messages {
+    /// The next message; `None` at the end of the stream.
+    pub(crate) async fn message(&mut self) -> Result<Option<WorkResponse>, Status> {
+        self.0.recv().await.transpose()
+    }
+}
+
+async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Link, Welcome)> {
     let channel = client.dial(broker).await?;
     let limit = usize::try_from(subscribe.max_message_bytes).unwrap_or(usize::MAX);
     let mut workers = client.workers_on(channel).max_decoding_message_size(limit);
-    // A short queue: messages that are not on the wire yet gather in the session.
+    // The queue is short, so that outcomes accumulate in the session and share a message while the connection is slow.
     let (requests, outgoing) = mpsc::channel(2);
     let first = WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) };
+    let (ponging, pongs) = mpsc::channel(1);
     let queued = requests.try_send(first);
-    debug_assert!(queued.is_ok(), "the queue is new and has room");
+    debug_assert!(queued.is_ok(), "a new queue has room for the Subscribe");
 
     let greet = async {
-        let outgoing = ReceiverStream::new(outgoing);
-        let mut messages = workers.work(outgoing).await?.into_inner();
+        let mut messages = workers.work(outgoing_with(pongs, outgoing)).await?.into_inner();
         match messages.message().await?.and_then(|first| first.message) {
-            Some(work_response::Message::Welcome(welcome)) => Ok((Link { requests, messages }, welcome)),
+            Some(work_response::Message::Welcome(welcome)) => {
+                let (sender, received) = mpsc::unbounded_channel();
+                tokio::spawn(receive(messages, sender, ponging));
+                Ok((Link { requests, messages: Messages(received) }, welcome))
+            }
             Some(_) => Err(Error::broken("the broker's first message was not a welcome")),
             None => Err(Error::broken("the broker closed the stream without a welcome")),
         }
     };
     match timeout(WELCOME_TIMEOUT, greet).await {
         Ok(greeted) => greeted.map_err(|error: Error| error.at(&client.endpoint_name(broker))),
-        Err(_) => Err(Error::Deadline { what: "the broker's welcome", after: WELCOME_TIMEOUT }),
+        Err(_) => Err(Error::Deadline { operation: "the broker's welcome", after: WELCOME_TIMEOUT }),
+    }
+}
+
+/// The stream of outgoing messages; a due Pong goes before other messages. Ends when the session drops its sender.
+fn outgoing_with(
+    pongs: mpsc::Receiver<()>,
+    requests: mpsc::Receiver<WorkRequest>,
+) -> impl Stream<Item = WorkRequest> + Send {
+    futures::stream::unfold((pongs, requests), |(mut pongs, mut requests)| async move {
+        let request = tokio::select! {
+            biased;
+            Some(()) = pongs.recv() => WorkRequest { message: Some(work_request::Message::Pong(Pong {})) },
+            request = requests.recv() => request?,
+        };
+        Some((request, (pongs, requests)))
+    })
+}
+
+/// Answers Pings, and passes every message to the session, until the stream ends or the session drops its receiver.
+async fn receive(
+    mut messages: Streaming<WorkResponse>,
+    session: mpsc::UnboundedSender<Result<WorkResponse, Status>>,
+    pongs: mpsc::Sender<()>,
+) {
+    loop {
+        let message = tokio::select! {
+            message = messages.message() => message,
+            () = session.closed() => return,
+        };
+        if let Ok(Some(WorkResponse { message: Some(work_response::Message::Ping(_)) })) = &message {
+            // If the channel is full, a Pong is already due, and answers this Ping too.
+            let _ = pongs.try_send(());
+        }
+        let Some(message) = message.transpose() else { return };
+        let ends = message.is_err();
+        if session.send(message).is_err() || ends {
+            return;
+        }
     }
 }
 
 impl Link {
-    /// Half-closes the stream and waits briefly until the broker ends it, so that the last messages have arrived.
-    pub(crate) async fn close(self, patience: Duration) {
+    /// Half-closes the stream and waits briefly until the broker ends it, so that the last messages arrive.
+    pub(crate) async fn close(self, limit: Duration) {
         let Self { requests, mut messages } = self;
         drop(requests);
         let ended = async { while let Ok(Some(_)) = messages.message().await {} };
-        // If the broker does not end it, it sees the connection close.
-        let _ = timeout(patience, ended).await;
+        // After the timeout, the connection is dropped, and the broker notices that.
+        let _ = timeout(limit, ended).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Messages from the handlers to the worker: outcomes, extensions and progress, taken together.
+//! Messages to the worker, read together: outcomes, extensions and progress from the handlers, and results of `SettleJobs` calls.
 //!
-//! A channel would wake the worker for each. Here the handler that finds the box empty wakes it, and under load the
-//! worker empties the box once for many.
+//! A channel would wake the worker for each message. Here only a handler that finds the mailbox empty wakes the worker, so
+//! under load the worker reads many messages per wake-up.
 
 use std::{fmt, mem};
 
@@ -11,27 +11,28 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{Result, telemetry::Settling};
 
-use super::{ledger::Key, outcome::Outcome};
+use super::{ledger::Key, outcome::Outcome, unary::UnaryAnswer};
 
 pub(crate) struct Mailbox {
-    /// `None` once the worker has ended: then it is not read any more.
+    /// `None` after the worker has ended and reads no more.
     mail: Mutex<Option<Mail>>,
-    /// Signals that something was put into an empty box.
+    /// Signals that a message was put into an empty mailbox.
     pub(crate) wake: Notify,
 }
 
-/// The contents of the box.
+/// The contents of the mailbox.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     pub(crate) done: Vec<(Key, Outcome, Settling)>,
-    pub(crate) extensions: Vec<Ask<Extension>>,
-    pub(crate) reports: Vec<Ask<ProgressReport>>,
+    pub(crate) extensions: Vec<Request<Extension>>,
+    pub(crate) reports: Vec<Request<ProgressReport>>,
+    pub(crate) unary: Option<UnaryAnswer>,
 }
 
-/// An extension or a report, with the caller that waits for the answer.
+/// An extension or a report, with the caller that waits for the result.
 #[derive(Debug)]
-pub(crate) struct Ask<T> {
-    pub(crate) what: T,
+pub(crate) struct Request<T> {
+    pub(crate) message: T,
     pub(crate) reply: oneshot::Sender<Result<()>>,
 }
 
@@ -40,24 +41,29 @@ impl Mailbox {
         Self { mail: Mutex::new(Some(Mail::default())), wake: Notify::new() }
     }
 
-    /// A handler has ended.
+    /// Adds the outcome of a handler.
     pub(crate) fn done(&self, key: Key, outcome: Outcome, settling: Settling) {
         self.put(|mail| mail.done.push((key, outcome, settling)));
     }
 
-    /// A handler asks for an extension.
+    /// Adds the result of a `SettleJobs` call; at most one call is pending.
+    pub(crate) fn unary(&self, answer: UnaryAnswer) {
+        self.put(|mail| mail.unary = Some(answer));
+    }
+
+    /// Adds a handler's request for an extension.
     pub(crate) fn extend(&self, key: Key, duration: prost_types::Duration) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        let what = Extension { id: key.id, token: key.token, duration: Some(duration) };
-        self.put(|mail| mail.extensions.push(Ask { what, reply }));
+        let message = Extension { id: key.id, token: key.token, duration: Some(duration) };
+        self.put(|mail| mail.extensions.push(Request { message, reply }));
         answer
     }
 
-    /// A handler reports progress; id and token are filled in.
+    /// Adds a progress report; fills in id and token.
     pub(crate) fn report(&self, key: Key, report: ProgressReport) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        let what = ProgressReport { id: key.id, token: key.token, ..report };
-        self.put(|mail| mail.reports.push(Ask { what, reply }));
+        let message = ProgressReport { id: key.id, token: key.token, ..report };
+        self.put(|mail| mail.reports.push(Request { message, reply }));
         answer
     }
 
@@ -74,7 +80,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes everything, and leaves `empty`, whose memory is used again.
+    /// Takes all messages. Leaves `empty` in their place, so that its memory is reused.
     pub(crate) fn take(&self, empty: Mail) -> Mail {
         debug_assert!(empty.is_empty());
         match self.mail.lock().as_mut() {
@@ -83,7 +89,7 @@ impl Mailbox {
         }
     }
 
-    /// The worker has ended; waiting callers get an error.
+    /// Closes the mailbox of an ended worker; waiting callers get an error.
     pub(crate) fn close(&self) {
         *self.mail.lock() = None;
     }
@@ -91,7 +97,7 @@ impl Mailbox {
 
 impl Mail {
     fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.extensions.is_empty() && self.reports.is_empty()
+        self.done.is_empty() && self.extensions.is_empty() && self.reports.is_empty() && self.unary.is_none()
     }
 }
 

@@ -6,23 +6,22 @@
 //! - [`handler`]: kinds of handlers
 //! - [`job`]: the argument of a handler
 //! - [`outcome`]: the result of a handler
-//! - [`handle`]: a running worker: stop it, resize it, read its report
+//! - [`handle`]: handles of a running worker: stop it, resize it, read its report
 //!
 //! The internal modules, in the order in which a job passes through them:
 //!
 //! - [`link`]: opens a stream and subscribes
-//! - [`session`]: the life of a worker: connect, serve, reconnect, stop
+//! - [`session`]: the lifecycle of a worker: connect, serve, reconnect, stop
 //! - [`upkeep`]: work with or without a stream: commands, mail, timers
 //! - [`serve`]: one stream: receive and send
 //! - [`flow`]: the messages in flight on that stream
-//! - [`slots`]: how many handlers run at once
+//! - [`slots`]: limits concurrent handlers
 //! - [`task`]: runs one handler
 //! - [`mailbox`]: outcomes from the handlers to the session
-//! - [`ledger`]: leases held, outcomes not confirmed
+//! - [`ledger`]: held leases and unconfirmed outcomes
 //! - [`batches`]: Settle messages in flight
-//! - [`asks`]: extensions and progress reports in flight
+//! - [`requests`]: extensions and progress reports in flight
 
-mod asks;
 mod batches;
 mod builder;
 mod flow;
@@ -33,10 +32,13 @@ mod ledger;
 mod link;
 mod mailbox;
 mod outcome;
+mod pulse;
+mod requests;
 mod serve;
 mod session;
 mod slots;
 mod task;
+mod unary;
 mod upkeep;
 
 pub(crate) use self::handler::Handler;

@@ -8,41 +8,40 @@ use serde::Serialize;
 
 use crate::{Error, cause, time};
 
-/// The longest error that is sent. The broker truncates errors at 16 KiB, and marks them.
+/// Maximum length of a sent error. The broker truncates errors to 16 KiB, and marks them.
 const LONGEST_ERROR: usize = 32 << 10;
 
-/// The approximate bytes of an outcome besides its text.
+/// Approximate bytes of an outcome in a message, besides its result or error text.
 pub(crate) const OUTCOME_OVERHEAD: usize = 64;
 
 /// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "an outcome takes effect when the handler returns it"]
 pub enum Outcome {
-    /// The attempt succeeded. The result, at most 1 MiB, is kept with the job. A job with stages goes on to the next
-    /// one.
+    /// The attempt succeeded. The result, at most 1 MiB, is kept with the job. A job with stages continues with the next one.
     Ack(Bytes),
-    /// The attempt succeeded, and the job goes on to this task type instead of its next stage.
+    /// The attempt succeeded, and the job continues in this task type instead of its next stage.
     Advance {
         /// The payload of the next stage, unless the job keeps its payload unchanged.
         result: Bytes,
-        /// The task type.
+        /// The task type of the next stage.
         next_stage: String,
     },
-    /// The attempt failed; the job is tried again if it has attempts left.
+    /// The attempt failed; the job is retried if it has attempts left.
     Retry {
         /// The error, kept with the job. Truncated at 16 KiB.
         error: String,
-        /// The delay before the next attempt, at most a year, instead of that of the retry policy.
+        /// The delay before the next attempt, at most a year. `None`: the retry policy's delay.
         after: Option<Duration>,
     },
-    /// The attempt failed for good: the job is not tried again.
+    /// The attempt failed for good: the job is not retried.
     Fail {
         /// The error, kept with the job. Truncated at 16 KiB.
         error: String,
     },
     /// The job runs again after this time, at most a year. The attempt does not count.
     Snooze(Duration),
-    /// Another worker runs the job at once. The attempt does not count.
+    /// Another worker may run the job at once. The attempt does not count.
     Release,
 }
 
@@ -52,12 +51,12 @@ impl Outcome {
         Self::Ack(result.into())
     }
 
-    /// The attempt succeeded, and the job goes on to this task type instead of its next stage.
+    /// The attempt succeeded, and the job continues in this task type instead of its next stage.
     pub fn advance(result: impl Into<Bytes>, next_stage: impl Into<String>) -> Self {
         Self::Advance { result: result.into(), next_stage: next_stage.into() }
     }
 
-    /// The attempt succeeded, with a result to keep as JSON.
+    /// The attempt succeeded, with a result kept as JSON.
     pub fn json(result: &(impl Serialize + ?Sized)) -> Result<Self, JobError> {
         match serde_json::to_vec(result) {
             Ok(bytes) => Ok(Self::ack(bytes)),
@@ -65,23 +64,23 @@ impl Outcome {
         }
     }
 
-    /// The attempt succeeded, with a result to keep as a message of protocol buffers.
+    /// The attempt succeeded, with a result kept as a protobuf message.
     pub fn message(result: &impl prost::Message) -> Self {
         Self::ack(result.encode_to_vec())
     }
 
-    /// The attempt failed; the retry policy decides when it is tried again.
+    /// The attempt failed; the retry policy determines the delay.
     pub fn retry(error: impl fmt::Display) -> Self {
         let error = error.to_string();
         Self::Retry { error, after: None }
     }
 
-    /// The attempt failed; the job is tried again after this time, at most a year.
+    /// The attempt failed; the job is retried after this time, at most a year.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self::Retry { error: error.to_string(), after: Some(delay) }
     }
 
-    /// The attempt failed and would fail again: the job is not tried again.
+    /// The attempt failed for good: the job is not retried.
     pub fn fail(error: impl fmt::Display) -> Self {
         let error = error.to_string();
         Self::Fail { error }
@@ -92,7 +91,7 @@ impl Outcome {
         Self::Snooze(delay)
     }
 
-    /// Another worker runs the job at once. The attempt does not count.
+    /// Another worker may run the job at once. The attempt does not count.
     pub fn release() -> Self {
         Self::Release
     }
@@ -123,35 +122,35 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// The error of a handler. `?` converts every [`std::error::Error`] into one; the job is then tried again. For other
-/// errors use `.map_err(JobError::retry)`.
+/// The error of a handler. `?` converts every [`std::error::Error`] into one, which retries the job. For other errors use
+/// `.map_err(JobError::retry)`.
 ///
-/// It is not itself a `std::error::Error`, because then it could not be converted from all of those.
+/// It does not implement `std::error::Error`, because that would prevent the conversion from all errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobError(Outcome);
 
 impl JobError {
-    /// The job is tried again; the retry policy decides when.
+    /// Retries the job after the retry policy's delay.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self(Outcome::retry(error))
     }
 
-    /// The job is tried again after this time, at most a year.
+    /// Retries the job after this time, at most a year.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self(Outcome::retry_after(error, delay))
     }
 
-    /// The job is not tried again.
+    /// Fails the job for good, without a retry.
     pub fn fatal(error: impl fmt::Display) -> Self {
         Self(Outcome::fail(error))
     }
 
-    /// The job runs again after this time, at most a year. The attempt does not count.
+    /// Runs the job again after this time, at most a year. The attempt does not count.
     pub fn snooze(delay: Duration) -> Self {
         Self(Outcome::snooze(delay))
     }
 
-    /// Another worker runs the job at once. The attempt does not count.
+    /// Lets another worker run the job at once. The attempt does not count.
     pub fn release() -> Self {
         Self(Outcome::release())
     }
@@ -170,7 +169,7 @@ impl fmt::Display for JobError {
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
         let text = cause::chain(&error);
-        // A payload that does not parse now will not parse later.
+        // A payload that does not parse would not parse on a retry either.
         let any: &(dyn StdError + 'static) = &error;
         match any.downcast_ref::<Error>() {
             Some(Error::Json(_)) => Self::fatal(text),
@@ -179,10 +178,10 @@ impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     }
 }
 
-/// The return types of handlers: `()`, a result to keep (`Bytes`, `Vec<u8>`, `String`, `&str`), an [`Outcome`], or a
-/// `Result` of any of these with an error that converts into a [`JobError`].
+/// The return types of handlers: `()`, a result to keep (`Bytes`, `Vec<u8>`, `String`, `&str`), an [`Outcome`], or a `Result` of
+/// any of these whose error converts into a [`JobError`].
 pub trait IntoOutcome {
-    /// The outcome of the attempt.
+    /// Converts to the outcome of the attempt.
     fn into_outcome(self) -> Outcome;
 }
 
@@ -237,8 +236,8 @@ impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
     }
 }
 
-/// A word for an outcome.
-pub(crate) fn in_a_word(outcome: &End) -> &'static str {
+/// One word that names an outcome, for logs.
+pub(crate) fn outcome_name(outcome: &End) -> &'static str {
     match outcome {
         proto::outcome::Outcome::Ack(_) => "done",
         proto::outcome::Outcome::Nack(_) => "failed",
@@ -247,12 +246,12 @@ pub(crate) fn in_a_word(outcome: &End) -> &'static str {
     }
 }
 
-/// A failure that is tried again.
+/// A failure that is retried.
 pub(crate) fn nack(error: String) -> End {
     End::Nack(proto::Nack { error, no_retry: false, retry_after: None })
 }
 
-/// The approximate bytes of an outcome.
+/// Approximate size of an outcome in bytes.
 pub(crate) fn size(outcome: &End) -> usize {
     let text = match outcome {
         End::Ack(ack) => ack.result.len(),
@@ -262,7 +261,7 @@ pub(crate) fn size(outcome: &End) -> usize {
     text + OUTCOME_OVERHEAD
 }
 
-/// Replaces an outcome that is too large for a message: it would end the stream, and the next one too.
+/// Replaces an outcome larger than a message by a nack. The broker would end every stream on which that outcome is sent.
 pub(crate) fn fit(outcome: &mut End, max_bytes: usize) {
     let size = size(outcome);
     if size > max_bytes {

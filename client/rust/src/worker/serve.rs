@@ -1,11 +1,10 @@
 //! One stream: receives and sends messages.
 
 use howdah_proto::v1::{
-    Cancel, CancelReason, Extend, Extended, LeasedJob, Progress, Progressed, Settle, Settled, WorkRequest,
-    WorkResponse, work_request::Message as Out, work_response::Message as In,
+    Cancel, CancelReason, Extend, Extended, LeasedJob, Progress, Progressed, Settle, SettleResult, Settled,
+    WorkRequest, WorkResponse, work_request::Message as Out, work_response::Message as In,
 };
 use tokio::time::{Instant, sleep_until};
-use tonic::Streaming;
 
 use crate::Error;
 
@@ -13,26 +12,27 @@ use super::{
     flow::Flow,
     job::{Job, Lease},
     ledger::{Answer, Key},
-    link::Link,
+    link::{Link, Messages},
     session::{End, Session, Stop},
 };
 
 impl Session {
-    /// Serves a stream until it ends or should be left.
+    /// Serves a stream until it ends, or until the worker must leave it to stop or to reconnect.
     pub(crate) async fn serve(&mut self, link: &mut Link, flow: &mut Flow) -> End {
         loop {
+            self.pulse.record();
             self.take_mail();
             self.announce(flow);
-            self.note_wait();
+            self.track_wait();
             if let Some(end) = self.end(flow) {
                 return end;
             }
             let outcomes = flow.batches.takes(self.ledger.unsent(), self.slots.limit());
-            let asks = self.extensions.has_unsent() || self.reports.has_unsent();
-            let outgoing = outcomes || !flow.control.is_empty() || asks;
-            // With this many messages unanswered, outcomes gather: there is nothing to send.
+            let requests = self.extensions.has_unsent() || self.reports.has_unsent();
+            let outgoing = outcomes || !flow.control.is_empty() || requests;
+            // With too many unanswered messages no outcome can be sent, so the mailbox is read only if it could free a slot.
             let read_mail = !flow.batches.is_full() || self.slots.has_queue();
-            let timer = self.next_timer().min(flow.next_timer());
+            let timer = self.next_timer().min(flow.next_timer()).min(self.pulse.due());
             tokio::select! {
                 biased;
                 message = link.messages.message() => match message {
@@ -40,16 +40,16 @@ impl Session {
                     Ok(None) => return self.closed(flow),
                     Err(status) => return End::Broken(status.into()),
                 },
-                // Nothing is taken out before it can be sent: until then it gathers.
+                // A message is built only when the connection can take it; until then outcomes accumulate and share a message.
                 permit = link.requests.reserve(), if outgoing => match permit {
                     Ok(permit) => if let Some(message) = self.next_message(flow) {
                         permit.send(WorkRequest { message: Some(message) });
                     },
-                    Err(_) => return why_closed(&mut link.messages).await,
+                    Err(_) => return close_reason(&mut link.messages).await,
                 },
                 Some(command) = self.commands.recv() => self.command(command),
                 () = self.mailbox.wake.notified(), if read_mail => {}
-                // Last, so that messages that came while we were busy count as a sign of life.
+                // Last in the biased select, so that a message that has already arrived counts as a sign of life.
                 () = sleep_until(timer) => {
                     self.on_timer();
                     if let Some(why) = flow.death() {
@@ -60,17 +60,17 @@ impl Session {
         }
     }
 
-    /// Tells the broker what has changed here.
+    /// Announces window changes and drain requests to the broker.
     fn announce(&mut self, flow: &mut Flow) {
         for window in self.resized.drain(..) {
             flow.control.push_back(WorkRequest { message: Some(Out::Window(window)) });
         }
         if self.is_stopping() {
-            flow.ask_drain();
+            flow.request_drain();
         }
     }
 
-    /// Whether and how the stream should be left.
+    /// Why to leave the stream now; `None` to stay on it.
     fn end(&self, flow: &Flow) -> Option<End> {
         if self.stop == Stop::Now {
             return Some(End::Finished);
@@ -87,7 +87,7 @@ impl Session {
         None
     }
 
-    /// The broker has ended the stream, without an error.
+    /// Handles the end of the stream without an error.
     fn closed(&self, flow: &Flow) -> End {
         match flow.reconnect_at() {
             Some(at) => End::Drained(at),
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// The next message: control first, then extensions and progress, then gathered outcomes.
+    /// The next message: control first, then extensions and progress, then outcomes.
     fn next_message(&mut self, flow: &mut Flow) -> Option<Out> {
         if let Some(request) = flow.control.pop_front() {
             return request.message;
@@ -119,7 +119,7 @@ impl Session {
     }
 
     fn receive(&mut self, message: WorkResponse, flow: &mut Flow) {
-        flow.heard();
+        flow.message_received();
         match message.message {
             Some(In::Jobs(jobs)) => self.jobs(jobs.jobs),
             Some(In::Settled(settled)) => self.settled(&settled, flow),
@@ -130,7 +130,8 @@ impl Session {
             }
             Some(In::Extended(extended)) => self.extended(extended),
             Some(In::Progressed(progressed)) => self.progressed(progressed),
-            Some(In::Ping(_)) => {}
+            // The thread of the connection (`link`) has already answered a Ping.
+            Some(In::Ping(_) | In::Pong(_)) => {}
             Some(In::Welcome(_)) => tracing::warn!("the broker sent a second welcome on one stream"),
             None => tracing::debug!("ignoring a message of a newer protocol"),
         }
@@ -139,7 +140,7 @@ impl Session {
     fn jobs(&mut self, jobs: Vec<LeasedJob>) {
         self.status.report.lock().received += jobs.len() as u64;
         let max = self.config.max_jobs.unwrap_or(u64::MAX);
-        let patience = self.client.settings().request_timeout;
+        let timeout = self.client.settings().request_timeout;
         for job in jobs {
             let key = Key { id: job.id, token: job.token };
             let Some(&task_type) = self.config.index.get(&job.task_type) else {
@@ -151,7 +152,7 @@ impl Session {
                 self.ledger.release(key);
                 continue;
             }
-            let lease = Lease::new(key, self.mailbox.clone(), patience);
+            let lease = Lease::new(key, self.mailbox.clone(), timeout);
             if !self.ledger.add(lease.clone(), task_type) {
                 tracing::warn!(job.id, "received a job twice with the same token");
                 continue;
@@ -167,14 +168,19 @@ impl Session {
     }
 
     fn settled(&mut self, settled: &Settled, flow: &mut Flow) {
-        let mut again = false;
+        let (batches, stored) = self.answered(&settled.results);
+        batches.into_iter().for_each(|batch| flow.batches.answered(batch));
+        flow.has_stored |= stored;
+    }
+
+    /// Handles the results of outcomes. Returns their batches, and whether the broker could store all outcomes.
+    pub(crate) fn answered(&mut self, results: &[SettleResult]) -> (Vec<u64>, bool) {
+        let (mut resend, mut batches) = (false, Vec::new());
         let mut report = self.status.report.lock();
         let broker = self.client.address(self.broker);
-        for result in &settled.results {
+        for result in results {
             let (answer, batch) = self.ledger.settled(result, broker);
-            if let Some(batch) = batch {
-                flow.batches.answered(batch);
-            }
+            batches.extend(batch);
             match answer {
                 Answer::Acked => report.acked += 1,
                 Answer::Nacked => report.failed += 1,
@@ -187,36 +193,36 @@ impl Session {
                 Answer::Refused => {
                     tracing::warn!(job = result.id, result.message, "the broker refused the outcome");
                 }
-                Answer::Later => again = true,
+                Answer::Later => resend = true,
                 Answer::Unknown => {}
             }
         }
         drop(report);
-        if again {
-            self.send_again_later();
+        if resend {
+            self.resend_later();
         } else {
-            flow.useful = true;
-            // The broker is there, and stores outcomes: the wait starts again.
+            // The broker has stored an outcome, so a stopping worker waits another full time for the next confirmation.
             self.waits_since = None;
-            self.again.reset();
+            self.resend_backoff.reset();
         }
+        (batches, !resend)
     }
 
     fn extended(&mut self, extended: Extended) {
         if self.extensions.answered(extended.results) {
-            self.send_again_later();
+            self.resend_later();
         }
     }
 
     fn progressed(&mut self, progressed: Progressed) {
         if self.reports.answered(progressed.results) {
-            self.send_again_later();
+            self.resend_later();
         }
     }
 
-    fn send_again_later(&mut self) {
-        if self.again_at.is_none() {
-            self.again_at = Some(Instant::now() + self.again.next());
+    pub(crate) fn resend_later(&mut self) {
+        if self.resend_at.is_none() {
+            self.resend_at = Some(Instant::now() + self.resend_backoff.next());
         }
     }
 
@@ -237,12 +243,12 @@ impl Session {
     }
 }
 
-/// Why a stream takes no more requests: the broker's status, if it still sends one.
-async fn why_closed(messages: &mut Streaming<WorkResponse>) -> End {
+/// Returns the error of a stream that accepts no more messages: the broker's status, if it arrives within the close timeout.
+async fn close_reason(messages: &mut Messages) -> End {
     let error = loop {
         let next = messages.message();
-        match tokio::time::timeout(super::session::CLOSE_PATIENCE, next).await {
-            Ok(Ok(Some(_too_late_to_act_on))) => {}
+        match tokio::time::timeout(super::session::CLOSE_TIMEOUT, next).await {
+            Ok(Ok(Some(_ignored))) => {}
             Ok(Err(status)) => break status.into(),
             Ok(Ok(None)) | Err(_) => break Error::broken("the stream is closed"),
         }

@@ -1,4 +1,4 @@
-//! The life of a worker: connect, serve, reconnect, stop.
+//! The lifecycle of a worker: connect, serve, reconnect, stop.
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -9,21 +9,23 @@ use tonic::Code;
 use crate::{Client, Error, Result, backoff::Backoff, time};
 
 use super::{
-    asks::Asks,
     builder::{Config, Worker},
     flow::Flow,
-    handle::{self, Command, Seat, Status, WorkerHandle, WorkerReport, WorkerState},
+    handle::{self, Command, Controls, Status, WorkerHandle, WorkerReport, WorkerState},
     ledger::Ledger,
-    link::{self, Link},
+    link::{Link, LinkThread},
     mailbox::{Mail, Mailbox},
+    pulse::Pulse,
+    requests::PendingRequests,
     slots::Slots,
+    unary::UnarySettler,
 };
 
-/// How long handlers that were told to stop may take.
-pub(crate) const HANDLER_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the broker may take to end a stream that we have closed.
-pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
-/// The most jobs that are named in one log line.
+/// Time that handlers have to end after they were told to abandon their jobs. Then they are dropped.
+pub(crate) const HANDLER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time in which the broker must end a stream that this client has half-closed.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of jobs named in one log line.
 const MAX_NAMED: usize = 20;
 
 /// The state of a worker, which outlives its streams.
@@ -33,42 +35,45 @@ pub(crate) struct Session {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) ledger: Ledger,
     pub(crate) slots: Slots,
-    pub(crate) extensions: Asks<Extension>,
-    pub(crate) reports: Asks<ProgressReport>,
+    pub(crate) extensions: PendingRequests<Extension>,
+    pub(crate) reports: PendingRequests<ProgressReport>,
+    pub(crate) unary: UnarySettler,
     pub(crate) commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
-    /// Jobs in the window of each type.
+    /// Window of each task type.
     pub(crate) windows: Vec<usize>,
-    /// Windows to announce on the stream.
+    /// Window changes to announce on the stream.
     pub(crate) resized: VecDeque<Window>,
     pub(crate) stop: Stop,
-    /// Jobs started.
+    /// Number of jobs accepted so far; the worker stops at `max_jobs`.
     pub(crate) taken: u64,
-    /// When outcomes that the broker could not store are sent again.
-    pub(crate) again_at: Option<Instant>,
-    pub(crate) again: Backoff,
+    /// Time at which outcomes that the broker could not store are resent. `None` if there are no such outcomes.
+    pub(crate) resend_at: Option<Instant>,
+    pub(crate) resend_backoff: Backoff,
     id: String,
-    /// The broker of the last stream.
+    /// Index of the broker of the last stream.
     pub(crate) broker: usize,
     pub(crate) grace: Option<Duration>,
     pub(crate) has_stream: bool,
-    /// When the leases will be lost, while there is no stream. `None`: they are lost.
+    /// End of the grace time in which the broker keeps the leases while no stream is open. `None` while a stream is open,
+    /// before the first one, and after that time.
     pub(crate) lost_at: Option<Instant>,
-    /// The start of waiting only for confirmations, in a stop.
+    /// During a stop: since when only confirmations are missing, while no handler runs. `None` before.
     pub(crate) waits_since: Option<Instant>,
-    /// An emptied box, whose memory is used again.
+    /// An empty `Mail`, kept to reuse its memory.
     pub(crate) spare: Mail,
+    pub(crate) pulse: Pulse,
 }
 
 /// The progress of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     No,
-    /// Handlers end themselves, before this time if it is set.
+    /// The worker takes no more jobs. Handlers run to their end, or until this time if it is set.
     Draining(Option<Instant>),
-    /// Handlers are told to end, and have until this time.
+    /// Handlers are told to abandon their jobs, and have until this time.
     Cancelling(Instant),
-    /// Handlers are dropped, and their jobs are released until this time.
+    /// Handlers are dropped. The broker has until this time to confirm that their jobs are released.
     Closing(Instant),
     /// The worker ends now.
     Now,
@@ -76,17 +81,17 @@ pub(crate) enum Stop {
 
 /// Why serving a stream ended.
 pub(crate) enum End {
-    /// The worker has stopped and everything is settled, or the time is over.
+    /// The worker has stopped: all jobs are settled, or a time limit of the stop has passed.
     Finished,
-    /// The broker asks us to reconnect, from this time on.
+    /// The broker asks the worker to reconnect, from this time on.
     Drained(Instant),
     Broken(Error),
 }
 
 /// Starts a worker in the background.
 pub(crate) fn start(worker: &Worker) -> WorkerHandle {
-    let (handle, seat) = handle::new();
-    let Seat { commands, status, ended } = seat;
+    let (handle, controls) = handle::new();
+    let Controls { commands, status, ended } = controls;
     let session = Session::new(worker, commands, status.clone());
     tokio::spawn(async move {
         let result = session.run().await;
@@ -98,7 +103,7 @@ pub(crate) fn start(worker: &Worker) -> WorkerHandle {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Also when the runtime shuts down: the handlers' results cannot be sent any more.
+        // Also runs when the runtime shuts down and drops the session: outcomes can then no longer be sent.
         self.ledger.abort_all();
         self.ledger.give_up(self.client.address(self.broker));
         self.mailbox.close();
@@ -114,16 +119,17 @@ impl Session {
             mailbox: Arc::new(Mailbox::new()),
             ledger: Ledger::default(),
             slots: Slots::new(types.iter().map(|of| of.concurrency)),
-            extensions: Asks::default(),
-            reports: Asks::default(),
+            extensions: PendingRequests::default(),
+            reports: PendingRequests::default(),
+            unary: UnarySettler::default(),
             commands,
             status,
             windows: types.iter().map(|of| of.window).collect(),
             resized: VecDeque::new(),
             stop: Stop::No,
             taken: 0,
-            again_at: None,
-            again: Backoff::default(),
+            resend_at: None,
+            resend_backoff: Backoff::default(),
             id: String::new(),
             broker: 0,
             grace: None,
@@ -131,15 +137,18 @@ impl Session {
             lost_at: None,
             waits_since: None,
             spare: Mail::default(),
+            pulse: Pulse::default(),
         }
     }
 
     async fn run(mut self) -> Result<WorkerReport> {
+        let link = LinkThread::start()
+            .map_err(|error| Error::broken(format!("cannot start the thread of the worker's connection: {error}")))?;
         let mut broker = self.client.current();
         let mut backoff = Backoff::default();
         let mut streams = 0_u64;
         loop {
-            let open = link::open(self.client.clone(), broker, self.subscribe());
+            let open = link.open(self.client.clone(), broker, self.subscribe());
             let Some(opened) = self.meanwhile(open).await else {
                 return Ok(self.report());
             };
@@ -149,13 +158,14 @@ impl Session {
                     self.status.report.lock().reconnects = streams - 1;
                     let mut flow = self.begin(&welcome, broker);
                     let end = self.serve(&mut link, &mut flow).await;
-                    if flow.has_proved() {
+                    if flow.worked() {
                         backoff.reset();
                     }
                     self.leave(link, &end).await;
                     end
                 }
-                // Later it may be a proxy that does not find the broker for a while.
+                // Only a refusal of the first stream ends the worker. A later one may come from a proxy that has lost the
+                // broker.
                 Err(error) if error.is_refusal() && streams == 0 => {
                     return self.give_up(error).await;
                 }
@@ -181,7 +191,7 @@ impl Session {
 
     /// The first message of a stream.
     fn subscribe(&mut self) -> Subscribe {
-        // The windows include these changes already.
+        // The Subscribe contains the current windows, so earlier changes need not be announced.
         self.resized.clear();
         let windows = (0..self.windows.len()).filter(|_| self.stop == Stop::No);
         Subscribe {
@@ -190,6 +200,7 @@ impl Session {
             held: self.ledger.held(),
             labels: self.config.labels.clone(),
             max_message_bytes: i32::try_from(self.config.max_message_bytes).unwrap_or(i32::MAX),
+            liveness: self.config.liveness.map(time::to_proto),
             ..Subscribe::default()
         }
     }
@@ -204,26 +215,27 @@ impl Session {
         }
     }
 
-    /// A stream was opened.
+    /// Adjusts the session to a Welcome, and returns the state of the new stream.
     fn begin(&mut self, welcome: &Welcome, broker: usize) -> Flow {
         let name = if welcome.broker.is_empty() { self.client.endpoint_name(broker) } else { welcome.broker.clone() };
-        // Without the session's id: who knows it may take over the session.
+        // The log line has no session id, because whoever knows the id could take over the session.
         tracing::info!(broker = name, kept = welcome.kept.len(), lost = welcome.lost.len(), "connected");
         let lost = self.ledger.resume(&welcome.kept);
         self.status.report.lock().lost += lost as u64;
         self.extensions.resume();
         self.reports.resume();
-        self.again_at = None;
+        self.resend_at = None;
         self.id.clone_from(&welcome.session_id);
         self.grace = time::from_proto(welcome.session_grace);
         self.lost_at = None;
         self.broker = broker;
         self.has_stream = true;
+        self.pulse = Pulse::default();
         self.status.state.send_replace(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
         Flow::new(welcome, self.client.settings().max_message_bytes)
     }
 
-    /// A stream has ended, or is left.
+    /// Records that no stream is open. Closes an undamaged stream gracefully, so that the last messages arrive.
     async fn leave(&mut self, link: Link, end: &End) {
         self.status.state.send_replace(WorkerState::Connecting);
         self.has_stream = false;
@@ -234,11 +246,12 @@ impl Session {
             End::Broken(_) => false,
         };
         if orderly {
-            link.close(CLOSE_PATIENCE).await;
+            link.close(CLOSE_TIMEOUT).await;
         }
     }
 
-    /// Runs `work` while there is no stream. `None`: it is time to end.
+    /// Runs `work` while no stream is open, and handles commands, mail and timers meanwhile. Returns `None` if the worker must
+    /// end.
     async fn meanwhile<F: Future>(&mut self, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         loop {
@@ -246,7 +259,7 @@ impl Session {
             if self.stop == Stop::Now || (self.is_stopping() && self.ledger.is_empty()) {
                 return None;
             }
-            self.note_wait();
+            self.track_wait();
             let timer = self.next_timer();
             tokio::select! {
                 biased;
@@ -258,11 +271,11 @@ impl Session {
         }
     }
 
-    /// The broker refuses this worker: jobs that still run cannot be settled.
+    /// Ends a worker that the broker refuses; its running jobs cannot be settled.
     async fn give_up(&mut self, error: Error) -> Result<WorkerReport> {
         tracing::error!(%error, "the broker refuses this worker");
         self.ledger.cancel_all(CancelReason::LeaseLost);
-        self.stop = Stop::Cancelling(Instant::now() + HANDLER_PATIENCE);
+        self.stop = Stop::Cancelling(Instant::now() + HANDLER_TIMEOUT);
         while self.ledger.running() > 0 && matches!(self.stop, Stop::Cancelling(_)) {
             let timer = self.next_timer();
             tokio::select! {
@@ -286,7 +299,7 @@ impl Session {
     }
 }
 
-/// Whether a new stream would end the same way, although the first one was open.
+/// Whether the error ends the worker even after a stream was open: the broker no longer accepts its credential.
 fn is_final(error: &Error) -> bool {
     let code = error.code();
     error.is_refusal() && matches!(code, Code::Unauthenticated | Code::PermissionDenied)

@@ -1,4 +1,4 @@
-//! The running handlers of a task type, and the jobs that wait for one to end.
+//! The running handlers of a task type, and the jobs that wait for a slot.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,11 @@ use super::job::Job;
 
 /// The slots of all task types.
 ///
-/// If the window equals the concurrency, as it does by default, jobs wait here only when handlers of cancelled jobs are
-/// slow to end.
+/// If the window equals the concurrency, as by default, jobs are queued only while handlers of cancelled jobs are slow to end.
 #[derive(Debug)]
 pub(crate) struct Slots {
     types: Vec<Slot>,
-    /// Jobs in all queues.
+    /// Number of jobs in all queues.
     queued: usize,
 }
 
@@ -28,12 +27,12 @@ impl Slots {
         Self { types: limits.map(slot).collect(), queued: 0 }
     }
 
-    /// How many there are of all types: as many as anybody likes, so it must not overflow.
+    /// Total number of slots. Saturates, because the sum of arbitrary settings could overflow.
     pub(crate) fn limit(&self) -> usize {
         self.types.iter().fold(0, |sum, slot| sum.saturating_add(slot.limit))
     }
 
-    /// Takes a slot for the job and returns it, to run; or queues it until there is one.
+    /// Takes a slot for the job and returns it to run, or queues it until a slot is free.
     pub(crate) fn enter(&mut self, task_type: usize, job: Job) -> Option<Job> {
         let slot = &mut self.types[task_type];
         if slot.running < slot.limit {
@@ -51,7 +50,7 @@ impl Slots {
         slot.running = slot.running.saturating_sub(1);
     }
 
-    /// Takes a free slot for the next waiting job.
+    /// Takes a free slot for the next queued job.
     pub(crate) fn next(&mut self, task_type: usize) -> Option<Job> {
         let slot = &mut self.types[task_type];
         if slot.running >= slot.limit {
@@ -72,7 +71,7 @@ impl Slots {
         self.queued > 0
     }
 
-    /// Takes every job that waits for a slot.
+    /// Takes all queued jobs.
     pub(crate) fn take_queues(&mut self) -> Vec<Job> {
         self.queued = 0;
         let queues = self.types.iter_mut().map(|slot| &mut slot.queue);

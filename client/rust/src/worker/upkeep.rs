@@ -8,16 +8,16 @@ use tokio::time::Instant;
 use super::{
     handle::Command,
     job::Job,
-    session::{HANDLER_PATIENCE, Session, Stop},
+    session::{HANDLER_TIMEOUT, Session, Stop},
     task,
 };
 
-/// How long confirming the last outcomes may take.
-const CONFIRM_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a stop waits for the next confirmation when no handler runs any more, however long its handlers may take.
-/// The broker may be connected while its database is away.
-const STORE_PATIENCE: Duration = Duration::from_secs(30);
-/// No timer is set further ahead, so that there always is one.
+/// Time that the broker has to confirm the releases at the end of a stop.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that a stop waits for the next confirmation once no handler runs, even if the stop timeout is longer. A connected
+/// broker cannot confirm while its database is unavailable.
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time of the timer when nothing else is due.
 const FAR: Duration = Duration::from_hours(1);
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
                 self.begin_stop(Some(Instant::now() + self.config.stop_timeout));
                 for job in self.slots.take_queues() {
                     let key = job.lease().key();
-                    // The job may have been cancelled while it waited.
+                    // A job whose lease ended while it was queued needs no release.
                     if self.ledger.is_queued(key) {
                         self.ledger.release(key);
                     }
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Takes no more jobs. A deadline that is set does not change.
+    /// Begins a stop, after which the worker takes no more jobs. Keeps the deadline of an earlier stop.
     pub(crate) fn begin_stop(&mut self, deadline: Option<Instant>) {
         if matches!(self.stop, Stop::No | Stop::Draining(None)) {
             self.stop = Stop::Draining(deadline);
@@ -61,7 +61,7 @@ impl Session {
         self.stop != Stop::No
     }
 
-    /// Takes outcomes, extensions and progress of the handlers.
+    /// Reads outcomes, extensions and progress from the handlers.
     pub(crate) fn take_mail(&mut self) {
         let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
         for (key, outcome, settling) in mail.done.drain(..) {
@@ -70,22 +70,26 @@ impl Session {
                 self.fill_slots(task_type);
             }
         }
-        for call in mail.extensions.drain(..) {
-            self.extensions.add(call);
+        for request in mail.extensions.drain(..) {
+            self.extensions.add(request);
         }
-        for call in mail.reports.drain(..) {
-            self.reports.add(call);
+        for request in mail.reports.drain(..) {
+            self.reports.add(request);
         }
+        if let Some(answer) = mail.unary.take() {
+            self.unary_settled(answer);
+        }
+        self.settle_unary();
         self.spare = mail;
     }
 
-    /// Starts waiting jobs while there are slots.
+    /// Starts queued jobs while slots are free.
     fn fill_slots(&mut self, task_type: usize) {
         while let Some(job) = self.slots.next(task_type) {
             if self.ledger.is_queued(job.lease().key()) {
                 self.run_job(task_type, job);
             } else {
-                // The job was cancelled while it waited.
+                // The lease ended while the job was queued, so the slot is free again.
                 self.slots.leave(task_type);
             }
         }
@@ -101,26 +105,27 @@ impl Session {
         self.ledger.begin(key, task);
     }
 
-    /// In a stop, handlers may take as long as they like, but not confirmations that never come.
-    pub(crate) fn note_wait(&mut self) {
+    /// Starts the limited wait for confirmations once all handlers of a stopping worker have ended.
+    pub(crate) fn track_wait(&mut self) {
         let stops = matches!(self.stop, Stop::Draining(Some(_)));
         if stops && self.waits_since.is_none() && self.ledger.only_unconfirmed() {
             self.waits_since = Some(Instant::now());
         }
     }
 
-    /// When to stop waiting for confirmations: at once when the broker has given up the leases.
+    /// Time at which a stopping worker gives up waiting for confirmations. Without a stream, the end of the grace time at the
+    /// latest, because the leases are then lost.
     fn wait_ends(&self) -> Option<Instant> {
         let since = self.waits_since?;
-        let latest = since + STORE_PATIENCE;
+        let latest = since + STORE_TIMEOUT;
         Some(match self.grace {
             _ if self.has_stream => latest,
             Some(_) => self.lost_at.unwrap_or(since).min(latest),
-            None => since + CONFIRM_PATIENCE,
+            None => since + CONFIRM_TIMEOUT,
         })
     }
 
-    /// When the next timer is due, with or without a stream.
+    /// Time of the next timer, with or without a stream.
     pub(crate) fn next_timer(&self) -> Instant {
         let stop = match self.stop {
             Stop::No | Stop::Draining(None) => None,
@@ -128,7 +133,7 @@ impl Session {
             Stop::Cancelling(until) | Stop::Closing(until) => Some(until),
             Stop::Now => Some(Instant::now()),
         };
-        let due = [stop, self.lost_at, self.again_at, self.wait_ends()];
+        let due = [stop, self.lost_at, self.resend_at, self.wait_ends()];
         let far = Instant::now() + FAR;
         due.into_iter().flatten().min().unwrap_or(far)
     }
@@ -137,16 +142,17 @@ impl Session {
     pub(crate) fn on_timer(&mut self) {
         let now = Instant::now();
         let due = |at: Instant| at <= now;
-        if self.again_at.is_some_and(due) {
-            self.again_at = None;
-            self.ledger.send_again();
-            self.extensions.send_again();
-            self.reports.send_again();
+        if self.resend_at.is_some_and(due) {
+            self.resend_at = None;
+            self.ledger.resend();
+            self.unpause_unary();
+            self.extensions.resend();
+            self.reports.resend();
         }
         if self.lost_at.is_some_and(due) {
             self.lost_at = None;
-            // The broker decides when we reconnect: it may have kept the leases.
-            tracing::warn!("no stream within the grace time: the leases may be lost");
+            // Handlers are told to abandon their jobs, but outcomes are still sent: the broker may have kept the leases.
+            tracing::warn!("no stream to a broker within the session's grace time: the leases may be lost");
             self.ledger.cancel_all(CancelReason::LeaseLost);
         }
         if self.wait_ends().is_some_and(due) {
@@ -155,11 +161,11 @@ impl Session {
         self.stop = match self.stop {
             Stop::Draining(Some(until)) if due(until) => {
                 self.ledger.cancel_all(CancelReason::Unspecified);
-                Stop::Cancelling(now + HANDLER_PATIENCE)
+                Stop::Cancelling(now + HANDLER_TIMEOUT)
             }
             Stop::Cancelling(until) if due(until) => {
                 self.ledger.abort_all();
-                Stop::Closing(now + CONFIRM_PATIENCE)
+                Stop::Closing(now + CONFIRM_TIMEOUT)
             }
             Stop::Closing(until) if due(until) => Stop::Now,
             same => same,

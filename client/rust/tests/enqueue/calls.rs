@@ -1,4 +1,4 @@
-//! Single calls, and connections.
+//! Enqueues by unary calls, and connections to brokers.
 
 use howdah_client::Client;
 use tonic::{Code, Status};

@@ -1,4 +1,4 @@
-//! What producers and single calls do when answers are lost, late or errors.
+//! Producers and single calls when responses are lost, late or errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Many jobs over one stream.
+//! Producers: many jobs over one `StreamEnqueue` stream.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     types,
 };
 
-/// Submits a job and lets the result be asked for later.
+/// Submits a job; the test awaits its receipt later.
 async fn submit(producer: &Producer, name: &str) -> Receipt<Enqueued> {
     producer.submit(named(name)).await.unwrap()
 }
@@ -66,7 +66,7 @@ async fn a_request_is_never_larger_than_allowed() {
     pipeline.store(&request, 1, true).await;
     within(first).await.unwrap();
     let request = pipeline.next().await;
-    assert_eq!(types(&request.jobs), ["a", "b", "c"], "what belongs together stays together");
+    assert_eq!(types(&request.jobs), ["a", "b", "c"], "jobs of one submission stay together");
     pipeline.store(&request, 2, true).await;
     within(three).await.unwrap();
     let request = pipeline.next().await;
@@ -97,12 +97,12 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_request_key() {
         assert_eq!(again.request_key, first.request_key);
         assert_eq!(again.jobs, first.jobs);
         let id = if again.jobs[0].task_type == "a" { 1 } else { 2 };
-        // It had been stored before the stream broke.
+        // `is_new` is false, as if the broker had stored the job before the stream broke.
         pipeline.store(&again, id, false).await;
     }
     let enqueued = within(receipt).await.unwrap();
     assert!(enqueued.is_new, "only this producer can have used its key");
-    assert!(!within(keyed).await.unwrap().is_new, "the job's own key may be older");
+    assert!(!within(keyed).await.unwrap().is_new, "an earlier job may hold the job's key");
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn a_refused_job_fails_alone() {
     pipeline.refuse(&request, Code::InvalidArgument, "jobs[2].task_type").await;
     let error = within(bad).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
-    assert_eq!(error.field(), Some("jobs[1].task_type"), "as if it had come alone");
+    assert_eq!(error.field(), Some("jobs[1].task_type"), "the index counts within the submission, not the request");
     assert_eq!(error.reason(), Some("INVALID_FIELD"));
 
     let rest = pipeline.next().await;
@@ -191,7 +191,7 @@ async fn without_a_field_the_bad_job_is_found_by_halving() {
         pipeline.store(&request, 1, true).await;
     }
     within(waiting).await.unwrap();
-    assert_eq!(stored, ["a", "b", "d", "e"], "in their order");
+    assert_eq!(stored, ["a", "b", "d", "e"], "the jobs keep their order");
 }
 
 #[tokio::test]
@@ -229,7 +229,7 @@ async fn without_an_answer_an_enqueue_ends_at_its_deadline() {
     let client =
         Client::builder().endpoint(broker.url()).request_timeout(Duration::from_millis(100)).connect().await.unwrap();
     let producer = client.producer();
-    // Nobody takes it up, and nobody hangs up.
+    // The fake broker accepts the connection and never answers the stream, because the test does not take it.
     let sent = submit(&producer, "a").await;
     let error = within(sent).await.unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
@@ -240,10 +240,10 @@ async fn without_an_answer_an_enqueue_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn submitting_waits_while_too_much_is_gathered() {
+async fn submitting_waits_while_the_queue_is_full() {
     let mut broker = FakeBroker::start().await;
     let mut options = ProducerOptions::default();
-    options.max_gathered_bytes = 1000;
+    options.max_queued_bytes = 1000;
     let producer = broker.client().await.producer_with(options);
     let large = producer.submit(named("a").payload(vec![0; 900])).await.unwrap();
     let mut pipeline = broker.pipeline().await;

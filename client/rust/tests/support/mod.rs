@@ -1,4 +1,4 @@
-//! A broker in this process that does what the test says, one message at a time.
+//! A fake broker in this process, which the test controls message by message.
 
 #![allow(
     dead_code,
@@ -8,7 +8,7 @@
     clippy::missing_panics_doc,
     unreachable_pub,
     missing_docs,
-    reason = "shared by tests that each use a part of it, and that fail by panicking"
+    reason = "each test binary uses only a part of this module, and tests fail by panicking"
 )]
 
 mod pipeline;
@@ -34,16 +34,15 @@ pub use self::{
     stream::FakeStream,
 };
 
-/// The longest that anything may take before it counts as hanging. Generous: machines are slow at times, and no test
-/// measures time.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout after which a test counts as hanging. It is long, because test machines may be slow and no test measures time.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Fails the test instead of letting it hang.
-pub async fn within<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, what).await.unwrap_or_else(|_| panic!("nothing happened for {PATIENCE:?}"))
+/// Fails the test if the future does not end within `TIMEOUT`.
+pub async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(TIMEOUT, future).await.unwrap_or_else(|_| panic!("nothing happened for {TIMEOUT:?}"))
 }
 
-/// A broker; its tests take streams and calls from it as they come.
+/// A fake broker. A test takes each stream and call as it arrives, and answers it message by message.
 pub struct FakeBroker {
     pub address: SocketAddr,
     streams: mpsc::UnboundedReceiver<Result<RawStream, Status>>,
@@ -93,12 +92,12 @@ impl FakeBroker {
         Client::connect(self.url()).await.unwrap()
     }
 
-    /// The next Work stream will be refused, before anything is answered.
+    /// Refuses the next Work stream before any response.
     pub fn refuse_next_stream(&self, status: Status) {
         self.refuse_streams.send(status).unwrap();
     }
 
-    /// The next Work stream, after its Subscribe; not yet welcomed.
+    /// Waits for the next Work stream and its Subscribe. The test must send the Welcome.
     pub async fn stream(&mut self) -> FakeStream {
         let (requests, responses) = within(self.streams.recv()).await.unwrap().unwrap();
         let mut stream = FakeStream { requests, responses, subscribe: Subscribe::default() };
@@ -109,19 +108,19 @@ impl FakeBroker {
         stream
     }
 
-    /// The next Work stream, welcomed as session `s1` with everything kept.
+    /// Waits for the next Work stream, and sends a Welcome for session `s1` that keeps all leases.
     pub async fn welcomed(&mut self) -> FakeStream {
         let stream = self.stream().await;
         stream.welcome(stream.welcome_keeping_all()).await;
         stream
     }
 
-    /// The next `StreamEnqueue` stream.
+    /// Waits for the next `StreamEnqueue` stream.
     pub async fn pipeline(&mut self) -> Pipeline {
         within(self.pipelines.recv()).await.unwrap()
     }
 
-    /// The next `EnqueueJobs` call.
+    /// Waits for the next `EnqueueJobs` call.
     pub async fn call(&mut self) -> EnqueueCall {
         within(self.calls.recv()).await.unwrap()
     }
@@ -131,7 +130,7 @@ pub fn prost_duration(duration: Duration) -> prost_types::Duration {
     duration.try_into().unwrap()
 }
 
-/// Job `id`, with token `id * 10`, of type `t`.
+/// A leased job of type `t`, with token `id * 10`.
 pub fn job(id: i64) -> LeasedJob {
     LeasedJob { id, token: id * 10, task_type: "t".into(), attempt: 1, max_attempts: 10, ..LeasedJob::default() }
 }

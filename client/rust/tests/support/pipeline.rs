@@ -1,4 +1,4 @@
-//! One `StreamEnqueue` stream, and one `EnqueueJobs` call.
+//! The fake broker's side of a `StreamEnqueue` stream and of an `EnqueueJobs` call.
 
 use howdah_client::proto::{
     self, EnqueueJobsRequest, EnqueueJobsResponse, EnqueuedJob, StreamEnqueueRequest, StreamEnqueueResponse,
@@ -19,13 +19,13 @@ impl Pipeline {
         within(self.requests.message()).await.unwrap().unwrap()
     }
 
-    /// Nothing more comes.
+    /// Asserts that the client has closed the stream.
     pub async fn closed(&mut self) {
         let end = within(self.requests.message()).await;
         assert!(matches!(end, Ok(None)), "not closed: {end:?}");
     }
 
-    /// Stores the jobs under the ids from `first` on.
+    /// Responds that the jobs are stored with ids from `first` on.
     pub async fn store(&self, request: &StreamEnqueueRequest, first: i64, is_new: bool) {
         let ids = first..first + request.jobs.len() as i64;
         let jobs = ids.map(|id| EnqueuedJob { id, is_new, ..EnqueuedJob::default() }).collect();
@@ -53,7 +53,7 @@ impl Pipeline {
     }
 }
 
-/// One `EnqueueJobs` call.
+/// One `EnqueueJobs` call, which the test answers.
 pub struct EnqueueCall {
     pub request: EnqueueJobsRequest,
     pub(super) reply: oneshot::Sender<Result<EnqueueJobsResponse, Status>>,

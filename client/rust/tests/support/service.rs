@@ -1,4 +1,4 @@
-//! The services: they hand what comes to the test.
+//! The gRPC services of the fake broker, which pass streams and calls to the test.
 
 use howdah_client::proto::{
     self, EnqueueJobsRequest, EnqueueJobsResponse, StreamEnqueueRequest, StreamEnqueueResponse, WorkRequest,

@@ -1,4 +1,4 @@
-//! One Work stream.
+//! The fake broker's side of a Work stream.
 
 use std::time::Duration;
 
@@ -43,13 +43,13 @@ impl FakeStream {
         self.send(ToWorker::Jobs(proto::Jobs { jobs })).await;
     }
 
-    /// What the worker says next.
+    /// Waits for the worker's next message.
     pub async fn next(&mut self) -> FromWorker {
         let request = within(self.requests.message()).await.unwrap();
         request.expect("the worker has closed").message.unwrap()
     }
 
-    /// The worker's next message must be a Settle.
+    /// The outcomes of the worker's next message, which must be a Settle.
     pub async fn settle(&mut self) -> Vec<Outcome> {
         match self.next().await {
             FromWorker::Settle(settle) => settle.outcomes,
@@ -57,7 +57,7 @@ impl FakeStream {
         }
     }
 
-    /// So many outcomes, in however many messages.
+    /// Waits for the next `count` outcomes, in any number of Settle messages.
     pub async fn outcomes(&mut self, count: usize) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         while outcomes.len() < count {
@@ -82,7 +82,7 @@ impl FakeStream {
         self.answer(outcomes, SettleStatus::Ok, "").await;
     }
 
-    /// The connection breaks.
+    /// Breaks the connection.
     pub async fn break_off(self) {
         let broken = Err(Status::unavailable("gone"));
         within(self.responses.send(broken)).await.unwrap();
@@ -93,14 +93,14 @@ impl FakeStream {
         self.send(ToWorker::Drain(drain)).await;
     }
 
-    /// The worker asks for a drain, gets it, and closes once nothing is left.
+    /// Answers the worker's drain request, and waits until the worker closes the stream.
     pub async fn finish(mut self) {
         assert_eq!(self.next().await, FromWorker::Drain(proto::DrainRequest {}));
         self.drain(proto::DrainReason::Requested, None).await;
         self.closed().await;
     }
 
-    /// The worker closes its side.
+    /// Waits until the worker closes its side.
     pub async fn closed(&mut self) {
         let end = within(self.requests.message()).await;
         assert!(matches!(end, Ok(None)), "not closed: {end:?}");

@@ -1,4 +1,4 @@
-//! What handlers return, and what becomes of it.
+//! Return values of handlers and their effects.
 
 use std::time::Duration;
 
@@ -194,7 +194,7 @@ async fn an_outcome_that_is_refused_becomes_a_nack_that_says_why() {
     let second = stream.outcomes(1).await;
     let text = "the outcome was refused: result: 8 bytes, at most 4";
     assert_eq!(nack(&second[0]).error, text);
-    // A broker that refuses that too has the last word.
+    // If the broker refuses the replacement too, the job counts as lost.
     stream.answer(&second, SettleStatus::Invalid, "no").await;
     let stopping = tokio::spawn(async move { worker.handle.stop().await });
     stream.finish().await;

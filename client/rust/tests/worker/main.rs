@@ -1,4 +1,4 @@
-//! What a worker says to its broker, and what it does with the answers.
+//! Messages of a worker to its broker, and its reactions to responses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,14 +18,14 @@ use howdah_client::{
 use support::within;
 use tokio::sync::{mpsc, oneshot};
 
-/// A worker of type `t` whose handlers say when they begin and end when they are told to.
+/// A worker of type `t` whose handlers signal their start and run until the test ends them.
 pub(crate) struct Held {
     pub(crate) handle: WorkerHandle,
     pub(crate) begun: mpsc::UnboundedReceiver<(Job, oneshot::Sender<Outcome>)>,
 }
 
 impl Held {
-    /// Its handlers may take as long as they like when it is stopped.
+    /// Starts the worker with a stop timeout that handlers cannot exceed.
     pub(crate) fn start(client: &Client) -> Self {
         Self::start_with(client, Duration::from_hours(365 * 24))
     }

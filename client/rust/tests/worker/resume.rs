@@ -1,10 +1,10 @@
-//! What a worker does when its stream breaks, is silent, or is drained.
+//! A worker whose stream breaks, is silent, or is drained.
 
 use std::time::Duration;
 
 use howdah_client::{
-    Client, Outcome, WorkerState,
-    proto::{CancelReason, DrainReason},
+    Client, Job, Outcome, WorkerState,
+    proto::{self, CancelReason, DrainReason},
 };
 use tonic::Status;
 
@@ -31,7 +31,7 @@ async fn an_outcome_is_sent_again_until_it_is_confirmed() {
 
     let mut stream = broker.welcomed().await;
     assert_eq!(stream.subscribe.session_id, "s1");
-    assert_eq!(held(&stream.subscribe), [2, 3], "the running one and the unconfirmed one");
+    assert_eq!(held(&stream.subscribe), [2, 3], "the running job and the one with an unconfirmed outcome");
     assert_eq!(stream.outcomes(1).await, second);
     end_3.send(Outcome::ack("three")).unwrap();
     let third = stream.outcomes(1).await;
@@ -126,7 +126,7 @@ async fn handlers_are_cancelled_when_the_grace_time_runs_out_but_the_broker_has_
     stream.push(vec![job(1)]).await;
     let (running, end) = worker.begun().await;
     stream.break_off().await;
-    // The next stream is opened but not welcomed.
+    // The worker has opened the next stream, and the broker has not sent its Welcome yet.
     let stream = broker.stream().await;
     within(running.cancelled()).await;
     assert_eq!(running.cancel_reason(), Some(CancelReason::LeaseLost));
@@ -148,11 +148,11 @@ async fn a_drain_sends_the_worker_to_the_next_broker_with_what_it_holds() {
     let (_, end_1) = worker.begun().await;
     let (running, end_2) = worker.begun().await;
     stream.drain(DrainReason::Shutdown, Some(Duration::from_hours(1))).await;
-    // Until then the old stream still takes outcomes.
+    // The Drain gives the worker an hour to reconnect. Meanwhile the old stream still accepts outcomes.
     end_1.send(Outcome::ack("")).unwrap();
     let outcomes = stream.outcomes(1).await;
     stream.confirm(&outcomes).await;
-    // The hour is over.
+    // A second Drain asks the worker to reconnect at once.
     stream.drain(DrainReason::Shutdown, Some(Duration::ZERO)).await;
 
     let mut stream = second.welcomed().await;
@@ -214,4 +214,52 @@ async fn a_worker_waits_for_a_broker_that_is_not_ready() {
     let expected = WorkerState::Connected { broker: "fake".into(), session_id: "s1".into() };
     assert_eq!(state, expected);
     worker.handle.abort();
+}
+
+/// A handler that blocks the only thread of its runtime, as a long computation would.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ping_is_answered_while_a_handler_blocks_the_runtime() {
+    let mut broker = FakeBroker::start().await;
+    let address = format!("http://{}", broker.address);
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let blocked = std::sync::Mutex::new(Some((begun, ended)));
+    let worker = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Client::connect(address).await.unwrap();
+            let block = move |_: Job| {
+                let (begun, ended) = blocked.lock().unwrap().take().unwrap();
+                async move {
+                    begun.send(()).unwrap();
+                    ended.recv().unwrap();
+                    Outcome::ack("")
+                }
+            };
+            client.worker().handle("t", block).max_jobs(1_u64).build().run().await.unwrap()
+        })
+    });
+    let mut stream = broker.welcomed().await;
+    stream.push(vec![job(1)]).await;
+    within(has_begun).await.unwrap();
+    // Because of `max_jobs`, the worker may send a drain request before the Pong; the loop skips it.
+    let mut pongs = 0;
+    for _ in 0..3 {
+        stream.send(proto::work_response::Message::Ping(proto::Ping {})).await;
+    }
+    while pongs == 0 {
+        pongs += usize::from(stream.next().await == proto::work_request::Message::Pong(proto::Pong {}));
+    }
+    end.send(()).unwrap();
+    let mut outcomes = Vec::new();
+    while outcomes.is_empty() {
+        match stream.next().await {
+            proto::work_request::Message::Settle(settle) => outcomes = settle.outcomes,
+            proto::work_request::Message::Drain(_) => stream.drain(DrainReason::Requested, None).await,
+            _ => {}
+        }
+    }
+    stream.confirm(&outcomes).await;
+    let report = tokio::task::spawn_blocking(move || worker.join().unwrap());
+    assert_eq!(within(report).await.unwrap().acked, 1);
 }

@@ -1,4 +1,4 @@
-//! How jobs are cancelled, and how a worker stops.
+//! Cancelled jobs, and the stop of a worker.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_cancel_reaches_the_handler_with_its_reason() {
     within(cancelled.cancel_token().cancelled()).await;
     assert_eq!(cancelled.cancel_reason(), Some(CancelReason::Timeout));
 
-    // What it returns is nobody's concern; a lease of another token is untouched.
+    // The cancelled job's outcome is dropped; a lease with another token is not affected.
     end_1.send(Outcome::ack("")).unwrap();
     end_2.send(Outcome::ack("")).unwrap();
     let outcomes = stream.outcomes(1).await;
@@ -97,7 +97,7 @@ async fn a_stop_waits_for_handlers_and_gives_back_what_still_comes() {
     stream.drain(DrainReason::Requested, None).await;
     end.send(Outcome::ack("")).unwrap();
     let outcomes = stream.outcomes(1).await;
-    assert!(!stopping.is_finished(), "it waits for the answer");
+    assert!(!stopping.is_finished(), "the stop waits for the broker's confirmation");
     stream.confirm(&outcomes).await;
     stream.closed().await;
     drop(stream);
@@ -162,14 +162,14 @@ async fn dropping_run_until_aborts_its_handlers() {
     stream.push(vec![job(1)]).await;
     let job = within(begun.recv()).await.unwrap();
     running.abort();
-    // The handler's sender is gone when the handler is.
+    // The sender is dropped together with its handler.
     assert!(within(begun.recv()).await.is_none());
     let error = job.extend(Duration::from_secs(1)).await.unwrap_err();
     assert!(matches!(error, Error::Stopped(_)), "{error}");
 }
 
-/// A worker whose handlers may take a year when it is stopped, as those of `howdah work` may.
-async fn patient(broker: &FakeBroker) -> howdah_client::WorkerHandle {
+/// A worker with a stop timeout of a year, like `howdah work`.
+async fn start_with_long_stop_timeout(broker: &FakeBroker) -> howdah_client::WorkerHandle {
     let handler = |_: Job| async { Outcome::ack("") };
     let worker = broker.client().await.worker().handle("t", handler).concurrency(10);
     worker.stop_timeout(Duration::from_hours(365 * 24)).build().start()
@@ -178,14 +178,14 @@ async fn patient(broker: &FakeBroker) -> howdah_client::WorkerHandle {
 #[tokio::test]
 async fn a_stop_while_the_broker_is_away_ends_when_the_leases_are_lost() {
     let mut broker = FakeBroker::start().await;
-    let worker = patient(&broker).await;
+    let worker = start_with_long_stop_timeout(&broker).await;
     let mut stream = broker.stream().await;
     let mut welcome = stream.welcome_keeping_all();
     welcome.session_grace = Some(prost_duration(Duration::from_millis(300)));
     stream.welcome(welcome).await;
     stream.push(vec![job(1)]).await;
     assert_eq!(ids(&stream.outcomes(1).await), [1]);
-    // It has the outcome, and goes away without a word.
+    // The broker has received the outcome, and disconnects before it sends the result.
     drop(broker);
     stream.break_off().await;
     let report = within(worker.stop()).await.unwrap();
@@ -207,7 +207,7 @@ async fn a_stop_long_after_the_leases_were_lost_ends_at_once() {
     within(held.cancelled()).await;
     assert_eq!(held.cancel_reason(), Some(CancelReason::LeaseLost));
     end.send(Outcome::ack("")).unwrap();
-    // Not after a year, which its handlers may take.
+    // The stop does not wait for the stop timeout of a year.
     let report = within(worker.handle.stop()).await.unwrap();
     assert_eq!(report.unconfirmed, 1);
 }
@@ -215,7 +215,7 @@ async fn a_stop_long_after_the_leases_were_lost_ends_at_once() {
 #[tokio::test]
 async fn a_stop_confirms_what_it_can_when_the_broker_is_back_in_time() {
     let mut broker = FakeBroker::start().await;
-    let worker = patient(&broker).await;
+    let worker = start_with_long_stop_timeout(&broker).await;
     let mut stream = broker.welcomed().await;
     stream.push(vec![job(1)]).await;
     assert_eq!(ids(&stream.outcomes(1).await), [1]);

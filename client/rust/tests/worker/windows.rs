@@ -1,4 +1,4 @@
-//! How many jobs a worker holds and runs, and how many messages it needs.
+//! The number of jobs that a worker holds and runs, and the number of its messages.
 
 use howdah_client::{
     Job, Outcome,
@@ -52,18 +52,18 @@ async fn with_four_messages_unanswered_outcomes_gather_until_a_quarter_of_the_sl
     let mut begun = Vec::new();
     for id in 11..=12 {
         end();
-        // Its slot is free, so the worker knows that it has ended.
+        // When the next job starts, its slot is free, so the worker has processed the end of the previous job.
         stream.push(vec![job(id)]).await;
         begun.push(worker.begun().await);
     }
     end();
-    assert_eq!(stream.settle().await.len(), 3, "of ten slots");
+    assert_eq!(stream.settle().await.len(), 3, "three outcomes are more than a quarter of ten slots");
     end();
     stream.push(vec![job(13)]).await;
     begun.push(worker.begun().await);
     stream.confirm(&unanswered[0]).await;
     stream.confirm(&unanswered[1]).await;
-    assert_eq!(stream.settle().await.len(), 1, "with three messages unanswered");
+    assert_eq!(stream.settle().await.len(), 1, "with three unanswered messages, a single outcome is sent at once");
     worker.handle.abort();
 }
 
@@ -73,7 +73,7 @@ async fn a_worker_ends_after_so_many_jobs() {
     let worker = broker.client().await.worker().handle("t", |_: Job| async {}).concurrency(5).max_jobs(3).build();
     let ending = tokio::spawn(worker.run());
     let mut stream = broker.welcomed().await;
-    assert_eq!(stream.subscribe.windows[0].jobs, 3, "no more than it will do");
+    assert_eq!(stream.subscribe.windows[0].jobs, 3, "the window is not larger than max_jobs");
     stream.push((1..=4).map(job).collect()).await;
     let mut outcomes = Vec::new();
     while outcomes.len() < 4 {
@@ -106,7 +106,7 @@ async fn a_worker_resizes_its_window_while_it_runs() {
     }
     stream.break_off().await;
     let stream = broker.welcomed().await;
-    assert_eq!(stream.subscribe.windows[0].jobs, 0, "it is remembered");
+    assert_eq!(stream.subscribe.windows[0].jobs, 0, "the next stream keeps the changed window");
     worker.handle.abort();
 }
 
@@ -115,7 +115,7 @@ async fn never_more_handlers_run_than_the_concurrency() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let mut stream = broker.welcomed().await;
-    // More than the window: a handler of a cancelled job may still run.
+    // The broker may push more jobs than the worker has slots, because handlers of cancelled jobs may still run.
     stream.push((1..=12).map(job).collect()).await;
     let mut ends = Vec::new();
     for _ in 0..10 {
@@ -126,7 +126,7 @@ async fn never_more_handlers_run_than_the_concurrency() {
     let (next, _end) = worker.begun().await;
     assert_eq!(next.id, 11);
     stream.outcomes(1).await;
-    // The twelfth has not begun: a stop gives it back.
+    // The twelfth job has not started, so the stop releases it.
     worker.handle.begin_stop();
     let mut released = Vec::new();
     while released.is_empty() {

@@ -1,4 +1,4 @@
-// Enqueues a thumbnail for each PNG file of a directory, and prints what has become of them: producer PICTURES THUMBNAILS
+// Enqueues a thumbnail job for each PNG file of a directory, and prints the results: producer PICTURES THUMBNAILS
 package main
 
 import (

@@ -14,15 +14,15 @@ import (
 
 func makeThumbnail(ctx context.Context, job *howdah.Job, in thumbnail.Order) ([]byte, error) {
 	if len(job.Checkpoint) > 0 {
-		return job.Checkpoint, nil // An earlier attempt had made it, and could not say so.
+		return job.Checkpoint, nil // An earlier attempt made the thumbnail, but its ack was lost.
 	}
 	source, err := imgio.Open(in.Source)
 	if os.IsNotExist(err) {
-		return nil, err // It may come: the job is tried again.
+		return nil, err // The file may still appear, so the job is retried.
 	} else if err != nil {
 		return nil, howdah.Fatal(err)
 	}
-	_ = job.Progress(ctx, 0.5, "decoded") // It is for people only.
+	_ = job.Progress(ctx, 0.5, "decoded") // Ignores an error, because progress is only shown to operators.
 	size := thumbnail.Size{Width: in.Width, Height: max(1, in.Width*source.Bounds().Dy()/source.Bounds().Dx())}
 	small := transform.Resize(source, size.Width, size.Height, transform.Lanczos)
 	if err := imgio.Save(in.Target, small, imgio.PNGEncoder()); err != nil {

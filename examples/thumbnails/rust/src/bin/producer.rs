@@ -1,6 +1,6 @@
-//! Enqueues a thumbnail for each PNG file of a directory, and prints what has become of them: `producer PICTURES THUMBNAILS`
+//! Enqueues a thumbnail job for each PNG file of a directory, and prints the results: `producer PICTURES THUMBNAILS`
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "a command-line program")]
 
 use std::{collections::HashMap, env, error::Error, fs, path::PathBuf, time::Duration};
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let sources: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "png")).collect();
     let names: Vec<_> = sources.iter().filter_map(|source| Some(source.file_name()?.to_str()?.to_owned())).collect();
     let jobs = sources.iter().zip(&names).map(|(source, name)| {
-        // While a job with the key is not finished, the picture is not enqueued again.
+        // While a job with this key is unfinished, the picture is not enqueued again.
         let order = json!({"source": source, "target": thumbnails.join(name), "width": 128});
         NewJob::new("thumbnail.make").key(source.to_string_lossy()).json(&order)
     });

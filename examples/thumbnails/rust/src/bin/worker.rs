@@ -17,9 +17,9 @@ struct Thumbnail {
 
 async fn make(order: Thumbnail, job: Job) -> Result<Outcome, JobError> {
     if let Some(size) = job.last_checkpoint() {
-        return Ok(Outcome::ack(size.clone())); // An earlier attempt had made it, and could not say so.
+        return Ok(Outcome::ack(size.clone())); // An earlier attempt made the thumbnail, but its ack was lost.
     }
-    // A file that is missing fails the attempt: another one may find it. What is no picture fails for good.
+    // A missing file fails the attempt, and the job is retried. A file that is not an image fails the job for good.
     let file = ImageReader::open(&order.source)?.with_guessed_format()?;
     let picture = spawn_blocking(|| file.decode()).await?.map_err(JobError::fatal)?;
     job.progress(0.5, "decoded").await?;

@@ -16,7 +16,7 @@ from howdah.django import HowdahBackend
 
 @contextmanager
 def fresh_connections(_: object) -> Iterator[None]:
-    """As around a request: connections that are broken, or too old, are closed."""
+    """Closes broken and expired database connections before and after a task, as Django does around a request."""
     close_old_connections()
     try:
         yield
@@ -26,14 +26,14 @@ def fresh_connections(_: object) -> Iterator[None]:
 
 class Command(BaseCommand):
     help = (
-        "Runs the tasks of a Howdah backend. The broker's address and credential are those of HOWDAH_SERVER and so on."
+        "Runs the tasks of a Howdah backend. HOWDAH_SERVER, HOWDAH_TOKEN and so on set the broker's address and token."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--backend", default="default", help="the alias in TASKS")
-        parser.add_argument("--queue", action="append", help="only this queue; repeatable")
-        parser.add_argument("--server", help="the brokers' addresses, separated by commas")
-        parser.add_argument("--concurrency", type=int, default=8, help="tasks of a queue that run at once, in threads")
+        parser.add_argument("--backend", default="default", help="alias of the backend in TASKS")
+        parser.add_argument("--queue", action="append", help="serve only this queue; repeatable")
+        parser.add_argument("--server", help="addresses of brokers, separated by commas")
+        parser.add_argument("--concurrency", type=int, default=8, help="concurrent tasks of a queue, in threads")
         parser.add_argument("--stop-timeout", type=float, default=30, help="seconds that a stop waits for tasks")
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             raise CommandError(f"TASKS[{options['backend']!r}] is not a backend of Howdah")
         queues = options["queue"] or sorted(backend.queues)
         if not queues:
-            raise CommandError("QUEUES is empty, which allows any queue: name those of this worker with --queue")
+            raise CommandError("QUEUES is empty, which allows any queue: select the queues of this worker with --queue")
         unknown = set(queues) - backend.queues if backend.queues else set()
         if unknown:
             raise CommandError(f"QUEUES of {options['backend']!r} does not have {', '.join(sorted(unknown))}")

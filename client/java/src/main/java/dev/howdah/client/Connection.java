@@ -46,20 +46,23 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
-/** The brokers of a client: channels to them, what goes with each call, and calls that go on to the next broker. */
+/** The brokers of a client: their channels, the metadata of each call, and retries at the next broker. */
 final class Connection implements ClientInterceptor {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Connection");
-    /** Short enough for proxies, long enough for servers that refuse frequent pings. */
+    /**
+     * Interval of HTTP/2 pings: short enough that proxies keep an idle connection open, and long enough for servers
+     * that close connections with frequent pings.
+     */
     private static final long KEEPALIVE_SECONDS = 30;
     private static final long KEEPALIVE_TIMEOUT_SECONDS = 20;
-    /** One attempt is no longer, before the next broker is tried: a broker without its Postgres answers within 15 s. */
-    static final Duration LONGEST_TRY = Duration.ofSeconds(16);
-    /** How much longer than the client's own calls those of generated stubs may take: the longest wait of PullJobs. */
-    private static final Duration LONGEST_WAIT = Duration.ofMinutes(1);
-    /** How long to wait for brokers that may never be used, in milliseconds. */
-    private static final long SOON = 2_000;
-    /** Repeated after a lost answer, they lease more jobs, or make more tokens, than the caller gets. */
-    private static final Set<MethodDescriptor<?, ?>> ONCE = Set.of(WorkerServiceGrpc.getPullJobsMethod(),
+    /** Maximum time of one attempt of a call. A broker that cannot reach Postgres answers within 15 s. */
+    static final Duration ATTEMPT_TIMEOUT = Duration.ofSeconds(16);
+    /** Longest wait of PullJobs. Calls of generated stubs may take this long in addition to the request timeout. */
+    private static final Duration MAX_PULL_WAIT = Duration.ofMinutes(1);
+    /** Time that {@link #connect} waits for each broker after the first address, in milliseconds. */
+    private static final long OTHER_BROKERS_WAIT_MS = 2_000;
+    /** Methods that are not repeated after a lost answer, because that would lease more jobs or make more tokens. */
+    private static final Set<MethodDescriptor<?, ?>> NOT_IDEMPOTENT = Set.of(WorkerServiceGrpc.getPullJobsMethod(),
         AccessServiceGrpc.getCreateTokenMethod());
     private static final Metadata.Key<String> TOKEN = Metadata.Key.of("authorization",
         Metadata.ASCII_STRING_MARSHALLER);
@@ -70,18 +73,18 @@ final class Connection implements ClientInterceptor {
     private static final Metadata.Key<String> DATABASE = Metadata.Key.of("howdah-database",
         Metadata.ASCII_STRING_MARSHALLER);
 
-    /** The channel is shared by all connections to the broker: what goes with a call is added by the one that calls. */
+    /** A broker and its channel. Clients of several stores share it; each {@code Connection} adds token and store. */
     private record Broker(URI address, ManagedChannel channel, AtomicReference<String> database) {}
 
     final HowdahClientBuilder options;
-    /** Deadlines and pauses of workers and pipelines. */
+    /** Runs timeouts and backoffs of workers and producers. */
     final ScheduledThreadPoolExecutor timer;
-    /** For what blocks, such as to open a connection. */
+    /** Runs blocking work, such as opening a connection. */
     final ExecutorService background;
     private final Credential credential;
     private final List<Broker> brokers;
     private final AtomicInteger current;
-    /** The store that its calls are about; empty: the broker chooses. */
+    /** Name of the store that calls concern; empty: the broker chooses. */
     private final String store;
 
     Connection(HowdahClientBuilder options) {
@@ -98,7 +101,7 @@ final class Connection implements ClientInterceptor {
         };
         timer = new ScheduledThreadPoolExecutor(1, daemon);
         timer.setRemoveOnCancelPolicy(true);
-        // After the close, what is left to do is not done.
+        // After the close, remaining tasks are dropped.
         timer.setRejectedExecutionHandler(new ThreadPoolExecutor.DiscardPolicy());
         background = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(),
             daemon, new ThreadPoolExecutor.DiscardPolicy());
@@ -114,9 +117,9 @@ final class Connection implements ClientInterceptor {
         this.store = store;
     }
 
-    /** The same channels and credential, for calls about this store. */
+    /** Returns a connection for one store, with the same channels and credential. */
     Connection inStore(String name) {
-        // What metadata may have in it. Whether there is such a store, the broker says.
+        // gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
         if (!name.chars().allMatch(letter -> letter >= ' ' && letter < 0x7f)) {
             throw HowdahException.invalid("store", "\"" + name + "\" is not the name of a store");
         }
@@ -134,8 +137,8 @@ final class Connection implements ClientInterceptor {
             boolean exposed = plain && credential.isSet() && !options.insecureToken;
             if (exposed && !uri.getHost().equals("localhost")
                 && !InetAddress.getByName(uri.getHost()).isLoopbackAddress()) {
-                throw HowdahException.invalid("address", address + ": everybody on the way could read the token: use "
-                    + "https://, or allow it by insecureToken() where the network itself encrypts");
+                throw HowdahException.invalid("address", address + ": a token over http:// is readable by anyone on "
+                    + "the network path: use https://, or set insecureToken() where the network itself encrypts");
             }
             int port = uri.getPort() >= 0 ? uri.getPort() : plain ? 80 : 443;
             return URI.create(uri.getScheme() + "://" + uri.getHost() + ":" + port);
@@ -185,33 +188,37 @@ final class Connection implements ClientInterceptor {
         return ClientInterceptors.intercept(broker.channel, this);
     }
 
-    /** A channel of its own for a stream: the one before may be on a connection whose death nobody has noticed. */
+    /** Opens a separate channel for a stream: the shared one may be broken without this being noticed yet. */
     ManagedChannel dial(int index) {
         var broker = brokers.get(index % brokers.size());
         var channel = open(broker.address).intercept(this).build();
         try {
-            checkDatabase(broker, channel);
+            checkDatabase(broker, channel, options.connectTimeout);
             return channel;
         } catch (RuntimeException error) {
             channel.shutdownNow();
-            moveOnFrom(index % brokers.size());
-            throw HowdahException.of(error, broker.address.toString());
+            switchFrom(index % brokers.size());
+            throw HowdahException.from(error, broker.address.toString());
         }
     }
 
-    /** Looks at all brokers at once. Fails if none answers, or if two serve different databases. */
+    /** Calls all brokers at once. Fails if no broker answers, or if two brokers serve different databases. */
     void connect() {
-        var asked = brokers.stream()
-            .map(broker -> CompletableFuture.runAsync(() -> ask(broker, shared(broker)), background)).toList();
+        var checks = brokers.stream()
+            .map(broker -> CompletableFuture.runAsync(() ->
+                compareDatabase(broker, shared(broker), ATTEMPT_TIMEOUT), background))
+            .toList();
         HowdahException last = null;
         boolean reached = false;
-        for (long patience : new long[] {options.connectTimeout.toMillis(), LONGEST_TRY.toMillis()}) {
-            for (int index = 0; index < asked.size() && !(reached && patience > SOON && index == 0); index++) {
+        for (long timeout : new long[] {options.connectTimeout.toMillis(), ATTEMPT_TIMEOUT.toMillis()}) {
+            boolean isDone = reached && timeout > OTHER_BROKERS_WAIT_MS;
+            for (int index = 0; index < checks.size() && !(isDone && index == 0); index++) {
+                long wait = index == 0 && !reached ? timeout : OTHER_BROKERS_WAIT_MS;
                 try {
-                    asked.get(index).get(index == 0 && !reached ? patience : SOON, TimeUnit.MILLISECONDS);
+                    checks.get(index).get(wait, TimeUnit.MILLISECONDS);
                     reached = true;
                 } catch (ExecutionException | TimeoutException | InterruptedException thrown) {
-                    last = HowdahException.of(thrown, name(index));
+                    last = HowdahException.from(thrown, name(index));
                     if (last.isRefusal()) {
                         throw last;
                     }
@@ -221,29 +228,33 @@ final class Connection implements ClientInterceptor {
         if (!reached) {
             throw last;
         }
-        // The first in the caller's order.
-        var first = asked.stream().filter(check -> check.isDone() && !check.isCompletedExceptionally()).findFirst();
-        current.set(asked.indexOf(first.get()));
+        // The first broker in the caller's order that has answered.
+        var first = checks.stream().filter(check -> check.isDone() && !check.isCompletedExceptionally()).findFirst();
+        current.set(checks.indexOf(first.get()));
     }
 
-    private void checkDatabase(Broker broker, Channel channel) {
+    private void checkDatabase(Broker broker, Channel channel, Duration timeout) {
         if (brokers.size() > 1 && broker.database.get() == null) {
-            ask(broker, channel);
+            boolean isShort = timeout.compareTo(options.connectTimeout) < 0;
+            compareDatabase(broker, channel, isShort ? timeout : options.connectTimeout);
         }
     }
 
-    /** Brokers of one client serve one database: in another, jobs would wait for workers that never come. */
-    private void ask(Broker broker, Channel channel) {
+    /**
+     * Fails if the broker serves a different database than the others. In a different database, jobs would wait for
+     * workers that never come.
+     */
+    private void compareDatabase(Broker broker, Channel channel, Duration timeout) {
         AtomicReference<Metadata> headers = new AtomicReference<>(), trailers = new AtomicReference<>();
         try {
             SettingsServiceGrpc.newBlockingStub(channel)
                 .withInterceptors(MetadataUtils.newCaptureMetadataInterceptor(headers, trailers))
-                .withDeadlineAfter(LONGEST_TRY).getSettings(GetSettingsRequest.getDefaultInstance());
+                .withDeadlineAfter(timeout).getSettings(GetSettingsRequest.getDefaultInstance());
         } catch (StatusRuntimeException error) {
-            // Any answer tells, a refusal too; but the first call will say more about that.
-            var told = HowdahException.of(error, broker.address.toString());
-            if (told.reason().isEmpty()) {
-                throw told;
+            // The broker names its database even if it refuses the call. The caller's own call will return the error.
+            var refusal = HowdahException.from(error, broker.address.toString());
+            if (refusal.reason().isEmpty()) {
+                throw refusal;
             }
         }
         var seen = headers.get() != null ? headers.get() : trailers.get();
@@ -259,46 +270,49 @@ final class Connection implements ClientInterceptor {
         }
     }
 
-    private void moveOnFrom(int seen) {
-        current.compareAndSet(seen, (seen + 1) % brokers.size());
+    private void switchFrom(int index) {
+        current.compareAndSet(index, (index + 1) % brokers.size());
     }
 
-    /** Makes a call that is safe to repeat, within the request timeout, and tells which broker it uses. */
+    /** Makes an idempotent call, within the request timeout. {@code used} gets the address of each broker called. */
     <R> R call(Consumer<URI> used, Function<Channel, R> send) {
-        return call(options.requestTimeout, LONGEST_TRY, true, used, send);
+        return call(options.requestTimeout, ATTEMPT_TIMEOUT, true, used, send);
     }
 
-    /** Makes a call, and repeats it after errors that pass: once on each broker, or until the time is over. */
-    <R> R call(Duration limit, Duration longestTry, boolean untilLate, Function<Channel, R> send) {
-        return call(limit, longestTry, untilLate, broker -> { }, send);
+    /** Makes a call, and retries it after transient errors: once at each broker, or until {@code timeout} has passed. */
+    <R> R call(Duration timeout, Duration attemptTimeout, boolean untilTimeout, Function<Channel, R> send) {
+        return call(timeout, attemptTimeout, untilTimeout, broker -> { }, send);
     }
 
-    private <R> R call(Duration limit, Duration longestTry, boolean untilLate, Consumer<URI> used,
+    private <R> R call(Duration timeout, Duration attemptTimeout, boolean untilTimeout, Consumer<URI> used,
             Function<Channel, R> send) {
-        long end = System.nanoTime() + limit.toNanos();
+        long end = System.nanoTime() + timeout.toNanos();
         var backoff = new Backoff();
-        var sentOnce = new AtomicBoolean();
-        for (int left = brokers.size(); ; left--) {
+        var sentNonIdempotent = new AtomicBoolean();
+        for (int attempts = 0, tooLarge = 0; ; attempts++) {
             int index = current.get();
-            var broker = brokers.get(index);
-            long patience = Math.min(end - System.nanoTime(), longestTry.toNanos());
+            // The remaining time is divided among the brokers not yet tried in this round.
+            long share = (end - System.nanoTime()) / (brokers.size() - attempts % brokers.size());
+            used.accept(address(index));
             HowdahException error;
-            used.accept(broker.address);
             try {
-                var channel = shared(broker);
-                checkDatabase(broker, channel);
-                return send.apply(ClientInterceptors.intercept(channel, each(Duration.ofNanos(patience), sentOnce)));
-            } catch (StatusRuntimeException | HowdahException thrown) {
-                error = HowdahException.of(thrown, broker.address.toString());
+                return attempt(index, Math.min(share, attemptTimeout.toNanos()), sentNonIdempotent, send);
+            } catch (HowdahException thrown) {
+                error = thrown;
             }
+            // A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
+            // request, no broker has received it.
+            tooLarge = error.isTooLarge() ? tooLarge + 1 : 0;
+            boolean tryOther = tooLarge > 0 && tooLarge < brokers.size();
             long pause = backoff.next();
-            boolean over = !untilLate && left <= 0 || System.nanoTime() + pause >= end;
-            boolean renewed = error.code() == Status.Code.UNAUTHENTICATED && credential.readAgain();
-            if (over || sentOnce.get() && !renewed || !error.isPassing() && !renewed) {
+            boolean isExhausted = !untilTimeout && attempts >= brokers.size() || System.nanoTime() + pause >= end;
+            boolean tokenChanged = error.code() == Status.Code.UNAUTHENTICATED && credential.reread();
+            if (isExhausted || sentNonIdempotent.get() && !tokenChanged
+                || !error.isTransient() && !tokenChanged && !tryOther) {
                 throw error;
             }
-            if (!renewed) {
-                moveOnFrom(index);
+            if (!tokenChanged) {
+                switchFrom(index);
             }
             try {
                 TimeUnit.NANOSECONDS.sleep(pause);
@@ -309,27 +323,62 @@ final class Connection implements ClientInterceptor {
         }
     }
 
-    boolean readTokenAgain() {
-        return credential.readAgain();
+    /** Makes a call without retries. After a transient error, the next call uses the next broker. */
+    <R> R callOnce(Duration timeout, Function<Channel, R> send) {
+        int index = current.get();
+        try {
+            return attempt(index, timeout.toNanos(), new AtomicBoolean(), send);
+        } catch (HowdahException error) {
+            if (error.isTransient() && !error.reason().equals("DEADLINE_EXCEEDED")) {
+                switchFrom(index);
+            }
+            throw error;
+        }
     }
 
-    /** Gives a try its deadline, and notes whether it must be the only one. */
-    private static ClientInterceptor each(Duration time, AtomicBoolean sentOnce) {
+    private <R> R attempt(int index, long timeout, AtomicBoolean sentNonIdempotent, Function<Channel, R> send) {
+        long deadline = System.nanoTime() + timeout;
+        var broker = brokers.get(index);
+        try {
+            var channel = shared(broker);
+            checkDatabase(broker, channel, Duration.ofNanos(timeout));
+            var remaining = Duration.ofNanos(Math.max(1, deadline - System.nanoTime()));
+            return send.apply(ClientInterceptors.intercept(channel, attemptInterceptor(remaining, sentNonIdempotent)));
+        } catch (StatusRuntimeException | HowdahException thrown) {
+            throw HowdahException.from(thrown, broker.address.toString());
+        }
+    }
+
+    int size() {
+        return brokers.size();
+    }
+
+    /** {@return how long a producer waits for the answer to a request before its stream counts as broken, in ns} */
+    long answerTimeout() {
+        return Math.min(ATTEMPT_TIMEOUT.toNanos(), options.requestTimeout.toNanos() / brokers.size());
+    }
+
+    boolean rereadToken() {
+        return credential.reread();
+    }
+
+    /** Sets the deadline of an attempt, and sets {@code sentNonIdempotent} if the method must not be repeated. */
+    private static ClientInterceptor attemptInterceptor(Duration time, AtomicBoolean sentNonIdempotent) {
         return new ClientInterceptor() {
             @Override
             public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options,
                     Channel next) {
-                sentOnce.compareAndSet(false, ONCE.contains(method));
+                sentNonIdempotent.compareAndSet(false, NOT_IDEMPOTENT.contains(method));
                 return next.newCall(method, options.withDeadlineAfter(time));
             }
         };
     }
 
-    /** Adds the token and the store, and a deadline to calls that have none. */
+    /** Adds the token and the store to each call, and a deadline to unary calls without one. */
     @Override
-    public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions given, Channel next) {
-        boolean unbounded = given.getDeadline() == null && method.getType() == MethodDescriptor.MethodType.UNARY;
-        var call = unbounded ? given.withDeadlineAfter(options.requestTimeout.plus(LONGEST_WAIT)) : given;
+    public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions callOptions, Channel next) {
+        boolean unbounded = callOptions.getDeadline() == null && method.getType() == MethodDescriptor.MethodType.UNARY;
+        var call = unbounded ? callOptions.withDeadlineAfter(options.requestTimeout.plus(MAX_PULL_WAIT)) : callOptions;
         return new SimpleForwardingClientCall<>(next.newCall(method, call)) {
             @Override
             public void start(Listener<R> listener, Metadata headers) {
@@ -339,20 +388,20 @@ final class Connection implements ClientInterceptor {
                 if (!store.isEmpty()) {
                     headers.put(STORE, store);
                 }
-                super.start(noting(listener, method), headers);
+                super.start(logUnanswered(listener, method), headers);
             }
         };
     }
 
-    /** Logs which stores an answer leaves out: nobody has to guess whether a list is complete. */
-    private static <R> Listener<R> noting(Listener<R> listener, MethodDescriptor<?, R> method) {
+    /** Logs the stores that did not answer, so that the caller knows when a list is incomplete. */
+    private static <R> Listener<R> logUnanswered(Listener<R> listener, MethodDescriptor<?, R> method) {
         return new SimpleForwardingClientCallListener<>(listener) {
             @Override
             public void onHeaders(Metadata headers) {
                 var stores = headers.get(UNANSWERED);
                 if (stores != null) {
-                    LOG.log(Level.WARNING, "{0}: these stores did not answer: {1}; what they have is missing, and a "
-                        + "change has not reached them", method.getFullMethodName(), stores);
+                    LOG.log(Level.WARNING, "{0}: these stores did not answer: {1}; the response lacks their data, and "
+                        + "a change did not reach them", method.getFullMethodName(), stores);
                 }
                 super.onHeaders(headers);
             }
@@ -365,11 +414,14 @@ final class Connection implements ClientInterceptor {
         brokers.forEach(broker -> broker.channel.shutdownNow());
     }
 
-    /** Pauses that double from 50 ms to 5 s. Half of each is random, so that clients do not come back together. */
+    /**
+     * An exponential backoff from 50 ms to 5 s. Half of each delay is random (jitter), so that clients do not reconnect
+     * at the same time.
+     */
     static final class Backoff {
         private int failures;
 
-        /** {@return the next pause in nanoseconds} */
+        /** {@return the next delay in nanoseconds} */
         long next() {
             long bound = Math.min(50L << Math.min(failures++, 10), 5_000);
             return TimeUnit.MILLISECONDS.toNanos(ThreadLocalRandom.current().nextLong(bound / 2, bound));

@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
 import java.util.Objects;
 
-/** The token of a client, fixed or from a file that somebody else may replace. Its text is in no message. */
+/** The token of a client: fixed, or from a file that may be replaced. No message contains it. */
 final class Credential {
     private final Path file;
     private String token;
@@ -29,20 +29,20 @@ final class Credential {
         return token != null;
     }
 
-    /** The token, of the file as it is now: to ask when it was changed costs less than a call. */
+    /** Returns the current token. Rereads the file if its modification time has changed. */
     synchronized String token() {
         try {
             if (file != null && !Files.getLastModifiedTime(file).equals(changed)) {
-                readAgain();
+                reread();
             }
         } catch (IOException gone) {
-            // The token from before may still hold.
+            // The previous token may still be valid.
         }
         return token;
     }
 
-    /** Reads the file again. Returns whether it has another token now. */
-    synchronized boolean readAgain() {
+    /** Rereads the file. Returns whether the token has changed. */
+    synchronized boolean reread() {
         var before = token;
         try {
             if (file != null) {
@@ -50,7 +50,7 @@ final class Credential {
                 token = checked(Files.readString(file), "token_file");
             }
         } catch (IOException | HowdahException unreadable) {
-            // The token from before may still hold.
+            // The previous token may still be valid.
         }
         return !Objects.equals(before, token);
     }
@@ -58,7 +58,8 @@ final class Credential {
     private static String checked(String text, String field) {
         var token = text.strip();
         if (token.isEmpty() || !token.chars().allMatch(letter -> letter > ' ' && letter < 0x7f)) {
-            throw HowdahException.invalid(field, "is empty, or has characters that no token has");
+            throw HowdahException.invalid(field,
+                "the token is empty, or contains spaces or characters other than printable ASCII");
         }
         return token;
     }

@@ -6,24 +6,19 @@ import dev.howdah.v1.EnqueueOutcome;
 import dev.howdah.v1.EnqueuedJob;
 import dev.howdah.v1.GetJobRequest;
 import dev.howdah.v1.JobServiceGrpc;
-import dev.howdah.v1.WaitJobsRequest;
 import io.grpc.Channel;
-import io.grpc.Deadline;
 import io.grpc.Status;
-import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractBlockingStub;
 import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -31,7 +26,7 @@ import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
 /**
- * A client of one or more brokers of one database. It may be used by many threads; make one and keep it.
+ * A client of one or more brokers of one database. It is thread-safe; create one and reuse it.
  *
  * <pre>{@code
  * try (var client = HowdahClient.connect("http://127.0.0.1:7432")) {
@@ -39,7 +34,7 @@ import java.util.stream.IntStream;
  * }
  * }</pre>
  *
- * <p>When an enqueue returns, the job is committed, and it is never stored twice. Errors are {@link HowdahException}s.
+ * <p>When an enqueue returns, the job is committed exactly once. Errors are {@link HowdahException}s.
  */
 public final class HowdahClient implements AutoCloseable {
     static final String VERSION = "0.1.0";
@@ -57,50 +52,53 @@ public final class HowdahClient implements AutoCloseable {
         connection = shared.connection.inStore(store);
     }
 
-    /** {@return a client with the settings of the environment: {@code HOWDAH_SERVER}, {@code HOWDAH_TOKEN}, …} */
+    /** {@return a client with settings from the environment: {@code HOWDAH_SERVER}, {@code HOWDAH_TOKEN}, …} */
     public static HowdahClient connect() {
         return builder().environment(System.getenv()).connect();
     }
 
     /**
-     * {@return a client}
+     * {@return a client of the brokers with these addresses}
      *
-     * @param addresses {@code host:port} or URLs with {@code http://} or {@code https://}
+     * @param addresses {@code host:port}, {@code http://host:port} or {@code https://host:port}
      */
     public static HowdahClient connect(String... addresses) {
         return builder().addresses(addresses).connect();
     }
 
-    /** {@return a builder, for more settings than addresses} */
+    /** {@return a builder with all settings} */
     public static HowdahClientBuilder builder() {
         return new HowdahClientBuilder();
     }
 
     /**
-     * The same client for one store of a broker that serves several: its calls are about that store alone, and its jobs go
-     * there. It shares the connections of this one, so only one of them is closed. Workers get jobs from all stores,
-     * whatever this is.
+     * Returns a client for one store of a broker that serves several: its calls concern that store alone, and its jobs
+     * go there. Its workers get jobs of that store only; without this, a worker gets jobs of all stores. The two clients
+     * share connections, so close only one of them.
      *
-     * @param name of the store
-     * @return its client
+     * @param name name of the store
+     * @return the client for the store
      */
     public HowdahClient inStore(String name) {
         return new HowdahClient(this, name);
     }
 
     /**
-     * What an enqueue did.
+     * The result of enqueueing one job.
      *
-     * @param id of the job
-     * @param isNew whether it was stored by this call
-     * @param outcome why
+     * @param id id of the job
+     * @param isNew whether this call stored the job
+     * @param outcome effect of the enqueue, such as new, or kept because another job holds the key
      */
     public record Enqueued(long id, boolean isNew, EnqueueOutcome outcome) {
-        /** With a key of our own, a job that was there was stored by an earlier try of the same call: it is new. */
-        static List<Enqueued> of(List<dev.howdah.v1.NewJob> jobs, List<EnqueuedJob> answers, boolean own) {
+        /**
+         * Converts the broker's answers. If the client made the request key, a job without a key that exists already was
+         * stored by an earlier attempt of the same call, so it counts as new.
+         */
+        static List<Enqueued> from(List<dev.howdah.v1.NewJob> jobs, List<EnqueuedJob> answers, boolean ownKey) {
             return IntStream.range(0, jobs.size()).mapToObj(index -> {
                 var job = answers.get(index);
-                boolean isNew = job.getIsNew() || own && jobs.get(index).getKey().isEmpty();
+                boolean isNew = job.getIsNew() || ownKey && jobs.get(index).getKey().isEmpty();
                 return new Enqueued(job.getId(), isNew, isNew && !job.getIsNew()
                     ? EnqueueOutcome.ENQUEUE_OUTCOME_NEW : job.getOutcome());
             }).toList();
@@ -108,52 +106,54 @@ public final class HowdahClient implements AutoCloseable {
     }
 
     /**
-     * Enqueues a job.
+     * Enqueues a job. When this returns, the job is committed. If no broker answers, the client retries until the
+     * request timeout, with one request key, so that nothing is stored twice.
      *
-     * @param job to enqueue
-     * @return its id
+     * @param job job to enqueue
+     * @return the id of the job, and whether it is new
      */
     public Enqueued enqueue(NewJob job) {
         return enqueueAll(List.of(job)).get(0);
     }
 
     /**
-     * Enqueues jobs: all of them or none.
+     * Enqueues jobs in one transaction: all of them or none. Retries like {@link #enqueue}.
      *
-     * @param jobs at most 10,000
-     * @return one for each, in order
+     * @param jobs at most 10,000 jobs
+     * @return a result for each job, in order
      */
     public List<Enqueued> enqueueAll(List<NewJob> jobs) {
         return enqueueAll(jobs, newRequestKey(), null);
     }
 
     /**
-     * The same with a key of the caller, which is safe to repeat for 24 hours from anywhere.
+     * Enqueues jobs with the caller's request key, which makes the call idempotent for 24 hours, from any process. The
+     * same key with the same jobs returns the same ids.
      *
-     * @param jobs at most 10,000
-     * @param requestKey finds the same request of before; with other jobs, the code is {@code ALREADY_EXISTS}
-     * @return one for each, in order
+     * @param jobs at most 10,000 jobs
+     * @param requestKey key of the request; a repetition with other jobs fails with the code {@code ALREADY_EXISTS}
+     * @return a result for each job, in order
      */
     public List<Enqueued> enqueueAll(List<NewJob> jobs, String requestKey) {
         return enqueueAll(jobs, requestKey, requestKey);
     }
 
-    private List<Enqueued> enqueueAll(List<NewJob> jobs, String key, String keyOfCaller) {
+    private List<Enqueued> enqueueAll(List<NewJob> jobs, String key, String callerKey) {
         var broker = new AtomicReference<>(connection.address(connection.current()));
-        Middleware.Enqueue last = ready ->
-            CompletableFuture.completedFuture(send(ready, key, keyOfCaller == null, broker::set));
-        return join(wrapped(last, broker::get, keyOfCaller).enqueue(jobs));
+        Middleware.Enqueue send = ready ->
+            CompletableFuture.completedFuture(send(ready, key, callerKey == null, broker::set));
+        return join(wrap(send, broker::get, callerKey).enqueue(jobs));
     }
 
     private static <T> T join(CompletableFuture<T> answer) {
         try {
             return answer.join();
         } catch (CompletionException error) {
-            throw HowdahException.of(error, "");
+            throw HowdahException.from(error, "");
         }
     }
 
-    private List<Enqueued> send(List<NewJob> jobs, String requestKey, boolean own, Consumer<URI> used) {
+    private List<Enqueued> send(List<NewJob> jobs, String requestKey, boolean ownKey, Consumer<URI> used) {
         if (jobs.isEmpty()) {
             return List.of();
         }
@@ -161,10 +161,10 @@ public final class HowdahClient implements AutoCloseable {
         jobs.forEach(job -> request.addJobs(job.encoded(options.json)));
         var answer = connection.call(used,
             channel -> JobServiceGrpc.newBlockingStub(channel).enqueueJobs(request.build()));
-        return Enqueued.of(request.getJobsList(), answer.getJobsList(), own);
+        return Enqueued.from(request.getJobsList(), answer.getJobsList(), ownKey);
     }
 
-    /** The rest of an enqueue, which knows the broker that it uses: after a retry, the last one. */
+    /** The rest of an enqueue after a middleware, with the address of the broker that was called last. */
     record Step(Middleware.Enqueue next, Supplier<URI> broker) implements Middleware.Enqueue {
         @Override
         public CompletableFuture<List<Enqueued>> enqueue(List<NewJob> jobs) {
@@ -172,8 +172,8 @@ public final class HowdahClient implements AutoCloseable {
         }
     }
 
-    Middleware.Enqueue wrapped(Middleware.Enqueue last, Supplier<URI> broker, String requestKey) {
-        var next = last;
+    Middleware.Enqueue wrap(Middleware.Enqueue send, Supplier<URI> broker, String requestKey) {
+        var next = send;
         for (int index = options.middleware.size() - 1; index >= 0; index--) {
             var outer = options.middleware.get(index);
             var inner = new Step(next, broker);
@@ -182,37 +182,37 @@ public final class HowdahClient implements AutoCloseable {
         return next;
     }
 
-    /** {@return a key for {@link #enqueueAll(List, String)}: the time, and 80 random bits} */
+    /** {@return a unique key for {@link #enqueueAll(List, String)}, made of the time and 80 random bits} */
     public static String newRequestKey() {
-        // The time first, so that keys of the same minute are neighbours in the index.
+        // The time comes first, so that keys of the same minute are neighbours in the index.
         var random = ThreadLocalRandom.current();
         return String.format("%012x%016x%04x", System.currentTimeMillis(), random.nextLong(), random.nextInt(1 << 16));
     }
 
-    /** {@return a pipeline, which enqueues from many threads over one stream. Keep it, and close it} */
+    /** {@return a producer, which enqueues from many threads over one stream. Reuse it, and close it after use} */
     public Producer producer() {
         return new Producer(this, new Producer.Limits());
     }
 
     /**
-     * {@return a pipeline}
+     * {@return a producer with these limits}
      *
-     * @param limits of it
+     * @param limits limits of the producer
      */
     public Producer producer(Producer.Limits limits) {
         return new Producer(this, limits);
     }
 
-    /** {@return a builder of a worker. Each has a stream of its own} */
+    /** {@return a builder of a worker. Each worker opens a separate stream} */
     public Worker.Builder worker() {
         return new Worker.Builder(this);
     }
 
     /**
-     * {@return the job when it has ended, with its result}
+     * {@return the job with its result, as soon as it is finished or dead}
      *
-     * @param id of it
-     * @param timeout the longest wait: a day
+     * @param id id of the job
+     * @param timeout time after which the wait fails, at most a day
      */
     public dev.howdah.v1.Job await(long id, Duration timeout) {
         var ended = new ArrayList<dev.howdah.v1.Job>();
@@ -221,70 +221,47 @@ public final class HowdahClient implements AutoCloseable {
     }
 
     /**
-     * Waits until jobs have ended, also while brokers are restarted.
+     * Waits until jobs are finished or dead, and continues while brokers restart.
      *
-     * @param ids at most 10,000
-     * @param timeout the longest wait; then the code is {@code DEADLINE_EXCEEDED}
-     * @param ended called once for each, with its result, as it ends
+     * @param ids at most 10,000 job ids
+     * @param timeout time after which the wait fails with the code {@code DEADLINE_EXCEEDED}
+     * @param ended called once for each job when it has ended, with its result
      */
     public void awaitAll(Collection<Long> ids, Duration timeout, Consumer<dev.howdah.v1.Job> ended) {
-        var left = new LinkedHashSet<>(ids);
-        var end = Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
-        // The broker keeps the time; it may answer a little later.
-        var limit = timeout.plusSeconds(5);
-        while (!left.isEmpty()) {
-            connection.call(limit, limit, true, channel -> waitOnce(left, end, ended, channel));
-        }
-    }
-
-    private static Void waitOnce(Collection<Long> left, Deadline end, Consumer<dev.howdah.v1.Job> ended,
-            Channel channel) {
-        var wait = Duration.ofNanos(Math.max(0, end.timeRemaining(TimeUnit.NANOSECONDS)));
-        var request = WaitJobsRequest.newBuilder().addAllIds(left).setTimeout(NewJob.wire(wait)).build();
-        try {
-            JobServiceGrpc.newBlockingStub(channel).waitJobs(request).forEachRemaining(answer -> {
-                left.remove(answer.getJob().getId());
-                ended.accept(answer.getJob());
-            });
-            return null;
-        } catch (StatusRuntimeException error) {
-            if (end.isExpired()) {
-                throw HowdahException.of(error, "");
-            }
-            throw error;
-        }
+        new Waiting(connection, ids, timeout, ended).run();
     }
 
     /**
-     * {@return the result of an ended job}
+     * {@return the result of an ended job as a value of a type}
      *
-     * @param <T> its type
-     * @param job as it was returned
-     * @param type as for payloads
+     * @param <T> type of the result
+     * @param job job that has ended
+     * @param type type of the result, as for {@link Job#payload}
      */
     public <T> T result(dev.howdah.v1.Job job, Class<T> type) {
         return Job.decode(job.getResult(), type, options.json);
     }
 
     /**
-     * Calls an operator's method, within the request timeout, on the next broker if one does not answer: {@code
-     * client.call(JobServiceGrpc::newBlockingStub, jobs -> jobs.listJobs(request))}.
+     * Calls a method of a generated stub within the request timeout, such as {@code
+     * client.call(JobServiceGrpc::newBlockingStub, jobs -> jobs.listJobs(request))}. Retries at the next broker after
+     * transient errors.
      *
-     * @param <S> the generated stub
-     * @param <R> the answer
-     * @param service makes the stub: all services of the protocol are in {@code dev.howdah.v1}
-     * @param method called again after errors that pass, so it should be a read, or safe to repeat
+     * @param <S> type of the generated stub
+     * @param <R> type of the answer
+     * @param service makes the stub; all services of the protocol are in {@code dev.howdah.v1}
+     * @param method the call; it must be idempotent, because it may be repeated
      * @return the answer
      */
     public <S extends AbstractBlockingStub<S>, R> R call(Function<Channel, S> service, Function<S, R> method) {
-        return connection.call(options.requestTimeout, Connection.LONGEST_TRY, false,
+        return connection.call(options.requestTimeout, Connection.ATTEMPT_TIMEOUT, false,
             channel -> method.apply(service.apply(channel)));
     }
 
     /**
-     * {@return a job with payload, result and failures; empty if it is unknown}
+     * {@return a job with payload, result and failures; empty if no job has this id}
      *
-     * @param id of it
+     * @param id id of the job
      */
     public Optional<dev.howdah.v1.Job> job(long id) {
         try {
@@ -299,22 +276,22 @@ public final class HowdahClient implements AutoCloseable {
     }
 
     /**
-     * Cancels jobs, also those that run.
+     * Cancels jobs, including running ones.
      *
-     * @param ids at most 10,000
-     * @return those that this call has cancelled
+     * @param ids at most 10,000 job ids
+     * @return the ids of the jobs that this call has cancelled
      */
     public List<Long> cancel(Collection<Long> ids) {
         var request = CancelJobsRequest.newBuilder().addAllIds(ids).build();
         return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.cancelJobs(request)).getCancelledIdsList();
     }
 
-    /** {@return the current connection, for generated stubs: with token and limits, without retries} */
+    /** {@return the channel to the broker in use, for generated stubs. It adds token and deadline, without retries} */
     public Channel channel() {
         return connection.channel();
     }
 
-    /** Closes the connections. Close workers and pipelines before. */
+    /** Closes the connections. Close workers and producers first. */
     @Override
     public void close() {
         connection.close();

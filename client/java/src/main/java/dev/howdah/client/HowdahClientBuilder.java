@@ -30,29 +30,28 @@ public final class HowdahClientBuilder {
     /**
      * {@return this}
      *
-     * @param addresses of brokers of one database; the first that answers is used
+     * @param addresses addresses of brokers of one database. The client uses the first one that answers
      */
     public HowdahClientBuilder addresses(String... addresses) { this.addresses = List.of(addresses); return this; }
 
     /**
-     * {@return this} Takes over the variables that the program {@code howdah} knows.
+     * {@return this} Reads the environment variables of the program {@code howdah}, such as {@code HOWDAH_SERVER}.
      *
-     * @param variables by name
+     * @param variables environment variables by name. An empty value counts as unset
      */
     public HowdahClientBuilder environment(Map<String, String> variables) {
-        // What is empty counts as not set.
-        var given = new HashMap<>(variables);
-        given.values().removeIf(String::isEmpty);
-        if (given.containsKey("HOWDAH_TOKEN") && given.containsKey("HOWDAH_TOKEN_FILE")) {
-            throw HowdahException.invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough");
+        var settings = new HashMap<>(variables);
+        settings.values().removeIf(String::isEmpty);
+        if (settings.containsKey("HOWDAH_TOKEN") && settings.containsKey("HOWDAH_TOKEN_FILE")) {
+            throw HowdahException.invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one");
         }
-        addresses = List.of(given.getOrDefault("HOWDAH_SERVER", addresses.get(0)).split(","));
-        token = given.getOrDefault("HOWDAH_TOKEN", token);
-        tokenFile = given.containsKey("HOWDAH_TOKEN_FILE") ? Path.of(given.get("HOWDAH_TOKEN_FILE")) : tokenFile;
-        ca = given.getOrDefault("HOWDAH_TLS_CA", ca);
-        certificate = given.getOrDefault("HOWDAH_TLS_CLIENT_CERT", certificate);
-        key = given.getOrDefault("HOWDAH_TLS_CLIENT_KEY", key);
-        var insecure = given.getOrDefault("HOWDAH_CLIENT_INSECURE", "no").toLowerCase(Locale.ROOT);
+        addresses = List.of(settings.getOrDefault("HOWDAH_SERVER", addresses.get(0)).split(","));
+        token = settings.getOrDefault("HOWDAH_TOKEN", token);
+        tokenFile = settings.containsKey("HOWDAH_TOKEN_FILE") ? Path.of(settings.get("HOWDAH_TOKEN_FILE")) : tokenFile;
+        ca = settings.getOrDefault("HOWDAH_TLS_CA", ca);
+        certificate = settings.getOrDefault("HOWDAH_TLS_CLIENT_CERT", certificate);
+        key = settings.getOrDefault("HOWDAH_TLS_CLIENT_KEY", key);
+        var insecure = settings.getOrDefault("HOWDAH_CLIENT_INSECURE", "no").toLowerCase(Locale.ROOT);
         insecureToken |= !Set.of("0", "n", "no", "f", "false", "off").contains(insecure);
         return this;
     }
@@ -60,32 +59,35 @@ public final class HowdahClientBuilder {
     /**
      * {@return this}
      *
-     * @param token that goes with each call
+     * @param token token to authenticate each call. Brokers on other machines need {@code https://}
      */
     public HowdahClientBuilder token(String token) { this.token = token; return this; }
 
     /**
      * {@return this}
      *
-     * @param file with the token, which is read again when it changes
+     * @param file file with the token. The client rereads it when it changes
      */
     public HowdahClientBuilder tokenFile(Path file) { tokenFile = file; return this; }
 
-    /** {@return this} Sends the token over {@code http://} to other machines too, where all on the way can read it. */
+    /**
+     * {@return this} Sends the token over {@code http://} to brokers on other machines too, which exposes it to the
+     * network. Use it only on encrypted networks, such as a VPN or a service mesh with mutual TLS.
+     */
     public HowdahClientBuilder insecureToken() { insecureToken = true; return this; }
 
     /**
      * {@return this}
      *
-     * @param file of the authorities (PEM) to trust at {@code https://}, instead of Java's own
+     * @param file file with the CA certificates (PEM) to trust for {@code https://}, instead of Java's
      */
     public HowdahClientBuilder trust(Path file) { ca = file.toString(); return this; }
 
     /**
      * {@return this}
      *
-     * @param certificate shown to brokers (PEM)
-     * @param privateKey of it (PEM, PKCS #8)
+     * @param certificate file with the client certificate (PEM)
+     * @param privateKey file with its key (PEM, PKCS #8)
      */
     public HowdahClientBuilder certificate(Path certificate, Path privateKey) {
         this.certificate = certificate.toString();
@@ -96,42 +98,42 @@ public final class HowdahClientBuilder {
     /**
      * {@return this}
      *
-     * @param timeout the longest time to connect, by default 5 s
+     * @param timeout timeout of one attempt to connect, by default 5 s
      */
     public HowdahClientBuilder connectTimeout(Duration timeout) { connectTimeout = timeout; return this; }
 
     /**
      * {@return this}
      *
-     * @param timeout the longest time of a call, its retries included; by default 30 s
+     * @param timeout timeout of a call, including retries; by default 30 s
      */
     public HowdahClientBuilder requestTimeout(Duration timeout) { requestTimeout = timeout; return this; }
 
     /**
      * {@return this}
      *
-     * @param bytes of the largest message, by default 16 MiB
+     * @param bytes the largest message sent or accepted, by default 16 MiB
      */
     public HowdahClientBuilder maxMessageBytes(int bytes) { maxMessageBytes = bytes; return this; }
 
     /**
      * {@return this}
      *
-     * @param json for payloads, results and checkpoints
+     * @param json Jackson mapper for payloads, results and checkpoints
      */
     public HowdahClientBuilder json(JsonMapper json) { this.json = json; return this; }
 
     /**
      * {@return this}
      *
-     * @param middleware around each enqueue and each handler; the first is the outermost
+     * @param middleware middleware around each enqueue and each handler. The first one is the outermost
      */
     public HowdahClientBuilder middleware(Middleware middleware) { this.middleware.add(middleware); return this; }
 
     /**
      * {@return the client, connected to the first broker that answers}
      *
-     * @throws HowdahException if none does
+     * @throws HowdahException if no broker answers
      */
     public HowdahClient connect() {
         var client = build();
@@ -144,7 +146,7 @@ public final class HowdahClientBuilder {
         }
     }
 
-    /** {@return the client, which connects at its first use: the brokers may start later} */
+    /** {@return the client, which connects at its first call, so that the brokers may start later} */
     public HowdahClient build() {
         return new HowdahClient(this);
     }

@@ -19,26 +19,29 @@ import java.util.concurrent.TimeoutException;
 import javax.net.ssl.SSLException;
 
 /**
- * An error of a call, a pipeline or a worker. {@link #code()}, {@link #reason()} and {@link #field()} are for programs,
- * the message is for people: it names the field, its value, and what to do.
+ * An error of a call, a producer or a worker. Programs use {@link #code()}, {@link #reason()} and {@link #field()}. The
+ * message is for humans: the field, its value, and what to do.
  */
 public final class HowdahException extends RuntimeException {
     private static final long serialVersionUID = 1;
-    private static final Set<Status.Code> PASSING =
+    private static final Set<Status.Code> TRANSIENT =
         Set.of(Status.Code.UNAVAILABLE, Status.Code.DEADLINE_EXCEEDED, Status.Code.ABORTED);
-    private static final Set<Status.Code> REFUSING = Set.of(Status.Code.INVALID_ARGUMENT,
+    private static final Set<Status.Code> REFUSALS = Set.of(Status.Code.INVALID_ARGUMENT,
         Status.Code.FAILED_PRECONDITION, Status.Code.OUT_OF_RANGE, Status.Code.PERMISSION_DENIED,
         Status.Code.UNAUTHENTICATED, Status.Code.UNIMPLEMENTED);
 
-    /** The code of gRPC. */
+    /** The reason if a proxy refuses requests of this size. No part of the request has reached a broker. */
+    private static final String TOO_LARGE = "REQUEST_TOO_LARGE";
+
+    /** The gRPC code. */
     private final Status.Code code;
-    /** A constant, or empty. */
+    /** Machine-readable reason, or empty. */
     private final String reason;
     /** The invalid field, or empty. */
     private final String field;
-    /** When to try again, or null. */
+    /** Retry delay, or null. */
     private final Duration retryAfter;
-    /** The connection broke: the code is a guess. */
+    /** Whether the connection broke. Then the code is a guess, and the call may have taken effect or not. */
     private final boolean broken;
 
     private HowdahException(Status.Code code, String message, String reason, String field, Duration retryAfter,
@@ -63,18 +66,18 @@ public final class HowdahException extends RuntimeException {
         return new HowdahException(Status.Code.UNAVAILABLE, message, "", "", null, true, null);
     }
 
-    static HowdahException late(String what, Duration after) {
-        return new HowdahException(Status.Code.DEADLINE_EXCEEDED, "", "", what + ": no answer within " + after);
+    static HowdahException timedOut(String operation, Duration timeout) {
+        return new HowdahException(Status.Code.DEADLINE_EXCEEDED, "", "", operation + ": no answer within " + timeout);
     }
 
-    static HowdahException of(RequestError error) {
+    static HowdahException from(RequestError error) {
         var after = error.hasRetryAfter() ? NewJob.read(error.getRetryAfter()) : null;
         var code = Status.fromCodeValue(error.getCode()).getCode();
         return new HowdahException(code, error.getMessage(), error.getReason(), error.getField(), after, false, null);
     }
 
-    /** Reads the error of a call to {@code address}. */
-    static HowdahException of(Throwable thrown, String address) {
+    /** Converts the error of a call to {@code address}. */
+    static HowdahException from(Throwable thrown, String address) {
         while ((thrown instanceof CompletionException || thrown instanceof ExecutionException)
             && thrown.getCause() != null) {
             thrown = thrown.getCause();
@@ -105,7 +108,7 @@ public final class HowdahException extends RuntimeException {
                     after = NewJob.read(detail.unpack(RetryInfo.class).getRetryDelay());
                 }
             } catch (InvalidProtocolBufferException ignored) {
-                // A detail that cannot be read says nothing; the code and the text are there.
+                // Ignores an error detail that does not parse: the code and the text suffice.
             }
         }
         var text = new StringBuilder(status.getDescription() == null ? status.getCode().name()
@@ -115,7 +118,12 @@ public final class HowdahException extends RuntimeException {
             refused |= cause instanceof SSLException;
             text.append(": ").append(cause.getMessage());
         }
-        // The broker gives a reason with each error; without one, the error comes from the connection.
+        if (reason.isEmpty() && text.indexOf("HTTP status code 413") >= 0) {
+            return new HowdahException(Status.Code.RESOURCE_EXHAUSTED, address + ": a proxy between client and broker "
+                + "refuses a request of this size (HTTP 413): raise the proxy's limit (nginx: client_max_body_size), "
+                + "or send less at once", TOO_LARGE, "", null, false, thrown);
+        }
+        // Each error of the broker has a reason. An error without one comes from the connection.
         boolean broken = reason.isEmpty() && !refused && Set.of(Status.Code.UNAVAILABLE, Status.Code.INTERNAL,
             Status.Code.UNKNOWN).contains(status.getCode());
         var code = refused ? Status.Code.FAILED_PRECONDITION : status.getCode();
@@ -123,46 +131,49 @@ public final class HowdahException extends RuntimeException {
         return new HowdahException(code, message, reason, field, after, broken, thrown);
     }
 
-    /** The error of one submission in a request, as if it had been a request of its own. */
-    HowdahException rebased(String old, String own) {
-        return new HowdahException(code, getMessage().replace(old, own), reason, field.replace(old, own), retryAfter,
+    /** Renumbers the index in the error's field, as if the submission were a separate request. */
+    HowdahException rebased(String oldField, String newField) {
+        return new HowdahException(code, getMessage().replace(oldField, newField), reason, field.replace(oldField, newField), retryAfter,
             false, this);
     }
 
-    /** {@return the code of gRPC that fits best} */
+    /** {@return the best-fitting gRPC code} */
     public Status.Code code() {
         return code;
     }
 
     /**
-     * {@return the broker's constant for this error, such as {@code INVALID_FIELD}; empty if it is not from a broker}
+     * {@return the machine-readable reason, such as {@code INVALID_FIELD}; {@code REQUEST_TOO_LARGE} if a proxy refuses
+     *     the size of a request; empty if the error comes from neither the broker nor such a proxy}
      */
     public String reason() {
         return reason;
     }
 
-    /** {@return the invalid field, such as {@code jobs[3].task_type}; empty if none is} */
+    /** {@return the invalid field, such as {@code jobs[3].task_type}; empty if the error is about no field} */
     public String field() {
         return field;
     }
 
-    /** {@return how long to wait before the next try, if the broker knows: a backlog is full} */
+    /** {@return the retry delay, if the broker sent one: the backlog of a task type is full} */
     public Optional<Duration> retryAfter() {
         return Optional.ofNullable(retryAfter);
     }
 
     /** {@return whether the same call may succeed later. Repeat an enqueue with the same request key} */
     public boolean isRetryable() {
-        return broken || retryAfter != null || PASSING.contains(code);
+        return broken || retryAfter != null || TRANSIENT.contains(code);
     }
 
-    /** Whether this library tries again: not for a full backlog, which the producer should know about. */
-    boolean isPassing() {
+    /** Whether this library retries automatically. It does not for a full backlog, which the producer should handle. */
+    boolean isTransient() {
         return isRetryable() && retryAfter == null;
     }
 
-    /** Whether the broker refuses the caller or the call, so that the same again would end the same way. */
+    boolean isTooLarge() { return reason.equals(TOO_LARGE); }
+
+    /** Whether the broker refuses the caller or the call, so that a new stream would fail in the same way. */
     boolean isRefusal() {
-        return !broken && REFUSING.contains(code);
+        return !broken && REFUSALS.contains(code);
     }
 }

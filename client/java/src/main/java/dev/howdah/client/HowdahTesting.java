@@ -16,25 +16,28 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
-/** For tests of programs that use this library: handlers and enqueues without a broker, and a broker for the test. */
+/**
+ * Support for tests of programs that use this library. Runs handlers and records enqueues without a broker, and starts a
+ * temporary broker.
+ */
 public final class HowdahTesting {
     private HowdahTesting() {}
 
     /**
-     * What a handler did.
+     * The result of a handler that {@link HowdahTesting#perform} has run.
      *
-     * @param outcome of the attempt
-     * @param reports of progress and checkpoints, in order
+     * @param outcome outcome of the attempt
+     * @param reports progress reports and checkpoints of the handler, in order
      */
     public record Performed(Job.Outcome outcome, List<ProgressReport> reports) {}
 
     /**
-     * Runs a handler.
+     * Runs a handler on the first attempt of a job, without a broker.
      *
-     * @param <T> the payload
-     * @param handler to run
-     * @param payload as enqueued
-     * @return what it did
+     * @param <T> type of the payload
+     * @param handler handler to run
+     * @param payload payload of the job. It goes through JSON, as it does with a broker
+     * @return outcome and reports of the handler
      */
     public static <T> Performed perform(Worker.Handler<? super T> handler, T payload) {
         return perform(handler, payload, LeasedJob.newBuilder().setId(1).setTaskType("test").setAttempt(1)
@@ -42,13 +45,13 @@ public final class HowdahTesting {
     }
 
     /**
-     * Runs a handler with a job of more than a payload.
+     * Runs a handler on a job with these properties, without a broker. Reports and extensions succeed at once.
      *
-     * @param <T> the payload
-     * @param handler to run
-     * @param payload goes through JSON, as it does with a broker
-     * @param leased everything else: attempt, headers, checkpoint
-     * @return what it did
+     * @param <T> type of the payload
+     * @param handler handler to run
+     * @param payload payload of the job. It goes through JSON, as it does with a broker
+     * @param leased other properties of the job, such as attempt, headers and checkpoint
+     * @return outcome and reports of the handler
      */
     @SuppressWarnings("unchecked")
     public static <T> Performed perform(Worker.Handler<? super T> handler, T payload, LeasedJob.Builder leased) {
@@ -63,14 +66,14 @@ public final class HowdahTesting {
         }
     }
 
-    /** Keeps what a program enqueues, instead of a broker. */
+    /** Records the jobs that a program enqueues, without a broker. */
     public static final class Recorder implements Middleware {
         private final List<NewJob> jobs = new CopyOnWriteArrayList<>();
 
-        /** Records nothing yet. */
+        /** Makes an empty recorder. */
         public Recorder() {}
 
-        /** {@return a client that enqueues here, and never connects} */
+        /** {@return a client whose enqueues are recorded here. It never connects} */
         public HowdahClient client() {
             return HowdahClient.builder().middleware(this).build();
         }
@@ -88,17 +91,17 @@ public final class HowdahTesting {
             return CompletableFuture.completedFuture(answers);
         }
 
-        /** {@return all jobs so far, in order} */
+        /** {@return all recorded jobs, in order} */
         public List<NewJob> jobs() {
             return List.copyOf(jobs);
         }
 
         /**
-         * Fails if there is no such job.
+         * Asserts that a job of this task type with this payload was enqueued.
          *
-         * @param taskType of it
-         * @param payload equal to its payload
-         * @return the first
+         * @param taskType task type of the job
+         * @param payload payload of the job, compared by {@code equals}
+         * @return the first such job
          */
         public NewJob assertEnqueued(String taskType, Object payload) {
             return jobs.stream()
@@ -107,7 +110,7 @@ public final class HowdahTesting {
         }
     }
 
-    /** A broker with a Postgres of its own, which leaves nothing behind: {@code howdah dev --ephemeral}. */
+    /** A broker with a temporary Postgres, {@code howdah dev --ephemeral}. Closing it removes the data of both. */
     public static final class Broker implements AutoCloseable {
         private static final Pattern READY = Pattern.compile("ready grpc=(\\S+) .*");
         private final Process process;
@@ -119,10 +122,10 @@ public final class HowdahTesting {
         }
 
         /**
-         * Starts the program that {@code HOWDAH_BIN} names, or {@code howdah}.
+         * Starts the program that {@code HOWDAH_BIN} names, or else {@code howdah} from the {@code PATH}.
          *
-         * @param more arguments
-         * @return it, ready
+         * @param more additional arguments of {@code howdah dev}
+         * @return the broker, ready to serve
          */
         public static Broker start(String... more) {
             var program = System.getenv().getOrDefault("HOWDAH_BIN", "howdah");
@@ -144,12 +147,12 @@ public final class HowdahTesting {
             }
         }
 
-        /** {@return its address, for clients} */
+        /** {@return the address of the broker, for clients} */
         public String address() {
             return address;
         }
 
-        /** Stops it, and waits for the end. */
+        /** Stops the broker, and waits until it has ended. */
         @Override
         public void close() {
             process.destroy();

@@ -30,12 +30,12 @@ import java.util.function.Consumer;
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.json.JsonMapper;
 
-/** One attempt of one job, as its handler gets it. All methods may be called from any thread. */
+/** One attempt of one job, as its handler receives it. All methods may be called from any thread. */
 public final class Job {
     private static final Logger LOG = System.getLogger("dev.howdah.client.Worker");
-    /** The longest error that is sent. The broker shortens it to 16 KiB, and marks that. */
+    /** Maximum length of an error text that is sent. The broker truncates it to 16 KiB and marks it. */
     private static final int LONGEST_ERROR = 32_768;
-    /** What no bytes are, where a value of JSON is asked for. */
+    /** The JSON value of an empty payload. */
     private static final ByteString NULL = ByteString.copyFromUtf8("null");
 
     private final LeasedJob leased;
@@ -43,21 +43,24 @@ public final class Job {
     private final Consumer<ProgressReport> report;
     private final Consumer<Extension> extend;
     private final CompletableFuture<CancelReason> cancelled = new CompletableFuture<>();
-    /** Whoever is told how the attempt ends. */
-    private final List<Attempt> attempts = new CopyOnWriteArrayList<>();
-    /** Where the worker is connected; null without a broker. */
+    /** Observers of the attempt. */
+    private final List<AttemptObserver> observers = new CopyOnWriteArrayList<>();
+    /** Address of the worker's broker; null without a broker. */
     volatile URI broker;
-    /** When the handler has ended, or its outcome was decided; 0: not yet. */
+    /** Time at which the outcome was decided, usually the end of the handler; 0 before. */
     volatile long endedAt;
     private Thread thread;
 
-    /** What is told how an attempt ends. */
-    interface Attempt {
-        /** The handler has ended; thrown is null if it has returned. */
+    /** An observer of an attempt. */
+    interface AttemptObserver {
+        /** Called when the handler has ended; {@code thrown} is null if it has returned. */
         void ended(dev.howdah.v1.Outcome outcome, Throwable thrown);
 
-        /** The broker has confirmed the outcome, after so many nanoseconds; or an error: it had no effect. */
-        void settled(dev.howdah.v1.Outcome outcome, long took, HowdahException error);
+        /**
+         * Called when the broker has confirmed the outcome, {@code nanos} nanoseconds after it was decided. If the
+         * outcome had no effect, {@code error} is the reason; otherwise it is null.
+         */
+        void settled(dev.howdah.v1.Outcome outcome, long nanos, HowdahException error);
     }
 
     Job(LeasedJob leased, JsonMapper json, Consumer<ProgressReport> report, Consumer<Extension> extend) {
@@ -70,45 +73,45 @@ public final class Job {
     /** {@return the job's id, unique in the database} */
     public long id() { return leased.getId(); }
 
-    /** {@return the task type that the worker subscribed to} */
+    /** {@return the task type to which the worker subscribed} */
     public String taskType() { return leased.getTaskType(); }
 
     /** {@return the number of this attempt, from 1} */
     public int attempt() { return leased.getAttempt(); }
 
-    /** {@return the number of attempts after which the job is dead} */
+    /** {@return the maximum number of attempts, after which the job is dead} */
     public int maxAttempts() { return leased.getMaxAttempts(); }
 
     /** {@return the headers} */
     public Map<String, String> headers() { return leased.getHeadersMap(); }
 
-    /** {@return the tags, each once, in the order of the enqueue} */
+    /** {@return the tags without duplicates, in the order of the enqueue} */
     public List<String> tags() { return leased.getTagsList(); }
 
-    /** {@return when the attempt times out unless it is extended, by the database's clock} */
+    /** {@return the time at which the attempt times out unless it is extended, by the database's clock; may be empty} */
     public Optional<Instant> deadline() {
         return leased.hasDeadline() ? Optional.of(NewJob.read(leased.getDeadline())) : Optional.empty();
     }
 
-    /** {@return the message of the protocol, with everything else. Its token lets SQL complete the job} */
+    /** {@return the protocol message, with all fields. The SQL function howdah.complete takes its id and token} */
     public LeasedJob message() { return leased; }
 
     /**
      * {@return the payload as a value of a type}
      *
      * @param <T> the type
-     * @param type {@code byte[]}, {@link ByteString} and protobuf messages are taken as they are, all others from JSON; an
-     *     empty payload is JSON's null
-     * @throws IllegalArgumentException if it is no such value: then the attempt fails for good, because it never will
-     *     be
+     * @param type {@code byte[]}, {@link ByteString} or a class of protobuf messages. For any other type, the payload is
+     *     parsed as JSON, and an empty payload is {@code null}
+     * @throws IllegalArgumentException if the payload does not parse. For the payload type of a handler, the job is then
+     *     dead at once, because a retry could not succeed
      */
     public <T> T payload(Class<T> type) { return decode(leased.getPayload(), type, json); }
 
     /**
      * {@return the checkpoint that an earlier attempt stored}
      *
-     * @param <T> its type
-     * @param type as for {@link #payload}
+     * @param <T> type of the checkpoint
+     * @param type type of the checkpoint, as for {@link #payload}
      */
     public <T> Optional<T> checkpoint(Class<T> type) {
         return leased.getCheckpoint().isEmpty() ? Optional.empty()
@@ -131,19 +134,20 @@ public final class Job {
     }
 
     /**
-     * Stores state for the next attempt, which gets it however this one ends. When this returns, it is stored.
+     * Stores a checkpoint with the job, replacing the previous one. However this attempt ends, the next one gets it.
+     * When this returns, the checkpoint is stored.
      *
-     * @param state at most 64 KiB, in the forms that payloads have; null removes the checkpoint before
+     * @param state state of at most 64 KiB, encoded like a payload; null removes the stored checkpoint
      */
     public void storeCheckpoint(Object state) {
         report(ProgressReport.newBuilder().setCheckpoint(NewJob.encode(state, json)).build());
     }
 
     /**
-     * Reports how far the job has come.
+     * Reports the progress of the job. {@code howdah job ID} shows it.
      *
-     * @param fraction 0 to 1
-     * @param text for people: at most 1 KiB
+     * @param fraction completed fraction, 0 to 1
+     * @param text text for operators, at most 1 KiB
      */
     public void progress(double fraction, String text) {
         report(ProgressReport.newBuilder().setFraction(fraction).setText(text).build());
@@ -152,34 +156,34 @@ public final class Job {
     /**
      * Reports progress and a checkpoint together.
      *
-     * @param progress its id and token are filled in; unset fields stay
+     * @param progress the report. Its id and token are set; unset fields keep their values
      */
     public void report(ProgressReport progress) { report.accept(progress); }
 
     /**
-     * Moves the deadline.
+     * Sets the deadline of the attempt.
      *
-     * @param time from now: 1 ms to 30 days
+     * @param time time from now, 1 ms to 30 days
      */
     public void extend(Duration time) { extend.accept(Extension.newBuilder().setDuration(NewJob.wire(time)).build()); }
 
     /**
-     * {@return whether the handler should give up: the job was cancelled, its time is over, its lease is lost, or the
-     * worker stops and has waited long enough} The thread of the handler is interrupted too. What it returns then is
-     * dropped, unless the worker only stops.
+     * {@return whether the handler should abandon the job: it was cancelled, its deadline passed, its lease was lost, or
+     * the stop timeout of the worker passed} The thread of the handler is interrupted too. Later outcomes of the handler
+     * are dropped, unless the worker only stops or the lease turns out to exist.
      */
     public boolean isCancelled() { return cancelled.isDone(); }
 
-    /** {@return why the broker has ended the lease; empty while it has not, also when the worker stops} */
+    /** {@return the reason why the broker ended the lease; empty while the lease exists, even when the worker stops} */
     public Optional<CancelReason> cancelReason() {
         return Optional.ofNullable(cancelled.getNow(null))
             .filter(reason -> reason != CancelReason.CANCEL_REASON_UNSPECIFIED);
     }
 
     /**
-     * Calls back when the handler should give up, at once if it should already.
+     * Calls an action when the handler should abandon the job. If it already should, calls it at once.
      *
-     * @param action short: it must not block
+     * @param action the action. It must not block
      */
     public void onCancel(Runnable action) { cancelled.thenRunAsync(action); }
 
@@ -189,8 +193,8 @@ public final class Job {
         }
     }
 
-    /** Between these, the thread may be interrupted. Afterwards it is clean, for its next job. */
-    synchronized void enter(Thread handler) {
+    /** Sets the thread that {@link #cancel} interrupts. A null thread ends this, and clears the interrupt flag. */
+    synchronized void setInterruptible(Thread handler) {
         thread = handler;
         if (handler == null) {
             Thread.interrupted();
@@ -200,112 +204,113 @@ public final class Job {
     }
 
     /**
-     * How an attempt ended. Handlers return one, or throw it: any other exception is an {@link Retry} with its text.
+     * The outcome of an attempt. Handlers return one, or throw it (see {@link #asException}). Any other exception is a
+     * {@link Retry} with the text of the exception.
      */
     public sealed interface Outcome {
         /**
          * The attempt succeeded.
          *
-         * @param result kept with the job
-         * @param nextStage instead of the planned one, or empty
+         * @param result result to keep with the job
+         * @param nextStage task type of the next stage, instead of the planned one; may be empty
          */
         record Ok(Object result, String nextStage) implements Outcome {}
 
         /**
-         * The attempt failed.
+         * The attempt failed, and the job is retried.
          *
-         * @param error kept with the job
-         * @param delay until the next one; null: by the retry policy
+         * @param error error to keep with the job
+         * @param delay delay until the next attempt; null: set by the retry policy
          */
         record Retry(String error, Duration delay) implements Outcome {}
 
         /**
-         * The attempt failed for good.
+         * The attempt failed for good, and the job is not retried.
          *
-         * @param error kept with the job
+         * @param error error to keep with the job
          */
         record Fatal(String error) implements Outcome {}
 
         /**
          * The job runs again later, and the attempt does not count.
          *
-         * @param delay until then
+         * @param delay delay until the job runs again
          */
         record Snooze(Duration delay) implements Outcome {}
 
         /** Another worker runs the job at once, and the attempt does not count. */
         record Release() implements Outcome {}
 
-        /** {@return the attempt succeeded} */
+        /** {@return a success without a result} */
         static Outcome ok() { return new Ok(null, ""); }
 
         /**
-         * {@return the attempt succeeded}
+         * {@return a success}
          *
-         * @param result kept with the job, in the forms of payloads: at most 1 MiB
+         * @param result result to keep with the job, at most 1 MiB, encoded like a payload
          */
         static Outcome ok(Object result) { return new Ok(result, ""); }
 
         /**
-         * {@return the attempt succeeded}
+         * {@return a success after which the job continues in this stage instead of the planned one}
          *
-         * @param stage the task type that the job goes on as
-         * @param result its payload
+         * @param stage task type of the next stage
+         * @param result result of the attempt, by default the payload of the next stage
          */
         static Outcome nextStage(String stage, Object result) { return new Ok(result, stage); }
 
         /**
-         * {@return the attempt failed}
+         * {@return a failure after which the job is retried by its retry policy}
          *
-         * @param error kept with the job
+         * @param error error to keep with the job
          */
         static Outcome retry(String error) { return new Retry(error, null); }
 
         /**
-         * {@return the attempt failed}
+         * {@return a failure after which the job is retried after this delay}
          *
-         * @param delay until the next one: at most a year
-         * @param error kept with the job
+         * @param delay delay until the next attempt, at most a year
+         * @param error error to keep with the job
          */
         static Outcome retryAfter(Duration delay, String error) { return new Retry(error, delay); }
 
         /**
-         * {@return the attempt failed for good}
+         * {@return a failure after which the job is not retried}
          *
-         * @param error kept with the job
+         * @param error error to keep with the job
          */
         static Outcome fatal(String error) { return new Fatal(error); }
 
         /**
-         * {@return the job runs again later}
+         * {@return an outcome with which the job runs again later, and the attempt does not count}
          *
-         * @param delay until then: at most a year
+         * @param delay delay until the job runs again, at most a year
          */
         static Outcome snooze(Duration delay) { return new Snooze(delay); }
 
-        /** {@return another worker runs the job at once} */
+        /** {@return an outcome with which another worker runs the job at once, and the attempt does not count} */
         static Outcome release() { return new Release(); }
 
-        /** {@return this outcome as an exception, to throw where nothing can be returned} */
+        /** {@return this outcome as an exception, to throw where the handler cannot return it} */
         default RuntimeException asException() { return new Thrown(this); }
 
         /**
-         * {@return the outcome of a handler that threw}
+         * {@return the outcome of a handler that threw an exception}
          *
-         * @param thrown by it
+         * @param thrown the exception
          */
         static Outcome of(Throwable thrown) {
             if (thrown instanceof Thrown known) {
                 return known.outcome;
             }
-            // The first line groups errors; the stack trace is for people.
+            // Error groups use only the first line of the error. The stack trace after it is for humans.
             var text = new StringWriter();
             thrown.printStackTrace(new PrintWriter(text));
             return retry(text.toString());
         }
     }
 
-    /** An outcome on its way out of a handler. */
+    /** An outcome that a handler throws. */
     private static final class Thrown extends RuntimeException {
         private static final long serialVersionUID = 1;
         private final transient Outcome outcome;
@@ -316,53 +321,53 @@ public final class Job {
         }
     }
 
-    /** Runs the handler. If the worker stops and interrupts it, another worker gets the job. */
+    /** Runs the handler. If the worker stops and interrupts the handler, the job is released. */
     dev.howdah.v1.Outcome perform(Middleware.Handle handler) {
         Outcome outcome;
         Throwable cause = null;
-        enter(Thread.currentThread());
+        setInterruptible(Thread.currentThread());
         try {
             outcome = Objects.requireNonNull(handler.handle(this), "the handler returned null");
         } catch (Throwable thrown) {
             cause = thrown;
-            boolean told = isCancelled() && isInterruption(thrown);
-            outcome = told ? Outcome.release() : Outcome.of(thrown);
-            if (!told && !(thrown instanceof Thrown)) {
+            boolean isInterrupted = isCancelled() && isInterruption(thrown);
+            outcome = isInterrupted ? Outcome.release() : Outcome.of(thrown);
+            if (!isInterrupted && !(thrown instanceof Thrown)) {
                 LOG.log(Level.WARNING, "job " + id() + " of " + taskType() + " failed, attempt " + attempt(), thrown);
             }
         } finally {
-            enter(null);
+            setInterruptible(null);
         }
         dev.howdah.v1.Outcome wire;
         try {
             wire = wire(outcome).build();
-        } catch (RuntimeException unwritable) {
-            cause = unwritable;
-            wire = wire(Outcome.fatal("the result cannot be written: " + unwritable)).build();
+        } catch (RuntimeException error) {
+            cause = error;
+            wire = wire(Outcome.fatal("the result cannot be written: " + error)).build();
         }
-        decided();
+        markDecided();
         ended(wire, cause);
         return wire;
     }
 
     private void ended(dev.howdah.v1.Outcome outcome, Throwable thrown) {
-        tell(attempt -> attempt.ended(outcome, thrown));
+        notifyObservers(observer -> observer.ended(outcome, thrown));
     }
 
-    void observe(Attempt attempt) { attempts.add(attempt); }
+    void observe(AttemptObserver observer) { observers.add(observer); }
 
-    boolean isObserved() { return !attempts.isEmpty(); }
+    boolean isObserved() { return !observers.isEmpty(); }
 
-    void tell(Consumer<Attempt> what) {
+    void notifyObservers(Consumer<AttemptObserver> call) {
         try {
-            attempts.forEach(what);
+            observers.forEach(call);
         } catch (RuntimeException error) {
             LOG.log(Level.WARNING, "telemetry of job " + id() + " failed", error);
         }
     }
 
-    /** There is an outcome. Only the first call counts. */
-    void decided() { endedAt = endedAt == 0 ? System.nanoTime() : endedAt; }
+    /** Records the time at which the outcome was decided. Only the first call has an effect. */
+    void markDecided() { endedAt = endedAt == 0 ? System.nanoTime() : endedAt; }
 
     private static boolean isInterruption(Throwable thrown) {
         return thrown != null && (thrown instanceof InterruptedException || thrown instanceof ClosedByInterruptException
@@ -375,17 +380,17 @@ public final class Job {
             var ack = Ack.newBuilder().setResult(NewJob.encode(ok.result(), json)).setNextStage(ok.nextStage());
             return wire.setAck(ack);
         } else if (outcome instanceof Outcome.Retry retry) {
-            var nack = Nack.newBuilder().setError(shortened(retry.error()));
+            var nack = Nack.newBuilder().setError(shorten(retry.error()));
             return wire.setNack(retry.delay() == null ? nack : nack.setRetryAfter(NewJob.wire(retry.delay())));
         } else if (outcome instanceof Outcome.Fatal fatal) {
-            return wire.setNack(Nack.newBuilder().setError(shortened(fatal.error())).setNoRetry(true));
+            return wire.setNack(Nack.newBuilder().setError(shorten(fatal.error())).setNoRetry(true));
         } else if (outcome instanceof Outcome.Snooze snooze) {
             return wire.setSnooze(Snooze.newBuilder().setDelay(NewJob.wire(snooze.delay())));
         }
         return wire.setRelease(Release.getDefaultInstance());
     }
 
-    private static String shortened(String text) {
+    private static String shorten(String text) {
         return text.length() > LONGEST_ERROR ? text.substring(0, LONGEST_ERROR) : text;
     }
 }

@@ -31,28 +31,30 @@ import java.util.concurrent.TimeoutException;
 import java.util.stream.Collectors;
 
 /**
- * The jobs of a session: those that run or wait for a slot, and outcomes that are not confirmed. The session's lock
- * guards it.
+ * The jobs of a session: jobs that run or wait for a slot, and unconfirmed outcomes. The session's lock guards it.
  */
 final class Jobs {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
 
-    private enum State { QUEUED, RUNNING, OVER, ENDED }
+    private enum State { QUEUED, RUNNING, LEASE_LOST, ENDED }
 
     record Key(long id, long token) {}
 
     /**
-     * A job in this worker, until its outcome is confirmed. It may come again while an older handler of it still runs.
+     * A job in this worker, until its outcome is confirmed. The job may be delivered again while an earlier handler of
+     * it still runs.
      */
     static final class Held {
         final Key key;
         final Job job;
-        /** When its handler has ended. */
+        /** The outcome; null until the handler has ended or the job is released. */
         Outcome outcome;
-        /** The message that the outcome went with on this stream. */
+        /** The Settle message that contained the outcome; null if it was not sent on this stream. */
         Stream.Batch sentIn;
         private State state = State.QUEUED;
         private boolean refused;
+        /** Whether the outcome is sent by {@code SettleJobs}. */
+        boolean isUnary;
 
         private Held(Key key, Job job) {
             this.key = key;
@@ -61,24 +63,29 @@ final class Jobs {
 
         private boolean isLive() { return state == State.QUEUED || state == State.RUNNING; }
 
+        void failForGood(String error) {
+            var nack = Nack.newBuilder().setError(error).setNoRetry(true);
+            outcome = outcome.toBuilder().setNack(nack).build();
+        }
+
         void fail(String error) { outcome = outcome.toBuilder().setNack(Nack.newBuilder().setError(error)).build(); }
     }
 
-    /** An extension or a progress report, and the handler that waits for the answer. */
-    static final class Ask {
+    /** An unanswered extension or progress report, and the future for which the handler waits. */
+    static final class LeaseRequest {
         final Key key;
         final Message message;
         final CompletableFuture<Void> answer = new CompletableFuture<>();
-        /** Where it waits for its answer; on another stream it is sent again. */
+        /** The stream on which the request was sent; null if it is unsent. On another stream it is resent. */
         Stream sentOn;
 
-        private Ask(Key key, Message message) {
+        private LeaseRequest(Key key, Message message) {
             this.key = key;
             this.message = message;
         }
     }
 
-    /** The handlers of a type that run, and the jobs that wait for one of them to end. */
+    /** The slots of a task type for concurrent handlers, and the jobs that wait for a slot. */
     private static final class Slots {
         private final Worker.Type type;
         private final Deque<Held> queue = new ArrayDeque<>();
@@ -94,14 +101,17 @@ final class Jobs {
     }
 
     final Deque<Held> unsent = new ArrayDeque<>();
-    final List<Ask> asks = new ArrayList<>();
+    final List<LeaseRequest> leaseRequests = new ArrayList<>();
+    /** Set after a stream broke with many bytes of unanswered extensions and reports. They are then sent one by one. */
+    boolean oneByOne;
+    private final UnarySettler unarySettler;
     private final Session session;
     private final Worker.Builder config;
     private final ExecutorService executor;
     private final ScheduledExecutorService timer;
     private final Map<String, Slots> slots = new HashMap<>();
     private final Map<Key, Held> held = new HashMap<>();
-    private final Connection.Backoff again = new Connection.Backoff();
+    private final Connection.Backoff retryBackoff = new Connection.Backoff();
     private long received, succeeded, failed, snoozed, released, lost, cancelled, taken;
 
     Jobs(Session session, Worker.Builder config, ExecutorService executor) {
@@ -109,17 +119,18 @@ final class Jobs {
         this.config = config;
         this.executor = executor;
         timer = config.client.connection.timer;
+        unarySettler = new UnarySettler(session, this, config.client.connection);
         config.types().forEach((name, type) -> slots.put(name, new Slots(type)));
     }
 
     boolean isEmpty() { return held.isEmpty(); }
 
-    /** How many handlers may run at once. */
+    /** Returns the total number of slots. */
     long slots() { return slots.values().stream().mapToLong(slot -> slot.limit).sum(); }
 
-    /** Whether no handler runs. */
+    /** Returns whether no handler runs. */
     boolean isIdle() {
-        return held.values().stream().noneMatch(job -> job.state == State.RUNNING || job.state == State.OVER);
+        return held.values().stream().noneMatch(job -> job.state == State.RUNNING || job.state == State.LEASE_LOST);
     }
 
     boolean isFull() { return taken >= config.maxJobs; }
@@ -138,30 +149,41 @@ final class Jobs {
         return window(slot);
     }
 
-    /** The leases to name when resuming, each job once: of two leases, the one whose handler runs. */
+    /** The leases to name in the Subscribe that resumes a session, one per job: if a job has two, the live one. */
     Collection<Lease> leases() {
         var leases = new HashMap<Long, Lease>();
-        held.values().stream().filter(job -> job.state != State.OVER).forEach(job -> leases.merge(job.key.id,
+        held.values().stream().filter(job -> job.state != State.LEASE_LOST).forEach(job -> leases.merge(job.key.id,
             Lease.newBuilder().setId(job.key.id).setToken(job.key.token).build(), (one, two) -> job.isLive() ? two
                 : one));
         return leases.values();
     }
 
-    /** A stream has started, and the session has these leases. */
+    /** Handles the resume of the session on a new stream, where the broker has kept these leases. */
     void resume(List<Lease> leases) {
         var kept = leases.stream().map(lease -> new Key(lease.getId(), lease.getToken())).collect(Collectors.toSet());
-        var gone = held.values().stream().filter(job -> job.isLive() && !kept.contains(job.key)).toList();
-        gone.forEach(job -> end(job, CancelReason.CANCEL_REASON_LEASE_LOST));
-        // They may have been stored before the stream broke; then the answer is OK again.
+        var missing = held.values().stream().filter(job -> job.isLive() && !kept.contains(job.key)).toList();
+        missing.forEach(job -> end(job, CancelReason.CANCEL_REASON_LEASE_LOST));
+        // Resends all outcomes. If the broker stored one before the stream broke, it answers OK again.
         unsent.clear();
-        held.values().stream().filter(job -> job.state == State.ENDED).forEach(unsent::add);
+        var ended = held.values().stream().filter(job -> job.state == State.ENDED && !job.isUnary).toList();
+        long unanswered = ended.stream().filter(job -> job.sentIn != null)
+            .mapToLong(job -> job.outcome.getSerializedSize()).sum();
+        for (var job : ended) {
+            job.isUnary = job.sentIn != null && unanswered > UnarySettler.THRESHOLD;
+            job.sentIn = null;
+            (job.isUnary ? unarySettler.waiting : unsent).add(job);
+        }
+        unarySettler.start();
+        long requestBytes = leaseRequests.stream().filter(request -> request.sentOn != null)
+            .mapToLong(request -> request.message.getSerializedSize()).sum();
+        oneByOne = oneByOne && !leaseRequests.isEmpty() || requestBytes > UnarySettler.MAX_CALL_BYTES;
     }
 
     void releaseQueued() { held.values().stream().filter(job -> job.state == State.QUEUED).forEach(this::release); }
 
-    /** Gives up what still runs: the handlers are not waited for any more. */
+    /** Releases the jobs of handlers that still run, and stops waiting for the handlers. */
     void releaseAll() {
-        held.values().removeIf(job -> job.state == State.OVER);
+        held.values().removeIf(job -> job.state == State.LEASE_LOST);
         held.values().stream().filter(Held::isLive).forEach(this::release);
     }
 
@@ -176,9 +198,9 @@ final class Jobs {
             received++;
             var key = new Key(leased.getId(), leased.getToken());
             var job = new Held(key, new Job(leased, config.client.options.json,
-                report -> ask(key, report.toBuilder().setId(key.id).setToken(key.token).build()),
-                extension -> ask(key, extension.toBuilder().setId(key.id).setToken(key.token).build())));
-            job.job.broker = session.broker();
+                report -> sendLeaseRequest(key, report.toBuilder().setId(key.id).setToken(key.token).build()),
+                extension -> sendLeaseRequest(key, extension.toBuilder().setId(key.id).setToken(key.token).build())));
+            job.job.broker = session.brokerAddress();
             var slot = slots.get(leased.getTaskType());
             if (held.putIfAbsent(job.key, job) != null) {
                 LOG.log(Level.WARNING, "received job {0} twice with one token", leased.getId());
@@ -192,36 +214,36 @@ final class Jobs {
         }
     }
 
-    private void ask(Key key, Message message) {
-        var ask = new Ask(key, message);
+    private void sendLeaseRequest(Key key, Message message) {
+        var request = new LeaseRequest(key, message);
         try {
-            if (!session.locked(() -> asks.add(ask))) {
+            if (!session.locked(() -> leaseRequests.add(request))) {
                 throw new CancellationException();
             }
-            ask.answer.get(config.client.options.requestTimeout.toNanos(), TimeUnit.NANOSECONDS);
+            request.answer.get(config.client.options.requestTimeout.toNanos(), TimeUnit.NANOSECONDS);
         } catch (ExecutionException | TimeoutException | InterruptedException | CancellationException error) {
-            ask.answer.cancel(false);
-            throw HowdahException.of(error, session.address());
+            request.answer.cancel(false);
+            throw HowdahException.from(error, session.address());
         }
     }
 
-    void answered(Ask ask, SettleResult result) {
+    void handleLeaseResult(LeaseRequest request, SettleResult result) {
         if (result.getStatus() == SettleStatus.SETTLE_STATUS_UNAVAILABLE) {
-            timer.schedule(() -> session.locked(() -> ask.sentOn = null), again.next(), TimeUnit.NANOSECONDS);
+            timer.schedule(() -> session.locked(() -> request.sentOn = null), retryBackoff.next(), TimeUnit.NANOSECONDS);
             return;
         }
-        asks.remove(ask);
+        leaseRequests.remove(request);
         switch (result.getStatus()) {
-            case SETTLE_STATUS_OK -> ask.answer.complete(null);
-            case SETTLE_STATUS_INVALID -> ask.answer.completeExceptionally(
+            case SETTLE_STATUS_OK -> request.answer.complete(null);
+            case SETTLE_STATUS_INVALID -> request.answer.completeExceptionally(
                 new HowdahException(Status.Code.INVALID_ARGUMENT, "INVALID_FIELD", "", result.getMessage()));
-            default -> ask.answer.completeExceptionally(new HowdahException(Status.Code.FAILED_PRECONDITION,
+            default -> request.answer.completeExceptionally(new HowdahException(Status.Code.FAILED_PRECONDITION,
                 "LEASE_LOST", "",
                 "the lease of job " + result.getId() + " is lost"));
         }
     }
 
-    /** Starts waiting jobs while there are slots. */
+    /** Starts queued jobs while slots are free. */
     private void fill(Slots slot) {
         while (slot.running < slot.limit && !slot.queue.isEmpty()) {
             var next = slot.queue.poll();
@@ -243,7 +265,7 @@ final class Jobs {
         session.locked(() -> {
             if (job.state == State.RUNNING) {
                 end(job, outcome);
-            } else if (job.state == State.OVER) {
+            } else if (job.state == State.LEASE_LOST) {
                 held.remove(job.key, job);
             }
             slot.running--;
@@ -252,7 +274,7 @@ final class Jobs {
     }
 
     private void end(Held job, Outcome outcome) {
-        job.job.decided();
+        job.job.markDecided();
         job.state = State.ENDED;
         job.outcome = outcome;
         unsent.add(job);
@@ -263,14 +285,14 @@ final class Jobs {
         end(job, outcome.setRelease(Release.getDefaultInstance()).build());
     }
 
-    /** The broker has ended a lease. An outcome on its way has its own answer. */
+    /** Cancels a queued or running job whose lease has ended. */
     private void end(Held job, CancelReason reason) {
         lost += reason == CancelReason.CANCEL_REASON_LEASE_LOST ? 1 : 0;
         cancelled += reason == CancelReason.CANCEL_REASON_LEASE_LOST ? 0 : 1;
         if (job.state == State.QUEUED) {
             held.remove(job.key);
         }
-        job.state = State.OVER;
+        job.state = State.LEASE_LOST;
         job.job.cancel(reason);
     }
 
@@ -289,10 +311,10 @@ final class Jobs {
         return job != null && job.state == State.ENDED ? job : null;
     }
 
-    void settled(Held job, SettleResult result) {
+    void handleSettleResult(Held job, SettleResult result) {
         if (result.getStatus() == SettleStatus.SETTLE_STATUS_UNAVAILABLE) {
             var same = session.stream();
-            timer.schedule(() -> session.locked(same, () -> unsent.add(job)), again.next(), TimeUnit.NANOSECONDS);
+            timer.schedule(() -> session.locked(same, () -> unsent.add(job)), retryBackoff.next(), TimeUnit.NANOSECONDS);
         } else if (result.getStatus() == SettleStatus.SETTLE_STATUS_INVALID && !job.refused) {
             LOG.log(Level.WARNING, "the broker refused the outcome of job {0}: {1}", job.key.id, result.getMessage());
             job.refused = true;
@@ -300,13 +322,13 @@ final class Jobs {
             unsent.add(job);
         } else {
             held.remove(job.key);
-            tell(job, failure(job.key, result));
+            notifySettled(job, failure(job.key, result));
             if (result.getStatus() != SettleStatus.SETTLE_STATUS_OK) {
                 lost++;
                 LOG.log(Level.WARNING, "the lease of job {0} was lost before its outcome arrived", job.key.id);
                 return;
             }
-            again.reset();
+            retryBackoff.reset();
             session.stored();
             switch (job.outcome.getOutcomeCase()) {
                 case ACK -> succeeded++;
@@ -327,19 +349,19 @@ final class Jobs {
         };
     }
 
-    /** The worker ends: no more answers will come. */
+    /** Fails unconfirmed outcomes, because the worker ends. */
     void giveUp() {
-        held.values().stream().filter(job -> job.state == State.ENDED).forEach(job -> tell(job,
+        held.values().stream().filter(job -> job.state == State.ENDED).forEach(job -> notifySettled(job,
             new HowdahException(Status.Code.CANCELLED, "UNCONFIRMED", "",
                 "the worker ended before the broker confirmed the outcome of job " + job.key.id)));
     }
 
-    private void tell(Held job, HowdahException error) {
+    private void notifySettled(Held job, HowdahException error) {
         if (job.job.isObserved()) {
             var outcome = job.outcome;
-            long took = System.nanoTime() - job.job.endedAt;
-            job.job.broker = session.broker();
-            session.later(() -> job.job.tell(attempt -> attempt.settled(outcome, took, error)));
+            long nanos = System.nanoTime() - job.job.endedAt;
+            job.job.broker = session.brokerAddress();
+            session.afterUnlock(() -> job.job.notifyObservers(observer -> observer.settled(outcome, nanos, error)));
         }
     }
 }

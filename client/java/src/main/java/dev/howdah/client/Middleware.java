@@ -3,27 +3,27 @@ package dev.howdah.client;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** Code around each enqueue and each handler of a client, such as for tenants. {@link Telemetry} is one. */
+/** Code around each enqueue and each handler of a client, such as for tenants. {@link Telemetry} is an example. */
 public interface Middleware {
     /**
-     * Around an enqueue.
+     * Wraps an enqueue.
      *
-     * @param jobs to enqueue
-     * @param requestKey of the caller, who may repeat the request: then the jobs must be the same each time; or null
-     * @param next sends them
-     * @return what {@code next} returned
+     * @param jobs jobs to enqueue
+     * @param requestKey request key of the caller, or null. If there is one, repeated calls must send identical jobs
+     * @param next the rest of the enqueue, which sends the jobs
+     * @return the return value of {@code next}
      */
     default CompletableFuture<List<HowdahClient.Enqueued>> enqueue(List<NewJob> jobs, String requestKey, Enqueue next) {
         return next.enqueue(jobs);
     }
 
     /**
-     * Around a handler.
+     * Wraps a handler.
      *
-     * @param job to run
-     * @param next runs it
-     * @return its outcome
-     * @throws Exception of the handler
+     * @param job job to run
+     * @param next the rest of the handler, which runs the job
+     * @return the outcome of the job
+     * @throws Exception if the handler throws it
      */
     default Job.Outcome handle(Job job, Handle next) throws Exception {
         return next.handle(job);
@@ -33,10 +33,10 @@ public interface Middleware {
     @FunctionalInterface
     interface Enqueue {
         /**
-         * Enqueues.
+         * Enqueues jobs.
          *
-         * @param jobs to enqueue
-         * @return one for each, when they are committed
+         * @param jobs jobs to enqueue
+         * @return a result for each job, completed when the jobs are committed
          */
         CompletableFuture<List<HowdahClient.Enqueued>> enqueue(List<NewJob> jobs);
     }
@@ -45,11 +45,11 @@ public interface Middleware {
     @FunctionalInterface
     interface Handle {
         /**
-         * Runs the job.
+         * Runs a job.
          *
-         * @param job to run
-         * @return its outcome
-         * @throws Exception of the handler
+         * @param job job to run
+         * @return the outcome of the job
+         * @throws Exception if the handler throws it
          */
         Job.Outcome handle(Job job) throws Exception;
     }

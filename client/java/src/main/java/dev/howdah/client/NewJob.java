@@ -14,40 +14,39 @@ import java.util.List;
 import tools.jackson.databind.json.JsonMapper;
 
 /**
- * A job to enqueue. Only the task type is required. Nothing is checked here: if the broker refuses a field, its error
- * names the field and its bounds. Unset options take the settings of the task type.
+ * A job to enqueue. Only the task type is required. The client does not check fields: if the broker refuses a field, its
+ * error names the field and its bounds. Unset options take the settings of the task type.
  *
- * @param payload what the worker gets: {@code byte[]}, {@link ByteString} and protobuf messages as they are, null as no
- *     bytes, everything else as JSON
- * @param options the message of the protocol with everything else; a payload in it is ignored unless {@code payload} is
- *     null
+ * @param payload payload for the worker. {@code byte[]}, {@link ByteString} and protobuf messages are stored unchanged,
+ *     null as an empty payload, any other value as JSON
+ * @param options message of the protocol with all other options. Its payload is ignored unless {@code payload} is null
  */
 public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
     /**
      * {@return a job without options}
      *
-     * @param taskType the name that workers subscribe to
-     * @param payload its payload
+     * @param taskType name to which workers subscribe
+     * @param payload payload of the job
      */
     public static NewJob of(String taskType, Object payload) {
         return builder(taskType).payload(payload).build();
     }
 
     /**
-     * {@return a builder}
+     * {@return a builder of a job}
      *
-     * @param taskType 1 to 200 bytes of {@code A-Z a-z 0-9 . _ : / -}
+     * @param taskType name to which workers subscribe, 1 to 200 bytes of {@code A-Z a-z 0-9 . _ : / -}
      */
     public static Builder builder(String taskType) {
         return new Builder(null, dev.howdah.v1.NewJob.newBuilder().setTaskType(taskType));
     }
 
-    /** {@return the name that workers subscribe to} */
+    /** {@return the name to which workers subscribe} */
     public String taskType() {
         return options.getTaskType();
     }
 
-    /** {@return a builder with everything of this job} */
+    /** {@return a builder with the payload and options of this job} */
     public Builder toBuilder() {
         return new Builder(payload, options.toBuilder());
     }
@@ -101,7 +100,7 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         /**
          * {@return this}
          *
-         * @param payload bytes, a protobuf message, or anything that JSON can hold; at most 1 MiB
+         * @param payload bytes, a protobuf message, or a value that JSON can represent; at most 1 MiB
          */
         public Builder payload(Object payload) {
             this.payload = payload;
@@ -111,191 +110,191 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         /**
          * {@return this}
          *
-         * @param name of a header for the worker: at most 64, 8 KiB together
-         * @param value its value
+         * @param name name of a header for the worker. At most 64 headers, 8 KiB in total
+         * @param value value of the header
          */
         public Builder header(String name, String value) { return with(job.putHeaders(name, value)); }
 
         /**
          * {@return this}
          *
-         * @param tags by which the job is found later, such as a customer or a batch: at most 16, each 1 to 64 bytes
+         * @param tags texts to search for the job later, such as a customer or a batch. At most 16, each 1 to 64 bytes
          */
         public Builder tags(List<String> tags) { return with(job.clearTags().addAllTags(tags)); }
 
         /**
          * {@return this}
          *
-         * @param priority lower numbers run first within the type: -1,000 to 1,000, by default 0
+         * @param priority priority within the task type, -1,000 to 1,000, by default 0. Lower numbers run first
          */
         public Builder priority(int priority) { return with(job.setPriority(priority)); }
 
         /**
          * {@return this}
          *
-         * @param delay the job starts after this time: at most 10 years
+         * @param delay delay until the job is due, at most 10 years
          */
         public Builder delay(Duration delay) { return with(job.setDelay(wire(delay))); }
 
         /**
          * {@return this}
          *
-         * @param time the job does not start before, by the database's clock
+         * @param time time at which the job is due, by the database's clock
          */
         public Builder runAt(Instant time) { return with(job.setRunAt(wire(time))); }
 
         /**
          * {@return this}
          *
-         * @param attempts after which the job is dead: 1 to 1,000
+         * @param attempts maximum number of attempts, after which the job is dead: 1 to 1,000
          */
         public Builder maxAttempts(int attempts) { return with(job.setMaxAttempts(attempts)); }
 
         /**
          * {@return this}
          *
-         * @param policy the delays between attempts
+         * @param policy policy for the delays between attempts
          */
         public Builder retryPolicy(RetryPolicy policy) { return with(job.setRetryPolicy(policy)); }
 
         /**
          * {@return this}
          *
-         * @param timeout the longest time of an attempt, unless its worker extends it: 1 ms to 30 days
+         * @param timeout limit of the run time of an attempt, 1 ms to 30 days. A handler may extend it
          */
         public Builder timeout(Duration timeout) { return with(job.setTimeout(wire(timeout))); }
 
         /**
          * {@return this}
          *
-         * @param key at most one unfinished job of the type has it: at most 200 bytes
+         * @param key key of the job, at most 200 bytes. At most one unfinished job of the task type has it
          */
         public Builder key(String key) { return with(job.setKey(key)); }
 
         /**
          * {@return this}
          *
-         * @param policy what happens when another job holds the key; by default, that one is kept
+         * @param policy policy if another job holds the key. By default, that job is kept unchanged
          */
         public Builder keyPolicy(KeyPolicy policy) { return with(job.setKeyPolicy(policy)); }
 
         /**
          * {@return this}
          *
-         * @param version for {@link KeyPolicy#KEY_POLICY_REPLACE_IF_NEWER}
+         * @param version version to compare, for {@link KeyPolicy#KEY_POLICY_REPLACE_IF_NEWER}
          */
         public Builder keyVersion(long version) { return with(job.setKeyVersion(version)); }
 
         /**
          * {@return this}
          *
-         * @param hold how long the key is held, whenever the job ends: 1 s to 1 year
+         * @param hold time for which the key is held, regardless of when the job ends: 1 s to 1 year
          */
         public Builder keyHold(Duration hold) { return with(job.setKeyHold(wire(hold))); }
 
         /**
          * {@return this}
          *
-         * @param limit for {@link KeyPolicy#KEY_POLICY_DEBOUNCE}: the latest start after the first enqueue
+         * @param limit maximum delay after the first enqueue, for {@link KeyPolicy#KEY_POLICY_DEBOUNCE}
          */
         public Builder keyDebounceLimit(Duration limit) { return with(job.setKeyDebounceLimit(wire(limit))); }
 
         /**
          * {@return this}
          *
-         * @param what happens when the job waits for the running holder of its key, and that one fails
+         * @param policy policy if this job waits for the running holder of its key and the holder fails
          */
-        public Builder onHolderFailure(HolderFailure what) { return with(job.setOnHolderFailure(what)); }
+        public Builder onHolderFailure(HolderFailure policy) { return with(job.setOnHolderFailure(policy)); }
 
         /**
          * {@return this}
          *
-         * @param time the job expires if it has not started by then
+         * @param time time at which the job expires if it has not started
          */
         public Builder expireAt(Instant time) { return with(job.setExpireAt(wire(time))); }
 
         /**
          * {@return this}
          *
-         * @param after the job expires if it has not started within this time: 1 ms to 10 years
+         * @param after time after which the job expires if it has not started, 1 ms to 10 years
          */
         public Builder expireAfter(Duration after) { return with(job.setExpireAfter(wire(after))); }
 
         /**
          * {@return this}
          *
-         * @param key that the type's limits per key count by: at most 200 bytes
+         * @param key key for the task type's limits per key, at most 200 bytes
          */
         public Builder limitKey(String key) { return with(job.setLimitKey(key)); }
 
         /**
          * {@return this}
          *
-         * @param key waiting jobs are shared evenly between these: at most 200 bytes
+         * @param key fair key, at most 200 bytes. Jobs of a task type are served round-robin between fair keys
          */
         public Builder fairKey(String key) { return with(job.setFairKey(key)); }
 
         /**
          * {@return this}
          *
-         * @param types of the further stages: an ack moves the job to the next one; at most 100
+         * @param types task types of the next stages, at most 100. An ack moves the job to the next stage
          */
         public Builder nextStages(List<String> types) { return with(job.clearNextStages().addAllNextStages(types)); }
 
         /**
          * {@return this}
          *
-         * @param payload of the next stage; by default, the result of the stage before
+         * @param payload payload of the next stage. By default, it is the result of the previous stage
          */
         public Builder stagePayload(StagePayload payload) { return with(job.setStagePayload(payload)); }
 
         /**
          * {@return this}
          *
-         * @param name of the job within its request, for {@link #afterLocal}
+         * @param name name of the job within its request, for {@link #afterLocal}
          */
         public Builder localName(String name) { return with(job.setLocalName(name)); }
 
         /**
          * {@return this}
          *
-         * @param ids of jobs that must succeed before this one starts: at most 10,000
+         * @param ids ids of the jobs that must succeed before this one starts, at most 10,000
          */
         public Builder after(List<Long> ids) { return with(job.clearAfter().addAllAfter(ids)); }
 
         /**
          * {@return this}
          *
-         * @param names of jobs of the same request that must succeed before this one starts
+         * @param names local names of jobs of the same request that must succeed before this one starts
          */
         public Builder afterLocal(List<String> names) { return with(job.clearAfterLocal().addAllAfterLocal(names)); }
 
         /**
          * {@return this}
          *
-         * @param what happens when one of those fails; by default, this job is cancelled
+         * @param policy policy if one of the dependencies does not succeed. By default, this job is cancelled
          */
-        public Builder onDependencyFailure(DependencyFailure what) { return with(job.setOnDependencyFailure(what)); }
+        public Builder onDependencyFailure(DependencyFailure policy) { return with(job.setOnDependencyFailure(policy)); }
 
         /**
          * {@return this}
          *
-         * @param id of the job that created this one; it is only shown
+         * @param id id of the job that created this one, for information only
          */
         public Builder parentId(long id) { return with(job.setParentId(id)); }
 
         /**
          * {@return this}
          *
-         * @param type the task type that the job goes on as when it has failed for good
+         * @param type task type as which the job continues when it has failed for good
          */
         public Builder fallback(String type) { return with(job.setFallback(type)); }
 
         /**
          * {@return this}
          *
-         * @param parent the W3C {@code traceparent} for the worker
-         * @param state the {@code tracestate}
+         * @param parent W3C {@code traceparent} for the worker
+         * @param state W3C {@code tracestate} for the worker
          */
         public Builder trace(String parent, String state) {
             return with(job.setTraceparent(parent).setTracestate(state));

@@ -1,5 +1,6 @@
 package dev.howdah.client;
 
+import dev.howdah.v1.EnqueueJobsRequest;
 import dev.howdah.v1.EnqueuedJob;
 import dev.howdah.v1.JobServiceGrpc;
 import dev.howdah.v1.StreamEnqueueRequest;
@@ -9,6 +10,7 @@ import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
 import java.net.URI;
+import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -23,47 +25,49 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.regex.Pattern;
 
 /**
- * Enqueues from many threads over one stream. Jobs that gather while requests are in flight form the next request: a
- * single job is sent at once, and requests grow under load. Unanswered requests are repeated under their keys when the
- * stream breaks, so that nothing is enqueued twice. If the broker refuses a job, only that one fails, not the others of
- * its request.
+ * A producer, which enqueues from many threads over one stream. Jobs that arrive while requests are in flight form the
+ * next request. So a single job is sent at once, and batches grow under load. When the stream breaks, unanswered
+ * requests are repeated with their request keys, so that nothing is enqueued twice. If the broker refuses a job, only
+ * the jobs of the same submission fail, not the others of its request.
  */
 public final class Producer implements AutoCloseable {
     private static final Pattern JOB = Pattern.compile("jobs\\[(\\d+)].*");
-    /** A request that is not answered by then: a dead stream. A broker without its Postgres answers within 15 s. */
-    private static final long ANSWER_PATIENCE = TimeUnit.SECONDS.toNanos(16);
-    /** About the bytes of a job besides its text. */
+    /** Approximate overhead of a job on the wire and in memory, in bytes. */
     private static final int JOB_OVERHEAD = 64;
-    /** Errors about the caller, not about jobs: no part of a request would be accepted. */
-    private static final Set<Status.Code> FOR_ALL = Set.of(Status.Code.UNAUTHENTICATED, Status.Code.UNIMPLEMENTED);
+    /** Errors that concern the caller or the call, not a job, so every part of a split request would be refused. */
+    private static final Set<Status.Code> CALLER_ERRORS = Set.of(Status.Code.UNAUTHENTICATED, Status.Code.UNIMPLEMENTED);
 
     /**
-     * Limits of a pipeline.
+     * Limits of a producer.
      *
-     * @param maxInFlight requests that are sent and not answered
-     * @param maxBatchJobs of a request; jobs that were submitted together stay together
-     * @param maxBatchBytes of a request with more than one submission
-     * @param maxGatheredBytes gathered and in flight; then {@link #submit} waits
+     * @param maxInFlight maximum number of unanswered requests
+     * @param maxBatchJobs maximum number of jobs per request. Jobs of one submission stay together
+     * @param maxBatchBytes maximum bytes of a request with more than one submission
+     * @param maxQueuedBytes maximum bytes queued and in flight; beyond it, {@link #submit} waits (backpressure)
      */
-    public record Limits(int maxInFlight, int maxBatchJobs, int maxBatchBytes, int maxGatheredBytes) {
-        /** 4 requests of 1,000 jobs and 4 MiB; 64 MiB gathered. */
+    public record Limits(int maxInFlight, int maxBatchJobs, int maxBatchBytes, int maxQueuedBytes) {
+        /** The defaults: 4 requests, 1,000 jobs and 4 MiB per request, 64 MiB queued and in flight. */
         public Limits() {
             this(4, 1_000, 4 << 20, 64 << 20);
         }
     }
 
-    /** Jobs that were submitted together. */
+    /** Jobs that were submitted together and are stored atomically. */
     private record Submission(List<dev.howdah.v1.NewJob> jobs, int cost,
         CompletableFuture<List<HowdahClient.Enqueued>> answer) {}
 
-    /** One request. It is repeated unchanged, under its key, until it is answered. */
-    private record Batch(String key, List<Submission> submissions, long at) {
+    /** One request. It is repeated unchanged, with its request key, until it is answered. */
+    private record Batch(String key, List<Submission> submissions) {
         Batch(List<Submission> submissions) {
-            this(HowdahClient.newRequestKey(), submissions, System.nanoTime());
+            this(HowdahClient.newRequestKey(), submissions);
         }
 
         List<dev.howdah.v1.NewJob> jobs() {
             return submissions.stream().flatMap(submission -> submission.jobs.stream()).toList();
+        }
+
+        long cost() {
+            return submissions.stream().mapToLong(Submission::cost).sum();
         }
 
         boolean isWanted() {
@@ -74,63 +78,66 @@ public final class Producer implements AutoCloseable {
     private final HowdahClient client;
     private final Connection connection;
     private final Limits limits;
-    private final Semaphore room;
+    private final Semaphore budget;
     private final ReentrantLock lock = new ReentrantLock();
-    private final ArrayDeque<Submission> gathered = new ArrayDeque<>();
-    private final ArrayDeque<Batch> again = new ArrayDeque<>();
+    private final ArrayDeque<Submission> queue = new ArrayDeque<>();
+    private final ArrayDeque<Batch> resend = new ArrayDeque<>();
     private final Map<Long, Batch> sent = new LinkedHashMap<>();
     private final Connection.Backoff backoff = new Connection.Backoff();
     private final Future<?> ticks;
-    private List<Runnable> answers = new ArrayList<>();
+    private List<Runnable> completions = new ArrayList<>();
     private Link link;
     private boolean busy, broken, closed;
     private int broker;
     private long sequence, sentAt;
+    /** Maximum bytes of a request with more than one submission. Reduced when a proxy refuses the size of a request. */
+    private long maxBatchBytes;
     private volatile URI address;
 
     Producer(HowdahClient client, Limits limits) {
         this.client = client;
         this.limits = limits;
+        maxBatchBytes = limits.maxBatchBytes;
         connection = client.connection;
         broker = connection.current();
         address = connection.address(broker);
-        // Fair, so that a flush gets its turn.
-        room = new Semaphore(limits.maxGatheredBytes, true);
+        // A fair semaphore, so that submissions cannot starve a flush.
+        budget = new Semaphore(limits.maxQueuedBytes, true);
         ticks = connection.timer.scheduleWithFixedDelay(() -> locked(this::tick), 1, 1, TimeUnit.SECONDS);
     }
 
     /**
      * Enqueues a job, and waits until it is committed.
      *
-     * @param job to enqueue
-     * @return its id
+     * @param job job to enqueue
+     * @return the id of the job, and whether it is new
      */
     public HowdahClient.Enqueued enqueue(NewJob job) {
         try {
             return submit(job).join();
         } catch (RuntimeException error) {
-            throw HowdahException.of(error, "");
+            throw HowdahException.from(error, "");
         }
     }
 
     /**
-     * Submits a job. Waits only while too much is gathered.
+     * Submits a job. Waits only while the queue is full (backpressure), at most for the request timeout.
      *
-     * @param job to enqueue
-     * @return completes when it is committed
+     * @param job job to enqueue
+     * @return a future that completes when the job is committed
      */
     public CompletableFuture<HowdahClient.Enqueued> submit(NewJob job) {
         return submitAll(List.of(job)).thenApply(all -> all.get(0));
     }
 
     /**
-     * Submits jobs: all are stored or none.
+     * Submits jobs, which are stored atomically. Waits like {@link #submit}.
      *
-     * @param jobs to enqueue
-     * @return completes when they are committed
+     * @param jobs jobs to enqueue
+     * @return a future that completes when the jobs are committed
      */
     public CompletableFuture<List<HowdahClient.Enqueued>> submitAll(List<NewJob> jobs) {
-        return client.wrapped(this::push, () -> address, null).enqueue(jobs);
+        return client.wrap(this::push, () -> address, null).enqueue(jobs);
     }
 
     private CompletableFuture<List<HowdahClient.Enqueued>> push(List<NewJob> jobs) {
@@ -138,14 +145,15 @@ public final class Producer implements AutoCloseable {
         var answer = new CompletableFuture<List<HowdahClient.Enqueued>>();
         var encoded = jobs.stream().map(job -> job.encoded(connection.options.json)).toList();
         long bytes = encoded.stream().mapToLong(job -> job.getSerializedSize() + JOB_OVERHEAD).sum();
-        int cost = (int) Math.min(bytes, limits.maxGatheredBytes);
+        int cost = (int) Math.min(bytes, limits.maxQueuedBytes);
         try {
             if (jobs.isEmpty()) {
                 return CompletableFuture.completedFuture(List.of());
             } else if (bytes > connection.options.maxMessageBytes) {
-                throw HowdahException.invalid("jobs", bytes + " bytes do not fit into a message");
-            } else if (!room.tryAcquire(cost, timeout.toNanos(), TimeUnit.NANOSECONDS)) {
-                throw HowdahException.late("room for another job", timeout);
+                throw HowdahException.invalid("jobs", bytes + " bytes are more than maxMessageBytes, which is "
+                    + connection.options.maxMessageBytes);
+            } else if (!budget.tryAcquire(cost, timeout.toNanos(), TimeUnit.NANOSECONDS)) {
+                throw HowdahException.timedOut("waiting for room in the producer's queue", timeout);
             }
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
@@ -153,28 +161,45 @@ public final class Producer implements AutoCloseable {
         } catch (HowdahException error) {
             return CompletableFuture.failedFuture(error);
         }
-        var late = connection.timer.schedule(() -> answer.completeExceptionally(
-            HowdahException.late("enqueue", timeout)), timeout.toNanos(), TimeUnit.NANOSECONDS);
-        answer.whenComplete((ignored, error) -> late.cancel(false));
+        var timeoutTask = connection.timer.schedule(() -> answer.completeExceptionally(
+            HowdahException.timedOut("enqueue", timeout)), timeout.toNanos(), TimeUnit.NANOSECONDS);
+        answer.whenComplete((ignored, error) -> timeoutTask.cancel(false));
         locked(() -> {
             if (closed) {
-                room.release(cost);
+                budget.release(cost);
                 answer.completeExceptionally(new HowdahException(Status.Code.CANCELLED, "", "",
-                    "the pipeline is closed"));
+                    "the producer is closed"));
             } else {
-                gathered.add(new Submission(encoded, cost, answer));
+                queue.add(new Submission(encoded, cost, answer));
             }
         });
         return answer;
     }
 
-    /** Waits until everything that was submitted before is answered. */
+    /** Waits until all earlier submissions are answered. Later submissions wait for the flush. */
     public void flush() {
-        room.acquireUninterruptibly(limits.maxGatheredBytes);
-        room.release(limits.maxGatheredBytes);
+        budget.acquireUninterruptibly(limits.maxQueuedBytes);
+        budget.release(limits.maxQueuedBytes);
     }
 
-    /** Sends what was submitted, waits for the answers, and closes the stream. */
+    /**
+     * Waits like {@link #flush()}, at most for this time.
+     *
+     * @param timeout time after which the flush fails with the code {@code DEADLINE_EXCEEDED}. The producer still
+     *     enqueues the unanswered jobs
+     */
+    public void flush(Duration timeout) {
+        try {
+            if (!budget.tryAcquire(limits.maxQueuedBytes, timeout.toNanos(), TimeUnit.NANOSECONDS)) {
+                throw HowdahException.timedOut("flush", timeout);
+            }
+        } catch (InterruptedException interrupted) {
+            throw HowdahException.from(interrupted, "");
+        }
+        budget.release(limits.maxQueuedBytes);
+    }
+
+    /** Sends all submitted jobs, waits for the answers, and closes the stream. */
     @Override
     public void close() {
         locked(() -> closed = true);
@@ -183,20 +208,20 @@ public final class Producer implements AutoCloseable {
         locked(() -> {
             if (link != null) {
                 link.call.onCompleted();
-                link.leaveInOrder();
+                link.close();
             }
         });
     }
 
-    /** Makes a change and sends what there is. Answers are told without the lock: callers may do anything then. */
+    /** Makes a change and sends requests under the lock. Then completes futures without it, as they run callbacks. */
     private void locked(Runnable change) {
         List<Runnable> ready;
         lock.lock();
         try {
             change.run();
             send();
-            ready = answers;
-            answers = new ArrayList<>();
+            ready = completions;
+            completions = new ArrayList<>();
         } finally {
             lock.unlock();
         }
@@ -214,25 +239,25 @@ public final class Producer implements AutoCloseable {
             link.call.onNext(StreamEnqueueRequest.newBuilder().setSequence(sequence).setRequestKey(batch.key)
                 .addAllJobs(batch.jobs()).build());
         }
-        if (link == null && !busy && !(gathered.isEmpty() && again.isEmpty())) {
+        if (link == null && !busy && !(queue.isEmpty() && resend.isEmpty())) {
             busy = true;
             connection.background.execute(this::open);
         }
     }
 
     private Batch next() {
-        if (!again.isEmpty() || gathered.isEmpty()) {
-            return again.poll();
+        if (!resend.isEmpty() || queue.isEmpty()) {
+            return resend.poll();
         }
         var submissions = new ArrayList<Submission>();
         int jobs = 0, bytes = 0;
-        for (var next = gathered.peek(); next != null; next = gathered.peek()) {
+        for (var next = queue.peek(); next != null; next = queue.peek()) {
             jobs += next.jobs.size();
             bytes += next.cost;
-            if (!submissions.isEmpty() && (jobs > limits.maxBatchJobs || bytes > limits.maxBatchBytes)) {
+            if (!submissions.isEmpty() && (jobs > limits.maxBatchJobs || bytes > maxBatchBytes)) {
                 break;
             }
-            submissions.add(gathered.poll());
+            submissions.add(queue.poll());
         }
         return new Batch(submissions);
     }
@@ -241,33 +266,41 @@ public final class Producer implements AutoCloseable {
         int index = broker;
         address = connection.address(broken ? index : connection.current());
         try {
-            // The first stream is one of the client's own connection. Later ones do not trust it.
-            var own = broken ? connection.dial(index) : null;
+            // The first stream uses the client's shared channel. After a broken stream that channel may be broken too,
+            // so later streams open a new one.
+            var separate = broken ? connection.dial(index) : null;
             locked(() -> {
                 busy = false;
-                link = new Link(own);
-                JobServiceGrpc.newStub(own == null ? connection.channel() : own).streamEnqueue(link);
+                link = new Link(separate);
+                JobServiceGrpc.newStub(separate == null ? connection.channel() : separate).streamEnqueue(link);
             });
         } catch (RuntimeException error) {
-            locked(() -> broken(HowdahException.of(error, connection.name(index))));
+            locked(() -> broken(HowdahException.from(error, connection.name(index))));
         }
     }
 
-    /** The stream broke: what is unanswered is sent again, before all else. */
+    /** Handles a broken stream. Unanswered requests are resent first. */
     private void broken(HowdahException error) {
         if (link != null) {
-            link.leave();
+            link.cancel();
             link = null;
         }
         broken = true;
         var unanswered = new ArrayList<>(sent.values());
         sent.clear();
+        if (!error.isRefusal() && unanswered.stream().mapToLong(Batch::cost).sum() > UnarySettler.THRESHOLD) {
+            // A proxy may have cut the stream because of its bytes. A unary call succeeds, or fails with HTTP 413.
+            busy = true;
+            broker++;
+            connection.background.execute(() -> callEach(unanswered));
+            return;
+        }
         for (int last = unanswered.size() - 1; last >= 0; last--) {
-            again.addFirst(unanswered.get(last));
+            resend.addFirst(unanswered.get(last));
         }
         busy = true;
         if (error.isRefusal()) {
-            // The stream, or a request on it: the parts find out which, on their own streams.
+            // The broker refuses either the stream or a request on it. Smaller requests on new streams find out which.
             var refused = new ArrayList<Batch>();
             for (var batch = next(); batch != null; batch = next()) {
                 refused.add(batch);
@@ -278,85 +311,101 @@ public final class Producer implements AutoCloseable {
         connection.timer.schedule(() -> locked(() -> busy = false), backoff.next(), TimeUnit.NANOSECONDS);
     }
 
+    /** Makes single calls for the unanswered requests of a broken stream, and then lets the next stream open. */
+    private void callEach(List<Batch> unanswered) {
+        for (var batch : unanswered) {
+            var request = EnqueueJobsRequest.newBuilder().setRequestKey(batch.key).addAllJobs(batch.jobs()).build();
+            try {
+                var answer = connection.call(used -> address = used,
+                    channel -> JobServiceGrpc.newBlockingStub(channel).enqueueJobs(request));
+                locked(() -> stored(batch, answer.getJobsList()));
+            } catch (RuntimeException thrown) {
+                locked(() -> failed(batch, HowdahException.from(thrown, address.toString())));
+            }
+        }
+        locked(() -> busy = false);
+    }
+
     private void stored(Batch batch, List<EnqueuedJob> jobs) {
         backoff.reset();
         int first = 0;
         for (var submission : batch.submissions) {
-            var own = HowdahClient.Enqueued.of(submission.jobs, jobs.subList(first,
+            var results = HowdahClient.Enqueued.from(submission.jobs, jobs.subList(first,
                 first += submission.jobs.size()), true);
-            answer(submission, () -> submission.answer.complete(own));
+            complete(submission, () -> submission.answer.complete(results));
         }
     }
 
-    private void answer(Submission submission, Runnable answer) {
-        room.release(submission.cost);
-        answers.add(answer);
+    private void complete(Submission submission, Runnable answer) {
+        budget.release(submission.cost);
+        completions.add(answer);
     }
 
     private void failed(Batch batch, HowdahException error) {
-        if (error.isPassing() && batch.isWanted()) {
-            connection.timer.schedule(() -> locked(() -> again.add(batch)), backoff.next(), TimeUnit.NANOSECONDS);
+        if (error.isTransient() && batch.isWanted()) {
+            connection.timer.schedule(() -> locked(() -> resend.add(batch)), backoff.next(), TimeUnit.NANOSECONDS);
             return;
         }
+        maxBatchBytes = error.isTooLarge() ? batch.cost() / 2 : maxBatchBytes;
         var submissions = batch.submissions;
         var job = JOB.matcher(error.field());
         int blamed = job.matches() ? Integer.parseInt(job.group(1)) : -1, first = 0;
         for (int index = 0; index < submissions.size() && blamed >= 0; index++) {
             var submission = submissions.get(index);
             if (blamed < first + submission.jobs.size()) {
-                // Nothing of the request is stored. The others are a new one.
-                var own = error.rebased("jobs[" + blamed + "]", "jobs[" + (blamed - first) + "]");
-                answer(submission, () -> submission.answer.completeExceptionally(own));
-                again(submissions.subList(index + 1, submissions.size()));
-                again(submissions.subList(0, index));
+                // The broker has stored no job of the request. Only the submission with the refused job fails.
+                var rebased = error.rebased("jobs[" + blamed + "]", "jobs[" + (blamed - first) + "]");
+                complete(submission, () -> submission.answer.completeExceptionally(rebased));
+                requeue(submissions.subList(index + 1, submissions.size()));
+                requeue(submissions.subList(0, index));
                 return;
             }
             first += submission.jobs.size();
         }
-        if (submissions.size() > 1 && !error.isPassing() && !FOR_ALL.contains(error.code())) {
-            again(submissions.subList(submissions.size() / 2, submissions.size()));
-            again(submissions.subList(0, submissions.size() / 2));
+        if (submissions.size() > 1 && !error.isTransient() && !CALLER_ERRORS.contains(error.code())) {
+            requeue(submissions.subList(submissions.size() / 2, submissions.size()));
+            requeue(submissions.subList(0, submissions.size() / 2));
         } else {
-            submissions.forEach(each -> answer(each, () -> each.answer.completeExceptionally(error)));
+            submissions.forEach(each -> complete(each, () -> each.answer.completeExceptionally(error)));
         }
     }
 
-    private void again(List<Submission> submissions) {
+    private void requeue(List<Submission> submissions) {
         if (!submissions.isEmpty()) {
-            again.addFirst(new Batch(submissions));
+            resend.addFirst(new Batch(submissions));
         }
     }
 
-    /** Drops what nobody waits for any more, and leaves a stream that does not answer. */
+    /** Drops requests whose callers no longer wait, and leaves a stream whose broker does not answer. */
     private void tick() {
-        gathered.removeIf(submission -> submission.answer.isDone() && released(submission));
-        again.removeIf(batch -> !batch.isWanted() && batch.submissions.stream().allMatch(this::released));
-        if (!sent.isEmpty() && System.nanoTime() - sentAt > ANSWER_PATIENCE) {
-            broken(HowdahException.broken("the broker does not answer"));
+        queue.removeIf(submission -> submission.answer.isDone() && releaseBudget(submission));
+        resend.removeIf(batch -> !batch.isWanted() && batch.submissions.stream().allMatch(this::releaseBudget));
+        if (!sent.isEmpty() && System.nanoTime() - sentAt > connection.answerTimeout()) {
+            broken(HowdahException.broken("the broker does not answer enqueue requests"));
         }
     }
 
-    private boolean released(Submission submission) {
-        room.release(submission.cost);
+    private boolean releaseBudget(Submission submission) {
+        budget.release(submission.cost);
         return true;
     }
 
-    /** One stream. */
+    /** One {@code StreamEnqueue} stream. */
     private final class Link implements ClientResponseObserver<StreamEnqueueRequest, StreamEnqueueResponse> {
         private final ManagedChannel channel;
         private ClientCallStreamObserver<StreamEnqueueRequest> call;
 
-        /** The channel is null if it is the client's. */
+        /** The channel of the stream alone; null if the stream uses the client's shared channel. */
         Link(ManagedChannel channel) {
             this.channel = channel;
         }
 
-        void leave() {
-            call.cancel("the stream is left", null);
-            leaveInOrder();
+        void cancel() {
+            call.cancel("the producer leaves the stream", null);
+            close();
         }
 
-        void leaveInOrder() {
+        void close() {
             if (channel != null) {
                 channel.shutdown();
             }
@@ -374,7 +423,7 @@ public final class Producer implements AutoCloseable {
                 var batch = link == this ? sent.remove(answer.getSequence()) : null;
                 sentAt = System.nanoTime();
                 if (batch != null && answer.hasError()) {
-                    failed(batch, HowdahException.of(answer.getError()));
+                    failed(batch, HowdahException.from(answer.getError()));
                 } else if (batch != null) {
                     stored(batch, answer.getJobsList());
                 }
@@ -384,9 +433,9 @@ public final class Producer implements AutoCloseable {
         @Override
         public void onError(Throwable error) {
             locked(() -> {
-                boolean done = closed && sent.isEmpty() && again.isEmpty() && gathered.isEmpty();
+                boolean done = closed && sent.isEmpty() && resend.isEmpty() && queue.isEmpty();
                 if (link == this && !done) {
-                    broken(HowdahException.of(error, connection.name(broker)));
+                    broken(HowdahException.from(error, connection.name(broker)));
                 }
             });
         }

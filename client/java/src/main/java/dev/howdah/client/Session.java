@@ -16,17 +16,20 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** The life of a worker: connect, serve, reconnect, stop. One lock guards all of it, and nothing under it blocks. */
+/** The lifecycle of a worker: connect, serve, reconnect, stop. One lock guards all state; no code blocks under it. */
 final class Session {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
-    /** How long handlers that were told to stop may take. */
-    private static final long HANDLER_PATIENCE = TimeUnit.SECONDS.toNanos(1);
-    /** How long the release of their jobs may take. */
-    private static final long RELEASE_PATIENCE = TimeUnit.SECONDS.toNanos(5);
-    /** A stream that lived this long has shown that its broker works. */
-    private static final long PROVEN = TimeUnit.SECONDS.toNanos(30);
+    /** Time that handlers have to end after they were interrupted. Then their jobs are released. */
+    private static final long HANDLER_TIMEOUT = TimeUnit.SECONDS.toNanos(1);
+    /** Time that the broker has to confirm the releases of jobs whose handlers did not end. */
+    private static final long RELEASE_TIMEOUT = TimeUnit.SECONDS.toNanos(5);
+    /** Age at which a stream has shown that its broker works. The backoff then starts again. */
+    private static final long PROVEN_AGE = TimeUnit.SECONDS.toNanos(30);
 
-    /** NO, waiting for handlers, handlers told to end, their jobs released, to end at once, ended. */
+    /**
+     * Progress of a stop: not stopping; waiting for handlers; handlers told to end; waiting for the broker to confirm
+     * releases; ending at once; ended.
+     */
     private enum Stop { NO, DRAINING, CANCELLING, CLOSING, NOW, ENDED }
 
     final CompletableFuture<Void> connected = new CompletableFuture<>();
@@ -46,20 +49,20 @@ final class Session {
     private Long lostAt, stopAt;
     private Stop stop = Stop.NO;
     private HowdahException failure;
-    private URI at;
-    private List<Runnable> later = new ArrayList<>();
+    private URI brokerAddress;
+    private List<Runnable> afterUnlock = new ArrayList<>();
 
     Session(Worker.Builder config) {
         this.config = config;
         connection = config.client.connection;
         broker = connection.current();
-        at = connection.address(broker);
+        brokerAddress = connection.address(broker);
         executor = config.executor == null ? Worker.Builder.threads() : config.executor;
         jobs = new Jobs(this, config, executor);
         ticks = connection.timer.scheduleWithFixedDelay(() -> locked(this::tick), 1, 1, TimeUnit.SECONDS);
     }
 
-    /** Makes a change and does what follows from it. False: the worker has ended. */
+    /** Makes a change under the lock, then sends messages and ends the worker if it is done. False if it has ended. */
     boolean locked(Runnable change) {
         List<Runnable> ready = List.of();
         lock.lock();
@@ -69,9 +72,9 @@ final class Session {
             }
             change.run();
             step();
-            if (lock.getHoldCount() == 1 && !later.isEmpty()) {
-                ready = later;
-                later = new ArrayList<>();
+            if (lock.getHoldCount() == 1 && !afterUnlock.isEmpty()) {
+                ready = afterUnlock;
+                afterUnlock = new ArrayList<>();
             }
             return true;
         } finally {
@@ -80,23 +83,23 @@ final class Session {
         }
     }
 
-    /** Runs something when the lock is free again. */
-    void later(Runnable action) { later.add(action); }
+    /** Runs an action after the lock is released. */
+    void afterUnlock(Runnable action) { afterUnlock.add(action); }
 
-    /** Where the stream is, or was the last time. */
-    URI broker() { return at; }
+    /** Returns the address of the broker of the current or the last stream. */
+    URI brokerAddress() { return brokerAddress; }
 
-    /** The same for what happens on a stream, unless it has been left. */
-    void locked(Stream of, Runnable change) {
+    /** Makes a change under the lock, unless this stream is no longer the current one. */
+    void locked(Stream expected, Runnable change) {
         locked(() -> {
-            if (stream == of) {
+            if (stream == expected) {
                 change.run();
             }
         });
     }
 
-    /** Looks at the timers at a time, and not only at the next tick. */
-    Long at(long time) {
+    /** Schedules a check of the timers at this time, because ticks come only once a second. */
+    Long wakeAt(long time) {
         connection.timer.schedule(() -> locked(this::tick), time - System.nanoTime(), TimeUnit.NANOSECONDS);
         return time;
     }
@@ -109,7 +112,7 @@ final class Session {
 
     Jobs jobs() { return jobs; }
 
-    /** The broker has stored an outcome: it works. */
+    /** Records that the broker has stored an outcome, which shows that it works. */
     void stored() { backoff.reset(); }
 
     String address() { return connection.name(broker); }
@@ -121,25 +124,29 @@ final class Session {
                 var channel = connection.dial(index);
                 boolean used = locked(() -> {
                     stream = new Stream(this, channel);
-                    at = connection.address(index);
+                    brokerAddress = connection.address(index);
                     stream.start(WorkRequest.newBuilder().setSubscribe(subscribe()), config.maxMessageBytes);
                 });
                 if (!used) {
                     channel.shutdownNow();
                 }
             } catch (RuntimeException error) {
-                locked(() -> broken(HowdahException.of(error, connection.name(index))));
+                locked(() -> broken(HowdahException.from(error, connection.name(index))));
             }
         });
     }
 
     private Subscribe.Builder subscribe() {
-        return Subscribe.newBuilder().setSessionId(id).addAllHeld(jobs.leases()).putAllLabels(config.labels)
+        var subscribe = Subscribe.newBuilder().setSessionId(id).addAllHeld(jobs.leases()).putAllLabels(config.labels)
             .setMaxMessageBytes(config.maxMessageBytes).addAllWindows(isStopping() ? List.of() : jobs.windows());
+        if (config.liveness != null) {
+            subscribe.setLiveness(NewJob.wire(config.liveness));
+        }
+        return subscribe;
     }
 
     void welcome(Welcome welcome) {
-        // Without the session's id: who knows it may take over the session.
+        // The log line has no session id, because anyone who knows the id could take over the session.
         LOG.log(Level.INFO, "connected to {0}, with {1} leases kept and {2} lost", welcome.getBroker(),
             welcome.getKeptCount(), welcome.getLostCount());
         streams++;
@@ -151,12 +158,12 @@ final class Session {
         connected.complete(null);
     }
 
-    /** A stream has ended, or could not be opened. */
+    /** Handles a stream that has ended or could not be opened: reconnects later, or ends a worker that is refused. */
     void broken(HowdahException error) {
         Long reconnectAt = stream == null ? null : stream.reconnectAt();
         if (stream != null && stream.isOpen()) {
-            lostAt = at(System.nanoTime() + grace);
-            if (reconnectAt != null || due(opened + PROVEN)) {
+            lostAt = wakeAt(System.nanoTime() + grace);
+            if (reconnectAt != null || due(opened + PROVEN_AGE)) {
                 backoff.reset();
             }
         }
@@ -164,26 +171,26 @@ final class Session {
             stream.close(reconnectAt != null && jobs.isEmpty());
             stream = null;
         }
-        boolean unknown = error.code() == Status.Code.UNAUTHENTICATED;
-        boolean last = streams == 0 || unknown || error.code() == Status.Code.PERMISSION_DENIED;
-        if (error.isRefusal() && last && !(unknown && connection.readTokenAgain())) {
+        boolean unauthenticated = error.code() == Status.Code.UNAUTHENTICATED;
+        boolean isFinal = streams == 0 || unauthenticated || error.code() == Status.Code.PERMISSION_DENIED;
+        if (error.isRefusal() && isFinal && !(unauthenticated && connection.rereadToken())) {
             LOG.log(Level.ERROR, "the broker refuses this worker: {0}", error.getMessage());
             failure = error;
             jobs.cancelAll(CancelReason.CANCEL_REASON_LEASE_LOST);
             stop = Stop.CLOSING;
-            stopAt = at(System.nanoTime() + HANDLER_PATIENCE);
+            stopAt = wakeAt(System.nanoTime() + HANDLER_TIMEOUT);
             return;
         }
         long pause = reconnectAt != null ? Math.max(0, reconnectAt - System.nanoTime())
             : Math.max(backoff.next(), error.retryAfter().map(Duration::toNanos).orElse(0L));
         LOG.log(reconnectAt != null ? Level.INFO : Level.WARNING,
-            "the stream to {0} has ended, the next follows in {1} ms: {2}",
+            "the stream to {0} has ended; opening the next one in {1} ms: {2}",
             address(), pause / 1_000_000, error.getMessage());
         broker++;
         connection.timer.schedule(() -> locked(this::connect), pause, TimeUnit.NANOSECONDS);
     }
 
-    /** After each change: sends what there is, and ends the stream or the worker when it is time. */
+    /** Runs after each change: sends messages, and ends the stream or the worker when it is time. */
     private void step() {
         if (jobs.isFull() && stop == Stop.NO) {
             stop = Stop.DRAINING;
@@ -195,7 +202,7 @@ final class Session {
         if (stop == Stop.NOW || stop != Stop.NO && (failure == null ? settled : jobs.isIdle())) {
             finish();
         } else if (stream != null && stream.reconnectAt() != null && (jobs.isEmpty() || due(stream.reconnectAt()))) {
-            broken(HowdahException.broken("the broker stops"));
+            broken(HowdahException.broken("the broker drains the stream"));
         }
     }
 
@@ -205,8 +212,8 @@ final class Session {
         }
         if (due(lostAt)) {
             lostAt = null;
-            // The broker decides when we are back: it may have kept the leases.
-            LOG.log(Level.WARNING, "no stream within the grace time: the leases may be lost");
+            // Outcomes of the handlers still count, because the broker may have kept the leases.
+            LOG.log(Level.WARNING, "no stream to a broker within the session's grace time: the leases may be lost");
             jobs.cancelAll(CancelReason.CANCEL_REASON_LEASE_LOST);
         }
         if (due(stopAt)) {
@@ -214,11 +221,11 @@ final class Session {
             if (stop == Stop.DRAINING) {
                 jobs.cancelAll(CancelReason.CANCEL_REASON_UNSPECIFIED);
                 stop = Stop.CANCELLING;
-                stopAt = at(System.nanoTime() + HANDLER_PATIENCE);
+                stopAt = wakeAt(System.nanoTime() + HANDLER_TIMEOUT);
             } else if (stop == Stop.CANCELLING) {
                 jobs.releaseAll();
                 stop = Stop.CLOSING;
-                stopAt = at(System.nanoTime() + RELEASE_PATIENCE);
+                stopAt = wakeAt(System.nanoTime() + RELEASE_TIMEOUT);
             } else {
                 stop = Stop.NOW;
             }
@@ -229,7 +236,7 @@ final class Session {
         locked(() -> {
             if (stop == Stop.NO || stop == Stop.DRAINING && stopAt == null) {
                 stop = Stop.DRAINING;
-                stopAt = at(System.nanoTime() + config.stopTimeout.toNanos());
+                stopAt = wakeAt(System.nanoTime() + config.stopTimeout.toNanos());
                 jobs.releaseQueued();
             }
         });
@@ -262,10 +269,10 @@ final class Session {
         if (report.unconfirmed() > 0) {
             LOG.log(Level.WARNING, "the worker ended before the broker confirmed {0} outcomes", report.unconfirmed());
         }
-        jobs.asks.forEach(ask -> ask.answer.cancel(false));
+        jobs.leaseRequests.forEach(request -> request.answer.cancel(false));
         var closed = stream == null ? CompletableFuture.<Void>completedFuture(null) : stream.close(orderly);
         jobs.giveUp();
-        later(() -> closed.whenCompleteAsync((ignored, error) -> {
+        afterUnlock(() -> closed.whenCompleteAsync((ignored, error) -> {
             if (failure == null) {
                 connected.complete(null);
                 ended.complete(report);

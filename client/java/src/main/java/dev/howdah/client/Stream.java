@@ -7,6 +7,7 @@ import dev.howdah.v1.DrainRequest;
 import dev.howdah.v1.Extend;
 import dev.howdah.v1.Extension;
 import dev.howdah.v1.Limits;
+import dev.howdah.v1.Pong;
 import dev.howdah.v1.Progress;
 import dev.howdah.v1.ProgressReport;
 import dev.howdah.v1.Settle;
@@ -24,33 +25,36 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/** One stream of a session, on a connection of its own. The session's lock guards it. */
+/** One stream of a session, on a separate connection. The session's lock guards it. */
 final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> {
     private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
-    /** How long the broker may take to send its welcome; it looks up earlier leases meanwhile. */
-    private static final long WELCOME_PATIENCE = 15 * SECOND;
-    /** A Settle that is not answered by then means a dead stream: a broker without its Postgres answers within 15 s. */
-    private static final long ANSWER_PATIENCE = 60 * SECOND;
-    private static final long DRAIN_PATIENCE = 5 * SECOND;
-    private static final long CLOSE_PATIENCE = 2 * SECOND;
+    /** Timeout of the Welcome, before which the broker looks up the leases of an earlier stream in the database. */
+    private static final long WELCOME_TIMEOUT = 15 * SECOND;
+    /** Timeout of a Settle, after which its stream counts as dead. A broker without Postgres answers within 15 s. */
+    private static final long SETTLE_TIMEOUT = 60 * SECOND;
+    /** Time that a stopping worker waits for the broker's answer to its drain request. */
+    private static final long DRAIN_TIMEOUT = 5 * SECOND;
+    /** Time in which the broker must end a stream that the client has half-closed. */
+    private static final long CLOSE_TIMEOUT = 2 * SECOND;
     /**
-     * While a few Settle messages are unanswered, outcomes gather until a quarter of the slots have ended with one, and
-     * the next message takes them all. So messages grow under load, and few slots stand idle because their outcomes wait.
+     * While at least this many Settle messages are unanswered, outcomes accumulate until they number a quarter of the
+     * slots. The next message then takes all of them. So messages grow under load, and few slots are idle because their
+     * outcomes wait.
      */
-    private static final int FEW_SETTLES = 4;
-    /** With so many unanswered, nothing is sent until an answer comes. */
-    private static final int MOST_SETTLES = 16;
-    /** The slots whose outcomes gather are one in so many. */
-    private static final int PART_OF_SLOTS = 4;
-    /** With the largest checkpoints, so many extensions or reports fit into a message. */
-    private static final int MOST_ASKS = 50;
-    /** The part of a message that is kept for what is not counted. */
-    private static final int SLACK = 1024;
+    private static final int EAGER_SETTLES = 4;
+    /** While this many Settle messages are unanswered, no outcome is sent. */
+    private static final int MAX_SETTLES = 16;
+    /** Divisor: outcomes accumulate until they number a quarter of the slots. */
+    private static final int SLOT_FRACTION = 4;
+    /** Maximum number of extensions or reports in a message, which fit even with checkpoints of the largest size. */
+    private static final int MAX_LEASE_REQUESTS = 50;
+    /** Bytes of a message that are reserved for its framing, because the sizes of outcomes do not include it. */
+    private static final int RESERVED_BYTES = 1024;
 
-    /** A Settle that is not fully answered. */
+    /** A Settle message with unanswered outcomes. */
     static final class Batch {
-        private final long at = System.nanoTime();
-        private int left;
+        private final long sentAt = System.nanoTime();
+        private int unanswered;
     }
 
     private final Session session;
@@ -60,13 +64,13 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     private final Deque<Batch> batches = new ArrayDeque<>();
     private final CompletableFuture<Void> closed = new CompletableFuture<>();
     private ClientCallStreamObserver<WorkRequest> call;
-    private long heard = System.nanoTime();
+    private long lastReceived = System.nanoTime();
     private long pingInterval = 10 * SECOND;
     private int maxOutcomes = 10_000;
     private int maxBytes = Integer.MAX_VALUE;
     private boolean open;
     private boolean drained;
-    private Long drainAsked;
+    private Long drainRequestedAt;
     private Long reconnectAt;
 
     Stream(Session session, ManagedChannel channel) {
@@ -80,7 +84,7 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
         call.onNext(subscribe.build());
     }
 
-    /** The next message is read when this one is done, so that a slow worker does not gather messages. */
+    /** Requests the broker's messages one by one (flow control), so that they do not accumulate in a slow worker. */
     @Override
     public void beforeStart(ClientCallStreamObserver<WorkRequest> stream) {
         call = stream;
@@ -97,7 +101,7 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     @Override
     public void onError(Throwable error) {
         closed.complete(null);
-        session.locked(this, () -> session.broken(HowdahException.of(error, session.address())));
+        session.locked(this, () -> session.broken(HowdahException.from(error, session.address())));
     }
 
     @Override
@@ -106,7 +110,7 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     }
 
     private void receive(WorkResponse message) {
-        heard = System.nanoTime();
+        lastReceived = System.nanoTime();
         switch (message.getMessageCase()) {
             case WELCOME -> {
                 open = true;
@@ -116,11 +120,13 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
                 session.welcome(message.getWelcome());
             }
             case JOBS -> jobs.receive(message.getJobs().getJobsList());
-            case SETTLED -> message.getSettled().getResultsList().forEach(this::settled);
-            case EXTENDED -> answered(Extension.class, message.getExtended().getResultsList());
-            case PROGRESSED -> answered(ProgressReport.class, message.getProgressed().getResultsList());
+            case SETTLED -> message.getSettled().getResultsList().forEach(this::handleSettleResult);
+            case EXTENDED -> handleLeaseResults(Extension.class, message.getExtended().getResultsList());
+            case PROGRESSED -> handleLeaseResults(ProgressReport.class, message.getProgressed().getResultsList());
             case CANCEL -> message.getCancel().getJobsList().forEach(jobs::cancelled);
             case DRAIN -> drain(message.getDrain());
+            // A thread of gRPC runs this, so handlers cannot delay the Pong. It is sent at the end of this callback.
+            case PING -> control.add(WorkRequest.newBuilder().setPong(Pong.getDefaultInstance()));
             default -> { }
         }
     }
@@ -128,33 +134,33 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     private void limit(Limits limits) {
         maxOutcomes = limits.getMaxSettleOutcomes() > 0 ? limits.getMaxSettleOutcomes() : maxOutcomes;
         maxBytes = limits.getMaxMessageBytes() > 0 ? (int) Math.min(limits.getMaxMessageBytes(), maxBytes) : maxBytes;
-        maxBytes = Math.max(SLACK, maxBytes - SLACK);
+        maxBytes = Math.max(RESERVED_BYTES, maxBytes - RESERVED_BYTES);
     }
 
     private void drain(Drain drain) {
         drained = true;
         if (drain.hasReconnectAfter() || drain.getReason() == DrainReason.DRAIN_REASON_SHUTDOWN) {
-            reconnectAt = session.at(System.nanoTime() + NewJob.read(drain.getReconnectAfter()).toNanos());
+            reconnectAt = session.wakeAt(System.nanoTime() + NewJob.read(drain.getReconnectAfter()).toNanos());
         }
     }
 
-    private void settled(SettleResult result) {
+    private void handleSettleResult(SettleResult result) {
         var job = jobs.unconfirmed(result.getId(), result.getToken());
-        if (job != null && job.sentIn != null && --job.sentIn.left == 0) {
+        if (job != null && job.sentIn != null && --job.sentIn.unanswered == 0) {
             batches.remove(job.sentIn);
         }
         if (job != null) {
             job.sentIn = null;
-            jobs.settled(job, result);
+            jobs.handleSettleResult(job, result);
         }
     }
 
     void control(WorkRequest.Builder message) { control.add(message); }
 
-    /** Sends what there is while the transport takes it. Until then outcomes gather. */
+    /** Sends messages while the transport accepts them. Otherwise outcomes accumulate. */
     void send(boolean stopping) {
-        if (open && stopping && drainAsked == null && !drained) {
-            drainAsked = System.nanoTime();
+        if (open && stopping && drainRequestedAt == null && !drained) {
+            drainRequestedAt = System.nanoTime();
             control.add(WorkRequest.newBuilder().setDrain(DrainRequest.getDefaultInstance()));
         }
         while (open && call.isReady()) {
@@ -163,8 +169,8 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
                 continue;
             }
             var next = WorkRequest.newBuilder();
-            var extensions = asks(Extension.class);
-            var reports = extensions.isEmpty() ? asks(ProgressReport.class) : List.<ProgressReport>of();
+            var extensions = nextLeaseRequests(Extension.class);
+            var reports = extensions.isEmpty() ? nextLeaseRequests(ProgressReport.class) : List.<ProgressReport>of();
             if (!extensions.isEmpty()) {
                 next.setExtend(Extend.newBuilder().addAllExtensions(extensions));
             } else if (!reports.isEmpty()) {
@@ -180,26 +186,29 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
 
     private boolean maySettle() {
         int outcomes = jobs.unsent.size();
-        return outcomes > 0 && (batches.size() < FEW_SETTLES
-            || batches.size() < MOST_SETTLES && (long) outcomes * PART_OF_SLOTS >= jobs.slots());
+        return outcomes > 0 && (batches.size() < EAGER_SETTLES
+            || batches.size() < MAX_SETTLES && (long) outcomes * SLOT_FRACTION >= jobs.slots());
     }
 
-    /** Extensions or reports to send. A message names a job once: a second one waits for the answer to the first. */
-    private <T extends Message> List<T> asks(Class<T> kind) {
-        jobs.asks.removeIf(ask -> ask.answer.isDone());
-        var ahead = new HashSet<Jobs.Key>();
-        var next = jobs.asks.stream().filter(ask -> kind.isInstance(ask.message) && ahead.add(ask.key)
-            && ask.sentOn != this)
-            .limit(MOST_ASKS).toList();
-        next.forEach(ask -> ask.sentOn = this);
-        return next.stream().map(ask -> kind.cast(ask.message)).toList();
+    /** Takes extensions or reports to send. A message may name a job once, so a second request waits for an answer. */
+    private <T extends Message> List<T> nextLeaseRequests(Class<T> kind) {
+        jobs.leaseRequests.removeIf(request -> request.answer.isDone());
+        if (jobs.oneByOne && jobs.leaseRequests.stream().anyMatch(request -> request.sentOn == this)) {
+            return List.of();
+        }
+        var keys = new HashSet<Jobs.Key>();
+        var next = jobs.leaseRequests.stream().filter(request -> kind.isInstance(request.message)
+            && keys.add(request.key) && request.sentOn != this)
+            .limit(jobs.oneByOne ? 1 : MAX_LEASE_REQUESTS).toList();
+        next.forEach(request -> request.sentOn = this);
+        return next.stream().map(request -> kind.cast(request.message)).toList();
     }
 
-    private void answered(Class<? extends Message> kind, List<SettleResult> results) {
+    private void handleLeaseResults(Class<? extends Message> kind, List<SettleResult> results) {
         for (var result : results) {
-            jobs.asks.stream().filter(ask -> ask.sentOn == this && kind.isInstance(ask.message)
-                && ask.key.id() == result.getId() && ask.key.token() == result.getToken())
-                .findFirst().ifPresent(ask -> jobs.answered(ask, result));
+            jobs.leaseRequests.stream().filter(request -> request.sentOn == this && kind.isInstance(request.message)
+                && request.key.id() == result.getId() && request.key.token() == result.getToken())
+                .findFirst().ifPresent(request -> jobs.handleLeaseResult(request, result));
         }
     }
 
@@ -208,50 +217,50 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
         var batch = new Batch();
         var ids = new HashSet<Long>();
         long bytes = 0;
-        for (var job = unsent.peek(); job != null && batch.left < maxOutcomes; job = unsent.peek()) {
+        for (var job = unsent.peek(); job != null && batch.unanswered < maxOutcomes; job = unsent.peek()) {
             long size = job.outcome.getSerializedSize() + 8L;
             if (size > maxBytes) {
-                // It would end the stream, and the next one too.
+                // The broker would end every stream on which this outcome is sent.
                 job.fail("the result takes " + size + " bytes; the broker accepts " + maxBytes);
                 continue;
             }
-            // After a lost lease there may be two outcomes of a job; a message names a job once.
+            // A Settle may name a job only once, but a job delivered again after a lost lease may have two outcomes.
             if (bytes + size > maxBytes || !ids.add(job.key.id())) {
                 break;
             }
             bytes += size;
             settle.addOutcomes(job.outcome);
             job.sentIn = batch;
-            batch.left++;
+            batch.unanswered++;
             unsent.poll();
         }
         batches.add(batch);
         return settle.build();
     }
 
-    /** Ends the stream if the broker is silent or does not answer. */
+    /** Ends the stream if the broker is silent or does not answer a Settle. */
     void check() {
-        if (Session.due(heard + (open ? 3 * pingInterval : WELCOME_PATIENCE))) {
-            session.broken(HowdahException.broken("the broker is silent"));
-        } else if (!batches.isEmpty() && Session.due(batches.peek().at + ANSWER_PATIENCE)) {
-            session.broken(HowdahException.broken("the broker does not answer"));
+        if (Session.due(lastReceived + (open ? 3 * pingInterval : WELCOME_TIMEOUT))) {
+            session.broken(HowdahException.broken("the broker is silent: no message for three ping intervals"));
+        } else if (!batches.isEmpty() && Session.due(batches.peek().sentAt + SETTLE_TIMEOUT)) {
+            session.broken(HowdahException.broken("the broker does not answer a Settle"));
         }
     }
 
     boolean isOpen() { return open; }
 
-    /** Whether no more jobs will come, or the broker had enough time to say so. */
-    boolean isDrained() { return drained || drainAsked != null && Session.due(drainAsked + DRAIN_PATIENCE); }
+    /** Returns whether the broker has drained the stream, or the drain request has timed out. */
+    boolean isDrained() { return drained || drainRequestedAt != null && Session.due(drainRequestedAt + DRAIN_TIMEOUT); }
 
-    /** When to open another stream; null: the broker has not asked for it. */
+    /** Returns when to open another stream; null if the broker has not asked the worker to reconnect. */
     Long reconnectAt() { return reconnectAt; }
 
-    /** In order: our side is closed, and the broker has a moment to end the stream, so that all has arrived. */
+    /** Closes the stream: {@code orderly} by a half-close that delivers the last messages, otherwise by a cancel. */
     CompletableFuture<Void> close(boolean orderly) {
         if (orderly && !closed.isDone()) {
             call.onCompleted();
         }
-        var end = orderly ? closed.completeOnTimeout(null, CLOSE_PATIENCE, TimeUnit.NANOSECONDS)
+        var end = orderly ? closed.completeOnTimeout(null, CLOSE_TIMEOUT, TimeUnit.NANOSECONDS)
             : CompletableFuture.<Void>completedFuture(null);
         return end.whenComplete((ignored, error) -> channel.shutdownNow());
     }

@@ -31,8 +31,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Spans and metrics by OpenTelemetry's conventions for messaging: of enqueues, attempts and outcomes. Jobs carry the
- * W3C trace context. Needs {@code opentelemetry-api}, which this library does not bring along.
+ * Middleware that records spans and metrics of enqueues, attempts and outcomes, according to OpenTelemetry's conventions
+ * for messaging. Jobs carry the W3C trace context. It needs {@code opentelemetry-api}, an optional dependency that the
+ * program must add.
  *
  * <pre>{@code
  * HowdahClient.builder().middleware(new Telemetry(openTelemetry)).connect();
@@ -52,7 +53,7 @@ public final class Telemetry implements Middleware {
     private static final AttributeKey<String> ERROR = AttributeKey.stringKey("error.type");
     private static final List<Double> BUCKETS =
         List.of(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0);
-    /** The longest text of a status, in bytes. */
+    /** Maximum length of a status text, in bytes. */
     private static final int LONGEST_STATUS = 1 << 10;
     private static final double SECOND = TimeUnit.SECONDS.toNanos(1);
 
@@ -64,19 +65,19 @@ public final class Telemetry implements Middleware {
     private final boolean linked;
 
     /**
-     * Makes spans and metrics.
+     * Makes the middleware.
      *
-     * @param telemetry of the program, such as {@code GlobalOpenTelemetry.get()}
+     * @param telemetry OpenTelemetry instance of the program, such as {@code GlobalOpenTelemetry.get()}
      */
     public Telemetry(OpenTelemetry telemetry) {
         tracer = telemetry.getTracer("dev.howdah.client", HowdahClient.VERSION);
         var meter = telemetry.getMeterProvider().meterBuilder("dev.howdah.client")
             .setInstrumentationVersion(HowdahClient.VERSION).build();
         operations = seconds(meter, "messaging.client.operation.duration",
-            "How long it took to send jobs, or to settle one.");
-        processes = seconds(meter, "messaging.process.duration", "How long a handler ran.");
+            "Duration of an enqueue, or of settling a job.");
+        processes = seconds(meter, "messaging.process.duration", "Run time of a handler.");
         sent = jobs(meter, "messaging.client.sent.messages", "Jobs that were sent.");
-        consumed = jobs(meter, "messaging.client.consumed.messages", "Jobs that a handler got.");
+        consumed = jobs(meter, "messaging.client.consumed.messages", "Jobs passed to a handler.");
         linked = false;
     }
 
@@ -90,8 +91,8 @@ public final class Telemetry implements Middleware {
     }
 
     /**
-     * {@return the same, but a handler's span begins a trace of its own, with a link to the producer's: for jobs that
-     * run much later}
+     * {@return a copy of this middleware that starts a new trace for each attempt, linked to the producer's trace. This
+     * suits jobs that run much later}
      */
     public Telemetry linked() {
         return new Telemetry(this, true);
@@ -129,7 +130,7 @@ public final class Telemetry implements Middleware {
         }
     }
 
-    /** An enqueue of one job or several. */
+    /** Telemetry of an enqueue of one job or several. */
     private final class Send {
         private final long began = System.nanoTime();
         private final Enqueue next;
@@ -139,28 +140,29 @@ public final class Telemetry implements Middleware {
         private final boolean single;
         private final Span span;
 
-        Send(List<NewJob> given, boolean hasKey, Enqueue next) {
+        Send(List<NewJob> enqueued, boolean hasKey, Enqueue next) {
             this.next = next;
-            single = given.size() == 1;
-            given.forEach(job -> types.merge(job.taskType(), 1L, Long::sum));
-            // A request with the caller's key, repeated, must have the same jobs.
-            var without = given.stream().map(job -> !hasKey && job.options().getTraceparent().isEmpty()).toList();
-            var name = types.size() == 1 ? "send " + given.get(0).taskType() : "send";
+            single = enqueued.size() == 1;
+            enqueued.forEach(job -> types.merge(job.taskType(), 1L, Long::sum));
+            // With the caller's request key, repeated calls must send identical jobs, so jobs get no trace context.
+            var needsContext = enqueued.stream()
+                .map(job -> !hasKey && job.options().getTraceparent().isEmpty()).toList();
+            var name = types.size() == 1 ? "send " + enqueued.get(0).taskType() : "send";
             var builder = tracer.spanBuilder(name).setAllAttributes(attributes().build())
-                .setSpanKind(single && without.get(0) ? SpanKind.PRODUCER : SpanKind.CLIENT);
+                .setSpanKind(single && needsContext.get(0) ? SpanKind.PRODUCER : SpanKind.CLIENT);
             if (!single) {
-                builder.setAttribute(COUNT, (long) given.size());
+                builder.setAttribute(COUNT, (long) enqueued.size());
             }
-            for (var job : given) {
+            for (var job : enqueued) {
                 var origin = context(job.options().getTraceparent(), job.options().getTracestate());
                 if (origin.isValid()) {
                     builder.addLink(origin);
                 }
             }
             span = builder.startSpan();
-            for (int index = 0; index < given.size(); index++) {
-                var job = given.get(index);
-                jobs.add(without.get(index) ? withContext(job, single || !span.isRecording() ? span
+            for (int index = 0; index < enqueued.size(); index++) {
+                var job = enqueued.get(index);
+                jobs.add(needsContext.get(index) ? withContext(job, single || !span.isRecording() ? span
                     : create(index, job.taskType())) : job);
             }
         }
@@ -179,8 +181,8 @@ public final class Telemetry implements Middleware {
         }
 
         private AttributesBuilder attributes() {
-            var found = operation("send", "send").putAll(server(broker()));
-            return types.size() == 1 ? found.put(DESTINATION, types.keySet().iterator().next()) : found;
+            var attributes = operation("send", "send").putAll(server(broker()));
+            return types.size() == 1 ? attributes.put(DESTINATION, types.keySet().iterator().next()) : attributes;
         }
 
         void end(List<HowdahClient.Enqueued> answers, Throwable thrown) {
@@ -196,25 +198,25 @@ public final class Telemetry implements Middleware {
             if (single && answers != null) {
                 span.setAttribute(ID, Long.toString(answers.get(0).id()));
             }
-            var failed = Attributes.empty();
+            var errorType = Attributes.empty();
             if (thrown != null) {
-                var error = HowdahException.of(thrown, "");
-                failed = failed(error);
-                fail(span, failed, error.getMessage(), error);
+                var error = HowdahException.from(thrown, "");
+                errorType = errorType(error);
+                recordError(span, errorType, error.getMessage(), error);
             }
             span.end();
-            operations.record((System.nanoTime() - began) / SECOND, attributes().putAll(failed).build());
+            operations.record((System.nanoTime() - began) / SECOND, attributes().putAll(errorType).build());
             for (var type : types.entrySet()) {
                 sent.add(type.getValue(), operation("send", null).put(DESTINATION, type.getKey()).putAll(server)
-                    .putAll(failed).build());
+                    .putAll(errorType).build());
             }
         }
     }
 
-    /** An attempt, and the settling of its outcome. */
-    private final class Attempt implements Job.Attempt {
+    /** Telemetry of an attempt, and of settling its outcome. */
+    private final class Attempt implements Job.AttemptObserver {
         private final long began = System.nanoTime();
-        /** The time of day, in nanoseconds, at which it began: by it, its spans follow one another. */
+        /** Start of the attempt in nanoseconds since 1970. All span times are based on it, so that they are in order. */
         private final long epoch;
         private final Job job;
         private final Attributes server;
@@ -231,8 +233,8 @@ public final class Telemetry implements Middleware {
             var origin = context(message.getTraceparent(), message.getTracestate());
             var builder = tracer.spanBuilder("process " + job.taskType()).setSpanKind(SpanKind.CONSUMER)
                 .setStartTimestamp(epoch, TimeUnit.NANOSECONDS)
-                .setAllAttributes(ofJob(operation("process", "process").putAll(server)).build());
-            // Nothing that was current where the worker was started is the parent.
+                .setAllAttributes(putJob(operation("process", "process").putAll(server)).build());
+            // Sets the parent explicitly: otherwise a span that was current where the worker started would be it.
             if (linked || !origin.isValid()) {
                 builder.setNoParent();
             } else {
@@ -246,80 +248,80 @@ public final class Telemetry implements Middleware {
             consumed.add(1, operation("process", null).put(DESTINATION, job.taskType()).putAll(server).build());
         }
 
-        private AttributesBuilder ofJob(AttributesBuilder found) {
-            return found.put(DESTINATION, job.taskType()).put(ID, Long.toString(job.id()))
+        private AttributesBuilder putJob(AttributesBuilder attributes) {
+            return attributes.put(DESTINATION, job.taskType()).put(ID, Long.toString(job.id()))
                 .put(ATTEMPT, (long) job.attempt());
         }
 
         @Override
         public void ended(Outcome outcome, Throwable thrown) {
-            var failed = Attributes.empty();
+            var errorType = Attributes.empty();
             if (outcome.hasNack()) {
                 var nack = outcome.getNack();
-                failed = Attributes.of(ERROR, nack.getNoRetry() ? "fatal" : "retry");
-                fail(span, failed, nack.getError(), thrown != null ? thrown
+                errorType = Attributes.of(ERROR, nack.getNoRetry() ? "fatal" : "retry");
+                recordError(span, errorType, nack.getError(), thrown != null ? thrown
                     : Job.Outcome.fatal(nack.getError()).asException());
             }
-            long took = System.nanoTime() - began;
-            ended = epoch + took;
+            long nanos = System.nanoTime() - began;
+            ended = epoch + nanos;
             span.end(ended, TimeUnit.NANOSECONDS);
-            processes.record(took / SECOND, operation("process", null).put(DESTINATION, job.taskType())
-                .putAll(server).putAll(failed).build());
+            processes.record(nanos / SECOND, operation("process", null).put(DESTINATION, job.taskType())
+                .putAll(server).putAll(errorType).build());
         }
 
         @Override
-        public void settled(Outcome outcome, long took, HowdahException error) {
+        public void settled(Outcome outcome, long nanos, HowdahException error) {
             var name = outcome.getOutcomeCase().name().toLowerCase(Locale.ROOT);
-            var failed = error == null ? Attributes.empty() : failed(error);
-            var now = server(job.broker);
-            operations.record(took / SECOND, operation(name, "settle").put(DESTINATION, job.taskType()).putAll(now)
-                .putAll(failed).build());
+            var errorType = error == null ? Attributes.empty() : errorType(error);
+            var currentServer = server(job.broker);
+            operations.record(nanos / SECOND, operation(name, "settle").put(DESTINATION, job.taskType())
+                .putAll(currentServer).putAll(errorType).build());
             if (!recorded) {
                 return;
             }
             long end = epoch + System.nanoTime() - began;
-            // A handler that was not waited for has not ended.
-            long start = ended == 0 ? end - took : ended;
+            // If the worker released the job before the handler ended, the span starts at the release.
+            long start = ended == 0 ? end - nanos : ended;
             var settle = tracer.spanBuilder(name + " " + job.taskType()).setSpanKind(SpanKind.CLIENT)
                 .setParent(Context.root().with(span)).setStartTimestamp(start, TimeUnit.NANOSECONDS)
-                .setAllAttributes(ofJob(operation(name, "settle").putAll(now)).build()).startSpan();
+                .setAllAttributes(putJob(operation(name, "settle").putAll(currentServer)).build()).startSpan();
             if (error != null) {
-                fail(settle, failed, error.getMessage(), error);
+                recordError(settle, errorType, error.getMessage(), error);
             }
             settle.end(end, TimeUnit.NANOSECONDS);
         }
     }
 
     private static AttributesBuilder operation(String name, String type) {
-        var found = Attributes.builder().put(SYSTEM, "howdah").put(NAME, name);
-        return type == null ? found : found.put(TYPE, type);
+        var attributes = Attributes.builder().put(SYSTEM, "howdah").put(NAME, name);
+        return type == null ? attributes : attributes.put(TYPE, type);
     }
 
     private static Attributes server(URI broker) {
         if (broker == null) {
             return Attributes.empty();
         }
-        // An IPv6 address has no brackets here.
+        // The convention wants an IPv6 address without brackets.
         return Attributes.of(HOST, broker.getHost().replaceAll("[\\[\\]]", ""), PORT, (long) broker.getPort());
     }
 
-    private static Attributes failed(HowdahException error) {
+    private static Attributes errorType(HowdahException error) {
         return Attributes.of(ERROR, error.reason().isEmpty() ? error.code().name() : error.reason());
     }
 
-    private static void fail(Span span, Attributes failed, String text, Throwable thrown) {
+    private static void recordError(Span span, Attributes errorType, String text, Throwable thrown) {
         span.recordException(thrown);
-        span.setAllAttributes(failed);
-        span.setStatus(StatusCode.ERROR, shortened(text));
+        span.setAllAttributes(errorType);
+        span.setStatus(StatusCode.ERROR, shorten(text));
     }
 
-    /** What fits, without a part of a character. */
-    private static String shortened(String text) {
-        var found = CharBuffer.wrap(new char[LONGEST_STATUS]);
+    /** Shortens a text to {@code LONGEST_STATUS} bytes, without splitting a character. */
+    private static String shorten(String text) {
+        var shortened = CharBuffer.wrap(new char[LONGEST_STATUS]);
         var bytes = text.getBytes(StandardCharsets.UTF_8);
         StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes, 0, Math.min(bytes.length, LONGEST_STATUS)),
-            found, false);
-        return found.flip().toString();
+            shortened, false);
+        return shortened.flip().toString();
     }
 
     private static NewJob withContext(NewJob job, Span span) {
@@ -329,7 +331,7 @@ public final class Telemetry implements Middleware {
             trace.getOrDefault("tracestate", "")).build();
     }
 
-    /** The context that a job brings along, or an invalid one. */
+    /** Parses the trace context that a job carries. Returns an invalid context without one. */
     private static SpanContext context(String traceparent, String tracestate) {
         if (traceparent.isEmpty()) {
             return SpanContext.getInvalid();

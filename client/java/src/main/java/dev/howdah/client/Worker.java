@@ -14,7 +14,7 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Runs jobs over one stream, which is opened again when it breaks, at whichever broker answers.
+ * Runs jobs over one stream. When the stream breaks, the worker resumes at any broker that answers.
  *
  * <pre>{@code
  * var worker = client.worker()
@@ -26,8 +26,8 @@ import java.util.concurrent.TimeUnit;
  * worker.join(); // until SIGTERM, with stopOnShutdown()
  * }</pre>
  *
- * <p>Handlers run on virtual threads where Java has them (21 and later), otherwise on a pool of threads. The outcome of
- * a handler is sent until the broker confirms it.
+ * <p>Handlers run on virtual threads where Java has them (21 and later), otherwise on a pool of threads. The worker
+ * resends the outcome of a handler until the broker confirms it.
  */
 public final class Worker implements AutoCloseable {
     final Session session;
@@ -38,19 +38,20 @@ public final class Worker implements AutoCloseable {
     }
 
     /**
-     * The code for jobs of a type.
+     * A handler, which runs the jobs of a task type.
      *
-     * @param <T> the type of their payloads
+     * @param <T> type of the payloads
      */
     @FunctionalInterface
     public interface Handler<T> {
         /**
-         * Runs a job. Any exception is a failure: the job is tried again, unless it is {@link Job.Outcome#asException}.
+         * Runs a job. An exception fails the attempt, and the job is retried by its retry policy. An exception made by
+         * {@link Job.Outcome#asException} has the effect of its outcome.
          *
-         * @param payload of the job
-         * @param job everything else
-         * @return how the attempt ended
-         * @throws Exception to fail
+         * @param payload payload of the job
+         * @param job the job, with its other properties
+         * @return the outcome of the attempt
+         * @throws Exception to fail the attempt
          */
         Job.Outcome handle(T payload, Job job) throws Exception;
     }
@@ -58,60 +59,61 @@ public final class Worker implements AutoCloseable {
     /**
      * Counters of a worker. Outcomes count when the broker has confirmed them.
      *
-     * @param received jobs
-     * @param succeeded attempts
-     * @param failed attempts, with or without another one
-     * @param snoozed attempts
-     * @param released jobs that have not run here
-     * @param lost leases that ended while the job ran or before its outcome was stored
-     * @param cancelled jobs that the broker took back while they ran: cancelled, or past their deadline
-     * @param unconfirmed outcomes when the worker ended
-     * @param reconnects streams after the first
+     * @param received jobs received
+     * @param succeeded attempts that succeeded
+     * @param failed attempts that failed, with or without a retry
+     * @param snoozed attempts that were snoozed
+     * @param released jobs that were released, by their handlers or because the worker stopped
+     * @param lost leases that were lost before the outcome was stored
+     * @param cancelled jobs that were cancelled or passed their deadline before they ended
+     * @param unconfirmed outcomes that were not confirmed when the worker ended
+     * @param reconnects streams opened after the first one
      */
     public record Report(long received, long succeeded, long failed, long snoozed, long released, long lost,
             long cancelled, long unconfirmed, long reconnects) {}
 
-    /** {@return the counters} */
+    /** {@return the current counters} */
     public Report report() { return session.report(); }
 
-    /** {@return completes when a stream is open for the first time, or with the error that ends the worker} */
+    /** {@return a future that completes when the first stream is open, or with the error that ends the worker} */
     public CompletableFuture<Void> connected() { return session.connected.copy(); }
 
-    /** {@return completes when the worker has ended; with an error if the broker refuses it} */
+    /** {@return a future that completes when the worker has ended, or with an error if the broker refuses the worker} */
     public CompletableFuture<Report> ended() { return session.ended.copy(); }
 
     /**
-     * Begins to stop: takes no more jobs, waits for handlers, then interrupts them; see {@link Builder#stopTimeout}.
+     * Begins to stop, and returns at once. The worker takes no more jobs, and waits for handlers. After the stop timeout
+     * it interrupts them; see {@link Builder#stopTimeout}.
      */
     public void stop() { session.stop(); }
 
-    /** Ends now. Jobs that run are released if that is still possible; their attempts may count. */
+    /** Ends the worker at once, and interrupts its handlers. Their outcomes are not sent; their attempts may count. */
     public void abort() { session.abort(); }
 
     /**
-     * Changes a concurrency, and the window with it.
+     * Changes the concurrency and the window of a task type.
      *
-     * @param taskType with a handler
-     * @param jobs 0 pauses the type
+     * @param taskType task type with a handler
+     * @param jobs number of concurrent handlers; 0 pauses the task type in this worker
      */
     public void concurrency(String taskType, int jobs) { session.resize(taskType, jobs); }
 
     /**
-     * Waits until the worker has ended.
+     * Waits until the worker has ended. Fails if the broker refuses the worker.
      *
-     * @return its counters
+     * @return the counters of the worker
      */
     public Report join() {
         try {
             return session.ended.join();
         } catch (RuntimeException error) {
-            throw HowdahException.of(error, "");
+            throw HowdahException.from(error, "");
         }
     }
 
     /**
-     * Stops when the program is told to end (SIGTERM, SIGINT). The program waits for that, and a second for the calling
-     * thread to end too, so that what follows {@link #join} in {@code main} is done.
+     * Stops the worker when the JVM shuts down (SIGTERM, SIGINT). The shutdown waits until the worker has ended. It also
+     * waits at most one second for the calling thread, so that {@code main} can run the code after {@link #join}.
      *
      * @return this
      */
@@ -122,14 +124,14 @@ public final class Worker implements AutoCloseable {
             session.ended.exceptionally(error -> null).join();
             try {
                 caller.join(TimeUnit.SECONDS.toMillis(1));
-            } catch (InterruptedException hurried) {
+            } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
             }
         }, "howdah-stop"));
         return this;
     }
 
-    /** Stops, and waits for the end. */
+    /** Stops the worker, and waits until it has ended. */
     @Override
     public void close() {
         stop();
@@ -138,7 +140,7 @@ public final class Worker implements AutoCloseable {
 
     record Type(String name, Middleware.Handle handler, int concurrency, int window) {}
 
-    /** Sets handlers and limits of a worker. */
+    /** Builds a worker from handlers and limits. */
     public static final class Builder {
         private record Entry(Middleware.Handle handler, Integer concurrency) {}
 
@@ -152,6 +154,7 @@ public final class Worker implements AutoCloseable {
         int maxMessageBytes;
         long maxJobs = Long.MAX_VALUE;
         Duration stopTimeout = Duration.ofSeconds(30);
+        Duration liveness;
         ExecutorService executor;
 
         Builder(HowdahClient client) {
@@ -160,25 +163,25 @@ public final class Worker implements AutoCloseable {
         }
 
         /**
-         * {@return this}
+         * {@return this} Sets the handler of a task type.
          *
-         * @param <T> the payload
-         * @param taskType to handle
-         * @param payload its type
-         * @param handler the code
+         * @param <T> type of the payload
+         * @param taskType task type to handle
+         * @param payload type of the payload, as for {@link Job#payload}
+         * @param handler handler of the task type
          */
         public <T> Builder handle(String taskType, Class<T> payload, Handler<? super T> handler) {
             return handle(taskType, null, payload, handler);
         }
 
         /**
-         * Handles a type with a concurrency of its own.
+         * Sets the handler of a task type, with a separate concurrency.
          *
-         * @param <T> the payload
-         * @param taskType to handle
-         * @param concurrency how many run at once; null: that of {@link #concurrency(int)}
-         * @param payload as for {@link Job#payload}
-         * @param handler the code
+         * @param <T> type of the payload
+         * @param taskType task type to handle
+         * @param concurrency number of concurrent handlers; null: the value of {@link #concurrency(int)}
+         * @param payload type of the payload, as for {@link Job#payload}
+         * @param handler handler of the task type
          * @return this
          */
         public <T> Builder handle(String taskType, Integer concurrency, Class<T> payload, Handler<? super T> handler) {
@@ -190,7 +193,7 @@ public final class Worker implements AutoCloseable {
             try {
                 return job.payload(type);
             } catch (IllegalArgumentException error) {
-                // It would not be one the next time either.
+                // The payload stays the same, so a retry could not succeed either.
                 throw Job.Outcome.fatal("the payload is " + error.getMessage()).asException();
             }
         }
@@ -198,61 +201,73 @@ public final class Worker implements AutoCloseable {
         /**
          * {@return this}
          *
-         * @param jobs of each type that run at once, by default 16; this is also the window
+         * @param jobs number of concurrent handlers of each task type, by default 16. This is also the window
          */
         public Builder concurrency(int jobs) { concurrency = jobs; return this; }
 
         /**
          * {@return this}
          *
-         * @param jobs of each type to hold at once, if more than run: this hides the way to the broker
+         * @param jobs number of jobs of each task type that the worker holds at once (prefetch), by default its
+         *     concurrency. A larger window hides the round trip to the broker when jobs are short
          */
         public Builder window(int jobs) { window = jobs; return this; }
 
         /**
          * {@return this}
          *
-         * @param bytes of payloads and headers of each type to hold at once, by default 64 MiB
+         * @param bytes maximum bytes of payloads and headers of each task type that the worker holds at once, by default
+         *     64 MiB. A larger job is never sent
          */
         public Builder windowBytes(long bytes) { windowBytes = bytes; return this; }
 
         /**
          * {@return this}
          *
-         * @param bytes of the largest message, by default that of the client; larger jobs go elsewhere
+         * @param bytes the largest message accepted, by default the client's limit. Larger jobs go to other workers
          */
         public Builder maxMessageBytes(int bytes) { maxMessageBytes = bytes; return this; }
 
         /**
          * {@return this}
          *
-         * @param name of a label for people: at most 15
-         * @param value of it
+         * @param name name of a label for operators, such as host or version. At most 15 labels
+         * @param value value of the label, at most 200 bytes
          */
         public Builder label(String name, String value) { labels.put(name, value); return this; }
 
         /**
          * {@return this}
          *
-         * @param jobs after which the worker stops by itself
+         * @param jobs number of jobs after which the worker stops
          */
         public Builder maxJobs(long jobs) { maxJobs = jobs; return this; }
 
         /**
          * {@return this}
          *
-         * @param timeout how long a stop waits before it interrupts handlers, by default 30 s
+         * @param timeout time that a stop waits for handlers before it interrupts them, by default 30 s. A second later,
+         *     the jobs of handlers that still run are released
          */
         public Builder stopTimeout(Duration timeout) { stopTimeout = timeout; return this; }
 
         /**
          * {@return this}
          *
-         * @param executor for handlers, with as many threads as jobs run at once; it is not shut down
+         * @param liveness silence after which the broker counts the worker as lost, 10 s to 1 h; by default the broker's
+         *     setting, 60 s. A thread of gRPC answers the broker's heartbeat, also while handlers run
+         */
+        public Builder liveness(Duration liveness) { this.liveness = liveness; return this; }
+
+        /**
+         * {@return this}
+         *
+         * @param executor executor for handlers, with as many threads as concurrent handlers. The worker does not shut
+         *     it down
          */
         public Builder executor(ExecutorService executor) { this.executor = executor; return this; }
 
-        /** {@return a worker, which connects in the background and keeps trying while no broker answers} */
+        /** {@return a worker, which connects in the background and keeps retrying while no broker answers} */
         public Worker start() {
             return new Worker(this);
         }
@@ -261,12 +276,12 @@ public final class Worker implements AutoCloseable {
             var types = new LinkedHashMap<String, Type>();
             handlers.forEach((name, entry) -> {
                 int jobs = entry.concurrency == null ? concurrency : entry.concurrency;
-                types.put(name, new Type(name, wrapped(entry.handler), jobs, window == 0 ? jobs : window));
+                types.put(name, new Type(name, wrap(entry.handler), jobs, window == 0 ? jobs : window));
             });
             return types;
         }
 
-        private Middleware.Handle wrapped(Middleware.Handle handler) {
+        private Middleware.Handle wrap(Middleware.Handle handler) {
             var next = handler;
             for (int index = client.options.middleware.size() - 1; index >= 0; index--) {
                 var outer = client.options.middleware.get(index);
@@ -276,7 +291,7 @@ public final class Worker implements AutoCloseable {
             return next;
         }
 
-        /** Virtual threads where Java has them. Otherwise threads; no more than the concurrency are in use. */
+        /** Returns an executor of virtual threads where Java has them, or else of pooled threads without a limit. */
         static ExecutorService threads() {
             try {
                 return (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);

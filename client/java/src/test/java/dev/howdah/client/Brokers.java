@@ -4,9 +4,9 @@ import dev.howdah.v1.Job;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** One broker for all tests, which end it with the JVM; each test has task types of its own. */
+/** One broker for all tests, stopped at the end of the JVM. Each test uses unique task types. */
 final class Brokers {
-    static final Duration SOON = Duration.ofSeconds(30);
+    static final Duration TIMEOUT = Duration.ofSeconds(30);
     private static final HowdahTesting.Broker BROKER = HowdahTesting.Broker.start();
     private static final AtomicInteger LAST = new AtomicInteger();
 
@@ -29,6 +29,6 @@ final class Brokers {
     }
 
     static Job ended(HowdahClient client, NewJob job) {
-        return client.await(client.enqueue(job).id(), SOON);
+        return client.await(client.enqueue(job).id(), TIMEOUT);
     }
 }

@@ -123,7 +123,7 @@ class EnqueueTest {
     void a_cancelled_job_has_ended_and_an_unknown_one_is_not_there() {
         long id = client.enqueue(NewJob.of(type, 1)).id();
         assertEquals(List.of(id), client.cancel(List.of(id)));
-        assertEquals(JobState.JOB_STATE_CANCELLED, client.await(id, Brokers.SOON).getState());
+        assertEquals(JobState.JOB_STATE_CANCELLED, client.await(id, Brokers.TIMEOUT).getState());
         assertTrue(client.job(Long.MAX_VALUE).isEmpty());
     }
 

@@ -18,7 +18,7 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The programs of the README and of examples/thumbnails, as they are written there. */
+/** Compiles and runs the programs of the README and of examples/thumbnails unchanged. */
 class ExamplesTest {
     private static final Pattern BLOCK = Pattern.compile("```java\n// (\\w+)\\.java\n(.*?)```", Pattern.DOTALL);
     private static final Path EXAMPLES = Path.of("../../examples/thumbnails/java");
@@ -51,9 +51,9 @@ class ExamplesTest {
         return output;
     }
 
-    /** Sends SIGTERM. 143 is how the JVM ends by it, after its hooks. */
+    /** Sends SIGTERM, after which the JVM runs its shutdown hooks and exits with status 143. Returns the output. */
     private static String end(Process worker) throws Exception {
-        worker.toHandle().destroy(); // Process.destroy would close its output.
+        worker.toHandle().destroy(); // Process.destroy would close the output of the worker.
         assertTrue(worker.waitFor(30, TimeUnit.SECONDS));
         assertEquals(143, worker.exitValue());
         return new String(worker.getInputStream().readAllBytes());

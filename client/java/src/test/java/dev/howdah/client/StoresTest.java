@@ -30,10 +30,10 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** A client for one store, with a broker of two. */
+/** Clients for one store, with a broker that serves two. */
 class StoresTest {
-    /** The ids of a store's jobs begin with its number: those of store1 with 0, of store2 with 1. */
-    private static final long PER_STORE = 1_000_000_000_000_000L;
+    /** Size of a store's range of job ids. The ids of store1 begin at 0, the ids of store2 at {@code PER_STORE}. */
+    private static final long PER_STORE = 100_000_000_000_000L;
     private static HowdahTesting.Broker broker;
     private static HowdahClient client;
 
@@ -65,14 +65,14 @@ class StoresTest {
         }
         var ids = List.of(first, second, third);
         assertEquals(List.of(0L, 1L, 1L), ids.stream().map(id -> id / PER_STORE).toList());
-        // Lists ask that store; those of the client itself ask all.
+        // A client of one store lists the jobs of that store. The original client lists the jobs of all stores.
         assertEquals(Set.of(first), listed(here, type));
         assertEquals(Set.of(second, third), listed(there, type));
         assertEquals(Set.copyOf(ids), listed(client, type));
-        // A worker gets jobs from all stores.
+        // A worker gets jobs of all stores, because its client has no store.
         var ended = new ArrayList<Long>();
-        try (var worker = there.worker().handle(type, Integer.class, (n, job) -> Outcome.ok(n)).start()) {
-            client.awaitAll(ids, Brokers.SOON, job -> ended.add(job.getId()));
+        try (var worker = client.worker().handle(type, Integer.class, (n, job) -> Outcome.ok(n)).start()) {
+            client.awaitAll(ids, Brokers.TIMEOUT, job -> ended.add(job.getId()));
         }
         assertEquals(Set.copyOf(ids), Set.copyOf(ended));
     }
@@ -90,12 +90,12 @@ class StoresTest {
         left.put(Metadata.Key.of("howdah-unanswered-stores", Metadata.ASCII_STRING_MARSHALLER), "mail,news");
         var server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create()).addService(slow)
             .intercept(MetadataUtils.newAttachMetadataServerInterceptor(left)).build().start();
-        var said = new ConcurrentLinkedQueue<LogRecord>();
+        var lines = new ConcurrentLinkedQueue<LogRecord>();
         var log = Logger.getLogger("dev.howdah.client.Connection");
         var handler = new Handler() {
             @Override
             public void publish(LogRecord line) {
-                said.add(line);
+                lines.add(line);
             }
 
             @Override
@@ -105,13 +105,13 @@ class StoresTest {
             public void close() {}
         };
         log.addHandler(handler);
-        try (var own = HowdahClient.builder().addresses("127.0.0.1:" + server.getPort()).build()) {
-            assertEquals(Set.of(), listed(own, "t"));
+        try (var local = HowdahClient.builder().addresses("127.0.0.1:" + server.getPort()).build()) {
+            assertEquals(Set.of(), listed(local, "t"));
         } finally {
             log.removeHandler(handler);
             server.shutdownNow();
         }
-        var line = said.remove();
+        var line = lines.remove();
         assertEquals(Level.WARNING, line.getLevel());
         var text = new SimpleFormatter().formatMessage(line);
         assertTrue(text.contains("these stores did not answer: mail,news"), text);

@@ -35,9 +35,9 @@ import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** Spans and metrics: against a broker, with exporters to memory. docs/operate/tracing.md lists them. */
-class TelemetryTest extends Told {
-    private static final String GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+/** Spans and metrics of {@link Telemetry}, with a broker and in-memory exporters. docs/operate/tracing.md lists them. */
+class TelemetryTest extends TelemetryTestBase {
+    private static final String TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     private static final SpanContext REMOTE = SpanContext.createFromRemoteParent("1af7651916cd43dd8448eb211c80319d",
         "c7ad6b7169203332", TraceFlags.getSampled(), TraceState.getDefault());
 
@@ -55,15 +55,15 @@ class TelemetryTest extends Told {
         sdk.close();
     }
 
-    /** The contexts of the jobs that are ready, by their ids. */
+    /** Returns the trace contexts of ready jobs by job id. */
     private Map<Long, String> contexts(String... taskTypes) {
         var request = PullJobsRequest.newBuilder().addAllTaskTypes(List.of(taskTypes)).setMaxJobs(100).build();
         return client.call(WorkerServiceGrpc::newBlockingStub, workers -> workers.pullJobs(request)).getJobsList()
             .stream().collect(Collectors.toMap(job -> job.getId(), job -> job.getTraceparent()));
     }
 
-    private Worker work(HowdahClient own, Worker.Handler<Object> handler) {
-        return own.worker().handle(type, Object.class, handler).start();
+    private Worker work(HowdahClient client, Worker.Handler<Object> handler) {
+        return client.worker().handle(type, Object.class, handler).start();
     }
 
     @Test
@@ -77,7 +77,7 @@ class TelemetryTest extends Told {
             try (var scope = Span.wrap(REMOTE).makeCurrent()) {
                 id = client.enqueue(NewJob.of(type, 1)).id();
             }
-            client.await(id, Brokers.SOON);
+            client.await(id, Brokers.TIMEOUT);
         }
         var send = span("send " + type);
         var process = span("process " + type);
@@ -94,11 +94,11 @@ class TelemetryTest extends Told {
         assertEquals(List.of(Set.of(), Set.of(send.getSpanId()), Set.of()),
             List.of(links(send), links(process), links(ack)));
         assertEquals(process.getSpanId(), inside.get());
-        var ofJob = Map.of("messaging.message.id", Long.toString(id));
-        assertEquals(expected("send", "send", type, ofJob), attributes(send));
-        var ofAttempt = Map.of("messaging.message.id", Long.toString(id), "howdah.attempt", 1L);
-        assertEquals(expected("process", "process", type, ofAttempt), attributes(process));
-        assertEquals(expected("ack", "settle", type, ofAttempt), attributes(ack));
+        var jobAttributes = Map.of("messaging.message.id", Long.toString(id));
+        assertEquals(expected("send", "send", type, jobAttributes), attributes(send));
+        var attemptAttributes = Map.of("messaging.message.id", Long.toString(id), "howdah.attempt", 1L);
+        assertEquals(expected("process", "process", type, attemptAttributes), attributes(process));
+        assertEquals(expected("ack", "settle", type, attemptAttributes), attributes(ack));
         assertEquals(process.getEndEpochNanos(), ack.getStartEpochNanos());
         assertEquals(Map.of("send send", 1L, "ack settle", 1L), counted(OPERATION, type));
         assertEquals(Map.of("send", 1L), counted(SENT, type));
@@ -113,11 +113,11 @@ class TelemetryTest extends Told {
                 exporter.reset();
                 String one = Brokers.newType(), other = Brokers.newType();
                 var jobs = List.of(NewJob.of(one, 1), NewJob.of(other, 2),
-                    NewJob.builder(one).trace(GIVEN, "").build());
+                    NewJob.builder(one).trace(TRACEPARENT, "").build());
                 var answers = call ? client.enqueueAll(jobs) : producer.submitAll(jobs).join();
                 var send = span("send");
                 var creates = List.of(span("create " + one), span("create " + other));
-                var wanted = new HashMap<Long, String>(Map.of(answers.get(2).id(), GIVEN));
+                var wanted = new HashMap<Long, String>(Map.of(answers.get(2).id(), TRACEPARENT));
                 for (int index = 0; index < creates.size(); index++) {
                     var create = creates.get(index);
                     var id = answers.get(index).id();
@@ -157,8 +157,8 @@ class TelemetryTest extends Told {
 
     @Test
     void a_job_with_a_context_of_its_own_keeps_it() {
-        var id = client.enqueue(NewJob.builder(type).trace(GIVEN, "vendor=abc").build()).id();
-        assertEquals(Map.of(id, GIVEN), contexts(type));
+        var id = client.enqueue(NewJob.builder(type).trace(TRACEPARENT, "vendor=abc").build()).id();
+        assertEquals(Map.of(id, TRACEPARENT), contexts(type));
         var send = span("send " + type);
         assertEquals(SpanKind.CLIENT, send.getKind());
         assertEquals("abc", send.getLinks().get(0).getSpanContext().getTraceState().get("vendor"));
@@ -226,7 +226,7 @@ class TelemetryTest extends Told {
                     waited.add(id);
                 }
             }
-            client.awaitAll(waited, Brokers.SOON, job -> { });
+            client.awaitAll(waited, Brokers.TIMEOUT, job -> { });
         }
         var found = new TreeMap<String, List<String>>();
         for (var operation : List.of("ack", "nack", "snooze", "release")) {
@@ -264,14 +264,14 @@ class TelemetryTest extends Told {
 
     @Test
     void an_outcome_without_effect_is_an_error() throws Exception {
-        // At a broker, only a race makes one: it tells the worker first that the lease is lost.
+        // Without a broker: a real one reports a lost lease before the outcome is answered, except in a rare race.
         var job = new Job(LeasedJob.newBuilder().setId(7).setTaskType(type).setAttempt(1).build(),
             HowdahClient.builder().json, report -> { }, extension -> { });
         job.broker = URI.create("http://broker:80");
         var telemetry = new Telemetry(sdk);
         var outcome = job.perform(same -> telemetry.handle(same, last -> Outcome.ok()));
         var lost = new HowdahException(Status.Code.FAILED_PRECONDITION, "LEASE_LOST", "", "the lease is lost");
-        job.tell(attempt -> attempt.settled(outcome, 1_000_000, lost));
+        job.notifyObservers(observer -> observer.settled(outcome, 1_000_000, lost));
         var settle = span("ack " + type);
         assertEquals("LEASE_LOST", attributes(settle).get("error.type"));
         assertEquals("the lease is lost", settle.getStatus().getDescription());
@@ -292,7 +292,7 @@ class TelemetryTest extends Told {
                 while (end.getCount() > 0) {
                     try {
                         end.await();
-                    } catch (InterruptedException deaf) {
+                    } catch (InterruptedException interrupted) {
                         continue;
                     }
                 }
@@ -313,9 +313,9 @@ class TelemetryTest extends Told {
 
     @Test
     void with_linked_each_attempt_begins_a_trace() {
-        try (var own = client(new Telemetry(sdk).linked(), Brokers.address());
-                var worker = work(own, (payload, job) -> Outcome.ok())) {
-            Brokers.ended(own, NewJob.of(type, 1));
+        try (var linked = client(new Telemetry(sdk).linked(), Brokers.address());
+                var worker = work(linked, (payload, job) -> Outcome.ok())) {
+            Brokers.ended(linked, NewJob.of(type, 1));
         }
         var send = span("send " + type);
         var process = span("process " + type);
@@ -339,7 +339,7 @@ class TelemetryTest extends Told {
                 ids = client.enqueueAll(List.of(NewJob.of(type, 1), NewJob.of(type, 2))).stream()
                     .map(job -> job.id()).toList();
             }
-            client.awaitAll(ids, Brokers.SOON, job -> { });
+            client.awaitAll(ids, Brokers.TIMEOUT, job -> { });
         }
         assertEquals(1, seen.size());
         assertTrue(seen.iterator().next().matches("00-" + REMOTE.getTraceId() + "-[0-9a-f]{16}-0[02]"), seen.toString());
@@ -353,7 +353,7 @@ class TelemetryTest extends Told {
         try (var scope = Span.wrap(REMOTE).makeCurrent();
                 var worker = work(client, (payload, job) -> Outcome.ok())) {
             var jobs = client.enqueueAll(List.of(NewJob.of(type, 1)), HowdahClient.newRequestKey());
-            client.await(jobs.get(0).id(), Brokers.SOON);
+            client.await(jobs.get(0).id(), Brokers.TIMEOUT);
         }
         var process = span("process " + type);
         assertFalse(process.getParentSpanContext().isValid());

@@ -7,11 +7,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.howdah.client.Job.Outcome;
 import dev.howdah.v1.LeasedJob;
+import io.grpc.Status;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
 import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -50,9 +52,21 @@ class UnitTest {
     }
 
     @Test
+    void a_flush_fails_after_its_timeout() {
+        var options = HowdahClient.builder().addresses("127.0.0.1:1").requestTimeout(Duration.ofMillis(500));
+        try (var client = options.build(); var producer = client.producer()) {
+            var answer = producer.submit(NewJob.of("a", 1));
+            var error = assertThrows(HowdahException.class, () -> producer.flush(Duration.ofMillis(1)));
+            assertEquals(Status.Code.DEADLINE_EXCEEDED, error.code());
+            assertThrows(CompletionException.class, answer::join);
+            producer.flush(Duration.ofSeconds(30));
+        }
+    }
+
+    @Test
     void a_token_goes_in_plain_text_to_this_machine_only_unless_that_is_said() {
-        for (var own : new String[] {"127.0.0.1:7432", "http://localhost", "https://broker:7432", "[::1]:1"}) {
-            HowdahClient.builder().addresses(own).token("hwd_secret").build().close();
+        for (var address : new String[] {"127.0.0.1:7432", "http://localhost", "https://broker:7432", "[::1]:1"}) {
+            HowdahClient.builder().addresses(address).token("hwd_secret").build().close();
         }
         var remote = HowdahClient.builder().addresses("http://192.0.2.1:7432").token("hwd_secret");
         var error = assertThrows(HowdahException.class, remote::build);
@@ -78,7 +92,7 @@ class UnitTest {
         Files.writeString(file, "two\n");
         Files.setLastModifiedTime(file, FileTime.fromMillis(0));
         assertEquals("two", credential.token());
-        assertFalse(credential.readAgain());
+        assertFalse(credential.reread());
     }
 
     @Test

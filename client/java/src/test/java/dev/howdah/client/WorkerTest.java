@@ -136,7 +136,7 @@ class WorkerTest {
             started.countDown();
             try {
                 Thread.sleep(60_000);
-            } catch (InterruptedException told) {
+            } catch (InterruptedException interrupted) {
                 reason.complete(job.cancelReason().orElseThrow());
             }
             return Outcome.ok();
@@ -145,7 +145,7 @@ class WorkerTest {
             started.await();
             client.cancel(List.of(id));
             assertEquals(CancelReason.CANCEL_REASON_CANCELLED, reason.get(30, TimeUnit.SECONDS));
-            assertEquals(JobState.JOB_STATE_CANCELLED, client.await(id, Brokers.SOON).getState());
+            assertEquals(JobState.JOB_STATE_CANCELLED, client.await(id, Brokers.TIMEOUT).getState());
         }
     }
 
@@ -158,7 +158,7 @@ class WorkerTest {
             extended.complete(job.deadline().isPresent());
             try {
                 Thread.sleep(60_000);
-            } catch (InterruptedException told) {
+            } catch (InterruptedException interrupted) {
                 reason.complete(assertThrows(HowdahException.class, () -> job.progress(1, "late")).reason());
             }
             return Outcome.ok();
@@ -202,7 +202,7 @@ class WorkerTest {
         var quick = client.worker().maxJobs(16).handle(type, Object.class, (payload, job) -> Outcome.ok()).start();
         assertEquals(16, quick.ended().get(30, TimeUnit.SECONDS).succeeded());
         go.countDown();
-        jobs.forEach(job -> client.await(job.id(), Brokers.SOON));
+        jobs.forEach(job -> client.await(job.id(), Brokers.TIMEOUT));
         slow.stop();
         assertEquals(4, slow.join().received());
     }
@@ -238,7 +238,7 @@ class WorkerTest {
         worker.stop();
         assertEquals(1, worker.join().released());
         try (var other = work((payload, job) -> Outcome.ok(job.attempt()))) {
-            assertEquals(1, client.result(client.await(id, Brokers.SOON), Integer.class), "no attempt was used");
+            assertEquals(1, client.result(client.await(id, Brokers.TIMEOUT), Integer.class), "a release is no attempt");
         }
     }
 

@@ -1,4 +1,4 @@
-"""What OpenTelemetry was told, for tests."""
+"""Spans and metrics that OpenTelemetry recorded, for tests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OPERATION, SENT = "messaging.client.operation.duration", "messaging.client.sent.
 CONSUMED, PROCESS = "messaging.client.consumed.messages", "messaging.process.duration"
 
 
-class Told:
-    """What OpenTelemetry was told of task types that start with a name."""
+class Recorded:
+    """Recorded spans by name, and recorded metrics by task type."""
 
     def __init__(self) -> None:
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
@@ -47,7 +47,7 @@ class Told:
                         yield point
 
     def counted(self, name: str, task_type: str) -> Dict[Tuple[str, ...], int]:
-        """How many were counted, by the attributes that are not the same for all."""
+        """Returns counts by the attributes that differ between the points of a metric."""
         found: Dict[Tuple[str, ...], int] = {}
         for point in self.points(name, task_type):
             attributes = dict(point.attributes)
@@ -67,7 +67,7 @@ def parent(span: ReadableSpan) -> Optional[int]:
     return span.parent.span_id if span.parent else None
 
 
-def own(span: ReadableSpan) -> SpanContext:
+def span_context(span: ReadableSpan) -> SpanContext:
     found = span.get_span_context()
     assert found is not None
     return found
@@ -78,7 +78,7 @@ def linked(span: ReadableSpan) -> List[Tuple[int, int]]:
 
 
 def ids_of(*spans: ReadableSpan) -> List[Tuple[int, int]]:
-    return [(own(span).trace_id, own(span).span_id) for span in spans]
+    return [(span_context(span).trace_id, span_context(span).span_id) for span in spans]
 
 
 def attributes(broker: Broker, operation: str, kind: str, task_type: str, **more: Any) -> Dict[str, Any]:
@@ -95,4 +95,6 @@ def attributes(broker: Broker, operation: str, kind: str, task_type: str, **more
 
 
 def traceparent(span: ReadableSpan) -> str:
-    return f"00-{own(span).trace_id:032x}-{own(span).span_id:016x}-{own(span).trace_flags:02x}"
+    return (
+        f"00-{span_context(span).trace_id:032x}-{span_context(span).span_id:016x}-{span_context(span).trace_flags:02x}"
+    )

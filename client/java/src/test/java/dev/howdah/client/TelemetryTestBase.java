@@ -21,8 +21,8 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
 
-/** What OpenTelemetry was told. */
-abstract class Told {
+/** Base class of tests of spans and metrics: records them in memory, and has functions to compare them. */
+abstract class TelemetryTestBase {
     private static final List<Double> BUCKETS =
         List.of(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0);
     static final String OPERATION = "messaging.client.operation.duration";
@@ -72,7 +72,7 @@ abstract class Told {
         return found;
     }
 
-    /** How many were counted of a task type, by operation and error. */
+    /** Returns the number of recordings of a metric for a task type, by operation and error. */
     Map<String, Long> counted(String metric, String taskType) {
         var found = new TreeMap<String, Long>();
         for (var data : reader.collectAllMetrics()) {

@@ -10,14 +10,14 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// settled is what middleware of a handler learned.
+// settled holds the arguments of an OnSettled function.
 type settled struct {
 	broker  string
 	outcome *howdahv1.Outcome
 	err     error
 }
 
-// watching is middleware that tells how outcomes end.
+// watching returns middleware that sends the result of each outcome to the channel.
 func watching(found chan<- settled) []func(howdah.Handler) howdah.Handler {
 	return []func(howdah.Handler) howdah.Handler{func(next howdah.Handler) howdah.Handler {
 		return func(ctx context.Context, job *howdah.Job) ([]byte, error) {

@@ -1,4 +1,4 @@
-//! Gathered jobs and their waiters, and how a refused request is split.
+//! Queued jobs and their waiters, and the splitting of refused requests.
 
 use std::collections::VecDeque;
 
@@ -18,10 +18,10 @@ use crate::{
 
 use super::STOPPED;
 
-/// The approximate bytes of a job on the wire and in memory, besides its own text.
+/// Approximate overhead of a job on the wire and in memory, in bytes.
 const JOB_OVERHEAD: usize = 256;
 
-/// The approximate bytes of a job, never less than on the wire.
+/// Approximate size of a job in bytes, at least its encoded size.
 pub(super) fn cost(job: &proto::NewJob) -> usize {
     let headers: usize = job.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
     let tags: usize = job.tags.iter().map(|tag| tag.len() + 4).sum();
@@ -32,33 +32,33 @@ pub(super) fn cost(job: &proto::NewJob) -> usize {
 /// The state that producers and the pipeline share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    gathered: Mutex<Gathered>,
-    /// Signals that jobs were gathered, or that the last producer is gone.
+    queue: Mutex<Queue>,
+    /// Signals that jobs were queued, or that the last producer was dropped.
     pub(super) wake: Notify,
-    /// Bytes that may still be gathered.
+    /// Remaining capacity of the queue, in bytes.
     pub(super) room: Semaphore,
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
+struct Queue {
     jobs: VecDeque<proto::NewJob>,
-    /// In the order of the jobs.
+    /// Waiters, in the order of the jobs.
     waiters: VecDeque<Waiter>,
     closed: bool,
 }
 
-/// Jobs that were submitted together, and the waiter for their result.
+/// One submission: the number of its jobs, and where to send their result.
 #[derive(Debug)]
 pub(super) struct Waiter {
     jobs: usize,
     cost: u32,
     since: Instant,
-    /// `None` once it was answered.
+    /// `None` after the result or a timeout was sent.
     reply: Option<Reply>,
     sending: Sending,
 }
 
-/// Where an answer goes.
+/// The destination of a result.
 #[derive(Debug)]
 pub(super) enum Reply {
     One(Sender<Result<Enqueued>>),
@@ -66,7 +66,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// Sends the answer. The waiter may have gone away.
+    /// Sends the result. Ignores that the caller may have dropped its receipt.
     pub(super) fn send(self, answer: Result<Vec<Enqueued>>) {
         match self {
             Self::All(sender) => drop(sender.send(answer)),
@@ -89,60 +89,60 @@ impl Waiter {
 
 impl Shared {
     pub(super) fn new(room: Semaphore) -> Self {
-        Self { gathered: Mutex::default(), wake: Notify::new(), room }
+        Self { queue: Mutex::default(), wake: Notify::new(), room }
     }
 
     pub(super) fn push(&self, jobs: Vec<proto::NewJob>, cost: u32, reply: Reply, mut sending: Sending) -> Result<()> {
-        let mut gathered = self.gathered.lock();
-        if gathered.closed {
+        let mut queue = self.queue.lock();
+        if queue.closed {
             sending.ended(&Err(STOPPED));
             return Err(STOPPED);
         }
-        let was_empty = gathered.waiters.is_empty();
+        let was_empty = queue.waiters.is_empty();
         let since = Instant::now();
-        gathered.waiters.push_back(Waiter { jobs: jobs.len(), cost, since, reply: Some(reply), sending });
-        gathered.jobs.extend(jobs);
-        drop(gathered);
-        // The caller that found it empty has woken the pipeline already.
+        queue.waiters.push_back(Waiter { jobs: jobs.len(), cost, since, reply: Some(reply), sending });
+        queue.jobs.extend(jobs);
+        drop(queue);
+        // If the queue was not empty, the caller that filled it has already woken the pipeline.
         if was_empty {
             self.wake.notify_one();
         }
         Ok(())
     }
 
-    /// No more jobs will come.
+    /// Records that the last producer was dropped, so that no more jobs come.
     pub(super) fn close(&self) {
-        self.gathered.lock().closed = true;
+        self.queue.lock().closed = true;
         self.wake.notify_one();
     }
 
-    /// The pipeline has ended: there will be no answers.
+    /// Fails all waiters, because the pipeline has ended.
     pub(super) fn abandon(&self) {
-        let mut gathered = self.gathered.lock();
-        gathered.closed = true;
-        gathered.jobs.clear();
-        gathered.waiters.clear();
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.jobs.clear();
+        queue.waiters.clear();
         self.room.close();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.gathered.lock().closed
+        self.queue.lock().closed
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.gathered.lock().waiters.is_empty()
+        self.queue.lock().waiters.is_empty()
     }
 
-    /// When the oldest gathered job was submitted.
+    /// Submission time of the oldest queued job; `None` if no job is queued.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.gathered.lock().waiters.front().map(|first| first.since)
+        self.queue.lock().waiters.front().map(|first| first.since)
     }
 
-    /// Takes the jobs that fit into one request, in order; always at least one submission.
+    /// Takes as many jobs as fit into one request, in order; at least one submission.
     pub(super) fn take(&self, max_jobs: usize, max_bytes: usize) -> Option<Batch> {
-        let mut gathered = self.gathered.lock();
+        let mut queue = self.queue.lock();
         let (mut jobs, mut bytes, mut count) = (0, 0, 0);
-        for waiter in &gathered.waiters {
+        for waiter in &queue.waiters {
             let fits = jobs + waiter.jobs <= max_jobs && bytes + waiter.cost as usize <= max_bytes;
             if count > 0 && !fits {
                 break;
@@ -154,29 +154,29 @@ impl Shared {
         if count == 0 {
             return None;
         }
-        let waiters = gathered.waiters.drain(..count).collect();
-        let jobs = gathered.jobs.drain(..jobs).collect();
+        let waiters = queue.waiters.drain(..count).collect();
+        let jobs = queue.jobs.drain(..jobs).collect();
         Some(Batch::new(jobs, waiters))
     }
 
-    /// Answers waiters that have waited since before `before` without their jobs having been sent.
+    /// Fails waiters whose unsent jobs were submitted before `before`.
     pub(super) fn expire(&self, before: Instant, error: &Error) {
-        let mut gathered = self.gathered.lock();
+        let mut queue = self.queue.lock();
         let mut freed = 0;
-        while gathered.waiters.front().is_some_and(|first| first.since < before) {
-            let Some(mut waiter) = gathered.waiters.pop_front() else {
+        while queue.waiters.front().is_some_and(|first| first.since < before) {
+            let Some(mut waiter) = queue.waiters.pop_front() else {
                 break;
             };
-            gathered.jobs.drain(..waiter.jobs);
+            queue.jobs.drain(..waiter.jobs);
             freed += waiter.cost as usize;
             waiter.answer(Err(error.clone()));
         }
-        drop(gathered);
+        drop(queue);
         self.room.add_permits(freed);
     }
 }
 
-/// One request. It is repeated unchanged, under its key, until it is answered.
+/// One request. It is repeated unchanged, with its request key, until it is answered.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) key: String,
@@ -189,45 +189,45 @@ impl Batch {
         Self { key: enqueue::new_request_key(), jobs, waiters }
     }
 
-    /// It is sent to this broker.
+    /// Records the broker to which the request is sent.
     pub(super) fn at(&mut self, broker: &Address) {
         self.waiters.iter_mut().for_each(|waiter| waiter.sending.at(broker));
     }
 
-    /// The bytes to free when it is answered.
+    /// Bytes of the queue that the request occupies until it is answered.
     pub(super) fn cost(&self) -> usize {
         self.waiters.iter().map(|waiter| waiter.cost as usize).sum()
     }
 
-    /// When the oldest submission with a waiter was made; `None` if there is no waiter any more.
+    /// Time of the oldest submission that has no result yet; `None` if all have timed out.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let mut waiting = self.waiters.iter().filter(|waiter| waiter.reply.is_some());
         waiting.next().map(|first| first.since)
     }
 
-    /// Answers waiters that have waited since before `before`. Their jobs stay: a request that may have arrived must be
+    /// Fails waiters whose jobs were submitted before `before`. Their jobs stay, because a request that may have arrived must be
     /// repeated unchanged.
     pub(super) fn expire(&mut self, before: Instant, error: &Error) {
-        let late = self.waiters.iter_mut().take_while(|waiter| waiter.since < before);
-        for waiter in late {
+        let expired = self.waiters.iter_mut().take_while(|waiter| waiter.since < before);
+        for waiter in expired {
             waiter.answer(Err(error.clone()));
         }
     }
 
-    /// Answers all waiters.
+    /// Sends each waiter the results of its jobs.
     pub(super) fn resolve(mut self, mut answers: Vec<Enqueued>) {
         for (answer, job) in answers.iter_mut().zip(&self.jobs) {
             answer.was_stored_by_this_call(job.key.is_empty());
         }
         let mut answers = answers.into_iter();
         for waiter in &mut self.waiters {
-            let own = answers.by_ref().take(waiter.jobs).collect();
-            waiter.answer(Ok(own));
+            let jobs = answers.by_ref().take(waiter.jobs).collect();
+            waiter.answer(Ok(jobs));
         }
     }
 
-    /// The broker refused the request, so nothing of it is stored. Answers the submission that caused it, and returns
-    /// the rest as new requests. If the error does not name the cause, the request is split in two.
+    /// Splits a refused request, of which nothing is stored. Fails the submission that caused the error, and returns the rest as
+    /// new requests. If the error does not name the cause, splits the request in two.
     pub(super) fn split(mut self, error: &Error, room: &Semaphore) -> Vec<Self> {
         let blamed = error.field().and_then(job_index).and_then(|job| self.waiter_of(job));
         if let Some((position, first_job)) = blamed {
@@ -240,7 +240,7 @@ impl Batch {
             }
             return vec![Self::new(self.jobs, self.waiters)];
         }
-        // The error concerns the caller, not the jobs: no part of them would be accepted.
+        // These errors concern the caller or the call, not a job, so every part of the request would be refused.
         let for_all = matches!(error.code(), Code::Unauthenticated | Code::Unimplemented);
         if self.waiters.len() > 1 && !for_all {
             let other_waiters = self.waiters.split_off(self.waiters.len() / 2);
@@ -255,7 +255,8 @@ impl Batch {
         Vec::new()
     }
 
-    /// The submission that job number `job` belongs to, and the number of its first job.
+    /// Position of the waiter whose submission contains job `job` of this request, and the index of that submission's first
+    /// job.
     fn waiter_of(&self, job: usize) -> Option<(usize, usize)> {
         let mut first_job = 0;
         for (position, waiter) in self.waiters.iter().enumerate() {
@@ -268,13 +269,13 @@ impl Batch {
     }
 }
 
-/// The 3 of `jobs[3].task_type`.
+/// Parses the 3 in `jobs[3].task_type`.
 fn job_index(field: &str) -> Option<usize> {
     let (number, _) = field.strip_prefix("jobs[")?.split_once(']')?;
     number.parse().ok()
 }
 
-/// The error as if the submission that begins with job `first_job` had been its own request.
+/// Renumbers the error's field, as if the submission that begins with job `first_job` were a separate request.
 fn rebased(error: &Error, first_job: usize) -> Error {
     let mut error = error.clone();
     if let Error::Status(status) = &mut error

@@ -1,0 +1,146 @@
+//! Sends outcomes by unary calls.
+//!
+//! To a proxy, a stream is one request, and some proxies limit the bytes of a request. If a stream breaks with many bytes of
+//! unanswered outcomes, the next one may break at the same point, again and again. So these outcomes are sent by `SettleJobs`, a
+//! few at a time. A unary call that is too large fails with HTTP 413; a stream is only cut.
+
+use howdah_proto::v1::{Nack, Outcome, SettleJobsRequest, SettleResult, outcome::Outcome as End};
+
+use crate::{Error, Result, call::Tries};
+
+use super::{
+    ledger::{Key, Ledger, State},
+    outcome::size,
+    session::Session,
+};
+
+/// Maximum bytes of a `SettleJobs` call with more than one outcome.
+const CALL_BYTES: usize = 64 << 10;
+
+/// State of a session's `SettleJobs` calls.
+#[derive(Debug)]
+pub(crate) struct UnarySettler {
+    /// Whether a call is pending.
+    is_busy: bool,
+    /// Set after a failed call. No further call is made until the backoff of resent outcomes ends.
+    is_paused: bool,
+    max_bytes: usize,
+}
+
+impl Default for UnarySettler {
+    fn default() -> Self {
+        Self { is_busy: false, is_paused: false, max_bytes: CALL_BYTES }
+    }
+}
+
+/// Result of a `SettleJobs` call, and the leases that it named.
+#[derive(Debug)]
+pub(crate) struct UnaryAnswer {
+    keys: Vec<Key>,
+    result: Result<Vec<SettleResult>>,
+}
+
+impl Ledger {
+    /// The outcomes of the next call, each job once: at most `max_bytes`, unless the first one alone is larger.
+    fn next_unary(&mut self, max_bytes: usize) -> Vec<Outcome> {
+        let (mut outcomes, mut bytes) = (Vec::<Outcome>::new(), 0);
+        while let Some(&Key { id, token }) = self.unary.front() {
+            if let Some(State::Ended { outcome, .. }) = self.state_mut(Key { id, token }) {
+                bytes += size(outcome);
+                let outcome = Outcome { id, token, outcome: Some(outcome.clone()) };
+                if !outcomes.is_empty() && (bytes > max_bytes || outcomes.iter().any(|other| other.id == id)) {
+                    break;
+                }
+                outcomes.push(outcome);
+            }
+            self.unary.pop_front();
+        }
+        outcomes
+    }
+
+    /// Requeues the outcomes of a failed call.
+    fn requeue_unary(&mut self, keys: Vec<Key>) {
+        keys.into_iter().rev().for_each(|key| self.unary.push_front(key));
+    }
+
+    /// Queues these outcomes for the stream instead, unless `SettleJobs` has settled them.
+    fn move_to_stream(&mut self, keys: &[Key]) {
+        for key in keys {
+            if let Some(State::Ended { is_unary: is_unary @ true, .. }) = self.state_mut(*key) {
+                *is_unary = false;
+                self.unsent.push_back(*key);
+            }
+        }
+    }
+
+    /// Replaces an outcome that a proxy refuses because of its size by a nack without a retry, which is small. Returns the size
+    /// of the refused outcome in bytes.
+    fn fail_too_large(&mut self, key: Key, error: &Error) -> usize {
+        let Some(State::Ended { outcome, .. }) = self.state_mut(key) else {
+            return 0;
+        };
+        let bytes = size(outcome);
+        let error = format!("the outcome takes {bytes} bytes and does not reach the broker: {error}");
+        *outcome = End::Nack(Nack { error, no_retry: true, retry_after: None });
+        self.move_to_stream(&[key]);
+        bytes
+    }
+}
+
+impl Session {
+    /// Makes the next call, if outcomes are queued. Its result arrives in the mailbox.
+    pub(crate) fn settle_unary(&mut self) {
+        if self.unary.is_busy || self.unary.is_paused {
+            return;
+        }
+        let outcomes = self.ledger.next_unary(self.unary.max_bytes);
+        if outcomes.is_empty() {
+            return;
+        }
+        self.unary.is_busy = true;
+        let keys = outcomes.iter().map(|outcome| Key { id: outcome.id, token: outcome.token }).collect();
+        let (client, mailbox) = (self.client.clone(), self.mailbox.clone());
+        tokio::spawn(async move {
+            let send = |client: crate::Client, request| async move { client.workers().settle_jobs(request).await };
+            let answer = client.call("settle", Tries::EachEndpoint, SettleJobsRequest { outcomes }, send).await;
+            mailbox.unary(UnaryAnswer { keys, result: answer.map(|answer| answer.results) });
+        });
+    }
+
+    /// Handles the result of a call.
+    pub(crate) fn unary_settled(&mut self, UnaryAnswer { keys, result }: UnaryAnswer) {
+        self.unary.is_busy = false;
+        match result {
+            Ok(results) => {
+                self.answered(&results);
+                self.ledger.move_to_stream(&keys);
+            }
+            Err(error) if error.is_too_large() && keys.len() > 1 => {
+                self.unary.max_bytes /= 2;
+                self.ledger.requeue_unary(keys);
+            }
+            Err(error) if error.is_too_large() => {
+                for key in keys {
+                    let bytes = self.ledger.fail_too_large(key, &error);
+                    tracing::error!(job = key.id, bytes, %error, "the outcome is too large for a proxy: the job fails");
+                }
+            }
+            Err(error) if error.is_retried() => {
+                tracing::debug!(%error, "outcomes were not sent; trying again");
+                self.ledger.requeue_unary(keys);
+                self.unary.is_paused = true;
+                self.resend_later();
+            }
+            // A broker that refuses `SettleJobs` may still accept the outcomes on a stream.
+            Err(error) => {
+                tracing::warn!(%error, "outcomes were refused; sending them on the stream");
+                self.ledger.move_to_stream(&keys);
+            }
+        }
+    }
+
+    /// Permits calls again after a failed one.
+    pub(crate) fn unpause_unary(&mut self) {
+        self.unary.is_paused = false;
+    }
+}
