@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the tests of packages share.
+# Functions shared by the package tests.
 
 say() { printf '\n--- %s\n' "$*"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -15,13 +15,13 @@ within() {
     done
 }
 
-# authority FOLDER: its key and certificate, ca.key and ca.pem.
+# authority FOLDER: creates an authority, ca.key and ca.pem.
 authority() {
     mkdir -p "$1"
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=test' -keyout "$1/ca.key" \
         -out "$1/ca.pem" 2>/dev/null
 }
-# certificate FOLDER NAME SUBJECT ADDRESSES: of the authority in the folder, to NAME.key and NAME.pem.
+# certificate FOLDER NAME SUBJECT ADDRESSES: creates NAME.key and NAME.pem, signed by the folder's authority.
 certificate() {
     openssl req -x509 -CA "$1/ca.pem" -CAkey "$1/ca.key" -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "$3" \
         -addext basicConstraints=critical,CA:FALSE -addext "subjectAltName=$4" -keyout "$1/$2.key" -out "$1/$2.pem" 2>/dev/null

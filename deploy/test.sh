@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs and starts each package on a bare Debian: `deploy/test.sh PROGRAM`, as root, on Debian or Ubuntu. Without a program it
-# takes target/dist/howdah. It needs debootstrap, dpkg-deb, Python 3, and a Postgres that `howdah dev` finds. What it fetches from
-# Debian and PyPI is kept in target/deploy. If it cannot be fetched, the exit status is 77.
+# Installs and starts each package on a bare Debian: `deploy/test.sh PROGRAM`, as root, on Debian or Ubuntu. Default program:
+# target/dist/howdah. Requires debootstrap, dpkg-deb, Python 3, and a Postgres that `howdah dev` finds. Downloads from Debian and
+# PyPI are cached in target/deploy. If a download fails, the exit status is 77.
 #
-# The Debian package is installed twice: without systemd, and in a machine of systemd-nspawn, whose systemd runs the unit
-# (deploy/debian/under-systemd.sh). Podman builds the Dockerfile on images that are made here, and runs the result
-# (deploy/docker/under-podman.sh). Where a machine has no systemd-nspawn or podman, or lets them do nothing, lines with !!! say so.
-# Manifests of Kubernetes are compared with its schemas here; deploy/kubernetes/test.sh applies them to a real one. This is NOT
-# tested: that the image of Rust compiles the program within the Dockerfile, and that the real base image still has what ours has.
+# The Debian package is installed twice: without systemd, and in a systemd-nspawn machine whose systemd runs the unit
+# (deploy/debian/under-systemd.sh). Podman builds the Dockerfile on base images that are built here, and runs the result
+# (deploy/docker/under-podman.sh). If systemd-nspawn or podman is missing or not permitted, lines with !!! report it. Kubernetes
+# manifests are validated against schemas here; deploy/kubernetes/test.sh applies them to a real cluster. This is NOT tested: that
+# the Rust image compiles the program in the Dockerfile, and that the real base image still contains the same files as ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly hadolint=2.15.1 kubernetes_validate=1.37.0 suite=bookworm
@@ -34,12 +34,12 @@ end() {
 trap end EXIT
 [[ $(id -u) == 0 ]] || fail 'a chroot needs root'
 
-# A bare Debian, unpacked at $1. It is made once.
+# Unpacks a bare Debian at $1; it is bootstrapped once.
 bare_root() {
     local made=$cache/$suite
     if [[ ! -f $cache/$suite-systemd.tar ]]; then
         mkdir -p "$cache"
-        # What an earlier run did not finish.
+        # Remove the result of an interrupted run.
         rm -rf "$made"
         debootstrap --variant=minbase --include=python3-venv,systemd-sysv "$suite" "$made" >"$cache/debootstrap.log" ||
             missing "debootstrap failed: $(tail -n 1 "$cache/debootstrap.log")"
@@ -50,7 +50,7 @@ bare_root() {
     tar -xf "$cache/$suite-systemd.tar" -C "$1"
 }
 
-# A Postgres, in a directory that a root sees too.
+# Starts a Postgres in a directory that is visible within the root directories.
 start_postgres() {
     chmod 755 "$work"
     "$program" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 >"$work/dev" 2>"$work/dev.log" &
@@ -60,11 +60,11 @@ start_postgres() {
         sleep 0.2
     done
     sockets=$(python3 -c 'import sys, urllib.parse as u; print(u.parse_qs(u.urlparse(sys.argv[1]).query)["host"][0])' "$url")
-    # The users of the roots are others than that of Postgres.
+    # Users within the root directories differ from Postgres's user.
     chmod 711 "$sockets"
 }
 
-# enter ROOT COMMAND...: becomes a command of an unprivileged user, in a root that sees the socket of Postgres and /proc, with
+# enter ROOT COMMAND...: runs a command as an unprivileged user in a root directory with the socket of Postgres and /proc, with
 # the environment of `environment`.
 enter() {
     local root=$1
@@ -76,7 +76,7 @@ enter() {
         exec setpriv --no-new-privs /usr/sbin/chroot --userspec 65532:65532 --groups "" "$root" "$@"' - "$root" "$sockets" "$@"
 }
 
-# works ROOT PROGRAM NAME=VALUE...: a broker with this environment starts, runs a job, and drains when it is told to stop.
+# works ROOT PROGRAM NAME=VALUE...: a broker with this environment starts, runs a job, and drains on SIGTERM.
 works() {
     local root=$1 installed=$2 broker status=0
     shift 2
@@ -104,7 +104,7 @@ test_debian() {
     chroot "$root" dpkg --install /howdah.deb >/dev/null
     [[ $(stat -c '%a %u' "$root/etc/howdah/database-url") == '600 0' ]] || fail 'others can read the database URL'
     echo "$url" >"$root/etc/howdah/database-url"
-    # As systemd does it: the credentials are in a directory that the user of the unit alone can read.
+    # As systemd does: only the unit's user can read the directory with the credentials.
     install -d -m 500 -o 65532 "$root/run/credentials"
     install -m 400 -o 65532 "$root/etc/howdah/database-url" "$root/run/credentials/"
     local unit=$root/usr/lib/systemd/system/howdah.service environment=()
@@ -112,7 +112,7 @@ test_debian() {
     [[ $(sed -n 's/^ExecStart=//p' "$unit") == '/usr/bin/howdah serve' ]] || fail 'the unit starts something else'
     works "$root" /usr/bin/howdah "${environment[@]}"
     if command -v systemd-analyze >/dev/null; then
-        # Exposure in tenths: 0 is safest.
+        # Exposure level in tenths; 0 is the safest.
         systemd-analyze security --offline=true --threshold=20 "$unit" | tail -n 1
     fi
     chroot "$root" dpkg --purge howdah >/dev/null
@@ -137,7 +137,7 @@ test_wheel() {
 test_manifests() {
     say 'manifests of Kubernetes'
     "$cache/tools/bin/kubernetes-validate" --strict deploy/kubernetes/howdah.yaml
-    # Its ScaledObject is KEDA's own, of which Kubernetes has no schema.
+    # The ScaledObject is defined by KEDA, so Kubernetes has no schema for it.
     "$cache/tools/bin/python" -c 'import sys, yaml
 parts = yaml.safe_load_all(open(sys.argv[1]))
 yaml.safe_dump_all((part for part in parts if part["kind"] != "ScaledObject"), open(sys.argv[2], "w"))' \

@@ -1,13 +1,13 @@
-"""Compares what a collector has written with docs/operate/tracing.md: `check.py SPANS TRACEPARENT`. The latter is of the order."""
+"""Compares a collector's output with docs/operate/tracing.md: `check.py SPANS TRACEPARENT`, with the traceparent of the order job."""
 
 import collections
 import json
 import sys
 
 ERROR = 2
-# That of the jobs of test.sh whose producer has no spans.
+# Trace id of the jobs in test.sh whose producer has no spans.
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-# What spans below the same one are sorted by: not by clocks, which are those of two programs and a database.
+# Order of spans with the same parent. Timestamps cannot be compared, because they come from two programs and a database.
 STEPS = ("create", "send", "wait", "attempt", "process", "nack", "ack")
 
 
@@ -27,7 +27,7 @@ def attributes(of):
 
 
 def below(spans, parent):
-    """What is below a span, a line each: its name, and what it says of its end. Deeper ones are indented."""
+    """The descendants of a span, one per line: name, outcome and error, indented by depth."""
     children = [span for span in spans if span.get("parentSpanId", "") == parent]
     children.sort(key=lambda span: (span["attributes"].get("howdah.attempt", ""), STEPS.index(span["name"].split()[0])))
     for span in children:

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Sends spans to a real OpenTelemetry Collector and compares the trees that it got with docs/operate/tracing.md: in plain text, and
-# over TLS with an authority of its own. `deploy/collector/test.sh PROGRAM`; without a program it takes target/dist/howdah.
+# Sends spans to a real OpenTelemetry Collector and compares the received trees with docs/operate/tracing.md: in plain text, and
+# over TLS with a private authority. `deploy/collector/test.sh PROGRAM`; default: target/dist/howdah.
 #
-# The collector is built from the Go module proxy, in the version of go.mod, and kept in target/collector: minutes on two cores. So CI
-# does not run this; its tests have a receiver that is generated from the protocol (tests/traces). Run it before a release, and after a
-# change of the crates of OpenTelemetry. It needs Go, Python 3, openssl, and a Postgres that `howdah dev` finds.
+# The collector is built from the Go module proxy, in the version of go.mod, and cached in target/collector, which takes minutes
+# on two cores. Therefore CI does not run this; its tests use a receiver generated from the protocol (tests/traces). Run it before
+# a release, and after a change of the OpenTelemetry crates. It requires Go, Python 3, openssl, and a Postgres that `howdah dev`
+# finds.
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source=deploy/common.sh
@@ -23,7 +24,7 @@ end() {
 }
 trap end EXIT
 
-# starts FILE TEXT: waits until the file of the child that was started last has the text.
+# starts FILE TEXT: waits until the file of the last started child contains the text.
 starts() {
     local deadline=$((SECONDS + 60))
     children+=($!)
@@ -32,13 +33,13 @@ starts() {
         sleep 0.1
     done
 }
-# stops CHILD: it sends what it still has, and ends well.
+# stops CHILD: stops a child, which sends its remaining spans and must succeed.
 stops() {
     kill "$1"
     wait "$1" || fail "$1 ended with status $?"
 }
 
-# collect SCHEME FOLDER: runs jobs at a broker that sends its spans to a collector, and compares what the collector has written.
+# collect SCHEME FOLDER: runs jobs at a broker that exports to a collector, and compares the collector's output.
 collect() {
     local scheme=$1 folder=$2 port tls='' collector broker server
     port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -73,7 +74,7 @@ YAML
     broker=$!
     server=http://$(grep -oP 'grpc=\K\S+' "$folder/broker")
     run_jobs "$server" "$scheme://127.0.0.1:$port" >"$folder/order"
-    # The broker sends what is left, then the collector writes what is left.
+    # The broker sends its remaining spans before the collector writes its own.
     stops "$broker"
     stops "$collector"
     python3 check.py "$folder/spans" "$(cat "$folder/order")"
@@ -87,7 +88,7 @@ run_jobs() {
     "${command[@]}" enqueue plain hello >/dev/null
     "${command[@]}" work greet secret plain --exec 'tr a-z A-Z' --drain
     "${command[@]}" work spoil --exec 'echo sour >&2; exit 1' --drain 2>"$work/spoil.log"
-    # Producer and worker have spans too.
+    # The producer and the worker have spans too.
     HOWDAH_SERVER=$1 OTEL_EXPORTER_OTLP_ENDPOINT=$2 "$built/jobs" 2>"$work/jobs.log" || fail "$(cat "$work/jobs.log")"
 }
 

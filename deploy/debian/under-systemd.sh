@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# What systemd makes of the Debian package: a part of deploy/test.sh, which has `say`, `fail` and the variables. systemd is booted
-# in a root by systemd-nspawn, with a network of its own. Its processes are those of a machine: PID 1, journal, unit, sandbox.
-# Where it cannot be booted (a container without cgroups of its own), this is said, and nothing else is left out.
-# shellcheck disable=SC2154  # what deploy/test.sh sets
+# Tests the Debian package under systemd: a part of deploy/test.sh, which defines `say`, `fail` and the variables. systemd-nspawn
+# boots systemd in a root directory with a private network: PID 1, journal, unit and sandbox are real. If it cannot boot (for
+# example in a container without cgroups), the test prints a message and skips only this part.
+# shellcheck disable=SC2154  # set by deploy/test.sh
 
 readonly secret=s3cr3t-w0rd
 
-# boot ROOT: boots systemd in the root. The socket of Postgres is where Debian has it. On a machine without systemd, nothing gives
-# the new one a cgroup; then it gets one here, and `leave_cgroups` removes it.
+# boot ROOT: boots systemd in the root directory, with Postgres's socket where Debian has it. On a host without systemd, this
+# creates its cgroups, and `leave_cgroups` removes them.
 cgroups=()
 boot() {
     local root=$1 hierarchy own=(--keep-unit)
@@ -36,16 +36,16 @@ booted_or_ended() {
 leave_cgroups() {
     local cgroup
     for cgroup in "${cgroups[@]}"; do
-        # systemd does not remove those that it made.
+        # systemd does not remove the cgroups it created.
         find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null
     done
 }
 
-# in_machine COMMAND...: becomes root there, beside the processes of its systemd.
+# in_machine COMMAND...: runs a command as root in the machine's namespaces.
 in_machine() { nsenter --target "$init" --all env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 
 
-# property NAME: of the unit.
+# property NAME: prints a property of the unit.
 property() { in_machine systemctl show --property "$1" --value howdah; }
 is() { [[ $(property "$1") == "$2" ]]; }
 restarted() { (($(property NRestarts) >= $1)); }
@@ -58,11 +58,11 @@ test_systemd() {
     say 'unit of systemd'
     local root=$work/debian inside='postgres://howdah@/howdah?host=%2Frun%2Fpostgresql'
     if ! command -v systemd-nspawn >/dev/null; then
-        echo '!!! there is no systemd-nspawn: that systemd starts the unit is NOT tried'
+        echo '!!! systemd-nspawn is not installed: the systemd unit is NOT tested'
         return
     fi
     if ! boot "$root"; then
-        echo "!!! systemd cannot be booted here ($(tail -n 1 "$work/boot.log")): that it starts the unit is NOT tried"
+        echo "!!! systemd cannot be booted here ($(tail -n 1 "$work/boot.log")): the systemd unit is NOT tested"
         return
     fi
     unit_is_installed
@@ -89,7 +89,7 @@ unit_is_installed() {
     echo 'it started'
 }
 
-# What the unit takes away is away, in the processes of it. `systemd-analyze security` only reads the unit.
+# Checks the sandbox in the running processes. `systemd-analyze security` only reads the unit file.
 sandbox_holds() {
     local pid user status line
     pid=$(property MainPID)
@@ -100,7 +100,7 @@ sandbox_holds() {
         grep --quiet "^$line$" <<<"$status" || fail "the broker has another $line"
     done
     [[ $(in_machine readlink "/proc/$pid/ns/user") != "$(in_machine readlink /proc/1/ns/user)" ]] || fail 'PrivateUsers does not hold'
-    # In its view of the files, even root cannot write, and sees no homes.
+    # In the unit's mount namespace, even root cannot write, and home directories are hidden.
     if in_machine nsenter --target "$pid" --mount touch /etc/howdah/new /usr/new 2>/dev/null; then
         fail 'ProtectSystem does not hold'
     fi
@@ -113,7 +113,7 @@ sandbox_holds() {
 
 job_runs() {
     local id
-    # Without TLS there is nothing to read again, and the broker goes on.
+    # Without TLS there is nothing to reload, and the broker continues.
     in_machine systemctl reload howdah
     id=$(in_machine howdah enqueue greet hello)
     in_machine howdah work greet --exec 'tr a-z A-Z' --drain
@@ -121,7 +121,7 @@ job_runs() {
     echo 'it ran a job'
 }
 
-# As docs/operate/deploy.md has it: files of TLS that a group can read, and a reload when they have changed.
+# As documented in docs/operate/deploy.md: TLS files that a group can read, and a reload after they changed.
 tls_is_reloaded() {
     local files=$root/etc/howdah/tls before
     local settings=(HOWDAH_TLS_CERT=/etc/howdah/tls/server.pem HOWDAH_TLS_KEY=/etc/howdah/tls/server.key)
@@ -145,7 +145,7 @@ tls_is_reloaded() {
     ready 'it does not start without TLS'
     echo 'it read the files of TLS again'
 }
-# certificate FOLDER: another one, which signs itself.
+# certificate FOLDER: creates another self-signed certificate.
 certificate() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=howdah \
         -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1 -keyout "$1/server.key" -out "$1/server.pem" 2>/dev/null
@@ -153,7 +153,7 @@ certificate() {
     in_machine chmod 640 /etc/howdah/tls/server.key /etc/howdah/tls/server.pem
 }
 
-# The worker of a broker that restarts goes on at another one, with its job.
+# The worker of a restarting broker moves to another one, together with its job.
 job_outlives_a_restart() {
     local id before
     in_machine systemd-run --quiet --unit other --setenv HOWDAH_DATABASE_URL="$inside" --setenv HOWDAH_LISTEN=127.0.0.1:7442 \
@@ -182,7 +182,7 @@ broker_comes_back() {
     within 30 restarted 1 || fail 'systemd does not start it again'
     ready 'it does not come back'
     before=$(property MainPID)
-    # As an upgrade does.
+    # As in an upgrade.
     in_machine dpkg --install /howdah.deb >/dev/null
     ready 'it does not start after an upgrade'
     [[ $(property MainPID) != "$before" ]] || fail 'an upgrade leaves the old program running'
@@ -190,14 +190,14 @@ broker_comes_back() {
 }
 
 bad_url_is_not_told() {
-    # What is no URL ends the broker, and systemd tries again until there is one. It needs no restart then.
+    # With an invalid URL the broker exits, and systemd restarts it until the URL is valid.
     set_url "postgres://howdah:$secret@/howdah?sslmode=perhaps"
     in_machine systemctl restart howdah
     within 30 restarted 2 || fail 'systemd does not try again'
     logged 'sslmode "perhaps" is unknown' || fail "the journal does not say what is wrong: $(journal | tail -n 5)"
     set_url "$inside"
     ready 'it does not start with a better URL'
-    # A database that is away is waited for, and the wait can be ended.
+    # The broker waits for an unavailable database, and can be stopped while it waits.
     set_url "postgres://howdah:$secret@127.0.0.1:1/howdah"
     in_machine systemctl restart howdah
     within 30 logged 'Connection refused' || fail "the journal does not say what is wrong: $(journal | tail -n 5)"

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What a builder makes of the Dockerfile, and a container of that: a part of deploy/test.sh, which has `say`, `fail` and the variables.
-# No registry of images is asked. The images that the Dockerfile begins with are made here, under their names: that of the last stage
-# of the packages that the real one is made of, and that of Rust of a shell and a `cargo` that hands out the program.
-# shellcheck disable=SC2154  # what deploy/test.sh sets
+# Builds the Dockerfile and tests a container of the image: a part of deploy/test.sh, which defines `say`, `fail` and the
+# variables. No image registry is used. The Dockerfile's base images are built here under their names: the last stage's from the
+# packages of the real image, and the Rust image from a shell and a `cargo` that copies the prebuilt program.
+# shellcheck disable=SC2154  # set by deploy/test.sh
 
-# Containers live in a namespace of mounts: podman needs version 2 of cgroups, which a machine may have beside version 1.
+# Containers run in a mount namespace: podman requires cgroups version 2, which the host may have beside version 1.
 hold_namespace() {
     # shellcheck disable=SC2016  # the shell inside expands it
     unshare --mount --cgroup sh -c '
@@ -18,7 +18,7 @@ hold_namespace() {
 }
 held_or_ended() { grep held "$work/held" || ! kill -0 "$holder"; }
 
-# Its store is below $work. Where there are crun and runc, crun: it runs containers without cgroups of their own.
+# Keeps podman's storage below $work. Prefers crun to runc, because it can run containers without cgroups.
 podman() {
     local runtime=()
     ! type -P crun >/dev/null || runtime=(--runtime crun)
@@ -33,11 +33,11 @@ test_image() {
     say 'container image'
     "$cache/tools/bin/hadolint" deploy/docker/Dockerfile
     if ! type -P podman >/dev/null; then
-        echo '!!! there is no podman: that the Dockerfile is built is NOT tried'
+        echo '!!! podman is not installed: building the Dockerfile is NOT tested'
         return
     fi
     if ! hold_namespace; then
-        echo "!!! there can be no containers here ($(cat "$work/held")): that the Dockerfile is built is NOT tried"
+        echo "!!! containers cannot run here ($(cat "$work/held")): building the Dockerfile is NOT tested"
         return
     fi
     base_images
@@ -45,7 +45,7 @@ test_image() {
         --file "$PWD/deploy/docker/Dockerfile" --tag howdah "$PWD" >/dev/null 2>"$work/build.log" || fail "$(cat "$work/build.log")"
     echo 'it was built'
     if ! container probe howdah --version >"$work/probe" 2>&1; then
-        echo "!!! podman runs no container here ($(tail -n 1 "$work/probe")): the image is NOT tried in one"
+        echo "!!! podman cannot run a container here ($(tail -n 1 "$work/probe")): running the image is NOT tested"
         mkdir "$work/image"
         podman create --name plain howdah >/dev/null
         podman export plain | tar -x -C "$work/image"
@@ -66,7 +66,7 @@ base_images() {
     done
     dpkg-deb --extract "$cache/debs"/busybox-static_*.deb "$rust"
     ln -s busybox "$rust/bin/sh"
-    # The program is stripped before, by a real one.
+    # The program is stripped here by a real strip; the image has only a stub.
     printf '#!/bin/sh\n' >"$rust/bin/strip"
     strip --strip-unneeded -o "$work/stripped" "$program"
     cat >"$rust/bin/cargo" <<'CARGO'
@@ -83,7 +83,7 @@ CARGO
     tar -c -C "$rust" . | podman import --quiet - docker.io/library/rust:1.92-bookworm >/dev/null
 }
 
-# container NAME OPTION... IMAGE ARGUMENT...: as restricted as the one of deploy/kubernetes. Its broker has a network of its own.
+# container NAME OPTION... IMAGE ARGUMENT...: runs a container with the restrictions of deploy/kubernetes, without a network.
 container() {
     podman run --name "$1" --read-only --cap-drop all --security-opt no-new-privileges --network none --cgroups disabled --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 \
         --health-interval disable --volume "$sockets:$sockets" --env "HOWDAH_DATABASE_URL=$url" "${@:2}"
@@ -95,7 +95,7 @@ container_serves() {
     container broker --detach --env HOWDAH_INSECURE=true howdah >/dev/null 2>&1 || fail 'the image does not start'
     within 60 healthy || fail "its health check does not succeed: $(podman logs broker 2>&1)"
     [[ $(stat --format %u "/proc/$(podman inspect --format '{{.State.Pid}}' broker)") == 65532 ]] || fail 'the image runs as another user'
-    # There is no shell in it for the commands of a worker, so the job is a statement.
+    # The image has no shell for commands of a worker, so the job is a SQL statement.
     id=$(podman exec broker /usr/bin/howdah enqueue sql 'SELECT 6 * 7 AS answer')
     podman exec broker /usr/bin/howdah --log warn work --sql "$url" --drain
     [[ $(podman exec broker /usr/bin/howdah wait "$id") == *42* ]] || fail 'the job has no result'
@@ -107,7 +107,7 @@ container_serves() {
 }
 
 container_refuses() {
-    if container open howdah >"$work/open" 2>&1; then fail 'it serves everybody, though nobody said so'; fi
+    if container open howdah >"$work/open" 2>&1; then fail 'it listens on all addresses without TLS, although HOWDAH_INSECURE is not set'; fi
     grep --quiet -e --insecure "$work/open" || fail "it does not say why it does not start: $(cat "$work/open")"
     container broker --detach --env HOWDAH_INSECURE=true --env HOWDAH_DATABASE_URL=postgres://howdah@127.0.0.1:1/howdah howdah >/dev/null 2>&1
     within 30 waits || fail "it does not wait for Postgres: $(podman logs broker 2>&1)"

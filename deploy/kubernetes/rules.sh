@@ -1,11 +1,12 @@
 # shellcheck shell=bash
-# What is expected of the brokers in Kubernetes: a part of deploy/kubernetes/test.sh, with the cluster of cluster/start.sh.
-# shellcheck disable=SC2154  # what test.sh sets
+# Checks of the brokers in Kubernetes: a part of deploy/kubernetes/test.sh, with the cluster of cluster/start.sh.
+# shellcheck disable=SC2154  # set by test.sh
 
 kubectl() { "$built/kubectl" "$@"; }
-in_worker() { kubectl exec deploy/mail-worker -- "$@"; }
+# Uses a token that may enqueue and read: the worker's own token may only work.
+in_worker() { kubectl exec deploy/mail-worker -- /usr/bin/busybox env "HOWDAH_TOKEN=$producer_token" "$@"; }
 brokers() { kubectl get pods --selector app.kubernetes.io/name=howdah --output "jsonpath={.items[*].$1}"; }
-# The addresses to which the Service sends clients.
+# Prints the addresses to which the Service sends clients.
 ready_addresses() {
     kubectl get endpointslices --selector kubernetes.io/service-name=howdah \
         --output 'jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.addresses[0]}{"\n"}{end}' | grep -c .
@@ -22,7 +23,7 @@ fail_with_pods() {
     done
     fail "$1"
 }
-# tls_secret NAME FOLDER CERTIFICATE: a Secret of files of the folder, in the place of an older one.
+# tls_secret NAME FOLDER CERTIFICATE: creates or replaces a Secret from the folder's files.
 tls_secret() {
     kubectl create secret generic "$1" --from-file "tls.crt=$2/$3.pem" --from-file "tls.key=$2/$3.key" --from-file "ca.crt=$2/ca.pem" \
         --dry-run=client --output yaml | kubectl apply --filename - >/dev/null
@@ -34,13 +35,19 @@ start_brokers() {
     authority "$work/tls"
     certificate "$work/tls" server /CN=broker DNS:howdah
     certificate "$work/tls" client /CN=mailer DNS:mailer
+    producer_token=$("$program" token generate) scaler_token=$("$program" token generate) worker_token=$("$program" token generate)
+    kubectl create secret generic howdah-tokens --from-literal "tokens=$producer_token mailer enqueue:email.* read:email.*
+$scaler_token scaler read:email.send
+$worker_token worker work:email.send" >/dev/null
+    kubectl create secret generic howdah-keda-token --from-literal "token=$scaler_token" >/dev/null
+    kubectl create secret generic mail-worker-token --from-literal "token=$worker_token" >/dev/null
     kubectl create secret generic howdah-database --from-literal "database-url=$url" >/dev/null
     tls_secret howdah-tls "$work/tls" server
     tls_secret howdah-keda-tls "$work/tls" client
     tls_secret mail-worker-tls "$work/tls" client
     kubectl apply --filename deploy/kubernetes/howdah.yaml
     rolled_out howdah
-    # The server compares our ScaledObject with KEDA's own definition.
+    # The API server validates our ScaledObject by KEDA's definition.
     kubectl apply --server-side --filename "$built/keda.sh_scaledobjects.yaml" >/dev/null
     kubectl wait --for condition=Established crd/scaledobjects.keda.sh --timeout 60s >/dev/null
     sed 's/image: mail-worker:1/image: howdah-worker:1/' deploy/kubernetes/keda.yaml >"$parts"
@@ -57,12 +64,12 @@ two_brokers_are_ready() {
     echo 'two brokers are ready, the Service names both, and a job runs'
 }
 
-# many JOBS: enqueues them over ten seconds, by one command, in the background.
+# many JOBS: enqueues them over ten seconds with one command, in the background.
 many() {
     in_worker sh -c "seq $1 | while read -r n; do echo \$n; usleep 20000; done | howdah enqueue email.send --lines" >"$work/ids" 2>"$work/many" &
     producer=$!
 }
-# Each of them is done, at its first attempt or, if a broker died, at a later one.
+# Checks that all jobs have succeeded, if a broker died possibly in a later attempt.
 many_are_done() {
     wait "$producer" || fail "the producer ended with status $?: $(cat "$work/many")"
     [[ $(sort -u "$work/ids" | grep -c .) == "$1" ]] || fail "$(grep -c . "$work/ids") ids of $1 jobs"
@@ -110,7 +117,7 @@ brokers_without_postgres_get_no_calls_and_are_not_restarted() {
     before=$(brokers 'status.containerStatuses[0].restartCount')
     stop_postgres
     within 60 ready_are 0 || fail_with_pods 'brokers without Postgres are ready'
-    # Longer than the liveness probe takes to end a container that fails: three times 10 s.
+    # Longer than the liveness probe needs to stop a failing container: three times 10 s.
     sleep 40
     run_postgres
     within 60 ready_are 2 || fail_with_pods 'they are not ready again'

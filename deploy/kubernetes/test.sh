@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Starts a real Kubernetes of one node, applies deploy/kubernetes/*.yaml as they are, and looks at what the brokers do there:
-# `deploy/kubernetes/test.sh PROGRAM`, as root. Without a program it takes target/dist/howdah.
+# Starts a real single-node Kubernetes, applies deploy/kubernetes/*.yaml unchanged, and checks the behaviour of the brokers:
+# `deploy/kubernetes/test.sh PROGRAM`, as root. Default program: target/dist/howdah.
 #
-# Kubernetes, etcd and CoreDNS are built from the Go module proxy, in the versions of cluster/go.mod, and kept in target/kubernetes:
-# a quarter of an hour on two cores. So CI does not run this; it compares the manifests with schemas. Run it before a release, and
-# after a change of the manifests. It needs Go, grpcurl, openssl, Postgres, and of Debian's packages containerd, runc,
-# containernetworking-plugins, catatonit, podman and iproute2. It runs in namespaces of its own, and takes them down at its end.
+# Kubernetes, etcd and CoreDNS are built from the Go module proxy, in the versions of cluster/go.mod, and cached in
+# target/kubernetes, which takes a quarter of an hour on two cores. Therefore CI does not run this; it validates the manifests
+# against schemas. Run it before a release, and after a change of the manifests. It requires Go, grpcurl, openssl, Postgres, and
+# the Debian packages containerd, runc, containernetworking-plugins, catatonit, podman and iproute2. It runs in separate
+# namespaces, and removes them at its end.
 #
-# This is NOT tested: NetworkPolicy (the bridge knows none), KEDA itself, more than one node.
+# This is NOT tested: NetworkPolicy (the bridge does not support it), KEDA itself, more than one node.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=deploy/common.sh
@@ -27,7 +28,7 @@ source deploy/docker/under-podman.sh
 end() {
     remove_containers
     [[ -z ${holder:-} ]] || kill "$holder" 2>/dev/null || true
-    # What the kubelet made.
+    # Remove the kubelet's cgroups.
     find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} \; 2>/dev/null || true
     rm -rf "$work"
 }
@@ -45,12 +46,12 @@ if [[ ${HOWDAH_IN_NAMESPACE:-} != 1 ]]; then
     say 'images'
     make_images
     export work HOWDAH_IN_NAMESPACE=1
-    # All processes end with the first one of the namespace.
+    # All processes end together with the first one in the namespace.
     unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc -- "$0" "$program"
     exit
 fi
 
-# Sockets, mounts and logs at fixed places are of this namespace, too.
+# Keeps sockets, mounts and logs at fixed paths within the namespace.
 mkdir -p /var/lib/cni
 for place in /run /var/lib/cni /var/log; do mount -t tmpfs none "$place"; done
 # shellcheck source=deploy/kubernetes/rules.sh

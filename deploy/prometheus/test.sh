@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes each alert fire and rest, with promtool: that of the PATH, or on Debian that of the package `prometheus`, unpacked
-# below target/ and not installed.
+# Makes each alert fire and resolve, with promtool from the PATH, or on Debian from the package `prometheus`, unpacked below
+# target/ without installing it.
 set -euo pipefail
 cd "$(dirname "$0")"
 readonly tools=../../target/tools/prometheus
@@ -20,7 +20,7 @@ fi
 failed=0
 for rule in *.yml; do
     [[ -f tests/$rule ]] || { echo "tests/$rule is missing: no test makes the alert of $rule fire" >&2; failed=1; continue; }
-    # In one and the same test, since another series that never fires shows no alert that ends.
+    # Firing and resolving must be in one test, because a series that never fires does not show that the alert resolves.
     awk '/^  - name:/ { fired = 0 } /exp_alerts:$/ { fired = 1 } /exp_alerts: \[\]/ && fired { rested = 1 } END { exit !rested }' "tests/$rule" ||
         { echo "tests/$rule: no test makes the alert fire and then rest" >&2; failed=1; }
 done

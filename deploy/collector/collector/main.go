@@ -1,4 +1,4 @@
-// An OpenTelemetry Collector with no more than test.sh needs: it takes spans over gRPC, and writes them to a file.
+// A minimal OpenTelemetry Collector for test.sh: it receives spans over gRPC and writes them to a file.
 package main
 
 import (

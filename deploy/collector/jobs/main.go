@@ -1,4 +1,4 @@
-// A producer and its worker, whose spans go to a collector: an order that fails once, and then succeeds. It prints the trace.
+// A producer and its worker, which export spans to a collector: an order fails once, then succeeds. Prints the traceparent.
 package main
 
 import (

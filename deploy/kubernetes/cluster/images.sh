@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# The images of the pods, and the Postgres of their brokers: a part of deploy/kubernetes/test.sh.
-# shellcheck disable=SC2154  # what test.sh sets
+# Images of the pods, and the Postgres of their brokers: a part of deploy/kubernetes/test.sh.
+# shellcheck disable=SC2154  # set by test.sh
 
-# Those of the manifests, and the one that holds the namespaces of a pod: in $work/images.tar. This asks Debian for packages.
+# Builds the manifests' images, and the pause image that holds a pod's namespaces, in $work/images.tar, from Debian packages.
 make_images() {
     local tool
     hold_namespace || fail "there can be no containers here: $(cat "$work/held")"

@@ -1,27 +1,27 @@
 # shellcheck shell=bash
-# A Kubernetes of one node, within a namespace of processes, mounts and the network: a part of deploy/kubernetes/test.sh, which has
-# `say`, `fail`, `within` and the variables. Its files are below $work, and what it is built of is kept in $built.
-# shellcheck disable=SC2154  # what test.sh sets
+# A single-node Kubernetes within process, mount and network namespaces: a part of deploy/kubernetes/test.sh, which defines `say`,
+# `fail`, `within` and the variables. Its files are below $work; its programs are cached in $built.
+# shellcheck disable=SC2154  # set by test.sh
 
-# The address of the node, and the network of the pods, which is a bridge. There is no other network.
+# The address of the node, and the pod network, which is a bridge. There is no other network.
 readonly node=10.244.0.1 pods=10.244.0.0/24
 
 build_cluster() {
     local module=$PWD/deploy/kubernetes/cluster part source
-    # `go build` links again even if nothing has changed, which takes minutes for all of them.
+    # `go build` relinks even without changes, which takes minutes for all programs.
     ! cat "$module/go.sum" "$module/coredns/go.sum" 2>/dev/null | cmp --silent - "$built/made" || return 0
     mkdir -p "$built"
     for part in ./etcd k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kubectl}; do
         (cd "$module" && go build -mod=readonly -ldflags '-s -w' -o "$built/" "$part")
     done
     (cd "$module/coredns" && go build -mod=readonly -ldflags '-s -w' -o "$built/" .)
-    # KEDA's own definition of a ScaledObject.
+    # KEDA's definition of a ScaledObject.
     source=$(cd "$module" && go mod download -json "github.com/kedacore/keda/v2@v$keda" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
     cp --no-preserve=mode "$source/config/crd/bases/keda.sh_scaledobjects.yaml" "$built/"
     cat "$module/go.sum" "$module/coredns/go.sum" >"$built/made"
 }
 
-# begins NAME COMMAND...: a program in the background, with its log.
+# begins NAME COMMAND...: starts a program in the background, with its log.
 begins() {
     "${@:2}" >"$work/logs/$1" 2>&1 &
 }
@@ -31,7 +31,7 @@ network() {
     ip link add pods type bridge
     ip address add "$node/24" dev pods
     ip link set pods up
-    # The API server wants to know by which address it is reached.
+    # The API server needs a route to find its own address.
     ip route add default via "$node"
     sysctl -q net.ipv4.ip_forward=1
 }
@@ -78,7 +78,7 @@ state = "$work/containerd/state"
 address = "$work/containerd/socket"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "howdah.test/pause:1"
-# Not every root may lower it.
+# Lowering the OOM score is not permitted to every root user.
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
@@ -109,7 +109,7 @@ resolvConf: $work/resolv.conf
 podLogsDir: $work/pods
 volumePluginDir: $work/plugins
 containerRuntimeEndpoint: unix://$work/containerd/socket
-# Secrets that change are seen within seconds.
+# Propagates changed Secrets within seconds.
 syncFrequency: 5s
 evictionHard: { memory.available: 1Mi }
 YAML

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package cluster is a Kubernetes of one node, for tests of the manifests: these modules are built as they are.
+// Package cluster pins the modules of a single-node Kubernetes for tests of the manifests; they are built unmodified.
 package cluster
 
 import (

@@ -1,4 +1,4 @@
-// CoreDNS with what a cluster's DNS needs, and no more.
+// CoreDNS with only the plugins that a cluster's DNS needs.
 package main
 
 import (
