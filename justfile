@@ -1,8 +1,8 @@
-# What is done often in this project. `just` lists it; CONTRIBUTING.md says more.
+# Common tasks of this project. `just` lists them; see CONTRIBUTING.md.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# The programs of `.ci/tools` come first, so that the versions are those of CI.
+# Prefers the programs of `.ci/tools`, to use the same versions as CI.
 export PATH := justfile_directory() / "target/tools/bin" + ":" + env("PATH")
 
 # List the recipes
@@ -10,7 +10,7 @@ export PATH := justfile_directory() / "target/tools/bin" + ":" + env("PATH")
 default:
     @just --list --unsorted
 
-# Start a broker with a Postgres of its own
+# Start a broker with a temporary Postgres
 [group("run")]
 dev *ARGS:
     cargo run -- dev {{ ARGS }}
@@ -25,21 +25,21 @@ bench *ARGS:
 dist:
     cargo build --profile dist --package howdah-cli --features archive
 
-# Build the program as it is published, into target/dist: twice, and the second time by what the first one did at work
+# Build the published program with profile-guided optimization, into target/dist: builds twice
 [group("run")]
 published:
     deploy/build
 
-# Everything that CI checks before the tests; `just fmt` and `just fix` repair some of it
+# Run all checks that CI runs before the tests; `just fmt` and `just fix` repair some findings
 [group("check")]
-check: fmt-check clippy clippy-without-tls proto deny shell doc book
+check: fmt-check prose clippy clippy-without-tls proto deny shell doc book
 
-# Run what CI runs for each change, or some steps of it (`just ci checks`)
+# Run the CI steps for each change, or some of them (`just ci checks`)
 [group("check")]
 ci *STEPS:
     .ci/run {{ STEPS }}
 
-# Run everything: hours. `.ci/run` lists the steps
+# Run all CI steps, which takes hours; `.ci/run` lists them
 [group("check")]
 full:
     .ci/run full
@@ -50,11 +50,16 @@ fmt:
     cargo fmt --all
     cargo fmt --manifest-path fuzz/Cargo.toml
 
-# Is the Rust code formatted?
+# Check the formatting of the Rust code
 [group("check")]
 fmt-check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
+
+# Check comments, docs and messages for constructions that are hard to read
+[group("check")]
+prose:
+    .ci/prose.py
 
 # Lint the Rust code
 [group("check")]
@@ -66,28 +71,28 @@ clippy *ARGS:
 clippy-without-tls:
     cargo clippy --package howdah-client --no-default-features --all-targets -- -D warnings
 
-# Apply what Clippy can repair by itself
+# Apply Clippy's automatic fixes
 [group("check")]
 fix:
     cargo clippy --workspace --features archive --all-targets --fix --allow-dirty --allow-staged
 
-# Lint the protocol, and compare it with that of the last release
+# Lint the protocol, and compare it with the last release
 [group("check")]
 proto: tools && breaking
     buf lint
     buf build -o /dev/null
 
-# Does the protocol still serve the clients of the last release?
+# Check that the protocol still serves clients of the last release
 [group("check")]
 breaking: tools
     .ci/breaking
 
-# Check the licences, versions and sources of dependencies, and look for known vulnerabilities
+# Check licences, versions and sources of dependencies, and known vulnerabilities
 [group("check")]
 deny: tools && advisories
     cargo deny --locked check --hide-inclusion-graph licenses bans sources
 
-# Look for known vulnerabilities of dependencies
+# Check dependencies for known vulnerabilities
 [group("check")]
 advisories: tools
     .ci/advisories
@@ -95,29 +100,29 @@ advisories: tools
 # Check the shell scripts
 [group("check")]
 shell: tools
-    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' 'deploy/*/build' 'deploy/debian/p*' deploy/build deploy/release | grep -v '\.txt$')
+    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' 'deploy/*/build' 'deploy/debian/p*' deploy/build deploy/release | grep -Ev '\.(py|txt)$')
 
-# Run the tests of the whole workspace, with the archive; a name, or a part of one, selects some (`just test faults::`)
+# Run the tests of the whole workspace, with the archive; a name or a part of one selects some (`just test faults::`)
 [group("test")]
 test *ARGS:
     cargo test --workspace --features archive {{ ARGS }}
 
-# Run the tests of the whole system alone, most of which need Postgres
+# Run only the system tests, most of which need Postgres
 [group("test")]
 system *ARGS:
     cargo test --features archive --test system {{ ARGS }}
 
-# Run the tests of the whole system on Postgres 18
+# Run the system tests on Postgres 18
 [group("test")]
 system-18 *ARGS:
     .ci/with-postgres-18 cargo test --features archive --test system {{ ARGS }}
 
-# Run the tests of the whole system with two stores behind each broker
+# Run the system tests with two stores behind each broker
 [group("test")]
 system-stores *ARGS:
     HOWDAH_TEST_STORES=2 cargo test --features archive --test system {{ ARGS }}
 
-# Package the Rust client, install it from that package into an empty project, and run the programs of its README there
+# Package the Rust client, install the package into an empty project, and run the programs of its README there
 [group("test")]
 client-rust:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/rust/test.sh
@@ -134,47 +139,57 @@ client-typescript *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/typescript/test.sh {{ ARGS }}
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs typescript
 
-# Make each alert fire and rest, with promtool
+# Make each alert fire and resolve, with promtool
 [group("test")]
 alerts:
     deploy/prometheus/test.sh
 
-# Install and start each package on a bare Debian, as root: of a program that is built, or of target/dist/howdah
+# Install and start each package on a bare Debian, as root, with a built program or target/dist/howdah
 [group("test")]
 packages *PROGRAM:
     deploy/test.sh {{ PROGRAM }}
 
-# Send spans to a real OpenTelemetry Collector, and compare the trees that it gets: of a program that is built, or of target/dist/howdah
+# Send spans to a real OpenTelemetry Collector and check the received trees, with a built program or target/dist/howdah
 [group("test")]
 collector *PROGRAM:
     deploy/collector/test.sh {{ PROGRAM }}
 
-# Apply the manifests to a real Kubernetes of one node, which is built first: of a program that is built, or of target/dist/howdah
+# Build a single-node Kubernetes and apply the manifests to it, with a built program or target/dist/howdah
 [group("test")]
 kubernetes *PROGRAM:
     deploy/kubernetes/test.sh {{ PROGRAM }}
 
-# Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
+# Fuzz the parsers of external input, each target for this time (`just fuzz 600 schedules dsn`)
 [group("test")]
 fuzz SECONDS="60" *TARGETS:
     .ci/fuzz {{ SECONDS }} {{ TARGETS }}
 
-# Run an input of a fuzz target once more
+# Run an input of a fuzz target again
 [group("test")]
 fuzz-again TARGET FILE:
     .ci/fuzz again {{ TARGET }} {{ FILE }}
 
-# Try the page for operators in a real browser (`just browser --pictures` writes docs/page)
+# Test the operator page in a real browser (`just browser --pictures` writes docs/page)
 [group("test")]
 browser *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} tests/browser/run.sh {{ ARGS }}
 
-# Hold the clients to the conformance suite, all or some (`just conformance go python`)
+# Run the conformance suite with all clients, or some (`just conformance go python`)
 [group("test")]
 conformance *LANGUAGES:
     .ci/conformance {{ LANGUAGES }}
 
-# Check the model of leases at its large sizes: minutes
+# Test each client directly and through nginx, HAProxy and Envoy, if they are installed: minutes
+[group("test")]
+proxies *ARGS:
+    .ci/proxies {{ ARGS }}
+
+# Run twenty operations under each condition of the database (docs/operate/conditions.md): minutes
+[group("test")]
+conditions *ARGS:
+    HOWDAH_TESTS=full cargo test --features archive --test system -- conditions:: {{ ARGS }}
+
+# Check the lease model at its large sizes: minutes
 [group("test")]
 model *ARGS:
     cargo run --release -p howdah-model -- --size large {{ ARGS }}
@@ -183,7 +198,7 @@ model *ARGS:
 [group("test")]
 clients: client-rust client-python client-typescript client-go client-java thumbnails
 
-# Run the thumbnails of the examples: the producer of each language with the worker of each
+# Run the thumbnails example: the producer of each language with the worker of each
 [group("test")]
 thumbnails *LANGUAGES:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} examples/thumbnails/every-pair {{ LANGUAGES }}
@@ -200,7 +215,7 @@ client-java *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/java/test.sh {{ ARGS }}
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs java
 
-# Generate code of the protocol with buf as docs/reference/stubs.md says, and use it, for all languages or some
+# Generate protocol code with buf as docs/reference/stubs.md shows, and use it, for all languages or some
 [group("test")]
 stubs *LANGUAGES: tools
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs {{ LANGUAGES }}
@@ -216,7 +231,7 @@ build-tests:
 endurance GROUP="":
     cargo test --features archive --test system -- --ignored --test-threads 1 --nocapture {{ "endurance::" + GROUP }}
 
-# Run each workload of the benchmark to its end: minutes
+# Run each benchmark workload to its end: minutes
 [group("test")]
 measurements:
     cargo test --features archive --test system -- --ignored --test-threads 1 bench::
@@ -235,22 +250,23 @@ book: tools
 doc *ARGS:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features archive --no-deps {{ ARGS }}
 
-# Write the tables of docs/reference anew, from the definitions in the code
+# Regenerate the tables of docs/reference and the page on conditions from the definitions in the code
 [group("docs")]
 reference:
     HOWDAH_REFERENCE=write cargo test --features archive -p howdah-cli --lib --quiet reference::
+    HOWDAH_REFERENCE=write cargo test --features archive --test system --quiet conditions::the_page
 
-# Show the book in a browser, and build it again at each change
+# Show the book in a browser, and rebuild it at each change
 [group("docs")]
 read: tools
     mdbook serve --open --dest-dir target/book
 
-# Install the programs that the checks call, under target/tools
+# Install the programs of the checks, below target/tools
 [group("workshop")]
 tools:
     @.ci/tools
 
-# Measure what each crate costs to build: minutes. The report is target/timings/cargo-timings/cargo-timing.html
+# Measure the build time of each crate: minutes. The report is target/timings/cargo-timings/cargo-timing.html
 [group("workshop")]
 timings:
     rm -rf target/timings

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Archives a day of 10 million finished jobs, and checks that each of them is in the files once: rows a second, resident memory, size.
-# Then it reads all of them back with howdah history, from the files alone.
+# Measures archiving: archives a day of 10 million finished jobs, checks that each job is in the files exactly once, and prints rows
+# per second, resident memory and size. Then reads all jobs back with howdah history, from the files alone.
 #
 #   howdah migrate --database-url URL && bench/archive.sh URL DIRECTORY [jobs]
 #
-# Use a database that you can throw away, and a directory that does not exist; it is deleted at the end. HOWDAH names the program, a
-# release build. It needs GNU time, and 1 kB of disk for each job. Processor time is that of howdah, without Postgres.
+# Use a database that you can throw away, and a DIRECTORY that does not exist; the script deletes it at the end. HOWDAH names
+# the program, a release build. Needs GNU time, and 1 kB of disk per job. Processor time is howdah's, without Postgres.
 #
 #   howdah serve --database-url URL &    CYCLE=http://127.0.0.1:7432 bench/archive.sh URL DIRECTORY
 #
-# With CYCLE, the address of a broker of this database, it then measures only howdah bench cycle, in turn: alone, while the day is
-# archived again and again with the share that brokers take (SHARE, 0.05), and the same without a limit. There are ROUNDS rounds (3)
-# of SECONDS_EACH seconds (20). That needs jq, a quiet machine, and a time before 19:00 UTC.
+# With CYCLE, the address of a broker of this database, the script only measures howdah bench cycle in three cases in turn: alone;
+# while the day is archived repeatedly with the brokers' share (SHARE, 0.05); and while it is archived without a limit. ROUNDS sets
+# the rounds (3), SECONDS_EACH the seconds per case (20). This mode needs jq and an otherwise idle machine, and
+# must start before 19:00 UTC.
 set -euo pipefail
 url=${1:?the URL of a database with the schema howdah} directory=${2:?a directory for the archive} jobs=${3:-10000000}
 howdah=${HOWDAH:-howdah} batch=500000
@@ -20,7 +21,7 @@ mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
 trap 'rm -rf "$directory"' EXIT
 sql() { psql -qAtX "$url" -v ON_ERROR_STOP=1 -c "$1"; }
-measured() { # NAME OUTPUT COMMAND...: prints the resources that it took
+measured() { # NAME OUTPUT COMMAND...: runs COMMAND and prints its resource usage
     local name=$1 output=$2
     shift 2
     /usr/bin/time -o "$directory/time" -f '%e %U %S %M' "$@" >"$output"
@@ -32,9 +33,10 @@ echo "load average: $(cut -d' ' -f1-3 /proc/loadavg)"
 
 ago=3
 if [ -n "${CYCLE:-}" ]; then
-    # A run has a share only while its day is not late: until 20 hours after its end.
+    # The brokers' share applies only until 20 hours after the end of the archived day. After that the day counts as late, and
+    # it is archived at full speed.
     ago=1
-    [ "$((10#$(date -u +%H)))" -lt 19 ] || { echo "yesterday would be late soon: measure this before 19:00 UTC" >&2; exit 1; }
+    [ "$((10#$(date -u +%H)))" -lt 19 ] || { echo "run this before 19:00 UTC: after that, yesterday is archived without the share" >&2; exit 1; }
 fi
 day=$(sql "SELECT (now() AT TIME ZONE 'UTC')::date - $ago")
 part=history_${day//-/}
@@ -58,14 +60,14 @@ echo "$jobs jobs: $((table >> 20)) MiB in the table, $((all >> 20)) MiB with ind
 cycle() {
     "$howdah" bench cycle --seconds "${SECONDS_EACH:-20}" --server "$CYCLE" --database-url "$url" --json | jq -r 'select(.workload == "cycle") | .jobs_per_s | floor'
 }
-again() { # SHARE: archives the day, until there is a file that says stop
+again() { # SHARE: archives the day repeatedly until the file stop exists
     while [ ! -e "$directory/stop" ]; do
         sql "DELETE FROM howdah.archive; DELETE FROM howdah.archive_file; DELETE FROM howdah.archive_late"
         rm -rf "$directory/archive"
         timeout "${SECONDS_EACH:-20}" "$howdah" archive now --share "$1" --database-url "$url" --url "file://$directory/archive" || true
     done
 }
-beside() { # SHARE: cycle while the day is archived
+beside() { # SHARE: runs bench cycle while the day is archived
     again "$1" >"$directory/quiet" 2>&1 &
     cycle
     touch "$directory/stop"
@@ -86,14 +88,14 @@ bytes=$(sql "SELECT bytes FROM howdah.archive WHERE day = '$day' AND state = 'ar
 awk "BEGIN { printf \"files: %d MiB, %.1f %% of the table, %.1f %% with indexes\n\", $bytes / 1048576, 100 * $bytes / $table, 100 * $bytes / $all }"
 measured "howdah archive verify" "$directory/quiet" "$howdah" archive verify --database-url "$url" --url "file://$directory/archive"
 
-# From here on only the files have them.
+# From here on, the jobs exist only in the files.
 sql "SELECT howdah.drop_history_partitions('$day'::date + 1)" >"$directory/quiet"
-[ "$(sql "SELECT count(*) FROM howdah.history WHERE type_id = ANY ('{$types}')")" = 0 ] || { echo "the partition is still there" >&2; exit 1; }
+[ "$(sql "SELECT count(*) FROM howdah.history WHERE type_id = ANY ('{$types}')")" = 0 ] || { echo "the history partition of $day was not dropped" >&2; exit 1; }
 measured "howdah history --csv" "$directory/all.csv" "$howdah" history --all --csv --database-url "$url"
 found=$(tail -n +2 "$directory/all.csv" | cut -d, -f1 | sort -n -S 512M -T "$directory" |
     awk '{ n++; if ($1 != last) d++; last = $1; if (NR == 1) low = $1 } END { printf "%d %d %d %d", n, d, low, last }')
 rm "$directory/all.csv"
 [ "$found" = "$jobs $jobs 1 $jobs" ] || { echo "wrong: rows, distinct ids, lowest, highest are $found" >&2; exit 1; }
-echo "each of the $jobs jobs is in the files once: ids 1 to $jobs, none missing, none twice"
+echo "each of the $jobs jobs is in the files exactly once (ids 1 to $jobs)"
 measured "howdah history --payload --parquet" "$directory/quiet" "$howdah" history --all --payload --parquet "$directory/all.parquet" --database-url "$url"
 echo "load average: $(cut -d' ' -f1-3 /proc/loadavg)"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast the page for operators is in a large system: 5 million ready jobs, 40 million finished ones.
+"""Measures the page for operators in a large system: 5 million ready jobs, 40 million finished ones.
 
     bench/page.py --program target/release/howdah --data-dir DIR
 
-Starts `howdah dev` on DIR, fills it (bench/sql/page.sql: some ten minutes and 20 GB the first time; a directory that is filled is used
-again), asks each view of the page many times, one request after the other, and prints a table: median, 99th percentile and maximum of
-each view in ms, and the statements of Postgres that took longer than --slow. With --remove, DIR is removed at the end. Needs psql.
+Starts `howdah dev` on DIR and fills it with bench/sql/page.sql, which takes some ten minutes and 20 GB; a filled directory is reused.
+Requests each view many times, one request after the other, and prints the median, 99th percentile and maximum of each view in ms,
+and the Postgres statements that took longer than --slow. With --remove, removes DIR at the end. Needs psql.
 """
 
 import argparse
@@ -30,16 +30,16 @@ def arguments():
     parser.add_argument("--data-dir", required=True, type=Path, help="a directory for Postgres")
     parser.add_argument("--ready", type=int, default=5_000_000)
     parser.add_argument("--finished", type=int, default=40_000_000)
-    parser.add_argument("--days", type=int, default=10, help="over how many days they ended")
-    parser.add_argument("--rounds", type=int, default=200, help="requests of each view")
-    parser.add_argument("--slow", type=int, default=50, help="ms from which a statement is shown")
-    parser.add_argument("--views", default="", help="only views whose name has this text")
+    parser.add_argument("--days", type=int, default=10, help="number of days over which the finished jobs ended")
+    parser.add_argument("--rounds", type=int, default=200, help="requests per view")
+    parser.add_argument("--slow", type=int, default=50, help="show statements that took at least this many ms")
+    parser.add_argument("--views", default="", help="measure only views whose name contains this text")
     parser.add_argument("--remove", action="store_true", help="remove the directory at the end")
     return parser.parse_args()
 
 
 class Broker:
-    """A broker with a Postgres of its own."""
+    """A `howdah dev` broker with a Postgres in --data-dir."""
 
     def __init__(self, args):
         self.program = args.program
@@ -60,7 +60,7 @@ class Broker:
         return done.stdout
 
     def work(self, *words):
-        """A worker that holds what it gets."""
+        """Starts a worker whose jobs never end."""
         command = [self.program, "--server", f"http://{self.grpc}", "work", *words, "--exec", "sleep 86400"]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -88,7 +88,7 @@ def fill(broker, args):
 
 
 def views(broker):
-    """Name, path and query of each."""
+    """Yields the name and path of each view."""
     value = lambda sql: quote(broker.sql(sql), safe="")
     type_id = f"(SELECT id FROM howdah.task_type WHERE name = '{TYPE}')"
     group = value(f"SELECT error_group FROM howdah.dead WHERE type_id = {type_id} LIMIT 1")
@@ -140,7 +140,7 @@ def views(broker):
 
 
 def pages_on(connection, path):
-    """The path of the next page, and of the one after ten, if there are so many."""
+    """Yields the paths of page 2 and page 11, if they exist."""
     for n in range(10):
         _, body = ask(connection, path)
         following = re.search(r'rel="next" href="/ui([^"]+)"', body)
@@ -171,7 +171,7 @@ def measure(run, rounds):
 
 
 def searches(broker):
-    """The page's search is by id and by name; the others are calls, here of a process each, whose start counts, too."""
+    """Searches by CLI. The page searches only by id and name. Each search starts a process, which is part of its time."""
     search = lambda *words: (lambda: broker.run("search", *words))
     yield "search by id", search("--id", "20000000"), 20
     yield "search by key, finished", search(TYPE, "--key", "order 20000000"), 20
@@ -181,7 +181,7 @@ def searches(broker):
 
 
 def statements(log, slow):
-    """The slowest time of each statement in this part of Postgres's log, and how often it was slow."""
+    """Returns the maximum time and the count of each slow statement in a part of Postgres's log."""
     found = {}
     for ms, text in re.findall(r"duration: ([0-9.]+) ms  (?:execute|statement|parse|bind) ?[^:]*:\s*(.*)", log):
         found.setdefault(text.strip()[:110], []).append(float(ms))
@@ -206,7 +206,7 @@ def main():
         log = args.data_dir / "postgres.log"
         address = urlsplit(f"http://{broker.http}")
         connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-        # Until the page has its first count.
+        # Wait until the page has its first counts.
         while "load.type-001" not in ask(connection, "/types")[1]:
             time.sleep(0.5)
         print(f"{'VIEW':44} {'P50':>8} {'P99':>8} {'MAX':>8}   load {os.getloadavg()[0]:.1f}")
@@ -221,7 +221,7 @@ def main():
                 print(f"{name:44} {measured[0]:8.1f} {measured[1]:8.1f} {measured[2]:8.1f}", flush=True)
         with log.open() as text:
             text.seek(from_here)
-            show_slow(text.read(), args.slow, "the page and what brokers do meanwhile")
+            show_slow(text.read(), args.slow, "the page, and the brokers' background work")
         from_here = log.stat().st_size
         for name, run, rounds in searches(broker):
             if args.views in name:

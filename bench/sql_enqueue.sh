@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# How fast 64 connections enqueue by SQL, one job a transaction, against a plain INSERT into a table of the same shape.
-# Rounds take turns, so that a machine that others use too treats both alike; the median of each counts.
+# Measures how fast 64 connections enqueue by SQL, one job per transaction, against a plain INSERT into a table of the same shape.
+# The variants run in turn in each round, so that other load on the machine affects them alike. The result is the median of each
+# variant.
 #
 #   howdah migrate --database-url URL && bench/sql_enqueue.sh URL [rounds [seconds]]
 #
-# Use a database that you can throw away, with fsync on. The shape: the columns and indexes of howdah.ready. Each is run
-# in pgbench's own way (PROTOCOL=simple: Postgres parses and plans each statement, as with psql, psycopg2, or node-postgres), or
-# with statements that are prepared once a connection (PROTOCOL=prepared).
+# Use a database that you can throw away, with fsync on. The plain table has the columns and indexes of howdah.ready.
+# PROTOCOL=simple (default) lets Postgres parse and plan each statement, as with psql, psycopg2 or node-postgres; PROTOCOL=prepared
+# prepares statements once per connection.
 set -euo pipefail
 url=${1:?the URL of a database with the schema howdah} rounds=${2:-5} seconds=${3:-15} clients=${CLIENTS:-64} protocol=${PROTOCOL:-simple}
 pgbench=$(command -v pgbench || echo "$(pg_config --bindir)/pgbench")

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The work by which deploy/build trains the program that is published: what most users do, and each of the rarer things once.
+# Workload with which deploy/build trains the published program (profile-guided optimization): the common operations, and each rarer
+# one once.
 #
 #   bench/train.sh PROGRAM
 #
-# SECONDS_EACH (4) says how long each workload takes. It needs psql, curl, GNU time, and a Postgres that `howdah dev` finds.
+# SECONDS_EACH (4) sets the seconds per workload. Needs psql, curl, GNU time, and a Postgres that `howdah dev` finds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(realpath "${1:?the program to train}") each=${SECONDS_EACH:-4}
@@ -35,10 +36,10 @@ until grep -q '^ready ' "$work/ready"; do
 done
 read -r _ grpc http url <"$work/ready"
 export HOWDAH_SERVER=${grpc#grpc=} url=${url#postgres=} http=${http#http=}
-# A broker at rest, on a database that is up to date. deploy/build looks at this one by itself.
+# An idle broker on an up-to-date database. deploy/build evaluates its profile separately.
 LLVM_PROFILE_FILE=${AT_REST_PROFILE_FILE:-${LLVM_PROFILE_FILE:-}} HOWDAH_DATABASE_URL=$url \
     timeout --preserve-status 20 "$program" serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error >"$work/quiet"
-# It counts what is in the files, so it is first.
+# The archive script counts the jobs in the files, so it must run before other jobs exist.
 HOWDAH=$program bench/archive.sh "$url" "$work/archive" "$((100000 * each))" >"$work/quiet"
 seq 1 "$((2000 * each))" | sed 's/.*/{"line": &}/' >"$work/lines"
 "$program" enqueue trained --lines --file "$work/lines" >"$work/ids"

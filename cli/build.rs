@@ -1,4 +1,4 @@
-//! Compiles the interface of KEDA, in Rust as the root's `build.rs` does.
+//! Compiles the external scaler interface of KEDA with protox, like the `build.rs` of the workspace root.
 
 use std::error::Error;
 

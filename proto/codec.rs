@@ -1,8 +1,8 @@
-//! The codec of all services: prost, with a bound on the memory that a message may take.
+//! Codec of all services: prost, with a bound on the memory of a decoded message.
 //!
-//! A limit of the message size bounds bytes, not memory: `jobs` with two bytes per entry, all empty, is 8 million jobs in
-//! 16 MiB, and 2.6 GB when decoded; gzipped it is 16 KiB. So fields are counted before anything is decoded. These bounds are
-//! far above the limits of the protocol, which are checked afterwards, with better error messages.
+//! A limit on the message size bounds bytes, but not memory. For example, 16 MiB can contain 8 million empty jobs of two bytes
+//! each, which take 2.6 GB when decoded, and 16 KiB when compressed with gzip. So the codec counts fields before it decodes a
+//! message. Its bounds are far above the limits of the protocol, which are checked later with better error messages.
 
 use prost::{
     Message,
@@ -15,11 +15,11 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// The most messages, strings and bytes fields of a message.
+/// Maximum number of message, string and bytes fields in a message.
 pub const ENTRIES: usize = 1 << 17;
-/// The most messages, strings and bytes fields inside of these: 10,000 jobs with 64 headers each fit.
+/// Maximum number of message, string and bytes fields nested in the fields of a message. 10,000 jobs with 64 headers each fit.
 pub const NESTED: usize = 1 << 20;
-/// Smaller messages are not counted: they can take at most some 10 MB.
+/// Messages up to this size in bytes are not counted, because they take at most about 10 MB when decoded.
 const SMALL: usize = 64 << 10;
 
 /// [`ProstCodec`] with a bounded decoder.
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Counts, then decodes.
+/// Decoder that counts the fields of a message before it decodes the message.
 #[derive(Clone, Debug)]
 pub struct BoundedDecoder<U>(ProstDecoder<U>);
 
@@ -60,7 +60,7 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // tonic passes a message in one piece.
+        // tonic passes the whole message as one chunk, so `chunk` returns all of its bytes.
         let bytes = buffer.chunk();
         if bytes.len() > SMALL && bytes.len() == buffer.remaining() {
             bound(bytes)?;
@@ -73,28 +73,28 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Refuses a message that has too many fields. The decoder refuses messages that are not protobuf.
+/// Rejects a message with too many fields. Accepts invalid protobuf, which the decoder rejects later.
 fn bound(message: &[u8]) -> Result<(), Status> {
     let Entries { entries, nested } = count(message);
     if entries > ENTRIES || nested > NESTED {
         return Err(Status::invalid_argument(format!(
-            "the message has more than {ENTRIES} entries, or {NESTED} fields in them; send several smaller ones"
+            "the message has more than {ENTRIES} entries, or {NESTED} fields in them; send several smaller messages"
         )));
     }
     Ok(())
 }
 
-/// The fields of a message that are messages, strings or bytes.
+/// Numbers of message, string and bytes fields of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
-    /// Its own.
+    /// Fields of the message itself.
     pub entries: usize,
-    /// Those inside of them.
+    /// Fields nested in the fields of the message.
     pub nested: usize,
 }
 
-/// Counts the fields of a message, up to the bounds. A field that is not a message, such as a text, is counted only as far
-/// as it could be one.
+/// Counts the fields of a message, up to the bounds. Strings and bytes are scanned as if they were messages, up to the first byte
+/// that is not valid protobuf.
 pub fn count(mut message: impl Buf) -> Entries {
     let mut count = Entries::default();
     fields(&mut message, &mut |entry| {
@@ -108,7 +108,7 @@ pub fn count(mut message: impl Buf) -> Entries {
     count
 }
 
-/// Calls `each` with every length-delimited field, until it returns false.
+/// Calls `each` with every length-delimited field, until `each` returns false.
 fn fields(rest: &mut dyn Buf, each: &mut dyn FnMut(&mut dyn Buf) -> bool) {
     let mut rest = rest;
     while let Ok((number, kind)) = decode_key(&mut rest) {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::v1;
 
-    /// A message with this as field 1, so often.
+    /// Message that contains `field` as field 1, repeated `times` times.
     fn repeated(field: &[u8], times: usize) -> Vec<u8> {
         [&[10, field.len() as u8], field].concat().repeat(times)
     }
@@ -158,14 +158,14 @@ mod tests {
 
         let payload = v1::NewJob { payload: repeated(b"", 1 << 19).into(), ..Default::default() };
         let jobs = v1::EnqueueJobsRequest { jobs: vec![payload; 16], ..Default::default() };
-        assert!(bound(&jobs.encode_to_vec()).is_ok(), "what is in a payload is not counted");
+        assert!(bound(&jobs.encode_to_vec()).is_ok(), "the content of payloads is not counted");
     }
 
     #[test]
     fn millions_of_empty_entries_are_refused_at_either_depth() {
         assert!(bound(&repeated(b"", ENTRIES)).is_ok());
         assert!(bound(&repeated(b"", 8 << 20)).is_err());
-        // All of them in one job, or in one message of a stream, or a few in each.
+        // The nested fields exceed the bound in two ways: all in one entry, or 60 in each of many entries.
         let inside = repeated(b"", 2 << 20);
         let mut one = vec![10];
         prost::encoding::encode_varint(inside.len() as u64, &mut one);

@@ -1,5 +1,5 @@
-//! Messages as JSON, by the mapping of the protocol buffers (<https://protobuf.dev/programming-guides/json/>): names of
-//! fields as in the protocol or in lowerCamelCase, bytes in base64, 64-bit numbers as text, durations as `1.5s`, times in
+//! Converts messages to and from JSON, by the mapping of protocol buffers (<https://protobuf.dev/programming-guides/json/>):
+//! field names as in the protocol or in lowerCamelCase, bytes in base64, 64-bit numbers as strings, durations as `1.5s`, times in
 //! RFC 3339.
 
 mod words;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::FILE_DESCRIPTOR_SET;
 pub use words::{WordError, from_words, time_text};
 
-/// Why a text is not such a message.
+/// Error of a conversion between JSON and a message.
 #[derive(Debug)]
 pub struct JsonError(String);
 
@@ -25,7 +25,7 @@ impl std::fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-// The descriptors are compiled in; a test reads them.
+// Cannot fail: the descriptors are compiled in, and a test decodes them.
 #[allow(clippy::expect_used)]
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the compiled descriptors"));
@@ -35,13 +35,13 @@ fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
     found.ok_or_else(|| JsonError(format!("the protocol has no message {message}")))
 }
 
-/// The names of the fields of a message, in the order of their numbers.
+/// Returns the field names of a message, ordered by field number. Empty for an unknown message.
 pub fn fields(message: &str) -> Vec<String> {
     let fields = descriptor(message).map(|message| message.fields().map(|field| field.name().to_owned()).collect());
     fields.unwrap_or_default()
 }
 
-/// Reads a message of this name, such as `EnqueueJobsRequest`. A field that it does not have is an error.
+/// Parses JSON as the message with this name, such as `EnqueueJobsRequest`. An unknown field is an error.
 pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonError> {
     let mut text = serde_json::Deserializer::from_slice(json);
     let read =
@@ -50,7 +50,7 @@ pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonE
     read.transcode_to().map_err(|error| JsonError(error.to_string()))
 }
 
-/// Writes a message of this name, with the protocol's names; fields that are not set are left out.
+/// Converts the message with this name to JSON, with the field names of the protocol. Omits unset fields.
 pub fn write(message: &str, value: &impl Message) -> Result<Value, JsonError> {
     let mut dynamic = DynamicMessage::new(descriptor(message)?);
     dynamic.transcode_from(value).map_err(|error| JsonError(error.to_string()))?;

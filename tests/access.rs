@@ -1,7 +1,9 @@
-//! Who may do what, through gRPC, HTTP and the command line.
+//! Access control of gRPC, HTTP and the command line.
 
 #[path = "access/commands.rs"]
 mod commands;
+#[path = "access/disclosure.rs"]
+mod disclosure;
 #[path = "access/fixture.rs"]
 pub mod fixture;
 #[path = "access/foreign.rs"]
@@ -20,8 +22,6 @@ mod shares;
 mod signing;
 #[path = "access/targets.rs"]
 mod targets;
-#[path = "access/told.rs"]
-mod told;
 #[path = "access/moved.rs"]
 mod moved;
 #[path = "access/tokens.rs"]

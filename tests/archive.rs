@@ -1,16 +1,16 @@
-//! Finished jobs become files before their partition is dropped: none missing, none twice, whatever fails when.
+//! Finished jobs are archived to files before their partition is dropped: every job once, whichever step fails.
 
-mod away; // an archive that does not answer
+mod unavailable; // an archive that does not respond
 mod commands; // howdah archive
-mod expire; // days that are older than is kept
-mod files; // what lies in the directory, as a reader would find it
+mod expire; // deletion of old days
+mod files; // the files of an archive, as a reader finds them
 mod find; // one job by its id
-mod forget; // files that are written anew without some jobs
-mod history; // live and archived jobs in one
+mod forget; // files are rewritten without some jobs
+mod history; // live and archived jobs in one list
 mod kill; // kill -9 at each step
-mod late; // jobs that come after their day was archived
-mod restore; // archived jobs come back as new ones
-mod stores; // several, in one place
+mod late; // jobs added after their day was archived
+mod restore; // archived jobs enqueued again
+mod stores; // several stores, one archive
 mod readers; // DuckDB, pandas, Polars
 mod s3; // a bucket whose server fails
 
@@ -23,10 +23,10 @@ use howdah_server::{
 use crate::support::*;
 use files::Files;
 
-/// The day that the tests are about: two days ago, in UTC.
+/// The archived day of these tests: two days ago, in UTC.
 const DAY: &str = "(now() AT TIME ZONE 'UTC')::date - 2";
 
-/// A day with so many finished jobs of three types, and the files that it is archived to.
+/// A database with finished jobs of three task types on `DAY`, and the directory of the archive.
 struct Setting {
     database: TestDatabase,
     files: Files,
@@ -45,7 +45,7 @@ impl Setting {
         setting
     }
 
-    /// More jobs have finished on that day: ids from `first` on.
+    /// Inserts further jobs that finished on the day, with ids from `first` on.
     async fn finish(&self, first: i64, jobs: i64) {
         let last = first + jobs - 1;
         let sql = format!(
@@ -75,12 +75,12 @@ impl Setting {
         self.archiver().await.archive(&self.day).await.expect("archived")
     }
 
-    /// From now on nothing is dropped that is not archived.
+    /// Turns archiving on: from now on retention drops only archived days.
     async fn turn_on(&self) {
         self.store().set_archive_target(&self.files.url(), "a test").await.expect("a target");
     }
 
-    /// How many partitions retention drops.
+    /// Runs retention and returns the number of partitions it dropped.
     async fn drop_old(&self) -> i64 {
         let drop = "SELECT howdah.drop_history_partitions((now() AT TIME ZONE 'UTC')::date - 1)::bigint";
         self.database.count_unless_locked(drop).await
@@ -90,14 +90,14 @@ impl Setting {
         self.database.count(sql).await
     }
 
-    /// Every job from 1 to this id is in the files, once; and so say the manifests.
+    /// Asserts that the files and the manifests hold every job from 1 to `last` exactly once.
     async fn assert_all_once(&self, last: i64) {
         assert_eq!(self.files.ids(), (1..=last).collect::<Vec<_>>());
-        assert_eq!(self.files.staged(), 0, "nothing is left of other runs");
+        assert_eq!(self.files.staged(), 0, "staged files of earlier runs are left");
         let manifest = self.files.manifest(&self.day);
         assert_eq!(manifest.sums.rows, last);
         for part in &manifest.parts {
-            howdah_archive::check(&self.files.place(), &part.path, part).await.expect("a good file");
+            howdah_archive::check(&self.files.location(), &part.path, part).await.expect("a good file");
         }
         assert_eq!(manifest.parts.len(), self.files.parquet().len(), "files that the manifest does not name");
     }
@@ -106,7 +106,7 @@ impl Setting {
 async fn archiver(database: &str, url: &str) -> Archiver {
     let store = Store::new(&Config::new(database)).expect("a store");
     let id = store.database_id().await.expect("an identity");
-    // Small files, so that there are many.
+    // Small row groups and files, so that a day has many files.
     let bounds = howdah_archive::Bounds { group_rows: 300, part_bytes: 8_000, ..howdah_archive::Bounds::default() };
     Archiver::new(store, url, ArchivePayloads::Full, "a test", &id).with_bounds(bounds)
 }
@@ -122,9 +122,12 @@ async fn a_broker_archives_days_that_are_over_and_only_then_they_are_dropped() {
     let archived = format!("SELECT state IN ('archived', 'dropped') FROM howdah.archive WHERE day = {DAY}");
     broker.until("an archived day", &format!("SELECT coalesce(({archived}), false)")).await;
     setting.assert_all_once(5_000).await;
-    eventually("the metric", async || broker.metrics().await.contains("howdah_archived_jobs_total 5000\n")).await;
+    eventually("the archived jobs in the metric", async || {
+        broker.metrics().await.contains("howdah_archived_jobs_total 5000\n")
+    })
+    .await;
     assert!(broker.metrics().await.contains("howdah_archive_late 0\n"));
-    // The broker's own retention may have been faster.
+    // Drops the partition of the day, unless the broker's retention has already dropped it.
     setting.drop_old().await;
     let rows =
         format!("SELECT count(*) FROM howdah.history WHERE finished < ({DAY} + 1)::timestamp AT TIME ZONE 'UTC'");
@@ -140,12 +143,8 @@ async fn a_day_that_is_not_archived_is_neither_dropped_nor_pruned_and_is_late() 
     let store = setting.store();
     assert_eq!(store.drop_partitions(1).await.expect("nothing"), 0);
     assert!(store.prunable_history(30).await.expect("days").is_empty());
-    assert_eq!(
-        store.archive_overdue(0).await.expect("late"),
-        2,
-        "at any time of the day: yesterday and the day before"
-    );
-    // Where the directory is to be, there is a file.
+    assert_eq!(store.archive_overdue(0).await.expect("late"), 2, "yesterday and the day before are overdue");
+    // The archive's directory cannot be created, because a file has its name.
     let broken = archiver(&setting.database.url, &format!("{}/x", setting.files.a_file())).await;
     let error = broken.archive(&setting.day).await.expect_err("no directory").to_string();
     assert!(error.contains("x"), "{error}");
@@ -153,7 +152,7 @@ async fn a_day_that_is_not_archived_is_neither_dropped_nor_pruned_and_is_late() 
     assert_eq!(setting.count(noted).await, 1);
     assert_eq!(store.drop_partitions(1).await.expect("nothing"), 0);
     assert_eq!(setting.count("SELECT count(*) FROM howdah.history").await, 500);
-    // With a URL that works, both may go.
+    // The archive's URL works again: the day is archived, so retention may delete its jobs.
     assert_eq!(setting.archive().await.expect("archived").jobs, 500);
     let days = store.prunable_history(30).await.expect("days");
     assert_eq!(days.len(), 1, "only the archived day: {days:?}");
@@ -170,7 +169,7 @@ async fn the_archive_has_everything_of_a_job_and_as_much_of_its_payload_as_is_wa
         [(ArchivePayloads::Full, "full"), (ArchivePayloads::Hash, "hash"), (ArchivePayloads::None, "none")]
     {
         let setting = Setting::with(200).await;
-        // Stored out of line.
+        // Gives job 9 a large payload, which is stored in `howdah.payload`.
         let large = "UPDATE howdah.history SET payload = '', options = '{\"payload_bytes\": 100000}' WHERE id = 9;
                      INSERT INTO howdah.payload (id, created, data) VALUES (9, now(), convert_to(repeat('x', 100000), 'UTF8'))";
         setting.database.sql(large).await;
@@ -191,6 +190,6 @@ async fn two_databases_do_not_write_to_one_place() {
     other.database.sql("UPDATE howdah.identity SET id = gen_random_uuid()").await;
     one.archive().await.expect("archived");
     let error = archiver(&other.database.url, &one.files.url()).await.archive(&other.day).await.expect_err("refused");
-    assert!(error.to_string().contains("archive_url of its own"), "{error}");
+    assert!(error.to_string().contains("its own archive_url"), "{error}");
     assert_eq!(one.files.ids(), (1..=50).collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! How an attempt ends: an ack, a failure, a snooze, a timeout; and that its token is its own.
+//! Ends of an attempt: ack, failure, snooze, timeout; and the token of each attempt.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ async fn a_failed_job_is_tried_again_until_its_attempts_are_used_up_and_keeps_it
 #[tokio::test]
 async fn a_nack_without_retry_is_dead_at_once_and_a_backoff_is_scheduled() {
     let broker = TestBroker::start().await;
-    // Nothing leaves scheduled again: five seconds may be over before we have looked.
+    // A trigger keeps jobs in `scheduled`: on a slow machine the backoff of 5 s may pass before the test has checked them.
     let stay = "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
                 CREATE TRIGGER stay BEFORE DELETE ON howdah.scheduled FOR EACH ROW EXECUTE FUNCTION stay()";
     broker.sql(stay).await;
@@ -72,7 +72,7 @@ async fn settling_twice_with_the_same_token_is_ok_twice_and_with_another_one_cha
     let mut forged = second.clone();
     forged.token ^= 1;
     assert_eq!(worker.ack(&forged).status().await, SettleStatus::LeaseLost);
-    // A nack is remembered too, while the job waits for its next attempt.
+    // A repeated nack also succeeds while the job waits for its next attempt.
     worker.nack(&second, "no").at_once().await;
     worker.nack(&second, "no").at_once().await;
     let again = worker.next().await;
@@ -97,13 +97,13 @@ async fn ack_and_nack_of_one_job_in_one_message_the_first_counts() {
 async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("slow").window(2).await;
-    // After a failure it waits for an hour too, so that we find it waiting.
+    // A timed-out job waits an hour for its next attempt, so that the test finds it scheduled.
     let policy = RetryPolicy { initial_delay: Some(wire(HOUR)), ..RetryPolicy::default() };
     let slow = |timeout| new_job("slow", "").timeout(timeout).retry_policy(policy.clone());
     broker.enqueue_all([slow(HOUR), slow(HOUR)]).await;
     let (first, second) = (worker.next().await, worker.next().await);
     assert_eq!(worker.extend(&first, 2 * HOUR).await, SettleStatus::Ok);
-    // As if an hour had passed, however long this takes us.
+    // Moves the deadlines back by an hour, instead of waiting.
     broker.sql("UPDATE howdah.leased SET deadline = deadline - interval '1 hour'").await;
     assert_eq!(worker.cancelled().await.id, second.id);
     assert_eq!(worker.ack(&second).status().await, SettleStatus::LeaseLost);
@@ -111,16 +111,16 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let ended = broker.job(second.id).await;
     assert_eq!(ended.state(), JobState::Scheduled);
     assert!(ended.failures[0].error.contains("timeout"), "{:?}", ended.failures);
-    // One whose time is really over: whether it was sent before that is the machine's affair.
+    // Waits for a real timeout of 400 ms. It counts whether or not the worker got the job before.
     let short = broker.enqueue(slow(millis(400))).await;
     let over = "failures::text LIKE '%timeout%'";
     let over = format!("SELECT EXISTS (SELECT FROM howdah.scheduled WHERE id = {short} AND {over})");
-    broker.until("the end of the attempt", &over).await;
+    broker.until("the timed-out job in the table of scheduled jobs", &over).await;
 }
 
 #[tokio::test]
 async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
-    // This one finds no timeouts itself, and hears of none.
+    // Without notifications and with a poll interval of an hour, this broker does not find the timeout itself.
     let a = TestBroker::start_with(|config| (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR)).await;
     let mut worker = a.worker("slow").window(1).await;
     a.enqueue("slow").timeout(HOUR).await;
@@ -134,7 +134,7 @@ async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
 
 #[tokio::test]
 async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
-    // Long enough to see first what it found when it came back.
+    // Without notifications and with a poll interval of an hour, the broker finds the ended lease only by a renewal.
     let a = TestBroker::start_with(|config| {
         (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR);
         config.renew_interval = millis(50);
@@ -143,7 +143,7 @@ async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
     let mut worker = a.worker("slow").window(1).await;
     a.enqueue("slow").timeout(HOUR).await;
     let job = worker.next().await;
-    // Both at once, so that nobody takes it for a job of a broker that is gone.
+    // Broker and lease change in one transaction. Otherwise another broker could see the expired broker and rescue its job.
     let away = "BEGIN;
                 UPDATE howdah.broker SET expires = now() - interval '1 s';
                 WITH ended AS (DELETE FROM howdah.leased RETURNING *)
@@ -164,7 +164,7 @@ async fn a_second_outcome_that_contradicts_the_first_is_lost_whoever_asks_and_wh
     let mut worker = a.worker("t").window(50).await;
     a.enqueue_all(["t"; 28]).await;
     let mut jobs = worker.take(28).await;
-    // What comes back stays where it is.
+    // Closes the window, so that jobs that are released or nacked are not delivered again.
     worker.window("t", 0).await;
     let mut unary = b.workers();
     for first in 0..5 {
@@ -178,11 +178,11 @@ async fn a_second_outcome_that_contradicts_the_first_is_lost_whoever_asks_and_wh
                 worker.settle(vec![outcome]).await;
                 assert_eq!(worker.settled().await.status(), expected, "{first}, then {second}: {kind}");
                 let answer = soon("an answer", unary.settle_jobs(request)).await.expect("an answer").into_inner();
-                assert_eq!(answer.results[0].status(), expected, "{first}, then {second}: {kind}, elsewhere");
+                assert_eq!(answer.results[0].status(), expected, "{first}, then {second}: {kind}, at the other broker");
             }
         }
     }
-    // The same where SQL said the first word.
+    // SQL settles the job first. Only the same outcome from a worker is then a repeat that succeeds.
     for (sql, same) in [("complete({})", 0), ("fail({}, 'no', '1 hour')", 1), ("fail({}, 'no', no_retry => true)", 2)] {
         let job = jobs.pop().expect("a job");
         let call = sql.replace("{}", &format!("{}, {}", job.id, job.token));
@@ -201,13 +201,13 @@ async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
     let mut worker = broker.worker("t").window(100).await;
     broker.enqueue_all(["t"; 100]).await;
     let jobs = worker.take(100).await;
-    // Messages that gather while the first is written.
+    // Sends all outcomes without waiting, so that contradicting outcomes of a job are written in one batch.
     for job in &jobs {
         worker.settle(vec![ack(job)]).await;
         worker.settle(vec![nack(job, "no").no_retry()]).await;
         worker.settle(vec![ack(job)]).await;
     }
-    // Messages are written and answered in no order: one may overtake another. But all answers of a job agree.
+    // Batches are written concurrently, so the nack may win over the acks. The results of one job agree with its stored state.
     let mut ok: HashMap<i64, usize> = HashMap::new();
     for _ in 0..3 * jobs.len() {
         let settled = worker.settled().await;
@@ -222,7 +222,7 @@ async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
             JobState::Dead => 1,
             state => panic!("{state:?}"),
         };
-        assert_eq!(ok.get(&job.id), Some(&expected), "both acks or the nack, as is stored");
+        assert_eq!(ok.get(&job.id), Some(&expected), "either both acks or the nack succeed, as in the stored state");
     }
 }
 
@@ -243,7 +243,7 @@ async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
         soon("an answer", a.jobs().end_leases(request)).await.expect("an answer").into_inner().ended_ids
     };
     let mut taken = vec![mine.id, theirs.id, pulled[0].id];
-    assert_eq!(end(ids.clone(), Some("it hangs")).await.len(), 3, "nobody had the fourth");
+    assert_eq!(end(ids.clone(), Some("it hangs")).await.len(), 3, "the fourth job was not leased");
     taken.sort_unstable();
     for (worker, id) in [(&mut here, mine.id), (&mut there, theirs.id)] {
         let cancelled = worker.cancelled().await;
@@ -255,7 +255,7 @@ async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
     }
     assert_eq!(here.nack(&mine, "late").status().await, SettleStatus::LeaseLost);
     assert_eq!(here.nack(&pulled[0], "late").status().await, SettleStatus::LeaseLost);
-    assert_eq!(end(taken, None).await, [0_i64; 0], "no worker has them");
+    assert_eq!(end(taken, None).await, [0_i64; 0], "leases were ended twice");
 
     here.window("hangs", 1).await;
     let hung = here.next().await;

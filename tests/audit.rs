@@ -1,10 +1,10 @@
-//! The audit: who has changed what. A row and its change are committed together, or neither is.
+//! The audit log records which principal changed what. An entry and its change commit in one transaction.
 
-mod actions; // a change by each call
+mod actions; // a change by each recorded call
 mod commands; // howdah audit, --reason
-mod refused; // calls that were refused
-mod rows; // what nobody may do with them
-mod sql; // functions of SQL
+mod refused; // refused calls
+mod rows; // entries are immutable
+mod sql; // changes by SQL functions
 
 use howdah_proto::{Rpc, v1};
 use tonic::Code;
@@ -12,7 +12,7 @@ use tonic::Code;
 use crate::{access::Guarded, support::*};
 use actions::{ACTIONS, act, prepare};
 
-/// A row, without its time and ids of connections.
+/// An audit entry without the fields that differ between runs: its time and the ids of connections.
 #[derive(Debug, PartialEq)]
 struct Entry {
     principal: String,
@@ -23,7 +23,7 @@ struct Entry {
     reason: String,
 }
 
-/// The rows since the last call, oldest first.
+/// Returns the audit entries since the last call, oldest first.
 async fn entries(database: &TestDatabase) -> Vec<Entry> {
     let sql = "SELECT principal, method, types, count, ids, reason FROM howdah.audit ORDER BY id";
     let rows = database.connect().await.query(sql, &[]).await.expect(sql);
@@ -79,7 +79,7 @@ async fn what_changes_nothing_writes_no_row() {
     assert_eq!(entries(&guarded.broker.database).await, []);
 }
 
-/// An INSERT into the audit that does this first.
+/// Runs a statement before each INSERT into the audit.
 async fn before_each_row(database: &TestDatabase, what: &str) {
     let sql = format!(
         "CREATE FUNCTION howdah.meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN NEW; END $$;
@@ -123,7 +123,8 @@ async fn a_broker_killed_between_a_change_and_its_row_leaves_neither() {
     let database = database().await;
     let mut broker = Program::serve(&database, &[]).await;
     let id = broker.enqueue("t").await;
-    // The insert of the row goes on when the gate is open; it waits for no lock, which brokers would give up soon.
+    // The INSERT of the entry is blocked until the gate opens. Its trigger polls the gate instead of waiting for a lock,
+    // because brokers give up soon on locks.
     let gate = database.connect().await;
     gate.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
     let is_shut = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7
@@ -134,11 +135,11 @@ async fn a_broker_killed_between_a_change_and_its_row_leaves_neither() {
     let cancelling = tokio::spawn(async move { service.jobs().cancel_jobs(request).await });
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                     AND query LIKE '%INSERT INTO howdah.audit %' AND pid <> pg_backend_pid()";
-    eventually("a row that is not there yet", async || database.count(sessions).await == 1).await;
+    eventually("a blocked INSERT of an audit entry", async || database.count(sessions).await == 1).await;
     broker.kill().await;
-    cancelling.await.expect("no panic").expect_err("nobody answers");
+    cancelling.await.expect("no panic").expect_err("the broker was killed");
     gate.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
-    eventually("the end of its transaction", async || database.count(sessions).await == 0).await;
+    eventually("the rollback of the killed broker's transaction", async || database.count(sessions).await == 0).await;
     assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.ready WHERE id = {id}")).await, 1);
     assert_eq!(entries(&database).await, []);
 }

@@ -1,4 +1,4 @@
-//! The largest backlog of a task type: what would exceed it is told to come again.
+//! The backlog limit of a task type: enqueues beyond it are refused with a retry delay.
 
 use howdah_proto::v1::{NewJob, StreamEnqueueRequest, TaskTypeSettings};
 use tonic::Code;
@@ -13,7 +13,7 @@ fn at_most(jobs: i64) -> TaskTypeSettings {
     TaskTypeSettings { max_backlog: jobs, ..TaskTypeSettings::default() }
 }
 
-/// Two brokers that let ten jobs of type b wait, and eight that do.
+/// Two brokers with a limit of ten waiting jobs of type b, of which eight exist.
 async fn nearly_full() -> (TestBroker, TestBroker) {
     let (a, b) = TestBroker::pair().await;
     a.set("b", at_most(10)).await;
@@ -33,15 +33,16 @@ async fn an_enqueue_over_the_largest_backlog_is_exhausted_and_told_when_to_try_a
         let after = refused.retry_after.expect("a delay");
         assert!(!after.is_zero() && after.as_secs() <= 10, "{after:?}");
     }
-    // Nothing of those requests was stored, and neither other types nor smaller requests suffer.
+    // The refused requests stored nothing. Jobs of other types, and as many jobs as the limit still permits, are accepted.
     assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 8);
     a.enqueue_all([jobs("other", 20), jobs("b", 2)].concat()).await;
     assert_eq!(a.enqueue("b").delay(MINUTE).refused().await.code, Code::ResourceExhausted);
-    // More than would ever fit.
+    // A request with more jobs than the limit can never succeed, so it is invalid.
     a.enqueue_all(jobs("b", 11)).refused().await.names("jobs");
     let metrics = a.metrics().await;
     assert!(metrics.contains("howdah_backlog_refusals_total 2\n"), "{metrics}");
-    // A worker makes room, for this broker at once, for the other with its next count: it has no signal.
+    // When a worker takes jobs, its broker knows at once that the backlog has room. The other broker learns it by its next
+    // periodic count, which has no event.
     let mut worker = a.worker("b").await;
     for _ in 0..10 {
         let job = worker.next().await;

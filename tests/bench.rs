@@ -1,10 +1,10 @@
-//! `howdah bench`, from the command line to its last line.
+//! `howdah bench`, from the command line to the last line of its output.
 
 use serde_json::Value;
 
 use crate::support::{database, howdah, run};
 
-/// The rows of a workload, after it went well.
+/// Runs a workload, which must succeed, and returns its rows.
 async fn rows(args: &[&str], workload: &str) -> Vec<Value> {
     let (status, out, err) = run(args, b"").await;
     assert!(status.success(), "{args:?}: {status}: {err}");
@@ -16,7 +16,7 @@ async fn rows(args: &[&str], workload: &str) -> Vec<Value> {
 async fn a_benchmark_brings_its_own_postgres_and_broker_and_loses_nothing() {
     let rows = rows(&["bench", "cycle", "--seconds", "1", "--json"], "cycle").await;
     let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
-    // How many jobs a second has room for is the machine's affair, and so is whether any has a latency.
+    // Checks only that the fields exist: rates depend on the machine, and latencies of a short run may be missing (null).
     for key in ["jobs_per_s", "of_yardstick", "p50_ms", "p99_ms"] {
         assert!(row.get(key).is_some(), "{key}: {row}");
     }
@@ -64,7 +64,7 @@ async fn a_flood_is_measured_beside_the_same_load_without_it() {
         for key in ["flood_stored", "flood_refused", "flood_connections"] {
             assert!(flooded[key].as_f64() > Some(0.0), "{key}: {flooded}");
         }
-        // Whether a slow machine meets the limits, or any latency is measured in a second, is its affair.
+        // Checks only that the field exists: on a slow machine the flood may stay below its limits.
         assert!(flooded.get("flood_limited").is_some(), "{flooded}");
     }
 }
@@ -82,7 +82,7 @@ async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
     rows.iter().for_each(none_went_wrong);
     assert!(rows[0].get("of_plain").is_none(), "{}", rows[0]);
     for row in &rows[1..] {
-        // Whether any job is settled in that time is the machine's affair.
+        // Checks only that the field exists: on a slow machine no job may be settled during the measurement.
         assert!(row.get("of_plain").is_some(), "{row}");
         assert_eq!(row["of_plain_each"].as_array().map(Vec::len), Some(1), "{row}");
     }
@@ -121,10 +121,10 @@ async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
         none_went_wrong(row);
         let is_own = own.contains(&row["case"].as_str().unwrap());
         assert_eq!(row["of_tables_each"].as_array().map(Vec::len), is_own.then_some(3), "{row}");
-        // Whether any job comes in a third of a second is the machine's affair.
+        // The rate may be 0: on a slow machine no job may arrive in the measured third of a second.
         assert!(row["jobs"].is_u64() && row.get("of_tables").is_some() == is_own, "{row}");
     }
-    // What waits is taken out to the last, in each round.
+    // In each round, the workers drain the whole backlog of 2,000 jobs.
     for row in rows.iter().filter(|row| row["case"].as_str().unwrap().starts_with("out")) {
         assert!(row["jobs"] == 6_000 && row["jobs_per_s"].as_f64() > Some(0.0), "{row}");
     }
@@ -169,20 +169,22 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
             assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
         }
         assert!(row["answer_p50_ms"].as_f64() <= row["answer_p99_ms"].as_f64(), "{row}");
-        // Postgres's sessions tell of their commits late, and a slow machine does fewer.
+        // Checks only that `commits_per_job` exists, because Postgres reports commits late. On a slow machine fewer jobs are
+        // sent.
         assert!(row.get("commits_per_job").is_some() && row["sent"].as_f64() >= Some(60.0), "{row}");
     }
-    // The slowest hundred of each case, if as many were sent.
-    let csv = std::fs::read_to_string(slowest).expect("the file of the slowest");
+    // The file has the slowest hundred jobs of each case, or all jobs if fewer were sent.
+    let csv = std::fs::read_to_string(slowest).expect("the file of the slowest jobs");
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     assert_eq!(lines.next().unwrap(), ["case", "job", "due", "began_ms", "answered_ms", "picked_up_ms"]);
     let of_first: Vec<_> = lines.filter(|line| line[0] == "20/s").collect();
     assert!(of_first.len() >= 40, "{csv}");
     let ms = |text: &str| text.parse::<f64>().unwrap_or_else(|e| panic!("{text}: {e}"));
     assert!(of_first.iter().map(|line| ms(line[5])).rev().is_sorted(), "{csv}");
-    // Before its transaction begins it cannot be picked up; clocks of two programs differ by less than a millisecond.
+    // Postgres says when the transaction of the enqueue began, and the worker when it got the job. Their clocks differ by less than
+    // 1 ms.
     let has_begun = |line: &[&str]| ms(line[3]) <= ms(line[5]) + 1.0;
-    // Its call may be answered after the end of the measurement.
+    // `answered_ms` is empty if the enqueue was answered after the end of the measurement.
     let was_answered = |line: &[&str]| line[4].is_empty() || ms(line[4]) > 0.0;
     assert!(of_first.iter().all(|line| has_begun(line) && was_answered(line)), "{csv}");
 }
@@ -195,7 +197,7 @@ async fn one_job_a_call_is_measured_with_callers_of_their_own_and_with_callers_t
     assert_eq!(cases, ["1 producer", "16 producers", "256 producers", "256 producers, one stream"]);
     for row in &rows {
         none_went_wrong(row);
-        // Whether any job ends in that second is the machine's affair.
+        // The number of jobs may be 0: on a slow machine no job may end in the measured second.
         assert!(row["jobs"].is_u64() && row.get("of_yardstick").is_some(), "{row}");
     }
 }
@@ -208,7 +210,7 @@ async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_
     for row in &rows {
         none_went_wrong(row);
         assert_eq!(row["jobs"], 300);
-        // A handler takes a millisecond.
+        // Each handler sleeps for 1 ms, so a job takes at least that long.
         assert!(row["ms_per_job_of_a_handler"].as_f64() >= Some(1.0), "{row}");
     }
 }
@@ -217,7 +219,7 @@ async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_
 #[ignore = "a whole workload: just measurements"]
 async fn a_worker_program_is_measured_and_stopped() {
     let command = format!("exec '{}' work \"$HOWDAH_BENCH_TYPE\" --exec true --jobs 4", howdah().display());
-    // So many that they take longer than the steps in which the system counts a program's processor time.
+    // With fewer jobs, the worker's processor time could be below the resolution of the measurement.
     let args = ["bench", "--client", &command, "--jobs", "400", "--yardstick-seconds", "1", "--json"];
     let rows = rows(&args, "client").await;
     let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
@@ -264,7 +266,7 @@ async fn what_cannot_be_measured_is_said_before_anything_is_started() {
         (&["bench", "operate", "--rounds", "4"], "--rounds"),
         (&["bench", "client"], "--client"),
         (&["bench", "drain", "--client", "python worker.py"], "only the workload client"),
-        (&["bench", "--program", "howdah-before", "--server", "http://127.0.0.1:7654"], "leave out one"),
+        (&["bench", "--program", "howdah-before", "--server", "http://127.0.0.1:7654"], "use only one of them"),
     ] {
         let (status, out, err) = run(args, b"").await;
         assert_eq!(status.code(), Some(2), "{args:?}: {err}");

@@ -1,14 +1,14 @@
-//! Bulk operations: a change of many jobs in the background. Each job is changed once, whatever ends meanwhile.
+//! Bulk operations change many jobs in the background. Each job is changed once, even if brokers stop or crash.
 
 mod commands; // howdah bulk
-mod faults; // brokers that are killed, stopped, too many; jobs that are locked
-mod moved; // jobs become jobs of another type
-mod moved_options; // the same with fair keys, stages, fallbacks, keys that are held
-mod named; // what is said of jobs that they have ended
+mod faults; // killed, stopped and surplus brokers; locked jobs
+mod moved; // moving jobs to another type
+mod moved_options; // moving jobs with fair keys, stages, fallbacks and keys
+mod named; // jobs reported as ended
 mod refused; // junk, rights, too many
 mod set; // attempts, start times, timeouts, tags
-mod undo; // what was cancelled or discarded comes back
-mod wake; // workers that idle hear of it
+mod undo; // restoring cancelled and discarded jobs
+mod wake; // waking idle workers
 
 use howdah_proto::v1::{
     self, Bulk, BulkOperation, BulkSpec, BulkState, JobState, PreviewBulkRequest, PreviewBulkResponse, StartBulkRequest,
@@ -16,17 +16,17 @@ use howdah_proto::v1::{
 
 use crate::support::*;
 
-/// A change of the jobs of a type.
+/// Selects all jobs of a task type for this operation.
 fn spec(operation: BulkOperation, task_type: &str) -> BulkSpec {
     BulkSpec { operation: operation as i32, task_type: task_type.into(), ..BulkSpec::default() }
 }
 
-/// The same, so slow that it does not end by itself: a job a second.
+/// Selects all jobs of a task type. Changes one job per second, so that the operation stays active during the test.
 fn slow(operation: BulkOperation, task_type: &str) -> BulkSpec {
     BulkSpec { max_jobs_per_second: 1, ..spec(operation, task_type) }
 }
 
-/// Calls of operators.
+/// Calls of operators, and checks.
 trait Bulks {
     async fn preview(&self, spec: BulkSpec) -> PreviewBulkResponse;
     async fn start_bulk(&self, spec: BulkSpec) -> Bulk;
@@ -34,13 +34,13 @@ trait Bulks {
     async fn pause_bulk(&self, id: i64) -> Bulk;
     async fn resume_bulk(&self, id: i64) -> Bulk;
     async fn cancel_bulk(&self, id: i64) -> Bulk;
-    /// Waits until it has ended.
+    /// Waits until the bulk operation has ended.
     async fn ended_bulk(&self, id: i64) -> Bulk;
-    /// Waits until it has changed a job.
+    /// Waits until the bulk operation has changed a job.
     async fn begun_bulk(&self, id: i64);
-    /// Lets it go on as fast as it can.
+    /// Removes the rate limit of the bulk operation.
     async fn hurry(&self, id: i64);
-    /// Jobs that the audit says a bulk operation has changed.
+    /// Number of jobs changed by bulk operations according to the audit.
     async fn audited(&self) -> i64;
 }
 
@@ -57,7 +57,12 @@ impl Bulks for Service {
 
     async fn bulk(&self, id: i64) -> Bulk {
         let request = v1::GetBulkRequest { id };
-        soon("it", self.bulks().get_bulk(request)).await.expect("it").into_inner().bulk.expect("one")
+        soon("a bulk operation", self.bulks().get_bulk(request))
+            .await
+            .expect("a bulk operation")
+            .into_inner()
+            .bulk
+            .expect("one")
     }
 
     async fn pause_bulk(&self, id: i64) -> Bulk {
@@ -67,12 +72,12 @@ impl Bulks for Service {
 
     async fn resume_bulk(&self, id: i64) -> Bulk {
         let request = v1::ResumeBulkRequest { id };
-        soon("it", self.bulks().resume_bulk(request)).await.expect("it").into_inner().bulk.expect("one")
+        soon("a resume", self.bulks().resume_bulk(request)).await.expect("a resume").into_inner().bulk.expect("one")
     }
 
     async fn cancel_bulk(&self, id: i64) -> Bulk {
         let request = v1::CancelBulkRequest { id };
-        soon("an end", self.bulks().cancel_bulk(request)).await.expect("an end").into_inner().bulk.expect("one")
+        soon("a cancel", self.bulks().cancel_bulk(request)).await.expect("a cancel").into_inner().bulk.expect("one")
     }
 
     async fn ended_bulk(&self, id: i64) -> Bulk {
@@ -96,7 +101,7 @@ impl Bulks for Service {
     }
 }
 
-/// Jobs of a type that have died of these errors.
+/// Creates dead jobs of a type, one with each error.
 async fn dead(broker: &Service, task_type: &str, errors: &[&str]) -> Vec<i64> {
     let mut worker = broker.worker(task_type).window(1_000).await;
     let mut ids = Vec::new();
@@ -145,7 +150,7 @@ async fn a_preview_counts_to_ten_thousand_and_then_says_more() {
     broker.enqueue("m").await;
     let preview = broker.preview(BulkSpec { priority: Some(1), ..all() }).await;
     assert_eq!((preview.selected_count, preview.has_more), (10_000, true));
-    // Jobs that have the priority are not selected.
+    // Jobs that already have the priority are not selected.
     assert_eq!(broker.preview(BulkSpec { priority: Some(0), ..all() }).await.selected_count, 0);
 }
 
@@ -163,7 +168,7 @@ async fn a_bulk_retry_runs_the_jobs_of_an_error_group_again_and_leaves_the_other
     for (id, state) in ids.iter().zip([JobState::Ready, JobState::Ready, JobState::Dead]) {
         assert_eq!(broker.state(*id).await, state);
     }
-    // Workers hear of them.
+    // Workers are notified of the retried jobs.
     let mut worker = broker.worker("r").window(10).await;
     assert_eq!(worker.take(2).await.len(), 2);
 }
@@ -180,7 +185,7 @@ async fn a_bulk_retry_runs_jobs_that_wait_for_their_next_attempt_and_no_job_twic
     let bulk = broker.start_bulk(spec(BulkOperation::Retry, "b")).await;
     let again = worker.next().await;
     assert_eq!(again.id, waits);
-    // It fails again, while the bulk operation may still look for others.
+    // The bulk operation may still select jobs when the job fails again. It must not retry the job twice.
     worker.nack(&again, "never").no_retry().await;
     broker.until_state(waits, JobState::Dead).await;
     assert_eq!(broker.ended_bulk(bulk.id).await.done_count, 1);
@@ -265,7 +270,7 @@ async fn a_paused_bulk_operation_changes_nothing_more_and_goes_on_where_it_was()
     let paused = broker.pause_bulk(bulk.id).await;
     assert_eq!((paused.state(), paused.broker.as_str()), (BulkState::Paused, ""));
     broker.hurry(bulk.id).await;
-    // Another one passes it.
+    // Another operation on the same jobs is not blocked by the paused one.
     let other = broker.start_bulk(spec(BulkOperation::Discard, "p")).await;
     broker.ended_bulk(other.id).await;
     let left = async || broker.count("SELECT count(*) FROM howdah.ready").await;

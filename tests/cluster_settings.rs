@@ -1,4 +1,4 @@
-//! Settings of the cluster: limits that hold at every broker, by every way in, and for SQL functions.
+//! Cluster settings: limits that apply at every broker, to every way of enqueueing, and to SQL functions.
 
 use std::{future::IntoFuture as _, process::Stdio};
 
@@ -13,7 +13,7 @@ use crate::{http_producer::curl, support::*};
 
 const MIB: usize = 1 << 20;
 
-/// Every setting at its lowest, so that little is too much.
+/// The lowest value of each setting, so that small inputs exceed it.
 fn strict() -> ClusterSettings {
     ClusterSettings {
         payload_bytes: 1 << 10,
@@ -35,7 +35,7 @@ async fn settings_of(broker: &TestBroker) -> GetSettingsResponse {
     soon("an answer", broker.settings().get_settings(GetSettingsRequest {})).await.expect("settings").into_inner()
 }
 
-/// The message of the error that a statement ends with.
+/// The error message of a failing statement.
 async fn sql_refusal(broker: &TestBroker, call: &str) -> String {
     let client = broker.database.connect().await;
     let error = client.batch_execute(&format!("SELECT howdah.{call}")).await.expect_err(call);
@@ -91,7 +91,7 @@ async fn limits_set_at_one_broker_hold_at_another_and_in_sql() {
             .ends_with("1970 to 01:00:00 ahead is allowed")
     );
     assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 0);
-    // What is just within the limits is accepted.
+    // Values just within the limits are accepted.
     b.enqueue(new_job("t", [0; 1_024]).key(&"k".repeat(64)).delay(HOUR).timeout(MINUTE)).await;
     a.sql("SELECT howdah.enqueue('t', repeat('x', 1024), key => repeat('s', 64), delay => '1 h', timeout => '1 min')")
         .await;
@@ -189,7 +189,7 @@ async fn a_job_that_a_broker_cannot_send_waits_for_another_broker() {
     let small = broker.another_with(|config| config.limits.message_bytes = MIB).await;
     let mut at_small = small.worker("t").await;
     let large = broker.enqueue(new_job("t", vec![0; 2 * MIB])).await;
-    // It is passed over: what comes after it has come.
+    // The large job exceeds the message limit of the small broker, which skips it and delivers a later job.
     let after = broker.enqueue("t").await;
     assert_eq!(at_small.next().await.id, after);
     assert_eq!(small.pull("t").up_to(5).await.len(), 0);
@@ -213,7 +213,7 @@ async fn a_broker_that_is_too_small_for_the_cluster_says_so_when_it_starts() {
     .await;
 }
 
-/// Both know the bounds: brokers name them in errors, and the database has the last word.
+/// Brokers name the bounds of settings in errors, and the database enforces them, so both must have the same numbers.
 #[tokio::test]
 async fn the_database_has_the_same_defaults_and_bounds_as_the_brokers() {
     let broker = TestBroker::start().await;
@@ -277,7 +277,7 @@ async fn the_command_line_shows_sets_and_resets_settings_of_the_cluster() {
     assert_eq!((&json["batch"], &json["payload_bytes"]), (&json!(5_000), &json!(MIB)));
     for (args, status, expected) in [
         (["set", "payload_bytes=1"], 65, "settings.payload_bytes is 1; 1024 to 1048576000 is allowed"),
-        (["set", "payload=1"], 2, "\"payload\" is no setting of the cluster; these are payload_bytes, headers"),
+        (["set", "payload=1"], 2, "\"payload\" is not a setting of the cluster; use one of payload_bytes, headers"),
         (["reset", "payload"], 2, "payload_bytes"),
     ] {
         let (ended, _, err) = run(&[&["settings"][..], &args, &server].concat(), b"").await;

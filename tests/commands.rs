@@ -1,6 +1,6 @@
-//! The command line, as a person and a script use it.
+//! The command line, as people and scripts use it.
 
-mod said; // what is said of wrong values, and of nothing to show
+mod messages; // messages for wrong values and empty lists
 
 use std::pin::pin;
 
@@ -47,7 +47,10 @@ async fn a_request_file_enqueues_jobs_that_run_after_one_another_all_or_none() {
 
 #[tokio::test]
 async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
-    let mut dev = Program::start(&["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let mut dev = Program::start_with(
+        &["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
+        &[("HOWDAH_DATA_DIR", "/dev/null")],
+    );
     let ready = dev.line().await;
     let field = |name: &str| ready.split(' ').find_map(|w| w.strip_prefix(name)).unwrap_or_else(|| panic!("{ready}"));
     assert!(ready.starts_with("ready grpc=127.0.0.1:") && field("postgres=").starts_with("postgres://"));
@@ -55,7 +58,8 @@ async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
     let id = ok(&["enqueue", "greet", "hello", "--server", &grpc], b"").await;
     let shown = ok(&["job", id.trim(), "--json", "--server", &grpc], b"").await;
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["state"], "ready");
-    // Its user is called as the broker's schema is, and still finds tables of its own elsewhere.
+    // The database user has the name of the broker's schema, so `$user` in its search_path names that schema. Tables that the
+    // user creates must still be in `public`.
     let (client, connection) = tokio_postgres::connect(field("postgres="), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client.batch_execute("CREATE TABLE mine ()").await.unwrap();
@@ -99,7 +103,11 @@ async fn a_drain_waits_for_the_jobs_of_a_worker_that_was_killed() {
     killed.ended().await;
     let drains = ["work", "left", "--exec", "cat"];
     ok(&[&drains[..], &["--drain=now"], &server].concat(), b"").await;
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.leased").await, 2, "it does not wait for others");
+    assert_eq!(
+        broker.count("SELECT count(*) FROM howdah.leased").await,
+        2,
+        "--drain=now waited for jobs of other workers"
+    );
     let (status, _, log) = run(&[&drains[..], &["--drain"], &server].concat(), b"").await;
     assert!(status.success() && log.contains("may come back"), "{log}");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 4);
@@ -152,7 +160,7 @@ async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
 #[tokio::test]
 async fn a_command_that_fails_is_tried_again_with_its_error_and_65_fails_for_good() {
     let broker = TestBroker::start().await;
-    // Its next attempt is an hour away, or it would be ready again before a slow machine has looked.
+    // The next attempt is an hour away, because the job could be ready again before a slow machine has checked it.
     let id = ok(&[&["enqueue", "bad", "x", "--retry-delays", "1h"], &server(&broker)[..]].concat(), b"").await;
     let once = |command| [&["work", "bad", "--exec", command, "--max-jobs", "1"], &server(&broker)[..]].concat();
     ok(&once("echo it broke >&2; exit 3"), b"").await;
@@ -236,17 +244,17 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
     let fifo = dir.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     ok(&[&["enqueue", "long", ""], &server(&broker)[..]].concat(), b"").await;
-    // The shell waits for a child of its own, and both have the FIFO open.
+    // The shell and its child process both have the FIFO open, so the FIFO ends when both are gone.
     let command = format!("exec 3> '{}'; echo begun >&3; sleep infinity; echo over", fifo.display());
     let mut worker = Program::start(&[&["work", "long", "--exec", &command], &server(&broker)[..]].concat());
-    // Opening it waits for the command; on a thread of its own, which nobody waits for.
+    // Opening the FIFO blocks until the command opens it, so it runs on a separate thread.
     let (opened, open) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || opened.send(std::fs::File::open(&fifo)));
-    let open = soon("the command", open).await.unwrap().unwrap();
+    let open = soon("the start of the command", open).await.unwrap().unwrap();
     let mut open = tokio::net::unix::pipe::Receiver::from_file(open).unwrap();
     worker.signal(Signal::KILL);
     worker.ended().await;
-    // The end comes when no process has it open any more.
+    // `read_to_string` returns when no process has the FIFO open.
     let mut text = String::new();
     soon("the end of the command", open.read_to_string(&mut text)).await.unwrap();
     assert!(["", "begun\n"].contains(&&text[..]), "{text}");
@@ -255,9 +263,9 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
 #[tokio::test]
 async fn brokers_of_two_databases_are_refused_by_name() {
     let (one, other) = (database().await, database().await);
-    // The databases of these tests are copies of one.
-    let said = ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
-    let (_, identity) = said.split_once("the identity of the database is now ").unwrap_or_else(|| panic!("{said}"));
+    // Test databases are copies of one template and have the same identity; gives the second one a new identity.
+    let output = ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
+    let (_, identity) = output.split_once("the identity of the database is now ").unwrap_or_else(|| panic!("{output}"));
     let sql = format!(
         "SELECT count(*) FROM howdah.audit WHERE method = 'howdah migrate --new-identity' AND ids = ARRAY['{}']
          AND principal = 'sql:' || session_user",
@@ -269,7 +277,7 @@ async fn brokers_of_two_databases_are_refused_by_name() {
     let (status, _, err) = run(&["types", "--server", &format!("{},{}", a.grpc, c.grpc)], b"").await;
     assert_eq!(status.code(), Some(2), "{err}");
     assert!(err.contains("another database") && err.contains(a.address()) && err.contains(c.address()), "{err}");
-    // A client that meets the second one later.
+    // This client connects to the second database only after the broker of the first one has stopped.
     let client = howdah_client::Client::builder().endpoints([&a.grpc, &c.grpc]).connect_lazy().unwrap();
     client.enqueue(howdah_client::NewJob::new("t")).await.unwrap();
     a.stop().await;
@@ -284,7 +292,7 @@ async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_oth
     ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
     let (a, b) = (TestBroker::on(&one).await, TestBroker::on(&other).await);
     let lock = one.connect().await;
-    // For longer than a client waits for brokers that it does not use.
+    // Holds the lock for 600 ms, which is longer than a client waits for further brokers.
     let waits =
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
                                 AND clock_timestamp() - query_start > interval '600 ms')";
@@ -293,11 +301,11 @@ async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_oth
         let client = howdah_client::Client::builder().endpoints([&a.grpc, &b.grpc]);
         let mut connecting = pin!(client.connect());
         let early = tokio::select! {
-            () = one.until("a question that waits", waits) => None,
+            () = one.until("a statement of the broker that waits for the lock", waits) => None,
             connected = &mut connecting => Some(connected),
         };
         lock.batch_execute("ROLLBACK").await.expect("no lock");
-        // A lock is waited for 2 s, then the broker says so, and which database it serves.
+        // If the broker waits longer than 2 s for the lock, it answers before the lock is released; then the round is repeated.
         let is_early = early.is_some();
         let connected = if let Some(connected) = early { connected } else { soon("an error", connecting).await };
         let error = connected.expect_err("two databases");
@@ -305,7 +313,7 @@ async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_oth
         if !is_early {
             break;
         }
-        assert!(tries < 20, "it never waited");
+        assert!(tries < 20, "the broker never waited for the lock");
     }
 }
 
@@ -317,8 +325,8 @@ async fn release_takes_a_job_from_its_worker_or_says_that_no_worker_has_it() {
     worker.take(2).await;
     worker.window("hangs", 0).await;
     let [failed, released] = [ids[0].to_string(), ids[1].to_string()];
-    let said = ok(&[&["release", &failed, "--fail", "it hangs"], &server(&broker)[..]].concat(), b"").await;
-    assert_eq!(said, format!("{failed}\n"));
+    let output = ok(&[&["release", &failed, "--fail", "it hangs"], &server(&broker)[..]].concat(), b"").await;
+    assert_eq!(output, format!("{failed}\n"));
     let (status, out, err) =
         run(&[&["release", &failed, &released, "--json"], &server(&broker)[..]].concat(), b"").await;
     assert_eq!(status.code(), Some(1), "{err}");
@@ -327,6 +335,21 @@ async fn release_takes_a_job_from_its_worker_or_says_that_no_worker_has_it() {
     assert_eq!(lines.iter().map(|line| line["released"].as_bool()).collect::<Vec<_>>(), [Some(false), Some(true)]);
     assert_eq!((broker.state(ids[0]).await, broker.state(ids[1]).await), (JobState::Scheduled, JobState::Ready));
     assert_eq!(broker.job(ids[0]).await.failures[0].error, "it hangs");
+}
+
+#[tokio::test]
+async fn a_result_that_is_text_ends_with_a_newline_and_other_bytes_are_unchanged() {
+    let broker = TestBroker::start().await;
+    for (result, printed) in
+        [(&b"HELLO"[..], &b"HELLO\n"[..]), (b"HELLO\n", b"HELLO\n"), (b"\xff\0", b"\xff\0"), (b"", b"")]
+    {
+        let id = broker.enqueue("upper").await;
+        let jobs = broker.pull("upper").await;
+        broker.settle(vec![ack(&jobs[0]).result(result.to_vec())]).await;
+        let mut command = tokio::process::Command::new(howdah());
+        command.args(["wait", &id.to_string(), "--result"]).args(server(&broker));
+        assert_eq!(soon("a result", command.output()).await.expect("output").stdout, printed);
+    }
 }
 
 #[tokio::test]

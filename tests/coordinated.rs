@@ -1,16 +1,16 @@
-//! Coordinated jobs: those for which something must be done when they end, or before they begin.
+//! Coordinated jobs: jobs that need extra work when they end or before they start.
 
-mod keys; // who has a key, and what the next one with it does
-mod supersede; // a newer version waits for one that fails
-mod expiry; // a job that has not begun in time does not begin
-mod dependencies; // a job runs after others
-mod revive; // a dead one is retried
+mod keys; // keys and key policies
+mod supersede; // a newer version waits for a running one
+mod expiry; // jobs that have not started in time
+mod dependencies; // dependencies between jobs
+mod revive; // retries of dead jobs with dependents
 mod stages; // one job goes through several task types
-mod fairness; // tenants take turns
-mod limits; // how many run at once, and how fast they begin
-mod limits_hold; // whatever becomes of a job on its way
+mod fairness; // round-robin between tenants
+mod limits; // concurrency and rate limits
+mod limits_hold; // limits through all transitions
 mod waiting; // request and reply over a queue
-mod together; // options that meet
-mod races; // transactions that meet
-mod pairs; // every option with every other
+mod together; // combined options
+mod races; // concurrent transactions
+mod pairs; // all pairs of options
 mod model; // random sequences against a model in memory

@@ -1,4 +1,4 @@
-//! Jobs that are enqueued directly into `leased`: never past others, never twice, never lost.
+//! Jobs enqueued directly into `leased` keep the order, are delivered once and are not lost.
 
 use howdah_proto::v1::StreamEnqueueRequest;
 use tokio::sync::mpsc;
@@ -15,7 +15,8 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
                CREATE TRIGGER see AFTER INSERT ON howdah.ready FOR EACH ROW EXECUTE FUNCTION see()";
     broker.sql(log).await;
     let mut worker = broker.worker("d").await;
-    // It goes through ready while the broker does not know yet that nothing waits: at first, or after a poll.
+    // The broker stores a job in `leased` directly only while it knows that no job is ready. It does not know that at its start
+    // and after a poll; such a job goes through `ready`.
     let (mut in_a_row, mut all) = (0, 0);
     let all_direct = async {
         while in_a_row < 15 {
@@ -30,7 +31,7 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
             all += 1;
         }
     };
-    soon("fifteen in a row that do not go through ready", all_direct).await;
+    soon("15 jobs in a row that were enqueued directly into leased", all_direct).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE state = 'succeeded'").await, all);
     drop(worker);
     broker.stop().await;
@@ -50,7 +51,7 @@ async fn a_job_never_overtakes_those_that_wait_for_the_same_worker() {
     });
     let sender = tokio::spawn(async move {
         for sequence in 0..400_u64 {
-            // Runs of one, two and three: some fit the room there is, some do not.
+            // Requests with one, two and three jobs: some requests fit into the window, and some do not.
             let jobs = (0..=sequence % 3).map(|n| new_job("d", format!("{sequence:04}.{n}"))).collect();
             send.send(StreamEnqueueRequest { sequence, jobs, ..Default::default() }).await.expect("send");
         }
@@ -62,8 +63,8 @@ async fn a_job_never_overtakes_those_that_wait_for_the_same_worker() {
         got.push(String::from_utf8(job.payload.to_vec()).expect("text"));
     }
     assert!(got.is_sorted(), "out of order at {:?}", got.iter().zip(&got[1..]).find(|(a, b)| a > b));
-    soon("the sender", sender).await.expect("no panic");
-    soon("the producer", producer).await.expect("no panic");
+    soon("the end of the sender", sender).await.expect("no panic");
+    soon("the end of the producer", producer).await.expect("no panic");
 }
 
 #[tokio::test]
@@ -92,7 +93,7 @@ async fn a_broker_whose_lease_has_expired_stores_jobs_and_leases_none() {
     worker.ack(&before).await;
     broker.sql("UPDATE howdah.broker SET expires = now() - interval '1 second'").await;
     let id = broker.enqueue(new_job("d", "after")).request_key("k").await;
-    // It comes as soon as the broker has registered anew.
+    // The broker's row has expired, so the job is delivered only after the broker has registered again.
     let after = worker.next().await;
     assert_eq!((after.id, after.attempt), (id, 1));
     worker.ack(&after).await;

@@ -1,4 +1,4 @@
-//! `howdah doctor`: each finding is made to appear on a real database.
+//! `howdah doctor` on real databases that have each problem.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_server::{config::Config, store::Store};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// What it finds, by name, and how its process ends.
+/// Findings by name, and the exit status.
 struct Examined {
     status: Option<i32>,
     findings: Vec<Value>,
@@ -14,12 +14,12 @@ struct Examined {
 }
 
 impl Examined {
-    fn of(&self, check: &str) -> Option<&Value> {
+    fn finding(&self, check: &str) -> Option<&Value> {
         self.findings.iter().find(|finding| finding["check"] == check)
     }
 
     fn level(&self, check: &str) -> &str {
-        self.of(check).map_or("", |finding| finding["level"].as_str().unwrap())
+        self.finding(check).map_or("", |finding| finding["level"].as_str().unwrap())
     }
 
     fn checks(&self) -> Vec<&str> {
@@ -38,7 +38,22 @@ async fn examine(database: &TestDatabase) -> Examined {
     examine_with(&database.url, &[]).await
 }
 
-/// A database with its partitions: the template may be from before midnight.
+/// The checks with findings, except those that every test server has because it is small and not durable.
+fn others(examined: &Examined) -> Vec<&str> {
+    let of_the_server = [
+        "fsync",
+        "full_page_writes",
+        "synchronous_commit",
+        "autovacuum_naptime",
+        "idle_in_transaction_session_timeout",
+        "max_wal_size",
+        "shared_buffers",
+        "files",
+    ];
+    examined.checks().into_iter().filter(|check| !of_the_server.contains(check)).collect()
+}
+
+/// A new database with the partitions of all days. Its template may lack the last day if it was made before midnight.
 async fn complete() -> TestDatabase {
     let database = database().await;
     Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");
@@ -54,22 +69,10 @@ async fn name(database: &TestDatabase) -> String {
 #[tokio::test]
 async fn a_fresh_database_has_only_what_its_server_is_set_to() {
     let examined = examine(&complete().await).await;
-    // The Postgres of the tests keeps nothing through a crash, and is as small as they come.
-    let of_the_server = [
-        "fsync",
-        "full_page_writes",
-        "synchronous_commit",
-        "autovacuum_naptime",
-        "idle_in_transaction_session_timeout",
-        "max_wal_size",
-        "shared_buffers",
-        "files",
-    ];
-    let others: Vec<_> = examined.checks().into_iter().filter(|check| !of_the_server.contains(check)).collect();
-    assert!(others.is_empty(), "{others:?}");
+    assert_eq!(others(&examined), [""; 0]);
     assert_eq!((examined.level("fsync"), examined.level("autovacuum_naptime")), ("problem", "advice"));
     assert_eq!((examined.findings[0]["level"].as_str(), examined.status), (Some("problem"), Some(1)), "problems first");
-    assert_eq!(examined.stderr, "howdah: there are 3 problems\n");
+    assert_eq!(examined.stderr, "howdah: found 3 problems\n");
 }
 
 #[tokio::test]
@@ -99,7 +102,7 @@ async fn tables_whose_statistics_or_catalog_show_trouble_are_found() {
     database
         .sql(
             "UPDATE pg_class SET relpages = 100000 WHERE oid = 'howdah.ready'::regclass;
-             UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'howdah.payload_by_id'::regclass;
+             UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'howdah.payload_pkey'::regclass;
              INSERT INTO howdah.payload (id, created, data) VALUES (1, '2001-01-01', 'x');
              UPDATE howdah.schema_part SET release = '0.0.9' WHERE part = 'view'",
         )
@@ -108,7 +111,7 @@ async fn tables_whose_statistics_or_catalog_show_trouble_are_found() {
     let level = |check| examined.level(check);
     assert_eq!([level("bloat"), level("default_partition"), level("release")], ["advice"; 3]);
     assert_eq!(level("indexes"), "problem");
-    let bloat = examined.of("bloat").unwrap()["found"].as_str().unwrap();
+    let bloat = examined.finding("bloat").unwrap()["found"].as_str().unwrap();
     assert!(bloat.starts_with("ready has 78"), "{bloat}");
 }
 
@@ -125,13 +128,14 @@ async fn dead_rows_that_vacuum_should_have_removed_are_found() {
         )
         .await
         .expect("dead rows");
-    eventually("the statistics of the rows", async || examine(&database).await.level("dead_rows") == "problem").await;
+    eventually("the dead rows in the statistics", async || examine(&database).await.level("dead_rows") == "problem")
+        .await;
 }
 
 #[tokio::test]
 async fn after_what_it_says_a_table_without_autovacuum_or_statistics_is_not_found_any_more() {
     let database = complete().await;
-    // As if nobody had ever looked at the table. TRUNCATE forgets what was known of it.
+    // TRUNCATE discards the statistics of the table, which then looks as if it had never been analyzed.
     database
         .sql(
             "TRUNCATE howdah.scheduled; ALTER TABLE howdah.scheduled SET (autovacuum_enabled = false);
@@ -141,11 +145,11 @@ async fn after_what_it_says_a_table_without_autovacuum_or_statistics_is_not_foun
              FROM generate_series(1, 100001) i",
         )
         .await;
-    eventually("the statistics of the rows", async || examine(&database).await.level("analyze") == "advice").await;
+    eventually("the new rows in the statistics", async || examine(&database).await.level("analyze") == "advice").await;
     let examined = examine(&database).await;
     for (check, level) in [("autovacuum_of_table", "problem"), ("analyze", "advice")] {
         assert_eq!(examined.level(check), level, "{check}");
-        database.sql(examined.of(check).unwrap()["change"].as_str().unwrap()).await;
+        database.sql(examined.finding(check).unwrap()["change"].as_str().unwrap()).await;
         assert_eq!(examine(&database).await.level(check), "", "{check}");
     }
 }
@@ -162,12 +166,57 @@ async fn a_missing_partition_and_a_failing_schedule_are_found() {
     let day = "to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')";
     let broken = format!(
         "DO $$ BEGIN EXECUTE 'DROP TABLE howdah.history_' || {day}; END $$;
+         UPDATE howdah.schema_part SET changed = now() - interval '1 day';
          UPDATE howdah.schedule SET last_error = 'refused', next_planned = now() - interval '1 hour'"
     );
     database.sql(&broken).await;
     let after = examine(&database).await;
     let found = [after.level("partitions"), after.level("schedules"), after.level("schedules_late")];
     assert_eq!(found, ["problem"; 3], "{:?}", after.checks());
+}
+
+#[tokio::test]
+async fn what_logical_replication_needs_and_leaves_out_is_found_and_mended_as_it_says() {
+    let database = complete().await;
+    // Adds a table of an operator, and changes the replica identity of one of Howdah's tables.
+    database
+        .sql(
+            "SELECT howdah.enqueue('t', 'x'); SELECT howdah.enqueue('t', 'x');
+             CREATE TABLE howdah.theirs (id int); ALTER TABLE howdah.job_tag REPLICA IDENTITY DEFAULT",
+        )
+        .await;
+    let examined = examine(&database).await;
+    assert_eq!(others(&examined), ["replica_identity", "replica_identity"]);
+    assert_eq!(examined.level("replica_identity"), "advice");
+    database.sql("CREATE PUBLICATION everything FOR ALL TABLES; ALTER SEQUENCE howdah.job_id RESTART").await;
+    let examined = examine(&database).await;
+    assert_eq!((examined.level("replica_identity"), examined.level("sequences")), ("problem", "problem"));
+    for finding in examined.findings.iter().filter(|finding| finding["check"] == "replica_identity") {
+        database.sql(finding["change"].as_str().unwrap()).await;
+    }
+    let (status, out, err) = run(&["migrate", "--database-url", &database.url], b"").await;
+    assert!(status.success(), "{out}{err}");
+    assert!(err.contains("sequence howdah.job_id continues after "), "{err}");
+    assert_eq!(others(&examine(&database).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_collation_of_another_version_is_found() {
+    let database = complete().await;
+    if !database.has_icu().await {
+        return;
+    }
+    let other = database.empty("collated", "ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'und' LOCALE 'C'").await;
+    let (status, out, err) = run(&["migrate", "--database-url", &other.url], b"").await;
+    assert!(status.success(), "{out}{err}");
+    assert_eq!(others(&examine(&other).await), [""; 0]);
+    other.sql("UPDATE pg_database SET datcollversion = '1' WHERE datname = current_database()").await;
+    assert_eq!(examine(&other).await.level("collation"), "advice", "none of Howdah's indexes depends on the collation");
+    other.sql("CREATE INDEX theirs ON howdah.dead ((options ->> 'x'))").await;
+    let examined = examine(&other).await;
+    assert_eq!(examined.level("collation"), "problem");
+    let change = examined.finding("collation").unwrap()["change"].as_str().unwrap();
+    assert!(change.starts_with("REINDEX INDEX howdah.theirs; "), "{change}");
 }
 
 #[tokio::test]
@@ -230,8 +279,11 @@ async fn a_certificate_that_ends_soon_is_found_and_one_that_has_ended_is_a_probl
 async fn without_a_schema_or_a_server_it_says_what_to_do() {
     let empty = database().await.empty("doctor", "ENCODING 'UTF8'").await;
     let examined = examine(&empty).await;
-    assert_eq!((examined.status, examined.findings.len()), (Some(1), 0));
-    assert!(examined.stderr.contains("make the schema with `howdah migrate`"), "{}", examined.stderr);
+    assert_eq!((examined.status, examined.level("schema"), examined.level("fsync")), (Some(1), "advice", "problem"));
+    assert_eq!(examined.finding("schema").unwrap()["change"], "run howdah migrate, or start a broker: both create it");
+    let (status, out, err) = run(&["migrate", "--database-url", &empty.url], b"").await;
+    assert!(status.success(), "{out}{err}");
+    assert_eq!(others(&examine(&empty).await), [""; 0], "what no broker has served yet");
     let nobody = examine_with("postgres://nobody@127.0.0.1:1/none", &[]).await;
     assert_eq!(nobody.status, Some(69), "{}", nobody.stderr);
 }

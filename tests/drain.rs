@@ -1,8 +1,8 @@
-//! The end of a session: a worker that drains, a broker that stops.
+//! The end of a session: a worker drains, or a broker stops.
 
 use howdah_proto::v1::{DrainReason, work_response::Message};
 
-use crate::{sessions::patient, support::*};
+use crate::{sessions::without_expiry, support::*};
 
 #[tokio::test]
 async fn a_worker_that_asks_to_drain_gets_no_more_and_settles_what_it_holds() {
@@ -20,7 +20,7 @@ async fn a_worker_that_asks_to_drain_gets_no_more_and_settles_what_it_holds() {
 
 #[tokio::test]
 async fn workers_of_a_stopping_broker_drain_and_go_on_elsewhere_with_their_leases() {
-    let a = TestBroker::start_with(patient).await;
+    let a = TestBroker::start_with(without_expiry).await;
     let b = a.another().await;
     let mut worker = a.worker("d").await;
     a.enqueue("d").await;
@@ -40,7 +40,7 @@ async fn workers_of_a_stopping_broker_drain_and_go_on_elsewhere_with_their_lease
 
 #[tokio::test]
 async fn a_worker_that_has_asked_to_drain_takes_its_last_job_along_when_the_broker_stops() {
-    let a = TestBroker::start_with(patient).await;
+    let a = TestBroker::start_with(without_expiry).await;
     let b = a.another().await;
     let mut worker = a.worker("d").await;
     a.enqueue("d").await;
@@ -61,7 +61,7 @@ async fn a_broker_with_a_silent_worker_still_stops_by_its_deadline() {
     let broker = TestBroker::start_with(|c| c.drain_deadline = secs(3)).await;
     let _worker = broker.worker("d").await;
     let silent = tokio::net::TcpStream::connect(broker.address()).await.expect("connect");
-    // Without a deadline it would wait for both of them for ever.
+    // Stops by its drain deadline of 3 s. Otherwise it would wait forever for the worker and for the silent connection.
     broker.stop().await;
     drop(silent);
 }
@@ -75,9 +75,9 @@ async fn a_worker_that_comes_back_while_its_broker_begins_to_stop_is_told_to_lea
     let job = worker.next().await;
     let back = broker.worker("resumed").resumes(&worker.welcome.session_id, &[&job]);
     worker.vanish();
-    // Its adoption waits, and in the middle of it the broker begins to stop.
+    // Blocks the adoption of the worker's lease, so that the broker begins to stop during the adoption.
     let database = broker.database.clone();
-    let gate = gate_at(&database, "leased", "UPDATE").await;
+    let gate = gate(&database, "leased", "UPDATE").await;
     let coming = tokio::spawn(async move { back.await });
     gate.reached(&database).await;
     let stopping = tokio::spawn(broker.stop());

@@ -1,22 +1,22 @@
-//! What becomes due happens then, and not when the next sweep comes: brokers set alarms.
+//! Jobs become due at their time, without waiting for the next sweep, because brokers set timers.
 
 use std::collections::BTreeSet;
 
 use crate::support::*;
 
-/// The sweeps of a broker so far.
+/// Number of sweeps of a broker.
 pub async fn sweeps(broker: &TestBroker) -> u64 {
     let metrics = broker.metrics().await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
     count.and_then(|count| count.parse().ok()).expect(&metrics)
 }
 
-/// A broker that has swept once, and does so again in an hour if nobody asks it to.
+/// Starts a broker with a poll interval of an hour and waits for its first sweeps. Also returns their number.
 async fn broker() -> (TestBroker, u64) {
     let broker = TestBroker::start_with(|config| config.poll_interval = HOUR).await;
-    // What it is told when it begins to listen asks for another one.
+    // A broker sweeps at its start, and again when it begins to listen.
     eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n")).await;
-    eventually("its sweeps", async || sweeps(&broker).await >= 2).await;
+    eventually("two sweeps of the broker", async || sweeps(&broker).await >= 2).await;
     let before = sweeps(&broker).await;
     (broker, before)
 }
@@ -37,7 +37,8 @@ async fn jobs_that_are_due_one_after_the_other_need_no_sweep() {
 async fn attempts_that_time_out_one_after_the_other_need_no_sweep() {
     let (broker, before) = broker().await;
     let mut worker = broker.worker("d").window(20).await;
-    let timeouts = [600, 300, 500, 400];
+    // The shortest timeout is long enough that all four jobs are delivered before it passes.
+    let timeouts = [2_400, 1_200, 2_000, 1_600];
     let ids =
         broker.enqueue_all(timeouts.map(|timeout| new_job("d", "x").timeout(millis(timeout)).max_attempts(1))).await;
     worker.take(timeouts.len()).await;
@@ -45,7 +46,7 @@ async fn attempts_that_time_out_one_after_the_other_need_no_sweep() {
     for _ in timeouts {
         ended.push(worker.cancelled().await.id);
     }
-    // On a slow machine two of them are found at once, and told in any order.
+    // Sorts the ids, because on a slow machine two timeouts may pass together, and their order is then not defined.
     ended.sort_unstable();
     assert_eq!(ended, ids);
     assert_eq!(sweeps(&broker).await, before);

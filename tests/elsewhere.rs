@@ -1,13 +1,13 @@
-//! A worker that goes on at another broker says there all that it has. The broker that it came from learns of it, and gives
-//! back what it had sent and the worker never got.
+//! A worker that reconnects to another broker reports the jobs it holds. Its former broker learns of the move, and releases jobs
+//! that it had sent and the worker never received.
 
 use howdah_proto::v1::SettleStatus;
 
-use crate::{hostile::secrets::listen, sessions::patient, support::*};
+use crate::{hostile::secrets::listen, sessions::without_expiry, support::*};
 
-/// Two brokers that hear of each other.
+/// Two brokers that receive each other's notifications.
 async fn pair() -> (TestBroker, TestBroker) {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = TestBroker::pair_with(without_expiry).await;
     for broker in [&a, &b] {
         eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n")).await;
     }
@@ -22,8 +22,8 @@ async fn jobs_lost_with_a_stream_come_to_the_worker_at_its_other_broker_and_no_a
     let sent = worker.take(2).await;
     let session_id = worker.welcome.session_id.clone();
     worker.vanish();
-    // As if both had been on their way when the stream broke: there is no lease by which the first broker could see that
-    // its worker is somewhere else, and it would be patient for an hour.
+    // The worker reports no jobs, as if both had been lost on the way. So the second broker adopts no lease, and only a
+    // notification can tell the first broker of the move, because its grace time is an hour.
     let mut worker = b.worker("r").window(2).resumes(&session_id, &[]).await;
     for again in worker.take(2).await {
         assert_eq!(again.attempt, 1);
@@ -46,7 +46,7 @@ async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_
         let again = worker.next().await;
         assert_eq!((again.id, again.attempt), (jobs[1].id, 1));
         worker.ack(&again).await;
-        // It is done here; its session at the first broker has gone to the second.
+        // The session's current stream is at the second broker, where it ends now.
         worker.vanish();
     }
 }
@@ -54,26 +54,27 @@ async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_
 #[tokio::test]
 async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_come_back() {
     let (a, b) = pair().await;
-    let (_listening, mut heard) = listen(&a.database).await;
+    let (_listening, mut notifications) = listen(&a.database).await;
     let worker = a.worker("r").window(2).await;
     let first = worker.welcome.session_id.clone();
     worker.vanish();
     let worker = b.worker("r").window(2).resumes(&first, &[]).await;
-    let word = loop {
-        let said = soon("a notification", heard.recv()).await.expect("a connection");
-        if said.starts_with("m ") {
-            break said;
+    let notification = loop {
+        let message = soon("a notification", notifications.recv()).await.expect("a connection");
+        if message.starts_with("m ") {
+            break message;
         }
     };
-    assert!(!word.contains(&first[..32]), "{word}");
+    assert!(!notification.contains(&first[..32]), "{notification}");
     let second = worker.welcome.session_id.clone();
     assert_ne!(second, first);
     worker.vanish();
     let mut worker = a.worker("r").window(2).resumes(&second, &[]).await;
     a.enqueue("r").await;
     let job = worker.next().await;
-    // Somebody who heard it says it again. What the broker hears after it comes after it.
-    a.sql(&format!("SELECT pg_notify('howdah_wake', '{word}'); SELECT howdah.enqueue('r')")).await;
+    // Sends the old notification again and then enqueues a job. When the job arrives, the broker has read the notification
+    // before it.
+    a.sql(&format!("SELECT pg_notify('howdah_wake', '{notification}'); SELECT howdah.enqueue('r')")).await;
     let next = worker.next().await;
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
     worker.ack(&next).await;
@@ -89,7 +90,7 @@ async fn a_worker_that_comes_back_at_once_keeps_what_it_took_along() {
         let session_id = worker.welcome.session_id.clone();
         worker.vanish();
         let broker = if turn % 2 == 0 { &b } else { &a };
-        // While the broker gives back what the worker had left there, it asks it to try again.
+        // The broker answers UNAVAILABLE while it is still releasing jobs of the session; the worker tries again.
         worker = loop {
             match broker.worker("r").window(1).resumes(&session_id, &[&job]).answer().await {
                 Ok(worker) => break worker,

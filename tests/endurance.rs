@@ -1,30 +1,31 @@
-//! Faults over minutes, under load: brokers and workers are processes, what was called and answered is written to records
-//! outside of the system, and at the end both are compared. Lost 0, unexpected 0, accepted twice 0, overlapping leases 0.
+//! Faults under load, for minutes. Brokers and workers are separate processes, which write all calls and responses to records
+//! outside the system; at the end the records are compared with the tables. Required: no job lost, none unexpected, none accepted
+//! twice, no overlapping leases.
 //!
 //! `cargo test --test system -- --ignored --test-threads 1 --nocapture endurance`; see CONTRIBUTING.md.
 
-mod brokers; // processes at addresses that stay
-mod check; // what must hold at the end
-mod disk; // full
+mod brokers; // broker processes at fixed addresses
+mod check; // invariants at the end
+mod disk; // a full disk
 mod ha; // a real Patroni: switchovers, failovers
-mod load; // all that runs
-mod locks; // what others hold in open transactions
+mod load; // the processes of a load
+mod locks; // locks held by open transactions
 mod mix; // kinds of jobs
 mod network; // packets lost, many streams
 mod patroni; // three nodes on this machine
-mod postgres; // killed, its connections ended
+mod postgres; // crashes and lost connections
 mod processes; // brokers and workers killed, stopped
-mod producer; // repeats until it is OK
+mod producer; // producers that repeat until success
 mod proxy; // a network that loses packets
 mod puller; // a worker without a stream
-mod record; // who was told what, when
-mod replica; // promoted
+mod record; // records of calls and responses
+mod replica; // a promoted replica
 mod restarts; // upgrades, poison, killed producers, many streams
-mod stores; // two, of which one is stopped
-mod watch; // looks all the time
-mod worker; // a process
+mod stores; // two stores, one stopped
+mod watch; // continuous checks
+mod worker; // worker processes
 
-/// Not a test: this program, started by the tests beside it.
+/// The worker process that the endurance tests start; does nothing in a normal test run.
 #[test]
 #[ignore = "a worker of the tests beside it"]
 fn a_worker_process_of_the_tests_beside_it() {
@@ -33,7 +34,7 @@ fn a_worker_process_of_the_tests_beside_it() {
     }
 }
 
-/// Not a test either.
+/// The producer process that the endurance tests start; does nothing in a normal test run.
 #[test]
 #[ignore = "a producer of the tests beside it"]
 fn a_producer_process_of_the_tests_beside_it() {

@@ -1,4 +1,4 @@
-//! `howdah enqueue --lines`: which lines are stored, whatever happens to one of them.
+//! `howdah enqueue --lines`: which lines are stored if some are refused or a call fails.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use crate::support::*;
 
-/// Lines of which the fourth and the seventh are refused.
+/// Lines of which the fourth and the seventh are invalid.
 fn lines() -> String {
     let long = "x".repeat(2000);
     (1..=10).map(|n| if n == 4 || n == 7 { format!("{long}\n") } else { format!("{n}\n") }).collect()
@@ -26,7 +26,7 @@ async fn with_small_payloads() -> TestBroker {
     other
 }
 
-/// The payloads that are stored, in the order of their ids.
+/// The stored payloads, ordered by job id.
 async fn stored(broker: &TestBroker) -> String {
     let rows = broker.database.connect().await;
     let sql = "SELECT coalesce(string_agg(convert_from(payload, 'UTF8'), ' ' ORDER BY id), '') FROM howdah.job";
@@ -86,7 +86,7 @@ async fn after_a_lost_answer_it_goes_on_without_storing_a_line_twice() {
     for _ in 0..2 {
         soon("an id", ids.next_line()).await.unwrap().unwrap();
     }
-    // Its request begins, and the answer does not come.
+    // The lock blocks the request: the broker has it and is killed before it answers.
     let mut locked = database.connect().await;
     let lock = locked.transaction().await.unwrap();
     lock.batch_execute("LOCK TABLE howdah.request").await.unwrap();

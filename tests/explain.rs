@@ -1,9 +1,9 @@
-//! Why a job does not run: every reason, made by what it names.
+//! Every reason why a job does not run, produced by its cause.
 
-mod position; // what is said of the order, against what runs
-mod pulls; // types whose jobs programs pull
-mod rate; // when a job is expected to start
-mod soon; // jobs that nothing holds back; and whether every reason has a test
+mod position; // the reported order, compared with actual deliveries
+mod pulls; // types with pulled jobs
+mod rate; // estimated start of a job
+mod no_obstacle; // jobs without an obstacle; coverage of all reasons
 
 use howdah_proto::v1::{
     DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason, JobState, Rate,
@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::{access::Guarded, support::*};
 
-/// What a broker says of a job. Every sentence ends as one.
+/// Explains a job; asserts that every sentence ends with a full stop.
 async fn explain(broker: &Service, id: i64) -> ExplainJobResponse {
     let answer = soon("an answer", broker.jobs().explain_job(ExplainJobRequest { id })).await;
     let explained = answer.expect("an explanation").into_inner();
@@ -31,7 +31,7 @@ async fn kinds(broker: &Service, id: i64) -> Vec<ReasonKind> {
     explain(broker, id).await.reasons.iter().map(JobReason::kind).collect()
 }
 
-/// The one reason.
+/// Asserts that the explanation has exactly this reason, and returns it.
 async fn reason(broker: &Service, id: i64, kind: ReasonKind) -> JobReason {
     let mut explained = explain(broker, id).await;
     assert_eq!(explained.reasons.iter().map(JobReason::kind).collect::<Vec<_>>(), [kind], "{explained:?}");
@@ -48,7 +48,8 @@ async fn a_job_that_runs_names_its_holder_and_its_deadline() {
     assert_eq!((running.broker.as_str(), running.worker_id.len()), ("b1", 16));
     assert!(running.since.is_some() && running.until.is_some());
     assert!(running.text.contains(&running.worker_id) && running.text.contains("attempt 1 of 10"), "{running:?}");
-    // It is rescued only when the other one has renewed for an hour.
+    // Gives the lease to an expired broker. The other broker does not rescue it during the test, because it must first have
+    // renewed its lease for an hour.
     broker
         .sql(
             "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'gone', now() - interval '1 s');
@@ -132,7 +133,7 @@ async fn a_job_at_its_limit_key_names_the_jobs_in_the_slots_and_its_place() {
     let full = &explained.reasons[0];
     assert_eq!((full.jobs[0].id, full.used, full.limit, full.key.as_str()), (first, 1, 1.0, "it's"));
     assert_eq!(explained.position.map(|at| (at.jobs_before, at.has_more)), Some((1, false)));
-    // It has failed, and keeps its slot.
+    // The job failed and keeps its slot.
     let mut worker = broker.worker("l").await;
     let job = worker.next().await;
     worker.nack(&job, "no").await;
@@ -193,8 +194,8 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
     broker.set("t", TaskTypeSettings { max_running: 1, ..Default::default() }).await;
     let job = small.next().await;
     assert_eq!(job.id, second);
-    // A job that was claimed before the broker knew of the limit is counted a moment later.
-    eventually("the limit", async || {
+    // The broker counts the job shortly after it has learned of the limit, because it claimed the job before.
+    eventually("the job that counts towards the new limit", async || {
         let limited = explain(&broker, first).await;
         let limit = limited.reasons.iter().find(|reason| reason.kind() == ReasonKind::TypeLimit);
         limit.is_some_and(|limit| (limit.limit, limit.used) == (1.0, 1))
@@ -231,7 +232,7 @@ async fn a_rate_limit_and_fair_shares_are_named() {
     let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, [ReasonKind::TypeRate, ReasonKind::OthersFirst, ReasonKind::FairShare]);
     assert!(last.reasons[0].until.is_some());
-    // Those of its own key do not take turns with it, nor do those without one.
+    // Fair sharing does not explain the wait of a job if all jobs before it have the same fair key or none.
     let own = new_job("own", "").fair_key("f");
     let ids = broker.enqueue_all([own.clone(), new_job("own", ""), own]).await;
     assert_eq!(self::kinds(&broker, ids[2]).await, [ReasonKind::NoWorker, ReasonKind::OthersFirst]);
@@ -279,7 +280,7 @@ async fn a_foreign_job_is_like_a_missing_one_and_foreign_jobs_are_named_by_their
         let error = reader.jobs().explain_job(ExplainJobRequest { id }).await.expect_err("a refusal");
         (error.code(), error.message().replace(&id.to_string(), "ID"), error.details().len())
     };
-    // Of as many digits.
+    // No job has this id. It has as many digits as the foreign id, so both errors have the same length.
     let missing = refused(theirs + 7).await;
     assert_eq!((missing.0, &refused(theirs).await), (Code::NotFound, &missing));
     let waits = reason(&reader, mine, ReasonKind::Dependency).await;

@@ -1,10 +1,9 @@
-//! What becomes of jobs that fail: when they are tried again, where they go when they are given up, and what
-//! people do with them then.
+//! Failing jobs: when they are retried, where they go after the last attempt, and how operators handle them.
 
 mod dead; // retried, discarded, cancelled; by id, type and error group
-mod fallback; // every way to death leads there
-mod groups; // like errors together
-mod policies; // delays, read from the table
+mod fallback; // fallbacks of dead jobs
+mod groups; // groups of errors
+mod policies; // retry delays
 mod coordinated; // with limits, stages, dependencies
 
 use howdah_proto::v1::{JobFilter, RetryJobsRequest, RetryJobsResponse};
@@ -16,7 +15,7 @@ async fn retry(broker: &TestBroker, request: RetryJobsRequest) -> RetryJobsRespo
     answer.expect("retried").into_inner()
 }
 
-/// What nobody says of a retry.
+/// A retry request with defaults, for struct updates: now, with the stored payload.
 const RETRY: RetryJobsRequest =
     RetryJobsRequest { filter: None, start: None, payload: None, page_token: String::new() };
 
@@ -28,7 +27,7 @@ fn of_type(task_type: &str) -> JobFilter {
     JobFilter { task_type: task_type.into(), ..Default::default() }
 }
 
-/// Dead jobs of a type that failed of this error, `#` in it being the job's id.
+/// Inserts dead jobs of a type with this error, in which `#` stands for the job's id.
 async fn add_dead_jobs(database: &TestDatabase, task_type: &str, count: i32, error: &str) {
     let sql = "
         WITH type AS (INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = $1 RETURNING id),

@@ -1,4 +1,4 @@
-//! Processes are killed in the middle of load; nothing is lost, and attempts are right.
+//! Processes are killed under load: no job is lost, and attempts are counted correctly.
 
 use std::{
     collections::HashSet,
@@ -17,10 +17,10 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Short lives, so that the tests need not wait for the defaults.
+/// Short lease and grace times, so that brokers rescue and release jobs within seconds.
 const QUICK: [&str; 6] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
 
-/// Workers are given up soon, the broker is not: one that is only slow keeps its leases.
+/// A short grace time for lost workers. The lease of the broker is not short, so that a slow broker keeps its jobs.
 const SHORT_GRACE: [&str; 2] = ["--set", "session_grace=1s"];
 
 async fn client(brokers: &[&Service]) -> Client {
@@ -28,7 +28,7 @@ async fn client(brokers: &[&Service]) -> Client {
     soon("a connection", builder.connect()).await.expect("connect")
 }
 
-/// Everything that was accepted is in history, and nothing else anywhere.
+/// Asserts that every accepted job is in history, and no other table has jobs.
 async fn check_all_done(database: &TestDatabase, ids: &HashSet<i64>) {
     let left = "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state NOT IN ('succeeded'))";
     until(database, "the end of all jobs", left).await;
@@ -49,10 +49,10 @@ async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt
     let producer = client(&[&broker]).await;
     let jobs: Vec<NewJob> = (0..60).map(|n| NewJob::new("slow").payload(n.to_string())).collect();
     let ids: HashSet<i64> = producer.enqueue_all(jobs).await.expect("enqueue").iter().map(|e| e.id).collect();
-    // One that never finishes a job, and is killed with four in hand.
+    // A worker whose commands never end. The test kills it while it runs four jobs.
     let endless = "cat >/dev/null; echo begun >&3; sleep infinity";
     let killed = Program::start(&["work", "slow", "--exec", endless, "--jobs", "4", "--server", server]);
-    // It has them: what is leased and not sent yet would go back without an attempt.
+    // Waits until the commands run, because jobs that were leased and not sent would be released without counting an attempt.
     let begun = "SELECT count(*) = 4 FROM howdah.leased WHERE options ? 'progress_text'";
     until(&database, "four running commands", begun).await;
     let held = database.connect().await.query("SELECT id FROM howdah.leased", &[]).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt
     let twice = database.connect().await.query("SELECT id FROM howdah.history WHERE attempt = 2", &[]).await.unwrap();
     assert_eq!(twice.iter().map(|r| r.get(0)).collect::<HashSet<i64>>(), held);
     let results = "SELECT count(*) FROM howdah.history WHERE result = payload";
-    assert_eq!(database.count(results).await, 60, "stdout is the result");
+    assert_eq!(database.count(results).await, 60, "the standard output of the command is the result");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_killed_broker_loses_nothing_and_its_workers_go_on_at_the_other() {
             a.kill().await;
         }
     }
-    assert_eq!(ids.len(), 5_000, "an enqueue that was answered twice has the same ids");
+    assert_eq!(ids.len(), 5_000, "a repeated enqueue must return the same ids");
     check_all_done(&database, &ids).await;
     let replayed = database.replay().await.unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(replayed.claims >= 5_000 && replayed.outcomes == 5_000, "{replayed:?}");
@@ -139,7 +139,7 @@ async fn postgres_killed_under_load_loses_nothing() {
         async move {
             let mut ids = HashSet::new();
             while !stop.load(Ordering::Relaxed) {
-                // The producer repeats what failed, with the same request key.
+                // The producer repeats failed requests with the same request key.
                 if let Ok(more) = producer.enqueue_all((0..50).map(|_| NewJob::new("p").payload("x"))).await {
                     ids.extend(more.iter().map(|e| e.id));
                     count.send_modify(|n| *n += more.len());
@@ -156,7 +156,7 @@ async fn postgres_killed_under_load_loses_nothing() {
     }
     stop.store(true, Ordering::Relaxed);
     let ids = soon("the producer's end", producing).await.expect("no panic");
-    // What a failed enqueue left may be there as well: 0 or 1 of each; so only the accepted are checked.
+    // A failed enqueue may have been stored or not, so the test checks only the jobs that were accepted.
     until(&database, "the end of all jobs", "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state <> 'succeeded')")
         .await;
     let rows = database.connect().await.query("SELECT id FROM howdah.history", &[]).await.unwrap();
@@ -170,7 +170,7 @@ async fn postgres_killed_under_load_loses_nothing() {
 #[tokio::test]
 async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_back() {
     let mut config = cluster_config();
-    // It is stopped hard, and must remember what was committed.
+    // Committed data must survive an immediate stop.
     config.fsync = true;
     let mut cluster = Cluster::start(config).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
@@ -179,7 +179,7 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
     cluster.stop(StopMode::Immediate).await;
     assert_eq!(broker.enqueue("u").refused().await.code, Code::Unavailable);
     cluster.restart().await.expect("restart");
-    // Until the broker has found Postgres again, and while that is slow, it is right to say that it cannot.
+    // UNAVAILABLE is the correct answer until the broker has reconnected to Postgres.
     let mut worker = None;
     eventually("a welcome", async || {
         match broker.worker("u").window(1).answer().await {
@@ -202,9 +202,9 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
 #[tokio::test]
 async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others() {
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(10)).await;
-    // Both types are known.
+    // Enqueues both types once, so that the broker has their ids in its cache and needs no other statement.
     broker.enqueue_all(["first", "second"]).await;
-    // A statement that is not answered, and does not wait for a lock as far as the broker can tell.
+    // A trigger makes the statement wait without a lock timeout, so that the broker cannot give up on the lock.
     let trigger = "CREATE TABLE public.silence ();
                    CREATE FUNCTION public.be_silent() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS
                        $$ BEGIN LOCK TABLE public.silence IN ACCESS SHARE MODE; RETURN NULL; END $$;
@@ -220,12 +220,21 @@ async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others
     broker.until("a statement that waits", &format!("SELECT ({waiting}) = 1")).await;
     let second = tokio::spawn(broker.enqueue("second").refused());
     for refused in [first, second] {
-        assert_eq!(refused.await.unwrap().code, Code::Unavailable, "it is not known to be stored");
+        assert_eq!(
+            refused.await.unwrap().code,
+            Code::Unavailable,
+            "the broker must not say whether the job was stored"
+        );
     }
-    // Postgres still has the first, and nobody knows what becomes of it. The second was not sent.
+    // Postgres still runs the first statement, so its result is unknown. The broker has not sent the second one.
     assert_eq!(broker.count(waiting).await, 1);
     silence.rollback().await.unwrap();
-    broker.until("the first", "SELECT count(*) = 2 FROM howdah.job WHERE task_type = 'first'").await;
+    broker
+        .until(
+            "the first job after the end of the silence",
+            "SELECT count(*) = 2 FROM howdah.job WHERE task_type = 'first'",
+        )
+        .await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE task_type = 'second'").await, 1);
 }
 
@@ -234,7 +243,7 @@ async fn killing_backends_all_the_time_loses_nothing() {
     let broker = TestBroker::start().await;
     let client = client(&[&broker]).await;
     let worker = client.worker().handle("t", |_: Job| async { Ok::<_, JobError>(()) }).concurrency(20).build().start();
-    // One for every request: it is on its way when its connection, or that of an ack, is killed.
+    // Kills one connection for each enqueue, while the connections execute enqueues and acks.
     let (count, mut stored) = watch::channel(0_usize);
     let killer = broker.database.connect().await;
     let killer = tokio::spawn(async move {
@@ -254,7 +263,7 @@ async fn killing_backends_all_the_time_loses_nothing() {
         }
     }
     drop(count);
-    // To its end: what it has begun might kill the connection that looks.
+    // Waits for the last kill, because it could hit the connection of the check below.
     soon("the killer's end", killer).await.expect("no panic");
     assert_eq!(ids.len(), 2_000);
     check_all_done(&broker.database, &ids).await;
@@ -271,7 +280,7 @@ async fn a_broker_told_to_stop_ends_well_and_a_second_signal_ends_it_at_once() {
     let mut worker = held.worker("x").window(1).await;
     let held = &mut held.program;
     held.signal(Signal::TERM);
-    // It drains now; the worker does not leave, so it would take a minute.
+    // The worker does not leave when the broker drains, so the drain would take a minute.
     worker.drained().await;
     held.signal(Signal::TERM);
     assert!(!held.ended().await.success());
@@ -307,8 +316,10 @@ async fn the_jobs_of_a_killed_broker_come_back_in_time_though_the_database_clock
     let id = killed.enqueue("t").await;
     held.next().await;
     killed.kill().await;
-    // As after a clock went back by an hour: stored times are an hour ahead.
+    // Moves the expiry of the killed broker ahead by an hour, as if the database's clock had gone back by an hour.
     database.sql("UPDATE howdah.broker SET expires = expires + interval '1 h'").await;
     let mut worker = left.worker("t").await;
-    assert_eq!((worker.next().await.id, left.count("SELECT count(*) FROM howdah.broker").await), (id, 1));
+    assert_eq!(worker.next().await.id, id);
+    let has_one_row = "SELECT count(*) = 1 FROM howdah.broker";
+    until(&database, "the deletion of the killed broker's row", has_one_row).await;
 }

@@ -1,6 +1,7 @@
-//! What is written once, what is kept of a finished job, and for how long.
+//! Data that is written once, the parts of finished jobs that are kept, and retention.
 
 use howdah_proto::v1::{HistoryMode, JobState, ListJobsRequest, NewJob, TaskTypeSettings};
+use howdah_server::{config::Config, store::Store};
 
 use crate::support::*;
 
@@ -27,9 +28,9 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
     let full = broker.enqueue_all([new_job("l", "between"), keyed.clone(), delayed]).await;
     assert_eq!(stored_out_of_line(&broker.database).await, 3);
     assert_eq!(broker.enqueue(keyed).await, full[1]);
-    assert_eq!(stored_out_of_line(&broker.database).await, 3, "the payload of a job that was not stored");
+    assert_eq!(stored_out_of_line(&broker.database).await, 3, "a payload was stored without its job");
     assert_eq!(broker.count("SELECT max(octet_length(payload))::bigint FROM howdah.ready").await, 7);
-    assert!(payload(&broker, full[2]).await == [4; LARGE], "of a scheduled job");
+    assert!(payload(&broker, full[2]).await == [4; LARGE], "payload of a scheduled job");
 
     let mut worker = broker.worker("l").await;
     let mut got = Vec::new();
@@ -40,7 +41,7 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
         if (job.id, job.attempt) == (before[0], 1) {
             worker.nack(&job, "again").at_once().sent().await;
         } else {
-            assert!(payload(&broker, job.id).await == job.payload, "of a leased job");
+            assert!(payload(&broker, job.id).await == job.payload, "payload of a leased job");
             worker.ack(&job).sent().await;
         }
     }
@@ -48,7 +49,7 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
     let (one, again) = ((before[0], 1, LARGE, 1), (before[0], 2, LARGE, 1));
     let small = |id, length, first| (id, 1, length, first);
     assert_eq!(got, [one, again, small(before[1], 5, b's'), small(full[0], 7, b'b'), small(full[1], LARGE, 3)]);
-    // Directly to the worker.
+    // The worker has capacity, so these jobs are enqueued directly into `leased`.
     let direct = broker.enqueue_all([new_job("l", "first"), large("l", 5)]).await;
     let (first, second) = (worker.next().await, worker.next().await);
     assert!((second.id, &second.payload[..]) == (direct[1], &[5; LARGE][..]));
@@ -76,11 +77,11 @@ async fn a_window_in_bytes_counts_a_payload_that_is_stored_out_of_line() {
 
 #[tokio::test]
 async fn payloads_of_old_days_are_dropped_but_not_those_of_jobs_that_are_still_there() {
-    // It keeps them for years itself: its own cleaning, which begins at some time after its start, leaves them to us.
+    // The broker keeps history for years, because its own retention could run at any time during the test.
     let broker = TestBroker::start_with(|c| c.history_days = 3_650).await;
     let ids = broker.enqueue_all([large("gone", 1), large("stays", 2)]).await;
     let client = broker.database.connect().await;
-    // As if both were of last month, and the first had been dropped with its history since. The day may be over.
+    // Moves both payloads to a day of last month. The first job also loses its history, as retention would do.
     let day = "SELECT ((min(created) AT TIME ZONE 'UTC')::date - 30)::text FROM howdah.payload";
     let day: String = client.query_one(day, &[]).await.expect(day).get(0);
     let old = format!(
@@ -105,7 +106,7 @@ async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
         let settings = TaskTypeSettings { history: mode as i32, ..Default::default() };
         assert_eq!(first.set(task_type, settings).await.history(), mode);
     }
-    // A broker that starts now has read them.
+    // Uses a new broker, which has certainly read the settings.
     let broker = first.another().await;
     for task_type in ["none", "failures", "full"] {
         let mut worker = broker.worker(task_type).window(1).await;
@@ -125,7 +126,7 @@ async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
         };
         assert_eq!(first.count(&kept).await, expected, "{task_type}");
     }
-    // What is not kept is not written out of line either.
+    // Large payloads that history does not keep are not in `howdah.payload` either.
     assert_eq!(stored_out_of_line(&first.database).await, 4);
     let waiting = broker.enqueue("none").await;
     assert_eq!(broker.cancel(&[waiting]).await, [waiting]);
@@ -142,7 +143,7 @@ async fn junk_in_the_size_of_a_payload_holds_up_no_other_job() {
         client.batch_execute(&sql).await.expect("junk");
     }
     let mut worker = broker.worker("j").await;
-    // The first seems too large for any window: it stays where it is.
+    // According to its options, the first job is too large for every window, so it stays ready.
     for id in &ids[1..] {
         let job = worker.next().await;
         assert_eq!(job.id, *id);
@@ -185,7 +186,7 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
     setter.set("long", TaskTypeSettings { history_days: 30, ..Default::default() }).await;
     setter.set("normal", TaskTypeSettings::default()).await;
     setter.stop().await;
-    // Finished 1, 3, 10 and 40 days ago; one in ten with a payload that is out of line.
+    // Inserts jobs that finished 1, 3, 10 and 40 days ago. One in ten has a payload in `howdah.payload`.
     let sql = "
         SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - d)
             FROM unnest(ARRAY[1, 3, 10, 40]) d;
@@ -197,15 +198,15 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
             SELECT id, now(), 'large' FROM howdah.history
             WHERE options IS NOT NULL AND finished > now() - interval '20 days'";
     database.sql(sql).await;
-    // The cleaning comes with the start.
+    // A broker runs retention when it starts.
     let broker = TestBroker::on(&database).await;
     let left = "SELECT array_agg(t.name || ' ' || days || ' ' || jobs ORDER BY t.name, days) = ARRAY[
                     'long 1 500', 'long 10 500', 'long 3 500', 'normal 1 500', 'normal 3 500', 'short 1 500']
                 FROM (SELECT type_id, extract(day FROM now() - finished)::text AS days, count(*) AS jobs
                       FROM howdah.history GROUP BY 1, 2) h JOIN howdah.task_type t ON t.id = h.type_id";
-    broker.until("what is to be kept", left).await;
-    broker.until("their payloads", "SELECT count(*) = 300 FROM howdah.payload").await;
-    broker.until("a note of what was done", "SELECT count(*) = 2 FROM howdah.history_pruned").await;
+    broker.until("the jobs within the retention of their types", left).await;
+    broker.until("the payloads of these jobs", "SELECT count(*) = 300 FROM howdah.payload").await;
+    broker.until("the notes of deleted history", "SELECT count(*) = 2 FROM howdah.history_pruned").await;
     broker.stop().await;
 }
 
@@ -224,7 +225,103 @@ async fn old_history_that_somebody_reads_is_dropped_soon_after() {
     broker.until("a drop that has given up", &format!("SELECT NOT ({waits})")).await;
     reading.rollback().await.expect("the end of the read");
     let gone = "SELECT count(*) = 0 FROM pg_class WHERE relname = to_char((now() AT TIME ZONE 'UTC')::date - 40, '\"history_\"YYYYMMDD')";
-    broker.until("the end of the partition", gone).await;
+    broker.until("the drop of the old partition", gone).await;
+    broker.stop().await;
+}
+
+const DROP_DAYS: &str = "DO $$ DECLARE part regclass; BEGIN
+    FOR part IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'howdah.history'::regclass AND inhrelid <> 'howdah.history_default'::regclass
+    LOOP EXECUTE format('DROP TABLE %s', part); END LOOP; END $$";
+
+/// A query that is true if history has a partition for this day, relative to today.
+fn has_day(from_today: i32) -> String {
+    format!(
+        "SELECT howdah.has_table('history' || to_char((now() AT TIME ZONE 'UTC')::date + {from_today}, '_YYYYMMDD'))"
+    )
+}
+
+#[tokio::test]
+async fn a_broker_starts_and_works_while_a_reader_holds_history_and_partitions_are_missing() {
+    let database = database().await;
+    database.sql(DROP_DAYS).await;
+    let mut reader = database.connect().await;
+    let reading = reader.transaction().await.expect("a transaction");
+    reading.batch_execute("SELECT count(*) FROM howdah.history").await.expect("a read");
+    let broker = TestBroker::on(&database).await;
+    let id = broker.enqueue("t").await;
+    let mut worker = broker.worker("t").window(1).await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history_default").await, 1);
+    reading.rollback().await.expect("the end of the read");
+    broker.until("the partition of today", &has_day(0)).await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history_default").await, 0);
+    assert_eq!(broker.job(id).await.state(), JobState::Succeeded);
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_look_up_by_id_locks_the_days_that_may_have_the_job_and_not_all_of_history() {
+    // The broker keeps history for years, because the test moves a job back by 100 days.
+    let broker = TestBroker::start_with(|c| c.history_days = 3_650).await;
+    let [old, recent] = [broker.enqueue(large("t", 1)).await, broker.enqueue(large("t", 2)).await];
+    let mut worker = broker.worker("t").window(2).await;
+    for job in worker.take(2).await {
+        worker.ack(&job).await;
+    }
+    let days = "SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - n),
+                       howdah.make_day_partition('payload', 'created', (now() AT TIME ZONE 'UTC')::date - n)
+                FROM generate_series(10, 129) n";
+    broker.sql(days).await;
+    let store = Store::new(&Config::new(&broker.database.url)).expect("store");
+    while store.record_id_range().await.expect("ids") {}
+    // Moves a job to a day for which the range of ids was recorded while the day had no jobs.
+    let age = format!(
+        "UPDATE howdah.history SET finished = finished - interval '100 days' WHERE id = {old};
+         UPDATE howdah.payload SET created = created - interval '100 days' WHERE id = {old}"
+    );
+    broker.sql(&age).await;
+    let client = broker.database.connect().await;
+    let locks = "SELECT count(DISTINCT c.relname) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+                 WHERE l.pid = pg_backend_pid() AND c.relname ~ '^(history|payload)_[0-9]{8}$'";
+    for (id, byte) in [(old, 1), (recent, 2)] {
+        let job = broker.job(id).await;
+        assert_eq!((job.state(), &job.payload[..]), (JobState::Succeeded, &[byte; LARGE][..]));
+        client.batch_execute("BEGIN").await.expect("a transaction");
+        let found = format!("SELECT octet_length(payload) FROM howdah.job_of(ARRAY[{id}::bigint])");
+        assert_eq!(client.query_one(&found, &[]).await.expect(&found).get::<_, i32>(0), LARGE as i32);
+        let locked: i64 = client.query_one(locks, &[]).await.expect(locks).get(0);
+        assert!(locked <= 20, "{locked} day partitions are locked to read job {id}");
+        client.batch_execute("ROLLBACK").await.expect("ROLLBACK");
+    }
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_large_default_partition_keeps_its_rows_until_they_expire_and_later_days_get_partitions() {
+    let database = database().await;
+    let setter = TestBroker::on(&database).await;
+    setter.set("t", TaskTypeSettings::default()).await;
+    setter.stop().await;
+    // Fills the default partition with jobs that finished today, three days ago, and longer ago than history is kept.
+    let fill = "
+        INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, payload)
+        SELECT nextval('howdah.job_id'), now(), now() - d * interval '1 day', t.id, 'succeeded', 1, 1, 0, convert_to(repeat('x', 9000), 'UTF8')
+        FROM unnest(ARRAY[0, 3, 100]) d, howdah.task_type t, generate_series(1, 4000)";
+    database.sql(&format!("{DROP_DAYS}; {fill}")).await;
+    let broker = TestBroker::on(&database).await;
+    for day in 1..=3 {
+        broker.until("the day partitions of the next days", &has_day(day)).await;
+    }
+    let excluded = "SELECT count(*) = 0 FROM pg_constraint WHERE conname LIKE 'not\\_%'";
+    broker.until("no constraint that excludes a day from the default partition", excluded).await;
+    broker.until("no expired rows", "SELECT count(*) = 8000 FROM howdah.history").await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history_default").await, 8_000);
+    let id = broker.enqueue("t").await;
+    let mut worker = broker.worker("t").window(1).await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    assert_eq!(broker.job(id).await.state(), JobState::Succeeded);
     broker.stop().await;
 }
 
@@ -279,7 +376,7 @@ async fn a_list_that_had_to_wait_has_all_of_its_few_jobs_on_one_page() {
     lock.batch_execute("BEGIN; LOCK TABLE howdah.ready").await.expect("a lock");
     let waits = "SELECT EXISTS (
         SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-               AND query LIKE '-- A page of ready jobs%' AND clock_timestamp() - query_start > interval '200 ms')";
+               AND query LIKE '-- Returns a page of ready jobs%' AND clock_timestamp() - query_start > interval '200 ms')";
     let let_go = async {
         broker.until("a list that waits", waits).await;
         lock.batch_execute("ROLLBACK").await.expect("no lock");
@@ -290,4 +387,28 @@ async fn a_list_that_had_to_wait_has_all_of_its_few_jobs_on_one_page() {
     let page = page.expect("a page").into_inner();
     let ids: Vec<_> = page.jobs.iter().map(|job| job.id).collect();
     assert_eq!((ids, page.next_page_token.as_str()), (vec![ready, cancelled], ""));
+}
+
+#[tokio::test]
+async fn calls_and_outcomes_meet_the_making_of_a_missing_partition_and_succeed() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("done").await;
+    broker.enqueue("done").await;
+    let (job, cancelled) = (worker.next().await, broker.enqueue("t").await);
+    let today = "(now() AT TIME ZONE 'UTC')::date";
+    let drop = format!("DO $$ BEGIN EXECUTE 'DROP TABLE howdah.history_' || to_char({today}, 'YYYYMMDD'); END $$");
+    broker.sql(&drop).await;
+    let maker = broker.database.connect().await;
+    let make = format!("BEGIN; SELECT howdah.make_day_partition('history', 'finished', {today})");
+    maker.batch_execute(&make).await.expect(&make);
+    let wait = "SELECT count(DISTINCT left(query, 40)) = 2 FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let commit = async {
+        broker.until("a call and an outcome that wait", wait).await;
+        maker.batch_execute("COMMIT").await.expect("commit");
+    };
+    let ids = [cancelled];
+    let (cancelled_ids, (), ()) = tokio::join!(broker.cancel(&ids), worker.ack(&job), commit);
+    assert_eq!(cancelled_ids, ids);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 2);
 }

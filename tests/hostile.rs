@@ -1,28 +1,28 @@
-//! Whatever is sent: the answer is an error that helps, nothing is stored, nobody else notices, and
-//! the broker stays as large as it was.
+//! Malicious and malformed input: the caller gets a helpful error, the broker stores nothing, other clients are not affected, and
+//! its memory does not grow.
 
-mod answers; // what must fit a message, however large the jobs
-mod blocked; // what piles up while Postgres does not answer
+mod answers; // responses that must fit into a message
+mod blocked; // backlogs while Postgres does not respond
 mod bombs; // small on the wire, large in memory
 mod budgets; // much memory for few bytes
-mod database; // what other logins do, and how a database may be set
-mod fields; // every field out of its bounds
-mod floods; // from clients who do not wait and do not read
-pub mod http; // the port for people and probes
-mod http_floods; // the same beside floods, under other names
-mod logs; // nobody forges a line of the log
-mod many_types; // more task types than anybody needs
+mod database; // other logins of the database, and its settings
+mod fields; // every field beyond its bounds
+mod floods; // clients that neither wait nor read
+pub mod http; // the HTTP port
+mod http_floods; // the HTTP port under floods, and with other Host names
+mod logs; // forged log lines
+mod many_types; // too many task types
 mod pages; // page tokens of another list
-mod peers; // those that speak no gRPC, or too much of it
-pub mod raw; // clients that no generated code would let us be
-mod received; // more large messages than there is room for
-pub mod secrets; // tokens, and who must not have them
+mod peers; // peers that use another protocol or violate HTTP/2
+pub mod raw; // clients that send arbitrary bytes
+mod received; // more large messages than the memory budget
+pub mod secrets; // lease tokens stay secret
 mod subscriptions; // every field of the stream's messages
-mod task_types; // names that are none
+mod task_types; // invalid names
 mod texts; // quotes, NULs, a megabyte of error
-mod tokens; // leases that are not the sender's
+mod tokens; // foreign and forged leases
 mod tools; // health and reflection
-mod wake; // junk where brokers talk
+mod wake; // junk notifications
 mod wire; // bytes that are no messages
 
 use std::future::Future;
@@ -36,7 +36,7 @@ use tonic_types::StatusExt as _;
 
 use crate::support::{TestDatabase, Worker, jobs_client, new_job, soon};
 
-/// A connection of its own.
+/// A separate connection.
 async fn channel(grpc: &str) -> Channel {
     let endpoint = tonic::transport::Endpoint::from_shared(grpc.to_owned()).expect("address");
     soon("a connection", endpoint.connect()).await.expect("connect")
@@ -47,7 +47,7 @@ async fn refused<T>(call: impl Future<Output = Result<T, Status>>) -> Status {
     soon("an answer", call).await.err().expect("it was accepted")
 }
 
-/// `INVALID_ARGUMENT` that names the field, for people and for programs, and fits the headers of a call.
+/// Asserts `INVALID_ARGUMENT` that names the field in message and details, and fits into the headers of a response.
 #[track_caller]
 fn assert_names(status: &Status, field: &str) {
     assert_eq!(status.code(), Code::InvalidArgument, "{field}: {status:?}");
@@ -70,7 +70,7 @@ async fn get(grpc: &str, id: i64) -> Job {
     answer.expect("the job").into_inner().job.expect("a job")
 }
 
-/// A job goes all the way: the broker is well.
+/// Runs a job from enqueue to ack: the broker still works.
 async fn assert_serves(grpc: &str) {
     let task_type = format!("fine/{}", rand::random::<u64>());
     let mut worker = Worker::connect(grpc, &task_type, 1).await;
@@ -80,14 +80,14 @@ async fn assert_serves(grpc: &str) {
     worker.ack(&job).await;
 }
 
-/// No job, no task type, no request key.
+/// Asserts that the database has no jobs, task types or request keys.
 async fn assert_nothing_stored(database: &TestDatabase) {
     let sql = "SELECT (SELECT count(*) FROM howdah.job) + (SELECT count(*) FROM howdah.task_type)
                     + (SELECT count(*) FROM howdah.request) + (SELECT count(*) FROM howdah.job_key)";
     assert_eq!(database.count(sql).await, 0);
 }
 
-/// Everything that is stored of jobs, in one number.
+/// A hash of all stored data about jobs.
 async fn fingerprint(database: &TestDatabase) -> i64 {
     let sql = "SELECT hashtextextended(
                    (SELECT coalesce(string_agg(j::text, ';' ORDER BY id), '') FROM howdah.job j) ||
@@ -95,7 +95,7 @@ async fn fingerprint(database: &TestDatabase) -> i64 {
     database.count(sql).await
 }
 
-/// Holds a table: whatever would touch it waits until `COMMIT` or the end of the connection.
+/// Locks a table: statements that use it wait until `COMMIT` or the end of the connection.
 async fn hold(database: &TestDatabase, table: &str) -> tokio_postgres::Client {
     let client = database.connect().await;
     client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.expect("lock");

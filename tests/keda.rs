@@ -1,4 +1,4 @@
-//! `howdah keda`, asked as KEDA asks it.
+//! `howdah keda`, called in the same way as by KEDA.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::{
     tls_server::authority::{Authority, Files},
 };
 
-/// A scaler, and KEDA's end of it.
+/// The scaler process `howdah keda`, and a client that calls it as KEDA does.
 struct Scaler {
     program: Program,
     keda: ExternalScalerClient<Channel>,
@@ -30,7 +30,7 @@ fn object(fields: &[(&str, &str)]) -> ScaledObjectRef {
 }
 
 impl Scaler {
-    async fn of(server: &str) -> Self {
+    async fn start(server: &str) -> Self {
         let mut program =
             Program::start(&["keda", "--server", server, "--listen", "127.0.0.1:0", "--interval", "100ms"]);
         let ready = program.line().await;
@@ -56,40 +56,43 @@ impl Scaler {
         Ok(value.metric_value_float)
     }
 
-    /// Asks until it is so: brokers count in their own time.
+    /// Polls until the scaler returns `expected`, because brokers count periodically.
     async fn until_active(&mut self, object: ScaledObjectRef, expected: bool) {
-        eventually("a change", async || self.is_active(object.clone()).await.expect("an answer") == expected).await;
+        eventually("the expected activity", async || {
+            self.is_active(object.clone()).await.expect("an answer") == expected
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn the_first_job_that_can_run_starts_a_replica_and_the_last_that_runs_keeps_it() {
     let broker = TestBroker::start().await;
-    let mut scaler = Scaler::of(&broker.grpc).await;
+    let mut scaler = Scaler::start(&broker.grpc).await;
     let mail = || object(&[("taskType", "mail")]);
-    assert!(!scaler.is_active(mail()).await.expect("inactive"), "there is no such type yet");
+    assert!(!scaler.is_active(mail()).await.expect("inactive"), "a type that does not exist is active");
     let mut stream = scaler.stream(mail()).await;
-    assert!(!soon("the first", stream.message()).await.unwrap().unwrap().result);
+    assert!(!soon("the first activity", stream.message()).await.unwrap().unwrap().result);
     broker.enqueue("mail").delay(HOUR).await;
     let id = broker.enqueue("mail").await;
-    assert!(soon("a change", stream.message()).await.unwrap().unwrap().result);
+    assert!(soon("a change of the activity", stream.message()).await.unwrap().unwrap().result);
     scaler.until_active(mail(), true).await;
     let some = || object(&[("taskType", "mail"), ("activationJobs", "5")]);
-    assert!(!scaler.is_active(some()).await.expect("inactive"), "one is not more than five");
+    assert!(!scaler.is_active(some()).await.expect("inactive"), "active with one job and activationJobs 5");
 
     let mut worker = broker.worker("mail").await;
     let job = worker.next().await;
     scaler.until_active(some(), true).await;
     worker.ack(&job).await;
     assert_eq!(broker.state(id).await, JobState::Succeeded);
-    assert!(!soon("a change", stream.message()).await.unwrap().unwrap().result);
+    assert!(!soon("a change of the activity", stream.message()).await.unwrap().unwrap().result);
     scaler.until_active(mail(), false).await;
 }
 
 #[tokio::test]
 async fn jobs_of_a_paused_type_start_no_replica() {
     let broker = TestBroker::start().await;
-    let mut scaler = Scaler::of(&broker.grpc).await;
+    let mut scaler = Scaler::start(&broker.grpc).await;
     broker.enqueue_all(["a", "b"]).await;
     scaler.until_active(object(&[("taskType", "a, b")]), true).await;
     broker.set("a", TaskTypeSettings { paused: true, ..Default::default() }).await;
@@ -100,35 +103,35 @@ async fn jobs_of_a_paused_type_start_no_replica() {
 #[tokio::test]
 async fn without_a_pace_each_job_has_a_place_up_to_the_limit_of_the_type() {
     let broker = TestBroker::start().await;
-    let mut scaler = Scaler::of(&broker.grpc).await;
+    let mut scaler = Scaler::start(&broker.grpc).await;
     let spec = soon("a spec", scaler.keda.get_metric_spec(object(&[("taskType", "a")]))).await.unwrap().into_inner();
     let spec = &spec.metric_specs[0];
     assert_eq!((spec.metric_name.as_str(), spec.target_size, spec.target_size_float), ("howdah-jobs", 10, 10.0));
     broker.enqueue_all((0..30).map(|_| "a")).await;
     broker.enqueue_all((0..5).map(|_| "b")).await;
     let both = || object(&[("taskType", "a,b")]);
-    eventually("35 jobs", async || scaler.metrics(both()).await.expect("a value") == 35.0).await;
+    eventually("the value of 35 jobs", async || scaler.metrics(both()).await.expect("a value") == 35.0).await;
     broker.set("a", TaskTypeSettings { max_running: 4, ..Default::default() }).await;
-    eventually("a limit", async || scaler.metrics(both()).await.expect("a value") == 9.0).await;
+    eventually("the value of the limited type", async || scaler.metrics(both()).await.expect("a value") == 9.0).await;
 }
 
 #[tokio::test]
 async fn places_are_those_that_start_the_backlog_in_time() {
     let broker = TestBroker::start().await;
-    let mut scaler = Scaler::of(&broker.grpc).await;
+    let mut scaler = Scaler::start(&broker.grpc).await;
     broker.enqueue_all((0..600).map(|_| "a")).await;
-    // Attempts of this type ran 2 s in the mean, hours ago.
+    // Inserts statistics: three hours ago, attempts of this type took 2 s on average.
     let earlier = "INSERT INTO howdah.statistics (type_id, minutes, starts, enqueued, succeeded, failed, dead, cancelled, expired,
                        wait_us, run_us, wait_buckets, wait_counts, run_buckets, run_counts)
                    SELECT id, 60, date_trunc('hour', now(), 'UTC') - interval '3 hours', 50, 50, 0, 0, 0, 0,
                           0, 100000000, '{}', '{}', '{84}', '{50}'
                    FROM howdah.task_type WHERE name = 'a'";
     broker.sql(earlier).await;
-    // Until jobs are summed up, none are known to come; then those 600, in some 10 minutes: two places more, or a few on a slow
-    // machine.
+    // Before the 600 enqueues are in the statistics, only the backlog counts. Afterwards the enqueue rate (600 jobs in about 10
+    // minutes) adds two places, or a few more on a slow machine.
     let drain = |seconds: &str| object(&[("taskType", "a"), ("drainSeconds", seconds)]);
     let within = |value: f64, least: f64| (least..least + 10.0).contains(&value);
-    eventually("a place for 2 s of each of ten a second", async || {
+    eventually("20 places for 600 jobs of 2 s in 60 s", async || {
         within(scaler.metrics(drain("60")).await.expect("a value"), 20.0)
     })
     .await;
@@ -139,7 +142,7 @@ async fn places_are_those_that_start_the_backlog_in_time() {
 #[tokio::test]
 async fn whatever_is_wrong_with_a_trigger_is_named() {
     let broker = TestBroker::start().await;
-    let mut scaler = Scaler::of(&broker.grpc).await;
+    let mut scaler = Scaler::start(&broker.grpc).await;
     let long = "9".repeat(100_000);
     let cases = [
         (object(&[]), "metadata.taskType: is missing; name the task type"),
@@ -179,18 +182,18 @@ async fn a_broker_that_is_away_is_unavailable_and_ends_streams_until_it_is_back(
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let other = TestBroker::on(&database).await;
-    let mut scaler = Scaler::of(&format!("{},{}", broker.grpc, other.grpc)).await;
+    let mut scaler = Scaler::start(&format!("{},{}", broker.grpc, other.grpc)).await;
     let mail = || object(&[("taskType", "mail")]);
     broker.enqueue("mail").await;
     scaler.until_active(mail(), true).await;
     broker.stop().await;
-    scaler.until_active(mail(), true).await; // the other one
+    scaler.until_active(mail(), true).await; // answered by the other broker
     let mut stream = scaler.stream(mail()).await;
-    assert!(soon("the first", stream.message()).await.unwrap().unwrap().result);
+    assert!(soon("the first activity", stream.message()).await.unwrap().unwrap().result);
     other.stop().await;
-    let status = soon("the end", stream.message()).await.expect_err("no broker");
+    let status = soon("the end of the stream", stream.message()).await.expect_err("no broker");
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    assert!(status.message().starts_with("no answer of a broker"), "{status:?}");
+    assert!(status.message().starts_with("no answer from a broker"), "{status:?}");
     assert_eq!(scaler.is_active(mail()).await.expect_err("no broker").code(), Code::Unavailable);
     assert_eq!(scaler.metrics(mail()).await.expect_err("no broker").code(), Code::Unavailable);
 }
@@ -198,7 +201,7 @@ async fn a_broker_that_is_away_is_unavailable_and_ends_streams_until_it_is_back(
 #[tokio::test]
 async fn a_scaler_that_is_stopped_ends_its_streams_and_itself() {
     let broker = TestBroker::start().await;
-    let mut scaler = Scaler::of(&broker.grpc).await;
+    let mut scaler = Scaler::start(&broker.grpc).await;
     let mut stream = scaler.stream(object(&[("taskType", "mail")])).await;
     assert!(!soon("the first", stream.message()).await.unwrap().unwrap().result);
     scaler.program.signal(rustix::process::Signal::TERM);
@@ -218,12 +221,12 @@ async fn only_who_shows_a_good_certificate_is_answered_where_one_is_asked_for() 
         ["--serve-tls-key", files.key()],
         ["--serve-tls-client-ca", ca.to_str().unwrap()],
     ];
-    // Anybody may reach it.
+    // Listens on a non-loopback address.
     let args = [&["keda", "--server", &broker.grpc, "--listen", "0.0.0.0:0"], tls.as_flattened()].concat();
     let mut program = Program::start(&args);
     let ready = program.line().await;
     let port = ready.rsplit(':').next().expect("a port").to_owned();
-    let asked = async |shown: Option<Files>| {
+    let ask = async |shown: Option<Files>| {
         let read = |path: &std::path::Path| std::fs::read(path).expect("a file");
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&ca)));
         if let Some(files) = shown {
@@ -233,8 +236,8 @@ async fn only_who_shows_a_good_certificate_is_answered_where_one_is_asked_for() 
         let mut keda = ExternalScalerClient::new(endpoint.connect_lazy());
         soon("an answer", keda.is_active(object(&[("taskType", "mail")]))).await
     };
-    assert!(!asked(Some(own.client("urn:keda"))).await.expect("an answer").into_inner().result);
+    assert!(!ask(Some(own.client("urn:keda"))).await.expect("an answer").into_inner().result);
     for wrong in [None, Some(foreign.client("urn:keda")), Some(own.expired_client())] {
-        asked(wrong).await.expect_err("no good certificate");
+        ask(wrong).await.expect_err("no good certificate");
     }
 }

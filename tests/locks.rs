@@ -1,27 +1,27 @@
-//! A transaction that somebody left open, and everybody else: who does not need what it has locked goes on, and who does
-//! is told by whom it is locked, or goes on when the lock has gone.
+//! An open transaction holds locks: callers that do not need the locked rows continue, and the others learn who holds the lock, or
+//! continue when it is released.
 
 mod brokers; // the row of a broker
-mod claims; // jobs on their way to workers
-mod clock; // what happens by the clock, calls of operators, new task types
+mod claims; // claims of jobs
+mod clock; // background tasks, calls of operators, new task types
 mod enqueue; // jobs with locked keys
-pub(crate) mod matrix; // each thing that may be held, and everything else
+pub(crate) mod matrix; // every lock against every operation
 mod operators; // settings, schedules, tokens
 mod settle; // outcomes of locked jobs
-mod start; // a broker that begins
+mod start; // start of a broker
 
 use tokio_postgres::Client;
 
 use crate::support::*;
 
-/// Somebody's transaction that is left open.
+/// An open transaction that holds locks.
 pub(crate) struct Open {
     client: Client,
     pid: i32,
 }
 
 impl Open {
-    /// After these statements, on a connection with this name.
+    /// Opens a transaction, runs these statements and keeps it open, on a connection with this application name.
     pub(crate) async fn after(database: &TestDatabase, name: &str, sql: &str) -> Self {
         let client = database.connect().await;
         client.batch_execute(&format!("SET application_name = '{name}'; BEGIN; {sql}")).await.expect(sql);

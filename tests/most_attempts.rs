@@ -1,4 +1,4 @@
-//! The jobs of a type with the most attempts: all that have started and are not finished.
+//! `ListJobs` ordered by attempts: the started, unfinished jobs of a type with the most attempts.
 
 use howdah_proto::v1::{Job, JobOrder, JobState, ListJobsRequest, ListJobsResponse};
 use serde_json::Value;
@@ -7,10 +7,10 @@ use tonic::Status;
 use crate::{support::*, ui::client::Browser};
 
 async fn most(broker: &TestBroker, state: JobState, page_size: i32) -> ListJobsResponse {
-    asked(broker, state, page_size).await.expect("a list")
+    list_by_attempts(broker, state, page_size).await.expect("a list")
 }
 
-async fn asked(broker: &TestBroker, state: JobState, page_size: i32) -> Result<ListJobsResponse, Status> {
+async fn list_by_attempts(broker: &TestBroker, state: JobState, page_size: i32) -> Result<ListJobsResponse, Status> {
     let mut request = ListJobsRequest { task_type: "t".into(), page_size, ..ListJobsRequest::default() };
     request.set_state(state);
     request.set_order(JobOrder::Attempts);
@@ -21,7 +21,7 @@ fn attempts(jobs: &[Job]) -> Vec<(i64, u32)> {
     jobs.iter().map(|job| (job.id, job.attempt)).collect()
 }
 
-/// Jobs of a type as they are stored: `attempt` is an expression in `i`, which counts from 1.
+/// Inserts jobs of a type. `attempt` is an expression in `i`, which counts from 1.
 async fn store(broker: &TestBroker, table: &str, task_type: &str, jobs: i32, attempt: &str) {
     let (column, value) = match table {
         "scheduled" => (", run_at", ", now() + interval '1 day'"),
@@ -58,16 +58,16 @@ async fn jobs_of_every_state_but_the_finished_ones_come_with_the_most_attempts_f
     broker.until_state(finished, JobState::Succeeded).await;
     let leased = broker.enqueue(new_job("t", "work")).await;
     assert_eq!(worker.next().await.id, leased);
-    // Two that have never started.
+    // Two jobs that have never started must not be listed.
     broker.enqueue("t").await;
     broker.enqueue("t").delay(HOUR).await;
 
     let list = most(&broker, JobState::Unspecified, 10).await;
     assert_eq!(attempts(&list.jobs), [(dead, 3), (backing_off, 2), (leased, 1)]);
     assert!(!list.partial && !list.has_more && list.next_page_token.is_empty(), "{list:?}");
-    // One leased, one ready, two scheduled; the dead one is found by its index.
-    assert_eq!(list.looked_at_count, 4);
-    assert_eq!(list.jobs[1].failures.len(), 1, "the last failure only");
+    // The scan examined one leased, one ready and two scheduled jobs. It finds the dead job by an index.
+    assert_eq!(list.scanned_count, 4);
+    assert_eq!(list.jobs[1].failures.len(), 1, "the list has only the last failure of a job");
     assert!(!list.jobs[2].broker.is_empty() && list.jobs[2].payload.is_empty());
     for (state, id) in [(JobState::Dead, dead), (JobState::Scheduled, backing_off), (JobState::Leased, leased)] {
         let list = most(&broker, state, 10).await;
@@ -92,22 +92,22 @@ async fn a_job_with_many_attempts_is_found_behind_thousands_with_few() {
     let list = most(&broker, JobState::Unspecified, 5).await;
     assert_eq!(list.jobs.iter().map(|job| job.attempt).collect::<Vec<_>>(), [9, 8, 7, 6, 3]);
     assert!(list.has_more && !list.partial, "{list:?}");
-    assert_eq!(list.looked_at_count, 9_001);
+    assert_eq!(list.scanned_count, 9_001);
     let browser = Browser::at(&broker);
     let page = browser.get("/ui/jobs?type=t&sort=attempts").await;
     page.has(&["9/99", "8/99", "7/99", "6/99", "3/99", "The 100 jobs with the most attempts."])
-        .has_no(&["Looked at", "50/99"]);
+        .has_no(&["Scanned", "50/99"]);
     browser.get("/ui/jobs?type=t&sort=attempts&state=waiting").await.has(&["6/99", "Jobs that have started"]);
     browser
         .get("/ui/jobs?type=t&sort=attempts&state=succeeded")
         .await
-        .has(&["Finished jobs have no order by attempts"]);
+        .has(&["Finished jobs cannot be ordered by attempts"]);
 
     let args = ["jobs", "t", "--sort", "attempts", "--limit", "2", "--json", "--server", &broker.grpc];
     let (status, out, err) = run(&args, b"").await;
     assert!(status.success(), "{err}");
-    let told: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(told.iter().map(|job| &job["attempt"]).collect::<Vec<_>>(), [9, 8]);
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.iter().map(|job| &job["attempt"]).collect::<Vec<_>>(), [9, 8]);
     assert!(err.contains("only the first 2 jobs: --limit lists up to 1,000"), "{err}");
 }
 
@@ -117,21 +117,21 @@ async fn a_look_that_has_no_time_for_all_jobs_says_so() {
     broker.cancel(&[broker.enqueue("t").await]).await;
     store(&broker, "scheduled", "t", 45_000, "1").await;
     store(&broker, "dead", "t", 1, "5").await;
-    let list = held_up(&broker, async || asked(&broker, JobState::Unspecified, 2).await.ok()).await;
+    let list = held_up(&broker, async || list_by_attempts(&broker, JobState::Unspecified, 2).await.ok()).await;
     assert!(list.partial && list.has_more, "{list:?}");
-    assert_eq!(list.looked_at_count, 20_000);
+    assert_eq!(list.scanned_count, 20_000);
     assert_eq!(list.jobs.iter().map(|job| job.attempt).collect::<Vec<_>>(), [5, 1]);
     let args = ["jobs", "t", "--sort", "attempts", "--server", &broker.grpc];
     let (_, out, err) = held_up(&broker, async || Some(run(&args, b"").await).filter(|ran| ran.0.success())).await;
-    assert!(out.contains("5/99") && err.contains("looked at 20,000 jobs, not at all"), "{out}{err}");
+    assert!(out.contains("5/99") && err.contains("scanned only 20,000 jobs"), "{out}{err}");
     let browser = Browser::at(&broker);
     let page = async || Some(browser.get("/ui/jobs?type=t&sort=attempts").await).filter(|page| page.status == 200);
     let page = held_up(&broker, page).await;
-    page.has(&["5/99", "Looked at 20,000 jobs, not at all"]);
+    page.has(&["5/99", "Scanned 20,000 jobs, but not all of them"]);
 }
 
-/// What this returns, while somebody holds the table of scheduled jobs until the time of a look is over. Nothing: the lock was held
-/// for so long that the look was given up, and it is tried again.
+/// Returns the result of a scan while `scheduled` is locked until the time limit of the scan has passed. `look` returns `None` if
+/// the scan gave up because the lock was held for too long; it is then repeated.
 async fn held_up<T>(broker: &TestBroker, look: impl AsyncFn() -> Option<T>) -> T {
     let lock = broker.database.connect().await;
     let waits = "SELECT EXISTS (
@@ -139,15 +139,15 @@ async fn held_up<T>(broker: &TestBroker, look: impl AsyncFn() -> Option<T>) -> T
                AND query LIKE '%howdah.scheduled%LIMIT 20000%' AND clock_timestamp() - query_start > interval '200 ms')";
     for _ in 0..20 {
         lock.batch_execute("BEGIN; LOCK TABLE howdah.scheduled").await.expect("a lock");
-        let mut looking = std::pin::pin!(look());
+        let mut listing = std::pin::pin!(look());
         let given_up = tokio::select! {
-            () = broker.until("a look that waits", waits) => false,
-            _ = &mut looking => true,
+            () = broker.until("a scan that waits for the lock", waits) => false,
+            _ = &mut listing => true,
         };
         lock.batch_execute("ROLLBACK").await.expect("no lock");
-        if !given_up && let Some(answer) = looking.await {
+        if !given_up && let Some(answer) = listing.await {
             return answer;
         }
     }
-    panic!("each look was given up")
+    panic!("each scan gave up")
 }

@@ -1,25 +1,25 @@
-//! The pages of the documentation: every block that can run is run as it is written, in order, with the `howdah` of this
-//! build. A page starts its own broker or finds one running. What the page shows of the output is compared, but for times
-//! and for what it leaves out with `…`.
+//! Runs the pages of the documentation: each runnable block as it is written, in order, with this build's `howdah`. A page
+//! starts a broker or uses a running one. The test compares the output that a page shows with the actual output, except
+//! for times and for parts that the page omits with `…`.
 //!
 //! | in a page | what happens |
 //! |---|---|
-//! | ```` ```sh ````, ```` ```console ```` | bash runs the commands one after the other, all of a page in one shell |
+//! | ```` ```sh ````, ```` ```console ```` | bash runs the commands in order, all blocks of a page in one shell |
 //! | ```` ```sql ```` | psql runs it |
-//! | ```` ```rust ```` | it is compiled as part of `rust.rs`, which `just reference` writes |
-//! | ```` ```sh no-run ```` | it is left out, and named on standard error |
-//! | a line `> …` in what a command prints | it is typed, when all before it has come |
-//! | `<!-- run` … `-->` | bash runs it, and readers do not see it: what a block takes for granted |
+//! | ```` ```rust ```` | compiled as part of `rust.rs`, which `just reference` generates |
+//! | ```` ```sh no-run ```` | skipped, and named on standard error |
+//! | a line `> …` in the output of a command | sent as input, after all output before it has arrived |
+//! | `<!-- run` … `-->` | bash runs it, hidden from readers: prerequisites of a block |
 //!
-//! Brokers, and workers that do not end by themselves, are left running until the page ends. Ports are free ones: where a
-//! page has 7432, 7433 or 8080 on 127.0.0.1, or what its `ready` line shows, the real one is put.
+//! Brokers, and workers without an end, run until the page ends. Listeners use free ports: where a page has 7432, 7433 or
+//! 8080 on 127.0.0.1, or the addresses of its `ready` line, the test puts the real ones.
 
-mod compare; // what is shown, against what came
-mod dialog; // commands that are typed to
+mod compare; // compares shown and actual output
+mod dialog; // interactive commands
 mod markdown; // the blocks of a page
-#[rustfmt::skip] // it has to be as in the pages
+#[rustfmt::skip] // must match the pages
 mod rust; // the Rust blocks, compiled
-mod shell; // one bash a page
+mod shell; // one bash per page
 
 use std::{fs, path::Path};
 
@@ -55,11 +55,11 @@ async fn follow(page: &str) {
                 Language::Sql => shell.sql(command).await,
                 Language::Other => continue,
             };
-            // An error that is shown is what the page is about.
+            // A command may fail if the page shows an error as its output.
             let good = came.status == 0 || ["howdah: ", "ERROR:"].iter().any(|word| shown.starts_with(word));
             assert!(good, "{at}: exit status {}\n$ {command}\n{}", came.status, came.output);
             shell.learn(shown, &came.output).await;
-            // Pages show what commands say of one store.
+            // Pages show the output of a broker with one store; removes the column of stores.
             let output = if stores::are_two() { stores::own_table(&came.output) } else { came.output.clone() };
             if let Err(difference) = compare::same(&shell.real(shown), &output) {
                 panic!("{at}: {difference}\n$ {command}\n--- shown\n{shown}\n--- came\n{}", came.output);
@@ -69,7 +69,7 @@ async fn follow(page: &str) {
     shell.end().await;
 }
 
-/// A test for each page, so that they run at the same time.
+/// Generates one test per page, so that pages run concurrently.
 macro_rules! pages {
     ($($(#[$condition:meta])? $name:ident: $page:literal,)*) => {
         const PAGES: &[&str] = &[$($page),*];

@@ -1,28 +1,29 @@
-//! The plan of every hot statement, on empty, stale and fresh statistics: an index where one was meant,
-//! and never a scan of a table or a sort that grows with it.
+//! The plan of every hot statement, with empty, stale and fresh statistics: it uses the intended index, and never a sequential scan
+//! or a sort that grows with the table.
 
-mod backlog; // the sample of backlogs, when it is a broker's turn and when not
-mod functions; // the statements inside of functions
+mod backlog; // the backlog sample
+mod functions; // the statements within functions
 
 use howdah_server::store::{Purpose, Statement};
 
 use crate::support::{TestDatabase, database};
 
-/// A job is looked up in each table by its id.
+/// Index lookups of a job by its id, one in each job table.
 const BY_ID: &[&str] = &[
     "using ready_by_id on ready",
     "using leased_pkey on leased",
     "using scheduled_id_key on scheduled",
     "using waiting_pkey on waiting",
     "using dead_pkey on dead",
-    "using history_default_id_idx on history_default",
+    // The function reads only the days that may have the job; its statements are planned when it runs.
+    "Function Scan on history_of",
 ];
 
-/// What each statement's plan must show.
+/// Texts that the plan of each statement must contain.
 const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::Claim, &["using ready_pkey on ready", "Tid Scan on ready", "Limit", "using broker_pkey on broker"]),
     (Statement::SettleAck, &["using leased_pkey on leased", "using job_key_pkey on job_key", "Tid Scan on job_key"]),
-    (Statement::SettleFew, &["using leased_pkey on leased"]),
+    (Statement::SettleSmallBatch, &["using leased_pkey on leased"]),
     (Statement::SettleNack, &["using leased_pkey on leased", "using job_key_pkey on job_key"]),
     (Statement::LeaseFacts, &["using leased_pkey on leased"]),
     (Statement::Extend, &["using leased_pkey on leased"]),
@@ -38,7 +39,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         Statement::EndedLeases,
         &[
             "using leased_pkey on leased",
-            "using history_default_id_idx",
+            "Function Scan on history_of",
             "using scheduled_id_key",
             "using ready_by_id",
             "using dead_pkey",
@@ -47,7 +48,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (
         Statement::SettledBefore,
         &[
-            "using history_default_id_idx",
+            "Function Scan on history_of",
             "using scheduled_id_key",
             "using ready_by_id",
             "using leased_pkey",
@@ -90,7 +91,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         Statement::Unfinished,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey"],
     ),
-    (Statement::EndedJobs, &["using history_default_id_idx", "using dead_pkey on dead"]),
+    (Statement::EndedJobs, &["Function Scan on history_of", "using dead_pkey on dead"]),
     (
         Statement::SearchKey,
         &[
@@ -107,7 +108,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
             "using history_default_hashtext_type_id_id_idx on history_default",
         ],
     ),
-    // As of all partitions, the newest entries first: nothing is sorted.
+    // Reads the newest tags first, backward through the index of each partition, without a sort.
     (Statement::SearchTag, &["Index Only Scan Backward using job_tag_default_hash_type_id_id_idx on job_tag_default"]),
     (Statement::CountTag, &["using job_tag_default_hash_type_id_id_idx on job_tag_default"]),
     (Statement::SearchReady, &["using ready_pkey on ready"]),
@@ -120,7 +121,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::MostAttemptsScheduled, &["using scheduled_id_key on scheduled", "Limit"]),
     (Statement::MostAttemptsWaiting, &["using waiting_pkey on waiting", "Limit"]),
     (Statement::MostAttemptsDead, &["Index Scan using dead_by_attempt on dead"]),
-    // Without a time range, no partition is left.
+    // Without a time range, all partitions are pruned.
     (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
     (Statement::FoundJobs, BY_ID),
     (Statement::FindArchived, &["using archive_file_by_ids on archive_file"]),
@@ -135,7 +136,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::PickDeadGroupForBulk, &["using dead_by_error_group on dead"]),
     (Statement::PickChangesForBulk, &["using bulk_change_default_bulk_id_job_id_idx on bulk_change_default"]),
     (
-        Statement::NoteInBulk,
+        Statement::WriteBulkJournal,
         &[
             "using ready_by_id",
             "using leased_pkey",
@@ -148,10 +149,10 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     ),
     (Statement::DependentsForBulk, &["using dependency_pkey on dependency", "using waiting_pkey on waiting"]),
     (
-        Statement::LackingForBulk,
+        Statement::ChangeableForBulk,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
-    // What one job waits for.
+    // Reads the job by its id, and then what may hold it back.
     (Statement::ExplainJob, BY_ID),
     (
         Statement::ExplainJob,
@@ -160,10 +161,10 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::ExplainReady, &["using ready_pkey on ready", "using pull_pkey on pull", "on leased"]),
     (Statement::ExplainLimitKey, &["on ready", "on leased", "on scheduled", "on waiting"]),
     (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),
-    // What is too old is found by its age.
-    (Statement::SampleBacklog, &["using backlog_by_start on backlog"]),
+    // Finds old rows by their time.
+    (Statement::ForgetStatistics, &["using backlog_by_start on backlog", "using statistics_by_start on statistics"]),
     (Statement::MovedJobs, &["using moved_pkey on moved"]),
-    (Statement::OnTheWay, &["using leaving_by_type on leaving"]),
+    (Statement::JobsInTransit, &["using leaving_by_type on leaving"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),
@@ -174,7 +175,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::EnqueueKeyed, &["Function Scan"]),
 ];
 
-/// Plans at these states of the statistics; 30,000 jobs in each table make a scan attractive.
+/// States of the tables and their statistics. With 30,000 jobs in each table, the planner could prefer sequential scans.
 const STATES: [(&str, &str); 3] = [
     ("empty, never analysed", ""),
     (
@@ -212,10 +213,10 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
-            // enqueue_keyed and retry_jobs insert keys in order, report_pulls types; the rest finds its order in an index.
-            // The walks (also those of bulk operations) sort the rows of their one step, and who waits for jobs the few that have
-            // ended. Searches, and looks for the most attempts, sort what they found; an explanation the times that a job was put back.
-            // Pages of the archive and of history merge partitions, which EXPLAIN calls a sort key.
+            // enqueue_keyed and retry_jobs sort the keys they insert, and report_pulls sorts types; the other statements get their
+            // order from an index. Scans in steps (bulk operations too) sort the rows of one step, and WaitJobs sorts the
+            // few ended jobs. Searches and the order by attempts sort their results, and an explanation sorts the times at which a
+            // job was put back. Pages of the archive and of history merge partitions, which EXPLAIN shows as a sort key.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed
@@ -239,7 +240,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
 
 async fn plan(database: &TestDatabase, statement: Statement) -> String {
     let client = database.connect().await;
-    client.batch_execute(&Purpose::Hot.session()).await.expect("session");
+    client.batch_execute(&Purpose::Hot.session(0)).await.expect("session");
     let text = statement.text();
     let parameters = client.prepare(text).await.expect("prepare").params().len();
     client.batch_execute(&format!("PREPARE hot AS {text}")).await.expect("prepare");

@@ -1,5 +1,4 @@
-//! Behind a pooler in transaction mode: PgBouncer, as Debian packages it. Without it these tests say that
-//! they were left out.
+//! Brokers behind PgBouncer in transaction mode, as Debian packages it. Without PgBouncer these tests are skipped with a message.
 
 use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio};
 
@@ -22,13 +21,13 @@ struct Pooler {
     database: TestDatabase,
 }
 
-/// In front of this database, with so many connections to it. `None`: it is not installed.
+/// Starts PgBouncer with this many connections to the database. `None` if it is not installed.
 async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
-    let (socket_dir, name) = database.place();
+    let (socket_dir, name) = database.socket_dir_and_name();
     let dir = open_directory();
     let owner = std::fs::metadata(&socket_dir).expect("the socket directory");
     let file = dir.path().join("pgbouncer.ini");
-    // It has no way to pick a port: its Unix socket is in a directory of its own.
+    // PgBouncer cannot choose a free port, so its Unix socket is in a separate directory.
     let text = format!(
         "[databases]\n* = host={} port=5432 user=howdah pool_size={connections}\n\
          [pgbouncer]\npool_mode = transaction\nauth_type = any\nlisten_port = 6432\nunix_socket_dir = {}\n\
@@ -52,7 +51,7 @@ async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
         while !log.next_line().await.expect("its log").expect("it ended").contains("process up") {}
     })
     .await;
-    // Whoever stops reading its log stops it.
+    // Keep reading its log; otherwise PgBouncer would block.
     tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
     let host: String = dir.path().to_string_lossy().replace('/', "%2F");
     let database = TestDatabase { url: format!("postgres://howdah@/{name}?host={host}&port=6432") };
@@ -103,7 +102,7 @@ async fn nothing_is_left_in_a_poolers_sessions() {
     worker.ack(&job).await;
     drop(worker);
     broker.stop().await;
-    // Each of the two connections, at the same time.
+    // Uses both connections of the pool at the same time, to check the settings of each.
     let (a, b) = (pooler.database.connect().await, pooler.database.connect().await);
     for client in [&a, &b] {
         client.batch_execute("BEGIN").await.unwrap();
@@ -126,12 +125,16 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
     let migrations = (0..5).map(|_| async {
         let mut config = Config::new(&pooler.database.url);
         poll(&mut config);
-        // They wait for each other at the pooler.
+        // The migrations run one after the other, so the last one may wait long for the pooler.
         config.database_timeout = PATIENCE;
         Store::new(&config).unwrap().migrate().await.unwrap().created
     });
     let created = soon("the migrations", futures::future::join_all(migrations)).await;
-    assert_eq!(created.iter().filter(|created| **created).count(), 1, "made once: {created:?}");
+    assert_eq!(
+        created.iter().filter(|created| **created).count(),
+        1,
+        "more than one migration created the schema: {created:?}"
+    );
     assert_eq!(direct.count("SELECT count(*) FROM howdah.schema_part").await, 3);
 }
 
@@ -148,9 +151,9 @@ async fn behind_a_transaction_pooler_a_broker_that_would_listen_does_not_start_a
     assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
 }
 
-/// Where the database is, as a path.
+/// The directory of the socket and the name of the database.
 impl TestDatabase {
-    fn place(&self) -> (PathBuf, String) {
+    fn socket_dir_and_name(&self) -> (PathBuf, String) {
         let rest = self.url.split_once("@/").expect("a URL").1;
         let (name, host) = rest.split_once("?host=").expect("a socket");
         let host = host.split('&').next().unwrap_or_default().replace("%2F", "/").replace("%2f", "/");

@@ -1,4 +1,4 @@
-//! Progress and checkpoints; and a cancel that reaches a worker of another broker.
+//! Progress and checkpoints; and a cancel that reaches a worker at another broker.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_sa
     assert!(progress.update_time.unwrap().seconds >= job.start_time.unwrap().seconds);
     assert_eq!(job.update_time, progress.update_time);
     assert_eq!(&job.checkpoint[..], b"row 7");
-    // An empty checkpoint is none any more.
+    // An empty checkpoint removes the stored one.
     assert!(all_ok(&worker.report(vec![checkpoint(&first, b"")]).await));
     let job = broker.job(first.id).await;
     assert!(job.checkpoint.is_empty());
@@ -66,7 +66,7 @@ async fn a_worker_may_report_as_often_as_it_likes_and_the_last_word_stays() {
     let job = worker.next().await;
     let most = (0..10_000).map(|n| report(&job, f64::from(n) / 10_000.0, &format!("step {n}"))).collect();
     let mut answered = worker.report(most).await.len();
-    // Messages one behind the other, nobody waiting: in the order in which they were sent.
+    // Sends 200 reports without waiting for results. They take effect in this order.
     for n in 0..200 {
         let reports = vec![report(&job, 0.5, &format!("message {n}"))];
         worker.send(work_request::Message::Progress(Progress { reports })).await;
@@ -103,7 +103,7 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
     assert_eq!(statuses, [SettleStatus::LeaseLost, SettleStatus::Ok, SettleStatus::Invalid, SettleStatus::Invalid]);
     assert!(unary[2].message.starts_with("reports[2].fraction is 1.2"), "{}", unary[2].message);
     assert!(unary[3].message.starts_with("reports[3].checkpoint has 65537 bytes"), "{}", unary[3].message);
-    // On the stream they come in any order.
+    // Sorts the results, because on a stream they may arrive in any order.
     let mut stream = worker.report(reports).await;
     stream.sort_by_key(|result| (result.token != job.token, result.status));
     assert_eq!(stream.len(), 4);
@@ -115,7 +115,7 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
     assert_eq!(empty.code(), tonic::Code::InvalidArgument);
 }
 
-/// The way of a job with a checkpoint through one end of an attempt.
+/// Leases the next job and stores a checkpoint; the caller then ends the attempt.
 async fn lease_with_checkpoint(broker: &TestBroker, worker: &mut Worker, bytes: &[u8]) -> v1::LeasedJob {
     let job = worker.next().await;
     let mut reports = vec![checkpoint(&job, bytes)];
@@ -127,15 +127,15 @@ async fn lease_with_checkpoint(broker: &TestBroker, worker: &mut Worker, bytes: 
 #[tokio::test]
 async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_history() {
     let broker = TestBroker::start().await;
-    let large = "x".repeat(2000); // out of line, its size in the same options
+    let large = "x".repeat(2000); // stored in howdah.payload, with its size in the options
     let id = broker.enqueue("p").payload(large).timeout(HOUR).max_attempts(5).await;
     let mut worker = broker.worker("p").await;
-    // A retry.
+    // The checkpoint survives a retry.
     let job = lease_with_checkpoint(&broker, &mut worker, b"one").await;
     worker.nack(&job, "no").at_once().await;
     let job = worker.next().await;
     assert_eq!((&job.checkpoint[..], job.payload.len(), job.attempt), (&b"one"[..], 2000, 2));
-    // A timeout: through scheduled.
+    // The checkpoint survives a timeout, after which the job is scheduled.
     assert!(all_ok(&worker.report(vec![checkpoint(&job, b"two")]).await));
     let sql = broker.database.connect().await;
     sql.execute("UPDATE howdah.leased SET deadline = now() - interval '1 s'", &[]).await.unwrap();
@@ -143,13 +143,13 @@ async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_his
     sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
     let job = worker.next().await;
     assert_eq!((&job.checkpoint[..], job.attempt), (&b"two"[..], 3));
-    // A lease without a broker, as of a pull, runs out.
+    // The checkpoint survives the expiry of a lease that belongs to no broker, such as a pulled lease.
     assert!(all_ok(&worker.report(vec![checkpoint(&job, b"three")]).await));
     drop(worker);
     sql.execute("UPDATE howdah.leased SET broker_id = NULL, deadline = now() - interval '1 s'", &[]).await.unwrap();
-    broker.until("the end of the attempt", "SELECT count(*) = 0 FROM howdah.leased").await;
+    broker.until("the expiry of the lease", "SELECT count(*) = 0 FROM howdah.leased").await;
     sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
-    // By a pull.
+    // A pull also delivers the checkpoint.
     let pulled = broker.pull("p").wait(MINUTE).await;
     assert_eq!((&pulled[0].checkpoint[..], pulled[0].attempt), (&b"three"[..], 4));
     assert_eq!(broker.settle(vec![ack(&pulled[0])]).await, [SettleStatus::Ok]);
@@ -190,7 +190,7 @@ async fn a_checkpoint_counts_in_windows_so_that_no_message_is_larger_than_the_wo
     worker.settle(jobs.iter().map(|job| nack(job, "again").at_once()).collect()).await;
     worker.vanish();
     broker.until("ready jobs", "SELECT count(*) = 20 FROM howdah.ready").await;
-    // 64 KiB and a little: one job with its checkpoint, in base64, does not fit.
+    // A job with a checkpoint of 64 KiB does not fit into 70 KiB, because the database returns the checkpoint in base64.
     let _small = broker.worker("p").window(100).max_message_bytes(70 << 10).await;
     let mut medium = broker.worker("p").window(100).max_message_bytes(100 << 10).await;
     for _ in &ids {
@@ -246,21 +246,21 @@ async fn a_cancel_that_a_broker_did_not_hear_reaches_its_worker_without_it() {
     beside.batch_execute(&allow(false)).await.expect("no new connections");
     let listeners = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'";
     client.execute(&format!("SELECT pg_terminate_backend(pid) {listeners}"), &[]).await.expect("terminate");
-    until_on(&client, "nobody who listens", &format!("SELECT count(*) = 0 {listeners}")).await;
+    until_on(&client, "no session that listens", &format!("SELECT count(*) = 0 {listeners}")).await;
     client.execute("SELECT howdah.cancel($1)", &[&cancelled]).await.expect("cancel");
     beside.batch_execute(&allow(true)).await.expect("connections again");
     assert_eq!(worker.cancelled().await.id, cancelled);
-    // The others stay.
+    // The broker cancels only the cancelled job; the other one stays with its worker.
     worker.ack(&kept_job).await;
 }
 
 #[tokio::test]
 async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     let database: TestDatabase = database().await;
-    // The sweep is far away: only the notification can have told it.
+    // With a poll interval of an hour, the other broker can learn of the cancel only by a notification.
     let far = |config: &mut Config| config.poll_interval = HOUR;
     let (a, b) = (TestBroker::on_with(&database, far).await, TestBroker::on_with(&database, far).await);
-    // A broker is ready before it listens, and only its metrics say when.
+    // A broker is ready before it listens. The metric shows when it listens.
     eventually("a broker that listens", async || {
         b.metrics().await.contains(
             "howdah_listening 1
@@ -274,7 +274,7 @@ async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     assert_eq!(a.cancel(&[id]).await, [id]);
     let cancelled = worker.cancelled().await;
     assert_eq!((cancelled.id, cancelled.token, cancelled.reason()), (id, job.token, CancelReason::Cancelled));
-    // It has nothing left to say of it.
+    // The worker can no longer report or settle it.
     assert_eq!(worker.report(vec![report(&job, 1.0, "")]).await[0].status(), SettleStatus::LeaseLost);
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(a.state(id).await, JobState::Cancelled);

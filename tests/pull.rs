@@ -1,4 +1,4 @@
-//! Jobs by calls instead of a stream.
+//! Pulling jobs by unary calls instead of a stream.
 
 use howdah_proto::v1::{JobState, PullJobsRequest, SettleStatus};
 use prost::Message as _;
@@ -10,9 +10,9 @@ use crate::{
 
 #[tokio::test]
 async fn pulled_jobs_live_by_their_own_deadline() {
-    // What has run out is tried again long after we have looked.
+    // A retried job waits for an hour, so that the test finds it scheduled.
     let broker = TestBroker::start_with(|c| c.retry.initial = HOUR).await;
-    // It waits for the first job, and is woken by it.
+    // The pull begins before the first job exists, which ends its wait.
     let waiting = tokio::spawn(broker.pull("u").up_to(2).wait(MINUTE).into_future());
     broker.enqueue_all(["u"; 3]).await;
     let jobs = waiting.await.unwrap();
@@ -37,7 +37,7 @@ async fn jobs_of_an_answer_that_cannot_be_sent_are_ready_again_and_their_attempt
         ..Default::default()
     };
     pull.encode(&mut request).unwrap();
-    // The answer has its headers, and no room for a byte more.
+    // With a stream window of 0, the broker can send the headers of the answer and no data.
     let mut caller = Http2::connect_with_window(&broker.grpc, 0).await;
     let call = [
         headers(1, "/howdah.v1.WorkerService/PullJobs"),

@@ -1,5 +1,5 @@
-//! Random changes of steps and priorities, by brokers that know the step of now or an old one, broken off at
-//! any place: no job ever loses the time that its place in the order stands for.
+//! Random changes of steps and priorities, by brokers with a current or an outdated step, interrupted anywhere: the rank of a job
+//! always contains its original time.
 
 use std::{collections::HashSet, sync::LazyLock, time::Duration};
 
@@ -17,14 +17,14 @@ const TYPE: i32 = 1;
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// By a broker that knows this step, whatever holds.
+    /// Enqueues a job at a broker that uses this step, which may be outdated.
     Enqueue {
         priority: i16,
         known_step: Option<i64>,
     },
-    /// Nothing but the setting: ranks follow later.
+    /// Changes the step of the task type. The ranks change by later scans.
     Step(Option<i64>),
-    /// A walk of so many steps of so many jobs, and a new priority perhaps.
+    /// A scan of `steps` steps with `jobs` jobs each, with a new priority if set.
     Walk {
         priority: Option<i16>,
         steps: usize,
@@ -149,7 +149,7 @@ impl Case {
         self.ids.extend(stored.ids);
     }
 
-    /// The time is what it was at the enqueue, in every table.
+    /// Asserts that no job is missing, and that each rank still contains the creation time of its job.
     async fn check(&self, after: &Change) {
         let sql = "SELECT count(*) = $1, coalesce(bool_and(
                        rank - priority * howdah.step_of(options) = (extract(epoch FROM created) * 1000000)::bigint), true)
@@ -160,7 +160,7 @@ impl Case {
         assert!(row.get::<_, bool>(1), "a job has lost its time after {after:?}");
     }
 
-    /// A walk to the end and what workers give back: all follow the step of now.
+    /// Releases leased jobs and completes a scan: all ranks then use the current step.
     async fn end(&mut self) {
         self.apply(&Change::Release).await;
         let from = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
@@ -168,7 +168,10 @@ impl Case {
         let sql = "SELECT coalesce(bool_and(r.priority = 0 OR howdah.step_of(r.options)
                                             = coalesce(t.priority_step_us, 35184372088832)), true)
                    FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id";
-        assert!(self.client.query_one(sql, &[]).await.expect("end").get::<_, bool>(0), "a rank does not follow");
+        assert!(
+            self.client.query_one(sql, &[]).await.expect("end").get::<_, bool>(0),
+            "a rank does not use the current step"
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! Lists, searches and statistics from a replica: as long as it is there and not too far behind, and never older than what was
-//! changed here.
+//! Lists, searches and statistics from a read replica, as long as it is available and its lag is small; never older than changes
+//! made through this broker.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::ListJobsRequest;
@@ -7,7 +7,7 @@ use howdah_server::{config::Config, store::Store};
 
 use crate::{support::*, ui::client::Browser};
 
-/// A broker that reads a replica, once it does.
+/// Starts a broker with a read replica and waits until it uses the replica.
 async fn reading(both: &Replicated, max_lag: std::time::Duration) -> TestBroker {
     let broker = TestBroker::on_with(&both.at_primary(), |config| {
         config.read_database_url = Some(both.at_replica().url);
@@ -18,20 +18,20 @@ async fn reading(both: &Replicated, max_lag: std::time::Duration) -> TestBroker 
     broker
 }
 
-/// Until the broker says that it reads the replica, or that it does not.
+/// Waits until the broker reports that it uses the replica, or that it does not.
 async fn until_read(broker: &TestBroker, is_read: bool) {
     let line = format!("howdah_read_replica_used {}", u8::from(is_read));
-    eventually(&line, async || broker.metrics().await.lines().any(|said| said == line)).await;
+    eventually(&line, async || broker.metrics().await.lines().any(|shown| shown == line)).await;
 }
 
-/// How far the replica is behind, as the broker says.
+/// Replication lag that the broker reports.
 async fn lag(broker: &TestBroker) -> f64 {
     let metrics = broker.metrics().await;
-    let said = metrics.lines().find_map(|line| line.strip_prefix("howdah_read_replica_lag_seconds "));
-    said.expect("the metric").parse().expect("a number")
+    let lag = metrics.lines().find_map(|line| line.strip_prefix("howdah_read_replica_lag_seconds "));
+    lag.expect("the metric").parse().expect("a number")
 }
 
-/// How many jobs of `mail` a list has.
+/// Number of jobs of `mail` in a list.
 async fn listed(broker: &TestBroker) -> usize {
     let request = ListJobsRequest { task_type: "mail".into(), ..ListJobsRequest::default() };
     broker.jobs().list_jobs(request).await.expect("a list").into_inner().jobs.len()
@@ -44,24 +44,24 @@ async fn lists_come_from_the_replica_until_something_is_changed_here() {
     let first = broker.enqueue("mail").await;
     eventually("a job in a list", async || listed(&broker).await == 1).await;
     let browser = Browser::at(&broker);
-    eventually("a replica that is read, on the page", async || {
+    eventually("a page that shows the replica in use", async || {
         let shown = browser.get("/ui/").await.body;
         ["Read replica", "s behind"].iter().all(|words| shown.contains(words)) && !shown.contains("not read")
     })
     .await;
 
     both.at_replica().sql("SELECT pg_wal_replay_pause()").await;
-    both.at_replica().until("a pause", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
+    both.at_replica().until("the pause of the replay", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
     let second = broker.enqueue("mail").await;
-    // On a slow machine the broker may not know for a moment how far the replica is, and read the primary.
-    eventually("a list of the replica, without the second one", async || listed(&broker).await == 1).await;
+    // Polls: a broker that does not know the lag for a moment reads from the primary, which happens on a slow machine.
+    eventually("a list of the replica, without the second job", async || listed(&broker).await == 1).await;
     assert_eq!(broker.job(second).await.id, second, "a single job comes from the primary");
 
-    // What was changed here is seen at once, though the replica does not know of it.
+    // A change made through this broker is visible at once, although the replica does not have it yet.
     assert_eq!(broker.cancel(&[first]).await, [first]);
-    assert_eq!(listed(&broker).await, 2, "after a change the primary is read");
+    assert_eq!(listed(&broker).await, 2, "after a change the broker must read the primary");
     both.at_replica().sql("SELECT pg_wal_replay_resume()").await;
-    eventually("a replica that has it all", async || lag(&broker).await < 1.5).await;
+    eventually("a replica that has caught up", async || lag(&broker).await < 1.5).await;
     assert_eq!(listed(&broker).await, 2);
 }
 
@@ -70,14 +70,14 @@ async fn a_replica_that_is_too_far_behind_is_not_read_until_it_has_caught_up() {
     let both = Replicated::start(&cluster_config()).await;
     let broker = reading(&both, secs(2)).await;
     both.at_replica().sql("SELECT pg_wal_replay_pause()").await;
-    both.at_replica().until("a pause", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
-    // Something that it does not get.
+    both.at_replica().until("the pause of the replay", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
+    // Commits a job, which the paused replica does not show.
     broker.enqueue("mail").await;
-    eventually("a replica that is not read since it is behind", async || {
+    eventually("a broker that does not read the lagging replica", async || {
         lag(&broker).await > 2.0 && broker.metrics().await.contains("\nhowdah_read_replica_used 0\n")
     })
     .await;
-    assert_eq!(listed(&broker).await, 1, "the primary is read");
+    assert_eq!(listed(&broker).await, 1, "the broker must read the primary");
     Browser::at(&broker).get("/ui/").await.has(&["Read replica not read"]);
     both.at_replica().sql("SELECT pg_wal_replay_resume()").await;
     until_read(&broker, true).await;
@@ -90,7 +90,7 @@ async fn a_replica_that_is_away_costs_no_answer() {
     let broker = reading(&both, HOUR).await;
     broker.enqueue("mail").await;
     both.replica.stop(StopMode::Immediate).await;
-    assert_eq!(listed(&broker).await, 1, "whether or not the broker knows already");
+    assert_eq!(listed(&broker).await, 1, "a list right after the stop of the replica");
     until_read(&broker, false).await;
     assert_eq!(listed(&broker).await, 1);
     both.replica.restart().await.expect("restart");

@@ -1,7 +1,8 @@
-//! Schedules: a job for each planned time, once, whoever is there to do it.
+//! A schedule enqueues one job per planned time, exactly once, whichever brokers run.
 
 mod definitions; // create, update, list, delete; bad input; the command line
 mod policies; // overlap, drift, what was missed, pauses, runs by hand
+mod zones; // rules that change, zones that a broker lacks
 
 use std::time::Duration;
 
@@ -14,12 +15,12 @@ async fn client(broker: &Service) -> Client {
     broker.client().await
 }
 
-/// Fires every hour; the first is an hour away.
+/// A schedule that fires every hour, first in one hour.
 fn hourly(name: &str) -> NewSchedule {
     NewSchedule::new(name, NewJob::new(name).payload("p"), Plan::every(HOUR))
 }
 
-/// Time passes for a schedule: everything that it plans comes sooner by so much.
+/// Simulates the passing of time for a schedule: moves its planned times back by `time`.
 async fn pass(database: &TestDatabase, name: &str, time: &str) {
     let sql = format!(
         "UPDATE howdah.schedule SET anchor = anchor - interval '{time}', next_at = next_at - interval '{time}',
@@ -28,7 +29,7 @@ async fn pass(database: &TestDatabase, name: &str, time: &str) {
     database.connect().await.batch_execute(&sql).await.expect("pass");
 }
 
-/// A number of a schedule's.
+/// Reads a numeric column of a schedule.
 async fn number(database: &TestDatabase, name: &str, what: &str) -> i64 {
     database.count(&format!("SELECT ({what})::bigint FROM howdah.schedule WHERE name = '{name}'")).await
 }
@@ -59,8 +60,8 @@ async fn a_planned_time_makes_one_job_that_knows_it_and_the_next_is_a_period_lat
     assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 3);
 }
 
-/// The jobs of each schedule are for its planned times, ten seconds apart, without a hole, each once. One statement:
-/// the next time may come while we look.
+/// Asserts that each schedule has one job for each planned time, ten seconds apart, without gaps. Uses a single statement, because
+/// a schedule may fire between two.
 async fn assert_exactly_once(database: &TestDatabase, schedules: i64) {
     let sql = "SELECT name, j.jobs, j.times, j.span, s.fired::bigint, s.skipped::bigint,
                       extract(epoch FROM s.last_planned - s.anchor)::bigint
@@ -80,7 +81,7 @@ async fn assert_exactly_once(database: &TestDatabase, schedules: i64) {
     }
 }
 
-/// Schedules that have 720 planned times behind them.
+/// Creates schedules with 720 missed times each.
 async fn overdue(database: &TestDatabase, broker: &Client, schedules: usize) {
     for n in 0..schedules {
         let plan = Plan::every(Duration::from_secs(10));
@@ -99,7 +100,7 @@ async fn three_brokers_at_once_fire_each_planned_time_once() {
     let database = database().await;
     let brokers = [TestBroker::on(&database).await, TestBroker::on(&database).await, TestBroker::on(&database).await];
     overdue(&database, &client(&brokers[0]).await, 12).await;
-    until(&database, "all that is overdue", ALL_DONE).await;
+    until(&database, "the jobs of all overdue times", ALL_DONE).await;
     assert!(database.count("SELECT count(*) FROM howdah.job").await >= 12 * 720);
     assert_exactly_once(&database, 12).await;
 }
@@ -110,11 +111,16 @@ async fn brokers_killed_while_they_fire_lose_no_planned_time_and_fire_none_twice
     let mut broker = Program::serve(&database, &[]).await;
     overdue(&database, &client(&broker).await, 20).await;
     for round in 1..=4 {
-        until(&database, "jobs", &format!("SELECT count(*) >= {} FROM howdah.job", round * 1_500)).await;
+        until(
+            &database,
+            "more jobs of overdue times",
+            &format!("SELECT count(*) >= {} FROM howdah.job", round * 1_500),
+        )
+        .await;
         broker.kill().await;
         broker = Program::serve(&database, &[]).await;
     }
-    until(&database, "all that is overdue", ALL_DONE).await;
+    until(&database, "the jobs of all overdue times", ALL_DONE).await;
     assert!(database.count("SELECT count(*) FROM howdah.job").await >= 20 * 720);
     assert_exactly_once(&database, 20).await;
 }
@@ -128,7 +134,7 @@ async fn a_template_that_is_no_job_any_more_says_so_and_fires_once_it_is_one_aga
     broker.sql(update).await;
     pass(&broker.database, "t", "1 hour").await;
     pass(&broker.database, "fine", "1 hour").await;
-    until_schedule(&broker.database, "t", "last_error LIKE 'template.payload has 2000000 bytes%'").await;
+    until_schedule(&broker.database, "t", "last_error LIKE 'broker \"%\": template.payload has 2000000 bytes%'").await;
     until_schedule(&broker.database, "t", "fired = 0 AND next_at > now() + interval '30 s' AND next_planned < now()")
         .await;
     until_schedule(&broker.database, "fine", "fired = 1").await;
@@ -149,14 +155,15 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
     let due = "UPDATE howdah.schedule SET next_planned = now(), next_at = now()";
     broker.sql(due).await;
     let done = "SELECT count(*) = 4 FROM howdah.schedule WHERE fired = 1 AND name <> 's2'";
-    broker.until("the others", done).await;
+    broker.until("the other schedules", done).await;
     until_schedule(
         &broker.database,
         "s2",
         "last_error LIKE '%SQLSTATE 23514%' AND fired = 0 AND next_at > now() + interval '30 s'",
     )
     .await;
-    // Nor does one that has waited for a job to finish: it is left out.
+    // With `OneWaiting`, a planned time waits until the job before it has ended. If its enqueue then fails, the time is
+    // skipped.
     let job = NewJob::new("w").delay(HOUR);
     let waits = NewSchedule::new("w", job, Plan::every(HOUR)).overlap(OverlapPolicy::OneWaiting);
     client(&broker).await.create_schedule(waits).await.unwrap();

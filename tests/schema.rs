@@ -1,4 +1,4 @@
-//! How the schema is made and replaced, and that it works under any name.
+//! Creation and replacement of the schema, also under another name.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn migrate(database: &TestDatabase, schema: &str) -> MigrationReport {
     Store::new(&config).unwrap().migrate().await.unwrap()
 }
 
-/// Makes the functions as of another release: one of them is not ours.
+/// Replaces a function by a stub and changes the stored hash, as if another release had created the functions.
 async fn pretend(database: &TestDatabase, release: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION howdah.add_failure(failures jsonb, attempt smallint, error text, started timestamptz)
@@ -29,7 +29,7 @@ async fn pretend(database: &TestDatabase, release: &str) {
     database.connect().await.batch_execute(&sql).await.unwrap();
 }
 
-/// Whether the function is ours.
+/// Whether `add_failure` is the function of this release and not the stub.
 async fn is_ours(database: &TestDatabase) -> bool {
     database
         .count("SELECT coalesce(jsonb_array_length(howdah.add_failure('[]', 1::smallint, 'e', now())), 0)::bigint")
@@ -133,7 +133,7 @@ async fn howdah_migrate_says_what_it_did() {
 async fn an_option_that_a_release_adds_is_an_argument_without_making_calls_ambiguous() {
     let database = database().await;
     let client = database.connect().await;
-    // As a release without the last option left it, for a role that may enqueue.
+    // Creates the functions of an older release: `enqueue` lacks the last option, and a role may call it.
     let before = "
         SELECT howdah.create_roles();
         DO $$ BEGIN
@@ -148,13 +148,13 @@ async fn an_option_that_a_release_adds_is_an_argument_without_making_calls_ambig
     let (status, _, stderr) = run(&["migrate", "--database-url", &database.url], b"").await;
     assert!(status.success(), "{stderr}");
     let id: i64 = client.query_one("SELECT howdah.enqueue('t', 'x'::text, key => 'k')", &[]).await.unwrap().get(0);
-    assert!(id > 0, "the function of the release before is gone");
+    assert!(id > 0, "the call is ambiguous while the old function exists");
     let may = "SELECT bool_and(has_function_privilege('howdah_producer', oid, 'EXECUTE')) FROM pg_proc
                WHERE pronamespace = 'howdah'::regnamespace AND proname = 'enqueue'";
-    assert!(client.query_one(may, &[]).await.unwrap().get::<_, bool>(0), "rights are given to new functions too");
+    assert!(client.query_one(may, &[]).await.unwrap().get::<_, bool>(0), "the role may not call the new function");
 }
 
-/// Everything that has a table of its own, under a name that is not `howdah`; nothing is left in the schema `howdah`.
+/// Uses every feature with a separate table in a schema with another name; nothing appears in the schema `howdah`.
 #[tokio::test]
 async fn a_schema_of_another_name_works_end_to_end() {
     let database = database().await;
@@ -166,7 +166,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     let request = UpdateTaskTypeRequest { task_type: "work".into(), settings: Some(limits) };
     task_types_client(&broker.grpc).await.update_task_type(request).await.unwrap();
 
-    // By gRPC: plain, keyed, behind a limit, after another job, in stages.
+    // Enqueue by gRPC: plain, keyed, with a limit, with a dependency, with stages.
     let mut jobs = jobs_client(&broker.grpc).await;
     let mut enqueue = async |jobs_of: Vec<v1::NewJob>| {
         let request = v1::EnqueueJobsRequest { jobs: jobs_of, request_key: String::new() };
@@ -180,7 +180,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     enqueue(vec![limited("limited"), limited("limited")]).await;
     enqueue(vec![v1::NewJob { after: vec![first], next_stages: vec!["work".into()], ..new_job("work", "after") }])
         .await;
-    // By SQL: plain, keyed, many.
+    // Enqueue by SQL: plain, keyed, many.
     client.query("SELECT jobs_eu.enqueue('work', 'sql')", &[]).await.unwrap();
     client.query("SELECT jobs_eu.enqueue('work', 'sql keyed', key => 'sql')", &[]).await.unwrap();
     client.query("SELECT jobs_eu.enqueue_many('work', ARRAY['many', 'many'])", &[]).await.unwrap();
@@ -203,7 +203,8 @@ async fn a_schema_of_another_name_works_end_to_end() {
         }
     }
     seen.sort_unstable();
-    // The second stage of "after" has the result of the first, which is empty; "sql keyed" is tried twice.
+    // The second stage of "after" gets the empty result of the first stage. "sql keyed" is delivered twice, because its first
+    // attempt fails.
     let expected = [
         "",
         "after",
@@ -228,7 +229,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     broker.stop().await;
 }
 
-/// A dump of the database, as people make backups with.
+/// A dump by pg_dump, as in backups.
 #[tokio::test]
 async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
     let dump = Binaries::find(None).expect("Postgres").program("pg_dump");
@@ -246,7 +247,7 @@ async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
     let mut command = tokio::process::Command::new(dump);
     let output = command.args(["--inserts", "--dbname", &database.url]).output().await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // What begins with a backslash is for psql.
+    // Lines with a backslash are psql commands.
     let text = String::from_utf8(output.stdout).unwrap();
     let sql: Vec<&str> = text.lines().filter(|line| !line.starts_with('\\')).collect();
     let restored = database.empty("restored", "").await;
@@ -261,14 +262,15 @@ async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
     assert_eq!(worker.next().await.payload, "sql");
 }
 
-/// The weight of one priority stands in two places.
+/// The default priority step is defined both in SQL and in Rust.
 #[tokio::test]
 async fn the_default_step_is_the_same_in_sql_and_in_rust() {
     let database = database().await;
     assert_eq!(database.count("SELECT howdah.default_step()").await, howdah_server::job::PRIORITY_STEP);
 }
 
-/// A driver asks the database for every type that it does not know: once more for each connection behind a pooler.
+/// A driver asks the database for each type that it does not know; behind a pooler, once per connection. So statements use only
+/// built-in types.
 #[tokio::test]
 async fn no_statement_has_a_parameter_or_a_column_of_a_type_of_ours() {
     let database = database().await;

@@ -1,6 +1,6 @@
-//! Searches: every way in every state, pages, bounds, hostile input, rights, the command.
+//! Searches: every kind of query in every state, pagination, bounds, hostile input, permissions, the command.
 
-mod tags; // what a job is found by later
+mod tags; // search by tags
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn path(path: &str) -> Query {
     Query::PayloadPath(path.into())
 }
 
-/// A look at the jobs of a type in a state.
+/// A search in the jobs of a type in a state.
 fn look(task_type: &str, state: JobState, query: Query) -> SearchJobsRequest {
     SearchJobsRequest {
         query: Some(query),
@@ -57,13 +57,13 @@ async fn refused(broker: &Service, request: SearchJobsRequest) -> Refusal {
     soon("an answer", broker.jobs().search_jobs(request)).await.expect_err("refused").into()
 }
 
-/// All pages of a search: the ids in their order, and the last answer.
+/// All pages of a search: the ids in order, and the last response.
 async fn all(broker: &Service, mut request: SearchJobsRequest) -> (Vec<i64>, SearchJobsResponse) {
-    let (mut ids, mut looked_at) = (Vec::new(), 0);
+    let (mut ids, mut scanned_count) = (Vec::new(), 0);
     loop {
         let page = page(broker, request.clone()).await;
-        assert!(page.looked_at_count >= looked_at && page.estimated_count >= page.looked_at_count, "{page:?}");
-        looked_at = page.looked_at_count;
+        assert!(page.scanned_count >= scanned_count && page.estimated_count >= page.scanned_count, "{page:?}");
+        scanned_count = page.scanned_count;
         ids.extend(page.jobs.iter().map(|job| job.id));
         if page.next_page_token.is_empty() {
             return (ids, page);
@@ -76,7 +76,7 @@ async fn ids(broker: &Service, request: SearchJobsRequest) -> Vec<i64> {
     all(broker, request).await.0
 }
 
-/// A job of each state, but expired. Another job of each unfinished state is not the one to find.
+/// One matching job in each state except expired, and another one that does not match in each unfinished state.
 async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     let wanted = |name: &str| {
         let payload = format!(r#"{{"to": "ann@example.com", "n": 7, "state": "{name}"}}"#);
@@ -103,7 +103,7 @@ async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     }
     let leased = broker.enqueue(wanted("leased")).await;
     worker.next().await;
-    // It gets none of the later ones, even if its place is free before it leaves.
+    // Closes the window, so that the worker gets none of the jobs that follow.
     worker.window("t", 0).await;
     worker.ping().await;
     states.push((JobState::Leased, leased));
@@ -117,7 +117,7 @@ async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     states.push((JobState::Cancelled, cancelled));
     broker.enqueue(other()).await;
     states.push((JobState::Ready, broker.enqueue(wanted("ready")).await));
-    // The worker leaves, and the job that it holds stays leased as one that was pulled.
+    // Changes the lease into a pulled one, so that the job stays leased when the worker leaves.
     broker.sql("UPDATE howdah.leased SET broker_id = NULL, deadline = now() + interval '1 day'").await;
     states
 }
@@ -135,7 +135,7 @@ async fn a_job_is_found_by_header_text_path_key_and_id_in_every_state() {
         ] {
             let (found, end) = all(&broker, look("t", state, query.clone())).await;
             assert_eq!(found, [id], "{state:?} {query:?}");
-            assert!(end.looked_at_count >= 1 && end.skipped_ids.is_empty(), "{end:?}");
+            assert!(end.scanned_count >= 1 && end.skipped_ids.is_empty(), "{end:?}");
         }
         for query in
             [by_header("tenant", "acm"), by_header("Tenant", "acme"), text("carl"), path("$.n == 9"), path("$.x")]
@@ -147,7 +147,7 @@ async fn a_job_is_found_by_header_text_path_key_and_id_in_every_state() {
         let by_id = SearchJobsRequest { query: Some(Query::Id(id)), ..SearchJobsRequest::default() };
         let answer = page(&broker, by_id).await;
         assert_eq!((answer.jobs[0].id, answer.jobs[0].state()), (id, state));
-        assert_eq!((answer.looked_at_count, answer.estimated_count), (1, 1));
+        assert_eq!((answer.scanned_count, answer.estimated_count), (1, 1));
         assert!(answer.jobs[0].payload.is_empty() && !answer.jobs[0].headers.is_empty());
     }
     let nowhere = SearchJobsRequest { query: Some(Query::Id(i64::MAX)), ..SearchJobsRequest::default() };
@@ -171,7 +171,7 @@ async fn a_look_is_bounded_by_time_of_the_end_or_of_the_enqueue() {
                  null, 1, 10, 10, 0, null, null, null, null, 'x' FROM generate_series(0, 9) i",
         )
         .await;
-    // 3 to 6 January, without the end.
+    // Searches from 3 January (inclusive) to 6 January (exclusive).
     let day = |day: i64| Some(prost_types::Timestamp { seconds: 978_307_200 + day * 86_400, nanos: 0 });
     for (state, first) in [(JobState::Succeeded, 100), (JobState::Dead, 200), (JobState::Scheduled, 300)] {
         let request = SearchJobsRequest { since: day(2), until: day(5), ..look("h", state, text("x")) };
@@ -208,7 +208,7 @@ async fn over_many_pages_each_job_comes_once() {
             JobState::Dead => 6_000,
             _ => 9_000,
         };
-        // The type of every second one is `p`.
+        // Every second job has the type `p`.
         (1..=3_000).filter(|i| i % 2 == 0).map(|i| from + i).collect()
     };
     for state in [JobState::Ready, JobState::Scheduled, JobState::Dead, JobState::Succeeded] {
@@ -218,18 +218,18 @@ async fn over_many_pages_each_job_comes_once() {
             assert_eq!(found.len(), 1_500, "{state:?}");
             assert!(found.iter().copied().collect::<BTreeSet<_>>() == expected(state), "{state:?}");
             let of_all_types = matches!(state, JobState::Scheduled | JobState::Succeeded);
-            assert_eq!(end.looked_at_count, if of_all_types { 3_000 } else { 1_500 }, "{state:?}");
+            assert_eq!(end.scanned_count, if of_all_types { 3_000 } else { 1_500 }, "{state:?}");
         }
     }
     let request = SearchJobsRequest { page_size: 333, ..by_key("p", "key") };
     let (found, end) = all(&broker, request.clone()).await;
     assert!(found.iter().rev().eq(&expected(JobState::Succeeded)), "newest first");
-    assert_eq!((end.looked_at_count, end.estimated_count), (1_500, 1_500));
+    assert_eq!((end.scanned_count, end.estimated_count), (1_500, 1_500));
     let succeeded = SearchJobsRequest { state: JobState::Succeeded as i32, ..request.clone() };
     assert_eq!(ids(&broker, succeeded).await.len(), 1_500);
     let dead = SearchJobsRequest { state: JobState::Dead as i32, ..request };
     let (found, end) = all(&broker, dead).await;
-    assert_eq!((found.len(), end.looked_at_count), (0, 1_500));
+    assert_eq!((found.len(), end.scanned_count), (0, 1_500));
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn a_page_that_is_too_large_for_a_message_is_cut_and_nothing_is_lost() {
     let request = SearchJobsRequest { page_size: 1_000, ..look("large", JobState::Ready, by_header("a", "b")) };
     let first = page(&broker, request.clone()).await;
     assert!(first.jobs.len() < 900 && !first.next_page_token.is_empty());
-    assert_eq!(first.looked_at_count, first.jobs.len() as i64);
+    assert_eq!(first.scanned_count, first.jobs.len() as i64);
     assert_eq!(ids(&broker, request).await, (1..=900).collect::<Vec<i64>>());
 }
 
@@ -284,7 +284,8 @@ async fn a_payload_that_takes_too_long_is_left_out_and_named() {
     for tries in 1.. {
         assert!(tries < 50, "{all:?} {skipped:?}");
         let page = match found(&broker, SearchJobsRequest { page_token: token.clone(), ..request.clone() }).await {
-            // On a very busy machine it may take as long to read a job as to look into it.
+            // On a busy machine, reading a job may use up the time that the broker allows for matching it; the test tries
+            // again.
             Err(status) if status.code() == Code::Unavailable => continue,
             page => page.expect("found"),
         };
@@ -295,7 +296,7 @@ async fn a_payload_that_takes_too_long_is_left_out_and_named() {
             break;
         }
     }
-    // On a busy machine any job may take long.
+    // The slow job must be skipped. On a busy machine other jobs may be skipped too.
     assert!(skipped.contains(&slow) && !all.contains(&slow), "{skipped:?}");
     let all: BTreeSet<i64> = all.into_iter().chain(skipped).collect();
     assert_eq!(all, BTreeSet::from([before, slow, after]));
@@ -317,7 +318,7 @@ async fn hostile_texts_and_paths_are_only_texts_or_are_refused() {
     assert_eq!(find(text("1__%")).await, none);
     assert_eq!(find(text("drop table")).await, none);
     assert_eq!(find(by_header(nasty, nasty)).await, [id]);
-    // A path finds nothing in what is not JSON; false and null are not a find.
+    // A path matches nothing in payloads that are not JSON; false and null are no match.
     assert_eq!(find(path("$.a.b[*]")).await, [json]);
     assert_eq!(find(path("$.a.b[1]")).await, none);
     assert_eq!(find(path("$.a.b[2]")).await, none);
@@ -381,9 +382,12 @@ async fn the_command_goes_on_until_its_limit_and_says_how_far_it_came() {
     assert_eq!((out.lines().count(), err.as_str()), (3, ""), "{out}");
     let (_, out, err) = search(&["c", "--text", "n", "--state", "scheduled", "--limit", "2"]).await;
     assert_eq!(out.lines().count(), 3, "{out}");
-    assert!(err.contains("only the first 2 jobs: looked at 2 of about "), "{err}");
+    assert!(err.contains("only the first 2 jobs: scanned 2 of about "), "{err}");
     let (_, out, err) = search(&["c", "--text", "nothing", "--state", "scheduled"]).await;
-    assert_eq!((out.as_str(), err.trim()), ("", "no such jobs: looked at 5, which is all"));
+    assert_eq!(
+        (out.as_str(), err.trim()),
+        ("", "no such jobs: scanned 5, which is every job in this state and time range")
+    );
     let (status, _, err) = search(&["c", "--path", "$[", "--state", "scheduled"]).await;
     assert_eq!(status.code(), Some(65), "{err}");
     assert!(err.starts_with("howdah: --path "), "{err}");

@@ -1,4 +1,4 @@
-//! Settings of a task type: each on every broker, within a second.
+//! Settings of task types reach every broker within a second.
 
 use howdah_proto::v1::TaskTypeSettings;
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn paused() -> TaskTypeSettings {
 #[tokio::test]
 async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes_on() {
     let (a, b) = TestBroker::pair().await;
-    // A type besides that only one of them takes: either broker may claim what both have a window for.
+    // Each broker also has a type that the other one does not serve, because either broker could claim a job of the common type.
     let mut on_a = a.worker("p").and("qa").await;
     a.enqueue("p").await;
     let running = on_a.next().await;
@@ -21,7 +21,7 @@ async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes
     a.settings_reach(&b).await;
     for (broker, worker, unpaused) in [(&a, &mut on_a, "qa"), (&b, &mut on_b, "qb")] {
         broker.enqueue_all(["p", "p"]).await;
-        // The way of the others is free: what comes after has come.
+        // A later job of a type that is not paused is delivered, and no paused job before it.
         broker.enqueue(unpaused).await;
         let other = worker.next().await;
         assert_eq!(other.task_type, unpaused);
@@ -29,7 +29,7 @@ async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes
         assert_eq!(broker.pull("p").up_to(5).wait(secs(1)).await.len(), 0);
     }
     assert_eq!(a.count("SELECT count(*) FROM howdah.job WHERE task_type = 'p' AND state = 'ready'").await, 4);
-    // What runs, runs on.
+    // Running jobs continue.
     on_a.ack(&running).await;
     b.set("p", TaskTypeSettings::default()).await;
     for _ in 0..4 {
@@ -56,7 +56,7 @@ async fn a_pull_that_waits_gets_its_job_when_the_type_goes_on() {
 #[tokio::test]
 async fn the_types_timeout_is_for_jobs_that_say_none() {
     let (a, b) = TestBroker::pair().await;
-    // Long enough for none of them to pass before the ack.
+    // A timeout that does not pass during the test.
     a.set("t", TaskTypeSettings { timeout: Some(wire(secs(3000))), ..Default::default() }).await;
     a.settings_reach(&b).await;
     b.enqueue_all([new_job("t", "none"), new_job("t", "own").timeout(secs(700))]).await;
@@ -65,7 +65,7 @@ async fn the_types_timeout_is_for_jobs_that_say_none() {
     assert_eq!(a.count(&timeouts("= 3000000")).await, 2);
     assert_eq!(a.count(&timeouts("= 700000")).await, 1);
     assert_eq!(a.count(&timeouts("IS NULL")).await, 1);
-    // Directly to the worker too.
+    // The timeout also applies to a job that is enqueued directly into `leased`.
     let mut worker = b.worker("t").await;
     for _ in 0..3 {
         let job = worker.next().await;

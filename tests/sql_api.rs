@@ -1,15 +1,15 @@
-//! SQL is a client too: the functions of the schema, in the application's own transactions, by psql, psycopg,
-//! node-postgres and tokio-postgres.
+//! The SQL client interface: functions of the schema in the application's transactions, with psql, psycopg, node-postgres and
+//! tokio-postgres.
 
-mod columns; // what the view has, and what its page says
+mod columns; // columns of the view and its documentation
 mod drivers; // psql, psycopg
-mod encoding; // databases that are not UTF-8
-mod fairness; // many connections whose fair keys take turns
-mod grants; // what roles may do with which task types
-mod exactly_once; // writes and acks that commit together, with workers that are killed
+mod encoding; // databases with other encodings than UTF-8
+mod fairness; // fair keys over many connections
+mod grants; // permissions of roles on task types
+mod exactly_once; // an ack in the transaction of the job's writes
 mod node; // node-postgres
-mod options; // every option by name, and what is refused
-mod refusals; // errors name the argument
+mod options; // every option, and invalid ones
+mod refusals; // errors that name the argument
 mod rights; // roles, injection
 mod two_phase; // PREPARE TRANSACTION
 
@@ -19,19 +19,20 @@ use tokio_postgres::{Client, error::SqlState};
 
 use crate::support::*;
 
-/// One value of a query.
+/// Queries one value.
 async fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(client: &Client, sql: &str) -> T {
     client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
 }
 
-/// The SQLSTATE and message of a statement that is refused.
+/// SQLSTATE and message of a refused statement.
 async fn refused(client: &Client, sql: &str) -> (SqlState, String) {
     let error = client.query(sql, &[]).await.expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
     (error.code().clone(), error.message().to_owned())
 }
 
-/// That a statement is refused as bad input, beginning with this; the error names the argument in COLUMN, too.
+/// Asserts that a statement is refused as invalid input; the message begins with `message`, and the error names the argument in
+/// COLUMN.
 async fn refused_by_name(client: &Client, sql: &str, message: &str) {
     let error = client.query(sql, &[]).await.expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
@@ -41,12 +42,12 @@ async fn refused_by_name(client: &Client, sql: &str, message: &str) {
     assert!(message.strip_prefix(column).is_some_and(|rest| rest.starts_with(' ')), "{sql}: {column}: {message}");
 }
 
-/// Jobs that exist in whatever state.
+/// Number of jobs in any state.
 async fn jobs(database: &TestDatabase) -> i64 {
     database.count("SELECT count(*) FROM howdah.job").await
 }
 
-/// A broker that polls once an hour: what its workers get was announced.
+/// A broker with a poll interval of an hour, so that its workers get only jobs that are announced by notifications.
 async fn without_polls() -> TestBroker {
     TestBroker::start_with(rare_polls).await
 }
@@ -74,7 +75,7 @@ async fn a_job_exists_and_is_announced_when_its_transaction_commits() {
     let client = broker.database.connect().await;
     client.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, job bigint); BEGIN").await.unwrap();
     client.execute("INSERT INTO orders VALUES (7, howdah.enqueue('order.made', '7'))", &[]).await.unwrap();
-    assert_eq!(jobs(&broker.database).await, 0, "it is not there yet");
+    assert_eq!(jobs(&broker.database).await, 0, "the job is visible before the commit");
     client.batch_execute("COMMIT").await.unwrap();
     let job = worker.next().await;
     assert_eq!((&job.payload[..], job.attempt, job.max_attempts), (&b"7"[..], 1, 10));
@@ -124,7 +125,7 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
     ] {
         client.query(sql, &[]).await.expect(sql);
         let job = worker.next().await;
-        // Back to the queue, by SQL, and again.
+        // Makes the job ready again, by SQL.
         let (id, token) = (job.id, job.token);
         let state: String = one(&client, &format!("SELECT howdah.fail({id}, {token}, 'no', '0 s')")).await;
         assert_eq!(state, "ready", "{sql}");
@@ -138,7 +139,7 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
 async fn those_that_keep_silent_are_found_by_the_one_that_announces() {
     let broker = without_polls().await;
     let mut worker = broker.worker("t").window(1000).await;
-    // Many of them begin while another one announces.
+    // Three connections take turns, so that transactions begin while another one announces its job.
     let clients = [broker.database.connect().await, broker.database.connect().await, broker.database.connect().await];
     for n in 0..90 {
         clients[n % 3].batch_execute(&format!("SELECT howdah.enqueue('t', '{n}')")).await.unwrap();
@@ -175,17 +176,23 @@ async fn many_connections_do_not_notify_in_each_transaction() {
             client.batch_execute(sql).await.expect(sql);
         }
     };
-    let said = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'announce'";
+    let calls = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'announce'";
     let (mut stored, mut before) = (0, 0);
-    // If the machine runs one after the other, each announces all of its own: then once more.
+    // Both connections must run at once. If they run one after the other, each announces all its jobs, and the round is
+    // repeated.
     let both_run = async {
         loop {
             tokio::join!(at_once(&first), at_once(&second));
             stored += 4002;
             assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, stored);
-            until(&database, "the counts", &format!("SELECT coalesce(({said}), 0) > {before}")).await;
-            let all = database.count(said).await;
-            // Of two, one announces at a time; with sixty-four, one of sixty-four.
+            until(
+                &database,
+                "the calls in the function statistics",
+                &format!("SELECT coalesce(({calls}), 0) > {before}"),
+            )
+            .await;
+            let all = database.count(calls).await;
+            // Of connections that run at once, only one announces at a time, so fewer calls are counted than jobs.
             if all - before < 3900 {
                 break;
             }
@@ -204,8 +211,8 @@ async fn a_hundred_thousand_jobs_in_one_transaction_are_announced_as_one() {
     assert_eq!(stored, 5_000);
     let sql = "SELECT count(*) FROM howdah.enqueue_many('t', ARRAY(SELECT n::text FROM generate_series(1, 95000) n))";
     assert_eq!(one::<i64>(&client, sql).await, 95_000);
-    assert_eq!(&worker.next().await.payload[..], b"1", "in the order in which they came");
-    // In one look: what does not get to the worker in time goes back.
+    assert_eq!(&worker.next().await.payload[..], b"1", "the first job runs first");
+    // Counts the jobs of both tables in one snapshot, because jobs move between them.
     let there = "SELECT (SELECT count(*) FROM howdah.ready) + (SELECT count(*) FROM howdah.leased)";
     assert_eq!(broker.count(there).await, 100_000);
 }
@@ -226,13 +233,43 @@ async fn a_trigger_enqueues_each_change_of_a_table() {
         .await
         .unwrap();
     client.batch_execute("BEGIN; DELETE FROM \"my app\".\"Order\"; ROLLBACK").await.unwrap();
-    let told: String = one(
+    let changes: String = one(
         &client,
         "SELECT string_agg(headers ->> 'operation' || ' ' || (convert_from(payload, 'UTF8')::jsonb ->> 'item'), ', ' ORDER BY id)
          FROM howdah.job WHERE task_type = 'order.changed' AND headers ->> 'table' = '\"my app\".\"Order\"'",
     )
     .await;
-    assert_eq!(told, "insert tea, insert jam, update rum, delete tea");
+    assert_eq!(changes, "insert tea, insert jam, update rum, delete tea");
+}
+
+/// An operator may disable the trigger, or enable it for rows written by logical replication, whose apply worker runs with the
+/// session_replication_role that the end of this test sets.
+#[tokio::test]
+async fn a_second_call_of_on_change_leaves_its_trigger_as_it_is_set() {
+    let database = database().await;
+    let client = database.connect().await;
+    let long = "t".repeat(200);
+    client.batch_execute("CREATE TABLE public.orders (id int)").await.unwrap();
+    for task_type in ["order.changed", &long] {
+        let call = format!("SELECT howdah.on_change('public.orders', '{task_type}')");
+        let trigger: String = one(&client, &call).await;
+        for (state, set) in [("D", "DISABLE"), ("A", "ENABLE ALWAYS"), ("R", "ENABLE REPLICA"), ("O", "ENABLE")] {
+            client.batch_execute(&format!("ALTER TABLE public.orders {set} TRIGGER \"{trigger}\"")).await.unwrap();
+            assert_eq!(one::<String>(&client, &call).await, trigger);
+            let now = "SELECT string_agg(DISTINCT tgenabled::text, '') FROM pg_trigger WHERE tgname = ";
+            assert_eq!(one::<String>(&client, &format!("{now}'{trigger}'")).await, state);
+        }
+    }
+    client.batch_execute("SET session_replication_role = replica; INSERT INTO public.orders VALUES (1)").await.unwrap();
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+    client
+        .batch_execute(
+            "ALTER TABLE public.orders ENABLE ALWAYS TRIGGER \"howdah_order.changed\"; INSERT INTO public.orders VALUES (2)",
+        )
+        .await
+        .unwrap();
+    let jobs = "SELECT count(*) FROM howdah.job WHERE task_type = 'order.changed'";
+    assert_eq!(database.count(jobs).await, 1);
 }
 
 #[tokio::test]
@@ -241,7 +278,7 @@ async fn triggers_of_long_types_do_not_replace_each_other() {
     let client = database.connect().await;
     client.batch_execute("CREATE TABLE public.orders (id int)").await.unwrap();
     let mut names = std::collections::HashSet::new();
-    // Of what Postgres keeps of a name, and of more.
+    // Task types whose trigger names are about as long as a Postgres identifier may be, or longer.
     for (length, last) in [(56, 'a'), (57, 'a'), (57, 'b'), (200, 'a'), (200, 'b')] {
         let task_type = format!("{}{last}", "t".repeat(length - 1));
         for _ in 0..2 {
@@ -272,7 +309,7 @@ async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
     let dead: String =
         one(&client, &format!("SELECT howdah.fail({id}, {}, 'broken', no_retry => true)", job.token)).await;
     assert_eq!(dead, "dead");
-    // Its key is free; with another job that has it, it stays dead.
+    // A dead job does not hold its key. It cannot be retried while another job holds the key.
     let other: i64 = one(&client, "SELECT howdah.enqueue('t', 'y', key => 'k', delay => '1 day')").await;
     assert_ne!(other, id);
     let (code, message) = refused(&client, &format!("SELECT howdah.retry_now({id})")).await;
@@ -281,7 +318,7 @@ async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
     assert!(one::<bool>(&client, &format!("SELECT howdah.retry_now({id})")).await);
     let job = worker.next().await;
     assert_eq!((job.id, job.attempt), (id, 1));
-    // The worker of a job that is cancelled by SQL is told.
+    // Cancelling a job by SQL notifies its worker.
     assert!(one::<bool>(&client, &format!("SELECT howdah.cancel({id})")).await);
     let cancel = worker.cancelled().await;
     assert_eq!(cancel.id, id);

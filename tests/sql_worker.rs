@@ -1,7 +1,7 @@
-//! `howdah work --sql`: jobs are SQL, in a real database, run by the real program.
+//! `howdah work --sql`: jobs are SQL statements, run by the real program in a real database.
 
-mod errors; // what a job is told that failed
-mod features; // what pg_task's users look for
+mod errors; // errors of failed jobs
+mod features; // features of pg_task
 mod import; // howdah import pg_task
 mod results; // text and JSON
 mod sessions; // connections, cancels, secrets
@@ -13,13 +13,13 @@ use howdah_proto::v1::{Job, JobState};
 
 use crate::support::*;
 
-/// A broker, and what is said to it by the client.
+/// A broker with a client.
 struct SqlBroker {
     broker: TestBroker,
     client: Client,
 }
 
-/// A statement that ends when it is ended.
+/// A statement that runs until it is cancelled.
 const ENDLESS: &str = "SELECT pg_sleep('infinity')";
 
 impl Deref for SqlBroker {
@@ -30,7 +30,7 @@ impl Deref for SqlBroker {
     }
 }
 
-/// A job of the worker's own type. If it fails, it is not tried again while a test looks at it.
+/// A SQL job whose next attempt is an hour after a failure, so that a test can check the failure.
 fn sql(text: &str) -> NewJob {
     NewJob::new("sql").payload(text.to_owned()).retry_policy(RetryPolicy::exponential(HOUR, HOUR))
 }
@@ -47,7 +47,7 @@ impl SqlBroker {
         enqueued.iter().map(|job| job.id).collect()
     }
 
-    /// A worker with these flags, to its end, which must be a good one; what it wrote to stderr.
+    /// Runs a worker with these flags to its end, which must succeed; returns its standard error.
     async fn work(&self, flags: &[&str]) -> String {
         let args = [&["work", "--server", &self.grpc, "--sql", &self.database.url], flags].concat();
         let (status, _, errors) = run(&args, b"").await;
@@ -59,7 +59,7 @@ impl SqlBroker {
         Program::start(&[&["work", "--server", &self.grpc, "--sql", &self.database.url], flags].concat())
     }
 
-    /// What became of these jobs when each was tried once, one after the other.
+    /// Runs these jobs one after the other, one attempt each, and returns them.
     async fn done(&self, jobs: Vec<NewJob>) -> Vec<Job> {
         let count = jobs.len().to_string();
         let ids = self.enqueue(jobs).await;
@@ -71,7 +71,7 @@ impl SqlBroker {
         done
     }
 
-    /// The result of a job, as text.
+    /// Runs a job and returns its result as text.
     async fn result(&self, job: NewJob) -> String {
         let job = self.done(vec![job]).await.remove(0);
         assert_eq!(job.state(), JobState::Succeeded, "{:?}", job.failures);

@@ -1,5 +1,5 @@
-//! Random sequences of what brokers do to the store, against a simple model: every job is in exactly
-//! one table, got there by a legal step, and its attempts are counted right.
+//! Random sequences of store operations, compared with a simple model: every job is in exactly one table, moved there by a
+//! permitted transition, with the right number of attempts.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -23,9 +23,9 @@ use crate::support::{TestDatabase, database};
 const MAX_ATTEMPTS: i16 = 3;
 const TYPE: i32 = 1;
 
-/// Where the model says a job is.
+/// State of a job in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum JobState {
     Ready,
     Leased { broker: usize },
     Scheduled,
@@ -33,10 +33,10 @@ enum Place {
     Finished(i16),
 }
 
-/// What the model knows: jobs by the order in which they were made.
+/// The model: jobs in the order of their creation.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    jobs: BTreeMap<usize, (Place, i16)>,
+    jobs: BTreeMap<usize, (JobState, i16)>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,12 +45,12 @@ enum Step {
         jobs: usize,
         delayed: bool,
     },
-    /// Stores jobs that are leased at once, to one of two brokers.
+    /// Enqueues jobs directly into `leased`, for one of two brokers.
     EnqueueDirect {
         jobs: usize,
         broker: usize,
     },
-    /// Claims everything that is ready, for one of two brokers.
+    /// Claims all ready jobs for one of two brokers.
     Claim {
         broker: usize,
     },
@@ -65,9 +65,9 @@ enum Step {
         right_token: bool,
         right_owner: bool,
     },
-    /// The clock reaches what is scheduled.
+    /// Makes scheduled jobs due.
     Promote,
-    /// Broker 1 expires, and its leases are rescued; it starts over.
+    /// Broker 1 expires, another broker rescues its leases, and broker 1 registers again.
     Rescue,
     Adopt {
         job: usize,
@@ -116,56 +116,60 @@ impl ReferenceStateMachine for Model {
         match step {
             Step::Enqueue { jobs, delayed } => {
                 for _ in 0..*jobs {
-                    let place = if *delayed { Place::Scheduled } else { Place::Ready };
-                    model.jobs.insert(model.jobs.len(), (place, 0));
+                    let state = if *delayed { JobState::Scheduled } else { JobState::Ready };
+                    model.jobs.insert(model.jobs.len(), (state, 0));
                 }
             }
             Step::EnqueueDirect { jobs, broker } => {
                 for _ in 0..*jobs {
-                    model.jobs.insert(model.jobs.len(), (Place::Leased { broker: *broker }, 1));
+                    model.jobs.insert(model.jobs.len(), (JobState::Leased { broker: *broker }, 1));
                 }
             }
             Step::Claim { broker } => {
-                for (place, attempt) in model.jobs.values_mut().filter(|(place, _)| *place == Place::Ready) {
-                    *place = Place::Leased { broker: *broker };
+                for (state, attempt) in model.jobs.values_mut().filter(|(state, _)| *state == JobState::Ready) {
+                    *state = JobState::Leased { broker: *broker };
                     *attempt += 1;
                 }
             }
             Step::Ack { job, right_token } => {
-                if let Some((place @ Place::Leased { .. }, _)) = model.jobs.get_mut(job)
+                if let Some((state @ JobState::Leased { .. }, _)) = model.jobs.get_mut(job)
                     && *right_token
                 {
-                    *place = Place::Finished(6);
+                    *state = JobState::Finished(6);
                 }
             }
             Step::Nack { job, action, delayed, right_token, right_owner } => {
-                if let Some((place @ Place::Leased { .. }, attempt)) = model.jobs.get_mut(job)
+                if let Some((state @ JobState::Leased { .. }, attempt)) = model.jobs.get_mut(job)
                     && *right_token
                     && *right_owner
                 {
-                    nack(place, attempt, *action, *delayed);
+                    nack(state, attempt, *action, *delayed);
                 }
             }
             Step::Promote => {
-                model.jobs.values_mut().filter(|(p, _)| *p == Place::Scheduled).for_each(|(p, _)| *p = Place::Ready);
+                model
+                    .jobs
+                    .values_mut()
+                    .filter(|(p, _)| *p == JobState::Scheduled)
+                    .for_each(|(p, _)| *p = JobState::Ready);
             }
             Step::Rescue => {
-                for (place, attempt) in model.jobs.values_mut() {
-                    if matches!(place, Place::Leased { broker: 1, .. }) {
-                        *place = if *attempt >= MAX_ATTEMPTS { Place::Dead } else { Place::Ready };
+                for (state, attempt) in model.jobs.values_mut() {
+                    if matches!(state, JobState::Leased { broker: 1, .. }) {
+                        *state = if *attempt >= MAX_ATTEMPTS { JobState::Dead } else { JobState::Ready };
                     }
                 }
             }
             Step::Adopt { job, broker } => {
-                if let Some((Place::Leased { broker: owner, .. }, _)) = model.jobs.get_mut(job) {
+                if let Some((JobState::Leased { broker: owner, .. }, _)) = model.jobs.get_mut(job) {
                     *owner = *broker;
                 }
             }
             Step::Cancel { job } => {
-                if let Some((place, _)) = model.jobs.get_mut(job)
-                    && !matches!(place, Place::Finished(_))
+                if let Some((state, _)) = model.jobs.get_mut(job)
+                    && !matches!(state, JobState::Finished(_))
                 {
-                    *place = Place::Finished(7);
+                    *state = JobState::Finished(7);
                 }
             }
         }
@@ -173,27 +177,27 @@ impl ReferenceStateMachine for Model {
     }
 }
 
-fn nack(place: &mut Place, attempt: &mut i16, action: Action, delayed: bool) {
-    let later = if delayed { Place::Scheduled } else { Place::Ready };
-    *place = match action {
-        Action::Dead | Action::Fallback | Action::Superseded => Place::Dead,
-        Action::Retry | Action::Lost if *attempt >= MAX_ATTEMPTS => Place::Dead,
+fn nack(state: &mut JobState, attempt: &mut i16, action: Action, delayed: bool) {
+    let later = if delayed { JobState::Scheduled } else { JobState::Ready };
+    *state = match action {
+        Action::Dead | Action::Fallback | Action::Superseded => JobState::Dead,
+        Action::Retry | Action::Lost if *attempt >= MAX_ATTEMPTS => JobState::Dead,
         Action::Retry => later,
-        Action::Lost => Place::Ready,
+        Action::Lost => JobState::Ready,
         Action::Snooze => {
             *attempt -= 1;
             later
         }
         Action::Release => {
             *attempt -= 1;
-            Place::Ready
+            JobState::Ready
         }
     };
 }
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
 
-/// The real store, and which id each job of the model got.
+/// The real store, and the id of each job of the model.
 struct Real {
     database: TestDatabase,
     store: Store,
@@ -321,7 +325,7 @@ impl Real {
         }
     }
 
-    /// The last lease of a job, or a forged one.
+    /// The latest lease of a job, or a forged one.
     fn lease(&self, job: usize, right_token: bool) -> Option<Lease> {
         let id = *self.ids.get(job)?;
         let token = *self.tokens.get(&id)?;
@@ -336,14 +340,14 @@ impl Real {
         let rows = self.database.connect().await;
         let rows = rows.query("SELECT id, state, attempt FROM howdah.job ORDER BY id", &[]).await.expect("view");
         assert_eq!(rows.len(), model.jobs.len(), "a job is lost, or in two tables");
-        for (row, (number, (place, attempt))) in rows.iter().zip(&model.jobs) {
-            let expected = match place {
-                Place::Ready => "ready",
-                Place::Leased { .. } => "leased",
-                Place::Scheduled => "scheduled",
-                Place::Dead => "dead",
-                Place::Finished(6) => "succeeded",
-                Place::Finished(_) => "cancelled",
+        for (row, (number, (state, attempt))) in rows.iter().zip(&model.jobs) {
+            let expected = match state {
+                JobState::Ready => "ready",
+                JobState::Leased { .. } => "leased",
+                JobState::Scheduled => "scheduled",
+                JobState::Dead => "dead",
+                JobState::Finished(6) => "succeeded",
+                JobState::Finished(_) => "cancelled",
             };
             assert_eq!(row.get::<_, i64>("id"), self.ids[*number]);
             assert_eq!(row.get::<_, String>("state"), expected, "job {number}");

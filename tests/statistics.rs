@@ -1,4 +1,4 @@
-//! Statistics by period: exact, whichever way jobs come and end; summed up in the background; kept for a while.
+//! Statistics by period: exact for every way of enqueueing and ending, summed up in the background, and dropped by retention.
 
 use howdah_proto::v1::{GetStatsRequest, JobState, Stats, StatsPeriod};
 use howdah_server::{
@@ -9,15 +9,21 @@ use howdah_server::{
 
 use crate::support::*;
 
-/// Sums up all that was committed.
+/// Sums up all committed changes.
 async fn sum_up(database: &TestDatabase) {
     let all = "SELECT NOT EXISTS (SELECT FROM howdah.statistics_change)
                AND (SELECT summed FROM howdah.statistics_sum) IS NOT NULL AND howdah.sum_statistics(100000, '0 s') IS NOT NULL";
     database.until("statistics are summed up", all).await;
 }
 
-/// What differs between the statistics of days and what the tables of jobs say: it is empty. Of each type and event: how
-/// many there were, and for attempts how long they ran (µs).
+/// Deletes old periods, as brokers do once a minute.
+async fn forget(database: &TestDatabase) {
+    let store = Store::new(&Config::new(&database.url)).expect("store");
+    store.forget_statistics().await.expect("an answer");
+}
+
+/// Differences between the daily statistics and the job tables, which must be empty. Counts the events of each type, and the run
+/// time of attempts in µs.
 const DIFFERENCES: &str = "
 WITH job AS (
     SELECT type_id, options, failures, NULL AS outcome, NULL::timestamptz AS leased_at, NULL::timestamptz AS finished FROM howdah.ready
@@ -81,12 +87,12 @@ async fn stats(broker: &TestBroker, task_type: &str, period: StatsPeriod) -> Vec
 #[tokio::test]
 async fn statistics_count_what_workers_do_on_streams() {
     let broker = TestBroker::start_with(|c| c.session_grace = millis(1)).await;
-    // Through ready, then directly to the worker.
+    // These jobs are stored in `ready`. Later jobs are enqueued directly into `leased`.
     broker.enqueue_all([new_job("s", "a"), new_job("s", "b").priority(7), new_job("s", "c").fair_key("f")]).await;
     broker.enqueue_all([new_job("s", "k").key("k"), new_job("s", "k").key("k"), new_job("s", "d").delay(HOUR)]).await;
     let mut worker = broker.worker("s").window(10).await;
     let first = worker.take(4).await;
-    // One of a batch is lost: the rest is counted all the same.
+    // One ack of the batch has a wrong token. The others must be counted.
     let lost = howdah_proto::v1::LeasedJob { token: first[0].token ^ 1, ..first[0].clone() };
     worker.settle(vec![ack(&lost), ack(&first[1]), ack(&first[2])]).await;
     worker.settle(vec![ack(&first[0])]).await;
@@ -109,7 +115,7 @@ async fn statistics_count_what_workers_do_on_streams() {
     worker.next().await;
     broker.until_state(timed, JobState::Dead).await;
     worker.cancelled().await;
-    // The worker is lost.
+    // The worker vanishes with the last job.
     let last = broker.enqueue(new_job("s", "lost").max_attempts(1)).await;
     worker.next().await;
     worker.vanish();
@@ -117,7 +123,7 @@ async fn statistics_count_what_workers_do_on_streams() {
     assert_exact(&broker.database).await;
 
     let days = stats(&broker, "s", StatsPeriod::Day).await;
-    let total = |of: fn(&Stats) -> i64| days.iter().map(of).sum::<i64>();
+    let total = |count: fn(&Stats) -> i64| days.iter().map(count).sum::<i64>();
     assert_eq!((total(|s| s.enqueued_count), total(|s| s.succeeded_count)), (11, 5));
     assert_eq!((total(|s| s.failed_count), total(|s| s.dead_count), total(|s| s.cancelled_count)), (4, 3, 1));
     assert_eq!(total(|s| s.run.unwrap().count), 9);
@@ -156,7 +162,7 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
         .unwrap();
     client.batch_execute(&format!("BEGIN; SELECT howdah.complete({}); ROLLBACK", lease(6))).await.unwrap();
     broker.settle(vec![ack(&jobs[6]), nack(&jobs[7], "no").no_retry()]).await;
-    // Nobody is the broker of the last one any more.
+    // Gives the last lease to a broker that does not exist, so that it is rescued.
     client
         .batch_execute(&format!(
             "UPDATE howdah.leased SET broker_id = 999999, deadline = NULL WHERE id = {}",
@@ -168,7 +174,7 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
     client.query(Statement::Rescue.text(), &[&10_i32, &number, &true]).await.unwrap();
     assert_eq!(broker.state(jobs[8].id).await, JobState::Ready);
     assert_exact(&broker.database).await;
-    // A retry and a lease that ran out.
+    // Counts an operator's retry, and attempts that end by the expiry of their leases.
     broker.retry(&[jobs[2].id]).await;
     let again = broker.pull("q").up_to(2).wait(MINUTE).lease(secs(1)).await;
     for job in &again {
@@ -201,7 +207,7 @@ async fn statistics_count_coordinated_jobs() {
     worker.nack(&job, "no").await;
     let spared = worker.next().await;
     worker.ack(&spared).await;
-    // A newer job replaces the one whose attempt fails.
+    // A newer job with the same key supersedes the job whose attempt fails.
     broker.enqueue(new_job("c", "old").key("k")).await;
     let old = worker.next().await;
     broker.enqueue(new_job("c", "new").key("k").replace()).await;
@@ -225,7 +231,7 @@ async fn a_wait_counts_from_when_a_job_was_ready() {
     sum_up(&broker.database).await;
     let differs = "SELECT (SELECT sum(wait_us)::bigint FROM howdah.statistics WHERE minutes = 60)
                         - (SELECT sum(extract(epoch FROM leased_at - created) * 1000000)::bigint FROM howdah.history)";
-    // A fair key may give a rank that is some milliseconds ahead.
+    // The wait counts from the rank, which for a fair key may be some milliseconds after the creation.
     let differs = broker.count(differs).await;
     assert!((-10_000..=0).contains(&differs), "{differs} µs");
 }
@@ -248,7 +254,7 @@ async fn totals_of_all_types_come_busiest_first_and_only_what_was_asked_for() {
     let run = all[0].run.unwrap();
     assert_eq!((run.count, run.sum_seconds, run.mean), (12, 18.0, Some(wire(millis(1_500)))));
     assert_eq!(ask(GetStatsRequest { limit: 1, ..Default::default() }).await.len(), 1);
-    // The first period is the one in which the time is.
+    // The answer includes the period that contains the start time.
     let client = broker.database.connect().await;
     let last = client.query_one("SELECT max(starts) FROM howdah.statistics", &[]).await.unwrap();
     let last: std::time::SystemTime = last.get(0);
@@ -272,12 +278,13 @@ async fn old_periods_are_deleted_and_a_deleted_type_takes_its_statistics_along()
         )
         .await;
     sum_up(&broker.database).await;
+    forget(&broker.database).await;
     let left = "SELECT count(*) FROM howdah.statistics WHERE starts < date_trunc('day', now())";
     assert_eq!(broker.count(left).await, 2);
     broker.sql("UPDATE howdah.task_type SET unused_since = now() - interval '1 year' WHERE name = 'old'").await;
     broker.sql("SELECT howdah.delete_unused_task_types('1 day', 10)").await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.statistics").await, 0);
-    // What comes later from a transaction that was open is dropped.
+    // An open transaction can commit counts of a type that was deleted meanwhile; these are dropped.
     broker.sql("INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (999, 1)").await;
     sum_up(&broker.database).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.statistics").await, 0);
@@ -287,7 +294,7 @@ async fn old_periods_are_deleted_and_a_deleted_type_takes_its_statistics_along()
 async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour_stays() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
-    // Brokers count when they start, and again after 15 s: this one does not count while its jobs come in.
+    // Waits for the broker's first count. Its next count is 15 s later, so it does not count between the enqueues.
     database.until("the first count", "SELECT sampled > '-infinity' FROM howdah.backlog_sample").await;
     broker.enqueue_all(["t", "t", "t"]).await;
     broker.enqueue("t").delay(HOUR).await;
@@ -298,18 +305,19 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
     let other = TestBroker::on(&database).await;
     database.until("a sample", "SELECT count(*) > 0 FROM howdah.backlog WHERE ready = 3 AND scheduled = 1").await;
     let samples = "SELECT count(*) FROM howdah.backlog WHERE ready = 3 AND scheduled = 1";
-    assert_eq!(database.count(samples).await, 3, "a minute, an hour, a day");
+    assert_eq!(database.count(samples).await, 3, "samples of the minute, the hour and the day");
+    forget(&database).await;
     assert_eq!(
         database.count("SELECT count(*) FROM howdah.backlog WHERE ready = 1").await,
         2,
-        "older ones are deleted"
+        "samples after the deletion of old ones"
     );
     for period in [StatsPeriod::Minute, StatsPeriod::Hour, StatsPeriod::Day] {
         let all = stats(&other, "t", period).await;
         let last = all.iter().filter_map(|s| s.backlog).next_back().expect("a backlog");
         assert_eq!((last.ready, last.scheduled, last.dead), (3, 1, 0), "{all:?}");
     }
-    // Somebody has done it in this minute; later, what is less does not count for the hour.
+    // The store ignores a second sample of this minute, and a later, smaller sample does not replace the maximum of the hour.
     let view = |ready| TypeView {
         name: "t".into(),
         settings: TypeSettings::default(),
@@ -319,7 +327,7 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
         next_due: None,
     };
     let store = Store::new(&Config::new(&database.url)).expect("store");
-    // Their own samples would be between these.
+    // Stops the brokers, because they would add samples.
     broker.stop().await;
     other.stop().await;
     database.sql("UPDATE howdah.backlog_sample SET sampled = now() + interval '1 hour'").await;
@@ -335,8 +343,11 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
 #[tokio::test]
 async fn what_brokers_at_rest_have_not_summed_up_is_summed_up_for_whoever_reads_it() {
     let broker = TestBroker::start().await;
-    // The broker's own next sum is some seconds away.
-    broker.database.until("a sum", "SELECT summed > now() - interval '1 s' FROM howdah.statistics_sum").await;
+    // Waits for a sum, so that the broker sums up again only after some seconds.
+    broker
+        .database
+        .until("a sum of the statistics", "SELECT summed > now() - interval '1 s' FROM howdah.statistics_sum")
+        .await;
     let long_ago = "SELECT howdah.enqueue('t'); UPDATE howdah.statistics_sum SET summed = now() - interval '1 minute'";
     broker.database.sql(long_ago).await;
     let day = stats(&broker, "t", StatsPeriod::Day).await;
@@ -354,7 +365,7 @@ async fn nobody_waits_for_an_open_transaction_that_has_counted() {
     let mut worker = broker.worker("n").await;
     let job = worker.next().await;
     worker.ack(&job).await;
-    // While somebody sums up, the others do not, and nobody waits.
+    // While a session sums up, other sessions return at once and do not sum up.
     sum_up(&broker.database).await;
     let sum = "RESET lock_timeout; BEGIN; SELECT FROM howdah.statistics_sum FOR UPDATE";
     other.batch_execute(sum).await.unwrap();

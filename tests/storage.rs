@@ -1,5 +1,4 @@
-//! The health of the storage: dead rows, who holds a snapshot, partitions; by gRPC, metrics and the
-//! command line.
+//! Storage health by gRPC, metrics and the command line: dead rows, the holder of the oldest snapshot, partitions.
 
 use howdah_client::proto::{ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth};
 use howdah_server::{config::Config, store::Store};
@@ -7,11 +6,11 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Asks for the storage until it is as wanted. Statistics come late, and other tests' transactions, which
-/// hold back vacuum here too, end in their own time.
+/// Polls the storage health until `wanted` is true. Statistics of Postgres lag behind, and transactions of other tests may hold
+/// back vacuum for a while.
 async fn until_shown(broker: &TestBroker, what: &str, wanted: impl Fn(&StorageHealth) -> bool) -> StorageHealth {
     let client = broker.client().await;
-    // Several stores have no health in common.
+    // Several stores have no common health, so ask one of them.
     let client = if let [_, own] = stores::own_store() { client.in_store(own).expect("a name") } else { client };
     let mut shown = StorageHealth::default();
     eventually(what, async || {
@@ -26,7 +25,7 @@ fn holder(health: &StorageHealth) -> SnapshotHolder {
     health.oldest_snapshot.clone().unwrap_or_default()
 }
 
-/// Opens a transaction with a first statement; the pid of its session.
+/// Opens a transaction with a first statement; returns the pid of its session.
 async fn hold(client: &tokio_postgres::Client, begin: &str) -> i32 {
     client.batch_execute(begin).await.expect(begin);
     client.query_one("SELECT pg_backend_pid()", &[]).await.expect("pid").get(0)
@@ -39,7 +38,7 @@ async fn a_held_snapshot_is_shown_with_its_pid_and_goes_away_when_it_ends() {
     let broker = TestBroker::start().await;
     let session = broker.database.connect().await;
     let pid = hold(&session, SNAPSHOT).await;
-    let health = until_shown(&broker, "the snapshot", |health| holder(health).pid == pid).await;
+    let health = until_shown(&broker, "the snapshot of the open transaction", |health| holder(health).pid == pid).await;
     let shown = holder(&health);
     assert_eq!(shown.kind(), SnapshotHolderKind::Session);
     assert_eq!((shown.application_name.as_str(), shown.state.as_str()), ("the holder", "idle in transaction"));
@@ -48,25 +47,25 @@ async fn a_held_snapshot_is_shown_with_its_pid_and_goes_away_when_it_ends() {
             || broker.database.url.contains(&format!("/{}?", shown.database))
     );
     assert!(shown.age.is_some() && !shown.user.is_empty() && shown.xid_age >= 0, "{shown:?}");
-    // It stays behind while the server goes on.
+    // Another transaction makes the snapshot older by one transaction.
     broker.database.connect().await.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
     let more = shown.xid_age + 1;
     let later = |health: &StorageHealth| holder(health).pid == pid && holder(health).xid_age >= more;
-    until_shown(&broker, "more transactions since", later).await;
+    until_shown(&broker, "a higher age of the snapshot", later).await;
     session.batch_execute("COMMIT").await.expect("commit");
-    until_shown(&broker, "its end", |health| holder(health).pid != pid).await;
+    until_shown(&broker, "the end of the snapshot", |health| holder(health).pid != pid).await;
 }
 
 #[tokio::test]
 async fn a_transaction_that_writes_is_shown_without_a_snapshot_even_in_another_database() {
     let (database, elsewhere) = (database().await, crate::support::database().await);
     let broker = TestBroker::on(&database).await;
-    for place in [&database, &elsewhere] {
-        let session = place.connect().await;
+    for connected in [&database, &elsewhere] {
+        let session = connected.connect().await;
         let pid = hold(&session, "BEGIN; SELECT pg_current_xact_id()").await;
-        until_shown(&broker, "the writer", |health| holder(health).pid == pid).await;
+        until_shown(&broker, "the writing transaction", |health| holder(health).pid == pid).await;
         session.batch_execute("ROLLBACK").await.expect("rollback");
-        until_shown(&broker, "its end", |health| holder(health).pid != pid).await;
+        until_shown(&broker, "the end of the writing transaction", |health| holder(health).pid != pid).await;
     }
 }
 
@@ -77,14 +76,58 @@ async fn a_snapshot_of_another_database_holds_nothing_back_here_and_is_not_shown
     let there = elsewhere.connect().await;
     let far = hold(&there, SNAPSHOT).await;
     let session = database.connect().await;
-    // Later than the other, and yet the oldest.
+    // This transaction began after the one of the other database, and is still the oldest of this database.
     session.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
     let pid = hold(&session, SNAPSHOT).await;
-    let health = until_shown(&broker, "the snapshot", |health| {
+    let health = until_shown(&broker, "the snapshot of the open transaction", |health| {
         assert_ne!(holder(health).pid, far);
         holder(health).pid == pid
     });
     health.await;
+}
+
+/// A session that listens as a broker of this id, whose client reads nothing from now on; and its pid.
+async fn frozen_listener(database: &TestDatabase, id: i32) -> (impl Sized, i32) {
+    let (client, mut connection) =
+        tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.expect("connect");
+    let begin = async {
+        let name = format!("SET application_name = 'howdah listener {id} howdah'; LISTEN flood");
+        client.batch_execute(&name).await.expect("LISTEN");
+        client.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid").get::<_, i32>(0)
+    };
+    let pid = tokio::select! {
+        pid = begin => pid,
+        _ = &mut connection => panic!("the connection ended"),
+    };
+    ((client, connection), pid)
+}
+
+#[tokio::test]
+async fn a_listener_that_does_not_read_is_shown_as_its_brokers_and_without_an_age() {
+    let broker = TestBroker::start().await;
+    let id: i32 =
+        broker.database.connect().await.query_one("SELECT id FROM howdah.broker", &[]).await.expect("a row").get(0);
+    let (_frozen, pid) = frozen_listener(&broker.database, id).await;
+    broker.sql("SELECT pg_notify('flood', n || repeat('x', 7900)) FROM generate_series(1, 1000) n").await;
+    broker.sql("SELECT pg_current_xact_id()").await;
+    let shown =
+        holder(&until_shown(&broker, "the listener that reads nothing", |health| holder(health).pid == pid).await);
+    assert!(shown.application_name.contains(&format!("howdah listener {id} howdah, of the broker")), "{shown:?}");
+    assert_eq!((shown.state.as_str(), shown.age), ("idle", None));
+}
+
+#[tokio::test]
+async fn the_listen_session_of_a_broker_whose_row_has_expired_is_ended_and_no_other() {
+    let broker = TestBroker::start().await;
+    let (_of_nobody, pid) = frozen_listener(&broker.database, 999_999).await;
+    let (_foreign, foreign) = frozen_listener(&broker.database, 999_999).await;
+    broker.sql("SELECT pg_notify('flood', n || repeat('x', 7900)) FROM generate_series(1, 1000) n").await;
+    let own = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+               AND application_name = (SELECT format('howdah listener %s howdah', id) FROM howdah.broker)";
+    broker.until("the broker's own listener", &format!("SELECT ({own}) = 1")).await;
+    let gone = format!("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid IN ({pid}, {foreign})");
+    broker.until("the end of the listeners of dead brokers", &gone).await;
+    assert_eq!(broker.count(own).await, 1);
 }
 
 #[tokio::test]
@@ -92,15 +135,15 @@ async fn a_prepared_transaction_is_shown_by_its_name() {
     let broker = TestBroker::start().await;
     let session = broker.database.connect().await;
     session.batch_execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'left behind'").await.unwrap();
-    let health = until_shown(&broker, "the transaction", |health| holder(health).name == "left behind");
+    let health = until_shown(&broker, "the prepared transaction", |health| holder(health).name == "left behind");
     let shown = holder(&health.await);
     assert_eq!((shown.kind(), shown.pid), (SnapshotHolderKind::PreparedTransaction, 0));
     assert!(shown.age.is_some() && !shown.user.is_empty(), "{shown:?}");
     session.batch_execute("ROLLBACK PREPARED 'left behind'").await.unwrap();
-    until_shown(&broker, "its end", |health| holder(health).name.is_empty()).await;
+    until_shown(&broker, "the end of the prepared transaction", |health| holder(health).name.is_empty()).await;
 }
 
-/// Days of history that there are, once a broker has no more to make: the template may be from before midnight.
+/// Number of day partitions of history, after all have been created: the template may have been made before midnight.
 async fn partitions(database: &TestDatabase) -> i64 {
     Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");
     database.count("SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = 'howdah.history'::regclass").await
@@ -114,11 +157,11 @@ async fn partitions_are_counted_by_grpc_and_in_the_metrics() {
     assert_eq!(database.count(made).await, 1);
     let broker = TestBroker::on(&database).await;
     let counted = |health: &StorageHealth| i64::from(health.history_partitions) == before + 1;
-    let health = until_shown(&broker, "the partition", counted).await;
+    let health = until_shown(&broker, "one more partition of history", counted).await;
     assert!((0.0..=1.0).contains(&health.notification_queue_usage));
     let wanted = format!("howdah_history_partitions {}\n", before + 1);
     let mut metrics = String::new();
-    eventually("the first look", async || {
+    eventually("the new partition in the metrics", async || {
         metrics = broker.metrics().await;
         metrics.contains(&wanted)
     })
@@ -148,7 +191,7 @@ async fn dead_rows_appear_after_jobs_were_settled() {
     let health = until_shown(&broker, "dead rows", dead).await;
     let names: Vec<_> = health.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["ready", "leased", "scheduled", "waiting"]);
-    // As the migration set it for them.
+    // The migration sets this threshold for vacuum.
     assert!(health.tables.iter().all(|table| table.autovacuum_threshold >= 2_000), "{health:?}");
 }
 
@@ -211,15 +254,15 @@ async fn a_role_that_may_not_see_what_others_do_gets_an_answer_without_it() {
     let blind = TestDatabase { url: database.url.replacen("howdah@", &format!("{role}@"), 1) };
     let broker = TestBroker::on_with(&blind, |config| config.schema = "own".into()).await;
     let pid = hold(&admin, SNAPSHOT).await;
-    // Its partitions are made while it already serves.
-    let looked = |health: &StorageHealth| holder(health).pid == pid && health.history_partitions == 5;
-    let health = until_shown(&broker, "the snapshot and all partitions", looked).await;
+    // Waits for all partitions too, because a broker creates them after it has begun to serve.
+    let is_complete = |health: &StorageHealth| holder(health).pid == pid && health.history_partitions == 5;
+    let health = until_shown(&broker, "the snapshot and all partitions", is_complete).await;
     let shown = holder(&health);
     assert!(shown.state.is_empty() && shown.age.is_none() && !shown.user.is_empty(), "{shown:?}");
     assert!(types(&broker, &[]).await.contains(" transactions: pid "));
     assert_eq!(health.tables.len(), 4);
 
-    // Where even the list of sessions is closed, the types are listed without the storage.
+    // A broker that may not read the list of sessions lists task types without the storage health.
     admin.batch_execute("COMMIT; REVOKE SELECT ON pg_stat_activity FROM public").await.unwrap();
     let list = broker.task_types().list_task_types(ListTaskTypesRequest::default()).await;
     assert_eq!(list.expect("a list").into_inner().storage, None);

@@ -1,12 +1,12 @@
-//! Stores of one fleet: their numbers, and the ids that begin with them.
+//! Several stores of a cluster: their numbers, and the ids that begin with them.
 
-pub mod away; // a store that cannot be reached
-pub mod calls; // where calls go, and what is put together
-mod closed; // a store that takes no new jobs
-mod killed; // a move whose broker is killed
-mod moving; // a task type goes to another store
-mod moving_load; // the same under load
-mod replica; // one of them is read from its replica
+pub mod unavailable; // a store that cannot be reached
+pub mod calls; // routing of calls and merging of results
+mod closed; // a store that is closed to new jobs
+mod killed; // a broker killed during a move
+mod moving; // moving a task type to another store
+mod moving_load; // moving a task type under load
+mod replica; // a store with a read replica
 mod streams; // a worker's stream over several stores
 
 use howdah_proto::v1::{
@@ -16,7 +16,7 @@ use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 
 use crate::support::{JobOptions as _, Program, TestBroker, TestDatabase, database, run, secs, soon};
 
-/// An empty database: those of other tests are copies of one, so no two of them are stores of one fleet.
+/// An empty database. Databases of other tests share one identity, so two of them cannot be stores of one cluster.
 async fn empty(suffix: &str) -> TestDatabase {
     database().await.empty(suffix, "").await
 }
@@ -29,7 +29,7 @@ fn store(name: &str, database: &TestDatabase) -> String {
     format!("{name}={}", database.url)
 }
 
-/// What a command says that is refused, with its status.
+/// Status and error of a command that must fail.
 async fn refused(args: &[&str]) -> (Option<i32>, String) {
     let (status, _, stderr) = run(args, b"").await;
     assert!(!status.success(), "{args:?}");
@@ -45,16 +45,16 @@ async fn done(args: &[&str]) -> String {
 /// A store with this number, and a broker on it.
 async fn numbered(number: u16) -> TestBroker {
     let database = empty("numbered").await;
-    let said = done(&["migrate", "--database-url", &database.url, "--store-number", &number.to_string()]).await;
-    assert!(said.starts_with(&format!("store default has the number {number}\ncreated schema")), "{said}");
+    let output = done(&["migrate", "--database-url", &database.url, "--store-number", &number.to_string()]).await;
+    assert!(output.starts_with(&format!("store default has the number {number}\ncreated schema")), "{output}");
     TestBroker::on(&database).await
 }
 
 #[tokio::test]
 async fn the_ids_of_jobs_begin_with_the_number_of_their_store_however_they_come() {
-    let broker = numbered(4_095).await;
+    let broker = numbered(89).await;
     let first = broker.enqueue("t").await;
-    assert_eq!(first, 4_095 * IDS_OF_A_STORE + 1);
+    assert_eq!(first, 89 * IDS_OF_A_STORE + 1);
     let mut ids = vec![
         first,
         broker.enqueue("t").key("k").await,
@@ -66,19 +66,19 @@ async fn the_ids_of_jobs_begin_with_the_number_of_their_store_however_they_come(
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 6);
-    let of_store = |id: &i64| StoreNumber::of_id(*id).map(StoreNumber::get) == Some(4_095);
+    let of_store = |id: &i64| StoreNumber::of_id(*id).map(StoreNumber::get) == Some(89);
     assert!(ids.iter().all(of_store), "{ids:?}");
-    assert_eq!(broker.count(&format!("SELECT howdah.store_of({first})::bigint")).await, 4_095);
+    assert_eq!(broker.count(&format!("SELECT howdah.store_of({first})::bigint")).await, 89);
     assert_eq!(broker.count("SELECT howdah.ids_of_a_store()").await, IDS_OF_A_STORE);
-    // Who may read jobs may ask for their stores.
+    // A role that may read jobs may also ask for the stores of ids.
     broker.sql("SELECT howdah.create_roles()").await;
-    let asked = "SET ROLE howdah_reader; SELECT howdah.store_number(), howdah.store_of(1)";
-    broker.database.connect().await.batch_execute(asked).await.unwrap();
+    let sql = "SET ROLE howdah_reader; SELECT howdah.store_number(), howdah.store_of(1)";
+    broker.database.connect().await.batch_execute(sql).await.unwrap();
 }
 
 #[tokio::test]
 async fn jobs_with_the_longest_ids_are_worked_on_found_listed_and_ended() {
-    let broker = numbered(4_095).await;
+    let broker = numbered(89).await;
     let mut worker = broker.worker("t").await;
     let id = broker.enqueue("t").await;
     let job = worker.next().await;
@@ -94,7 +94,7 @@ async fn jobs_with_the_longest_ids_are_worked_on_found_listed_and_ended() {
     let found = soon("a search", broker.jobs().search_jobs(request)).await.unwrap().into_inner();
     assert_eq!(found.jobs.len(), 1);
     assert_eq!(broker.cancel(&[later]).await, [later]);
-    // Of another store: there is no such job here.
+    // An id of another store does not exist here.
     let other = soon("an answer", broker.jobs().get_job(GetJobRequest { id: 1 })).await.unwrap_err();
     assert_eq!(other.code(), tonic::Code::NotFound);
 }
@@ -104,12 +104,16 @@ async fn new_stores_get_numbers_that_are_free_and_keep_them() {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let pairs = [store("shop", &shop), store("mail", &mail)];
     let args = ["migrate", "--store", &pairs[0], "--store", &pairs[1]];
-    let said = done(&args).await;
-    assert!(said.contains("store shop has the number 0\n") && said.contains("store mail has the number 1\n"), "{said}");
-    let said = done(&[&args[..], &["--json"]].concat()).await;
-    let numbers: Vec<_> = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+    let output = done(&args).await;
+    assert!(
+        output.contains("store shop has the number 0\n") && output.contains("store mail has the number 1\n"),
+        "{output}"
+    );
+    let output = done(&[&args[..], &["--json"]].concat()).await;
+    let numbers: Vec<_> = output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
     assert_eq!(numbers.iter().map(|line| line["store_number"].as_i64().unwrap()).collect::<Vec<_>>(), [0, 1]);
-    // In the other order, without --store-number, and whatever has come meanwhile.
+    // Repeats the migration with the stores in the other order, without --store-number, after a job was enqueued: the numbers
+    // stay.
     mail.sql("SELECT howdah.enqueue('t')").await;
     done(&["migrate", "--store", &pairs[1], "--store", &pairs[0]]).await;
     assert_eq!((number(&shop).await, number(&mail).await), (0, 1));
@@ -119,7 +123,7 @@ async fn new_stores_get_numbers_that_are_free_and_keep_them() {
 
 #[tokio::test]
 async fn a_database_that_was_never_numbered_is_store_0_without_any_step() {
-    // The sequence of ids is as it was before there were several stores.
+    // The id sequence has the bounds that it had before a broker could serve several stores.
     let before = "SELECT count(*) FROM pg_sequences WHERE schemaname = 'howdah' AND sequencename = 'job_id'
                   AND min_value = 1 AND max_value = 9223372036854775807";
     let old = empty("old").await;
@@ -128,7 +132,7 @@ async fn a_database_that_was_never_numbered_is_store_0_without_any_step() {
     let broker = TestBroker::on(&old).await;
     assert_eq!(broker.enqueue("t").await, 1);
     broker.stop().await;
-    // It stays so when another store comes.
+    // The sequence stays as it is when another store is added.
     let new = empty("new").await;
     done(&["migrate", "--store", &store("new", &new), "--store", &store("old", &old)]).await;
     assert_eq!((old.count(before).await, number(&old).await, number(&new).await), (1, 0, 1));
@@ -138,11 +142,11 @@ async fn a_database_that_was_never_numbered_is_store_0_without_any_step() {
 async fn a_number_stays_with_a_store_that_has_given_out_an_id() {
     let database = empty("used").await;
     done(&["migrate", "--database-url", &database.url, "--store-number", "5"]).await;
-    // An id is taken, even if the job is not there in the end.
+    // The rolled back transaction has used an id, so ids of this store exist.
     database.connect().await.batch_execute("BEGIN; SELECT howdah.enqueue('t'); ROLLBACK").await.unwrap();
-    let (code, said) = refused(&["migrate", "--database-url", &database.url, "--store-number", "6"]).await;
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("cannot have the number 6: its jobs have ids of number 5"), "{said}");
+    let (code, err) = refused(&["migrate", "--database-url", &database.url, "--store-number", "6"]).await;
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("cannot have the number 6: its jobs have ids of number 5"), "{err}");
     let error = database.connect().await.batch_execute("SELECT howdah.set_store_number(6)").await.unwrap_err();
     assert!(error.as_db_error().unwrap().message().contains("has given out ids as number 5"), "{error:?}");
     assert_eq!(number(&database).await, 5);
@@ -153,8 +157,8 @@ async fn a_store_gets_no_other_number_while_a_broker_runs_on_it() {
     let database = empty("running").await;
     let broker = TestBroker::on(&database).await;
     let args = ["migrate", "--database-url", &database.url, "--store-number", "5"];
-    let (_, said) = refused(&args).await;
-    assert!(said.contains("brokers run on this store, and know it as number 0: stop them first"), "{said}");
+    let (_, err) = refused(&args).await;
+    assert!(err.contains("brokers run on this store, and know it as number 0: stop them first"), "{err}");
     broker.stop().await;
     done(&args).await;
     assert_eq!(number(&database).await, 5);
@@ -172,15 +176,15 @@ async fn two_stores_with_one_number_and_one_store_under_two_names_are_refused() 
         database.sql("SELECT howdah.enqueue('t')").await;
     }
     let pairs = [store("a", &a), store("b", &b), store("again", &a)];
-    let (code, said) = refused(&["migrate", "--store", &pairs[0], "--store", &pairs[1]]).await;
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("stores a and b both have the number 0"), "{said}");
-    // The same database by another text.
+    let (code, err) = refused(&["migrate", "--store", &pairs[0], "--store", &pairs[1]]).await;
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("stores a and b both have the number 0"), "{err}");
+    // Names one database twice, by two forms of its URL.
     let again = pairs[2].replacen("postgres://", "postgresql://", 1);
     assert_ne!(again, pairs[2]);
-    let (code, said) = refused(&["migrate", "--store", &pairs[0], "--store", &again]).await;
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("stores a and again are one database and schema"), "{said}");
+    let (code, err) = refused(&["migrate", "--store", &pairs[0], "--store", &again]).await;
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("stores a and again are one database and schema"), "{err}");
 }
 
 #[tokio::test]
@@ -199,20 +203,20 @@ async fn a_broker_checks_the_number_of_its_store_when_it_starts() {
     };
     let serve = ["serve", "--config", file.to_str().unwrap()];
     write(2);
-    let (code, said) = refused(&serve).await;
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("store shop cannot have the number 2") && said.contains("set number = 3"), "{said}");
+    let (code, err) = refused(&serve).await;
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("store shop cannot have the number 2") && err.contains("set number = 3"), "{err}");
     write(3);
     let mut program = Program::start(&serve);
     assert!(program.line().await.starts_with("ready grpc="));
-    // An unused store gets its number from the configuration, but not from a broker that must not change the schema.
+    // A store without ids takes the number from the configuration, except at a broker that must not change the schema.
     let fresh = empty("fresh").await;
     let pair = format!("[[stores]]\nname = 'new'\nnumber = 9\ndatabase_url = '{}'\n", fresh.url);
     std::fs::write(&file, format!("listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{pair}")).unwrap();
     done(&["migrate", "--database-url", &fresh.url]).await;
-    let (code, said) = refused(&[&serve[..], &["--no-migrate"]].concat()).await;
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("store new must get the number 9 first: howdah migrate --store-number 9"), "{said}");
+    let (code, err) = refused(&[&serve[..], &["--no-migrate"]].concat()).await;
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("store new must get the number 9 first: howdah migrate --store-number 9"), "{err}");
     done(&["migrate", "--config", file.to_str().unwrap()]).await;
     assert_eq!(number(&fresh).await, 9);
 }
@@ -222,8 +226,8 @@ async fn commands_for_one_store_say_so_when_there_are_several() {
     let pairs = ["a=host=h dbname=a", "b=host=h dbname=b"];
     for command in [["migrate", "--store-number", "1"].as_slice(), &["migrate", "--new-identity"]] {
         let args = [command, &["--store", pairs[0], "--store", pairs[1]]].concat();
-        let (code, said) = refused(&args).await;
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("works on one store, and 2 are configured (a, b)"), "{said}");
+        let (code, err) = refused(&args).await;
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("works on one store, and 2 are configured (a, b)"), "{err}");
     }
 }

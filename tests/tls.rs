@@ -1,4 +1,4 @@
-//! TLS to Postgres, as `sslmode` asks.
+//! TLS to Postgres, according to `sslmode`.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
@@ -13,8 +13,8 @@ use tokio_postgres::NoTls;
 
 use crate::support::*;
 
-/// An authority, and a certificate of it for `localhost` only.
-fn certificates(directory: &Path) {
+/// A certificate authority, and a certificate for `localhost` only.
+pub(crate) fn certificates(directory: &Path) {
     let authority_key = KeyPair::generate().expect("key");
     let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,14 +26,14 @@ fn certificates(directory: &Path) {
     write("ca.pem", authority_cert.pem());
     write("server.pem", cert.expect("certificate").pem());
     write("server.key", key.serialize_pem());
-    // Only TLS gets in.
+    // Only TLS connections are accepted.
     let hba =
         "local all all trust\nhostssl all guarded 127.0.0.1/32 scram-sha-256\nhostssl all all 127.0.0.1/32 trust\n";
     write("hba.conf", hba.into());
 }
 
-/// Gives the files to the user that Postgres runs as, where that is another one.
-fn hand_over(directory: &Path) {
+/// Gives the files to the user that runs Postgres, if it is another one.
+pub(crate) fn hand_over(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("mode");
     let id = std::process::Command::new("id").args(["-u", "postgres"]).output().expect("id");
     let postgres: Option<u32> = String::from_utf8_lossy(&id.stdout).trim().parse().ok();
@@ -47,7 +47,32 @@ fn hand_over(directory: &Path) {
     }
 }
 
-/// Within a time, which may be short where it must not succeed.
+/// Starts a Postgres with these certificates at `127.0.0.1`. Some packages of Postgres are built without TLS: `None`.
+pub(crate) async fn start_with_tls(directory: &Path) -> Option<(Cluster, u16)> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    let mut attempts = 0;
+    loop {
+        let port = unused_address().port();
+        let mut config = cluster_config();
+        config.settings.extend([
+            ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
+            ("port".to_owned(), port.to_string()),
+            ("ssl".to_owned(), "on".to_owned()),
+            ("ssl_cert_file".to_owned(), file("server.pem")),
+            ("ssl_key_file".to_owned(), file("server.key")),
+            ("hba_file".to_owned(), file("hba.conf")),
+        ]);
+        attempts += 1;
+        match Cluster::start(config).await {
+            Err(error) if error.to_string().contains("SSL is not supported by this build") => return None,
+            // Another program may have taken the port in the meantime; tries another port.
+            Err(_) if attempts < 5 => {}
+            started => return Some((started.expect("Postgres"), port)),
+        }
+    }
+}
+
+/// Connects within a time, which may be short for a connection that must fail.
 async fn try_connect(host: &str, port: u16, options: &str, within: Duration) -> Result<(), StoreError> {
     let mut config = Config::new(format!("postgres://howdah@{host}:{port}/postgres?{options}"));
     config.database_timeout = within;
@@ -61,28 +86,8 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
     certificates(directory.path());
     certificates(other.path());
     hand_over(directory.path());
+    let Some((cluster, port)) = start_with_tls(directory.path()).await else { return };
     let file = |name: &str| directory.path().join(name).display().to_string();
-    let mut attempts = 0;
-    let (cluster, port) = loop {
-        let port = unused_address().port();
-        let mut config = cluster_config();
-        config.settings.extend([
-            ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
-            ("port".to_owned(), port.to_string()),
-            ("ssl".to_owned(), "on".to_owned()),
-            ("ssl_cert_file".to_owned(), file("server.pem")),
-            ("ssl_key_file".to_owned(), file("server.key")),
-            ("hba_file".to_owned(), file("hba.conf")),
-        ]);
-        attempts += 1;
-        match Cluster::start(config).await {
-            // Nothing to try it on: some packages of Postgres are built without it.
-            Err(error) if error.to_string().contains("SSL is not supported by this build") => return,
-            // Somebody else may have taken the port meanwhile.
-            Err(_) if attempts < 5 => {}
-            started => break (started.expect("Postgres"), port),
-        }
-    };
     let known = format!("sslrootcert={}", file("ca.pem"));
     let unknown = format!("sslrootcert={}", other.path().join("ca.pem").display());
     for (host, options, good) in [
@@ -99,11 +104,19 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
         let result = try_connect(host, port, &options, within).await;
         assert_eq!(result.is_ok(), good, "{host} {options}: {result:?}");
     }
+    // `sslnegotiation=direct` needs Postgres 17.
+    let version = TestDatabase { url: cluster.url("postgres") }
+        .count("SELECT current_setting('server_version_num')::bigint")
+        .await;
+    let direct = format!("sslmode=verify-full&{known}&sslnegotiation=direct");
+    let within = if version >= 170_000 { PATIENCE } else { secs(5) };
+    let result = try_connect("localhost", port, &direct, within).await;
+    assert_eq!(result.is_ok(), version >= 170_000, "{result:?}");
     sql_by_tls(&cluster, &format!("localhost:{port}/postgres?sslmode=verify-full&{known}")).await;
 }
 
-/// The SQL worker speaks for itself on a socket that was logged in by TLS and a password.
-async fn sql_by_tls(cluster: &Cluster, place: &str) {
+/// The SQL worker implements the Postgres protocol, on a connection with TLS and a password.
+async fn sql_by_tls(cluster: &Cluster, address: &str) {
     let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), NoTls).await.expect("connect");
     tokio::spawn(connection);
     client.batch_execute("CREATE ROLE guarded LOGIN PASSWORD 's3cret'").await.expect("role");
@@ -116,18 +129,19 @@ async fn sql_by_tls(cluster: &Cluster, place: &str) {
         [howdah_client::NewJob::new("sql").payload(sql), wait, howdah_client::NewJob::new("sql").payload(sql)];
     let ids: Vec<i64> = jobs.enqueue_all(jobs_to_do).await.expect("enqueue").iter().map(|job| job.id).collect();
     let work = async |password: &str, more: &[&str]| {
-        let dsn = format!("postgres://guarded:{password}@{place}");
+        let dsn = format!("postgres://guarded:{password}@{address}");
         let args = ["work", "--server", &broker.grpc, "--sql", &dsn];
         let (status, _, errors) = run(&[&args, more].concat(), b"").await;
         assert!(status.success() && !errors.contains(password), "{errors}");
+        errors
     };
-    // Not so many jobs: the time of the one that waits may be over before it comes here.
+    // Uses --drain instead of --max-jobs, because the waiting job may time out before the worker gets it.
     work("s3cret", &["--drain"]).await;
     for id in [ids[0], ids[2]] {
         assert_eq!(&jobs.get_job(id).await.expect("get").expect("the job").result[..], b"me\tssl\nguarded\tt");
     }
     let id = jobs.enqueue(howdah_client::NewJob::new("sql").payload("SELECT 1")).await.expect("enqueue").id;
-    work("an0ther", &["--max-jobs", "1"]).await;
-    let error = &jobs.get_job(id).await.expect("get").expect("the job").failures[0].error;
-    assert!(error.contains("password authentication failed") && !error.contains("an0ther"), "{error}");
+    let errors = work("an0ther", &["--max-jobs", "1"]).await;
+    assert!(errors.contains("password authentication failed"), "{errors}");
+    assert_eq!(jobs.get_job(id).await.expect("get").expect("the job").attempt, 0);
 }

@@ -1,13 +1,13 @@
-//! TLS on the ports of a broker: what goes through, who gets in, and what does not hold it up.
+//! TLS on the broker's ports: accepted protocols, client certificates, and clients that stall.
 
 pub mod authority; // certificates to test with
-mod bounds; // clients that stall, or speak something else
-mod clients; // certificates of clients
+mod bounds; // clients that stall or use another protocol
+mod clients; // client certificates
 mod dev; // howdah dev --tls
-mod raw; // TLS connections without anything around them
+mod raw; // plain TLS connections
 mod reload; // files that change while the broker runs
 mod served; // jobs over TLS; errors of clients
-mod start; // what must be so before a broker serves
+mod start; // checks before a broker serves
 
 use howdah_client::{Client, Tls};
 use howdah_server::config::{Config, TlsFiles};
@@ -28,12 +28,12 @@ fn https(service: &Service) -> String {
     format!("https://{}", service.address())
 }
 
-/// What a client trusts.
+/// TLS options of a client that trusts this authority.
 fn trust(authority: &Authority) -> Tls {
     Tls::new().ca_file(authority.ca()).expect("the CA")
 }
 
-/// What a client trusts, and shows.
+/// TLS options of a client that trusts this authority and shows this certificate.
 fn with_certificate(authority: &Authority, files: &Files) -> Tls {
     trust(authority).client_files(&files.cert, &files.key).expect("the certificate")
 }

@@ -1,11 +1,11 @@
-//! `howdah top`: the answers of a real broker, drawn; keys, and what they change; the program in a terminal.
+//! `howdah top`: rendering of a real broker's responses; keys and their actions; the program in a terminal.
 
 #[path = "top/terminal.rs"]
 mod terminal;
 
 use std::time::Instant;
 
-use howdah_cli::commands::top::{Effect, Looker, Top, View, perform};
+use howdah_cli::commands::top::{Effect, Reader, Top, View, perform};
 use howdah_client::Client;
 use howdah_proto::v1::{JobState, ListTaskTypesRequest, TaskType, TaskTypeSettings};
 use ratatui::{
@@ -20,7 +20,7 @@ use crate::{access::Guarded, support::*};
 /// `howdah top` without a terminal.
 struct Operator {
     client: Client,
-    looker: Looker,
+    reader: Reader,
     top: Top,
 }
 
@@ -30,16 +30,16 @@ impl Operator {
     }
 
     fn with(client: Client) -> Self {
-        Self { looker: Looker::new(client.clone()), client, top: Top::new("here".into(), secs(2)) }
+        Self { reader: Reader::new(client.clone()), client, top: Top::new("here".into(), secs(2)) }
     }
 
-    async fn look(&mut self) {
+    async fn refresh(&mut self) {
         let view = self.top.view().clone();
-        let seen = soon("figures", self.looker.look(&view)).await.expect("figures");
-        self.top.seen(seen, Instant::now());
+        let figures = soon("the figures of a view", self.reader.read(&view)).await.expect("figures");
+        self.top.update(figures, Instant::now());
     }
 
-    /// Presses keys one after the other, and does what they ask for.
+    /// Presses keys one after the other and performs their actions.
     async fn press(&mut self, keys: &str) {
         for key in keys.chars() {
             let code = match key {
@@ -52,7 +52,7 @@ impl Operator {
                     let done = soon("the change", perform(&self.client, change)).await;
                     self.top.done(done);
                 }
-                Effect::Look => self.look().await,
+                Effect::Read => self.refresh().await,
                 Effect::Nothing | Effect::Quit => {}
             }
         }
@@ -64,24 +64,24 @@ impl Operator {
         screen.backend().to_string()
     }
 
-    /// The line with these words, its columns one space apart.
+    /// The line with these words, its columns separated by one space.
     fn line(&self, words: &str) -> String {
         let picture = self.picture(160, 30);
         let line = picture.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words}: {picture}"));
         line.trim_matches('"').split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Looks again until the picture has these words: brokers count in their own time.
+    /// Refreshes until the picture contains these words, because brokers count periodically.
     async fn until(&mut self, words: &str) {
         eventually(words, async || {
-            self.look().await;
+            self.refresh().await;
             self.picture(160, 30).contains(words)
         })
         .await;
     }
 }
 
-/// Jobs of a type that are dead, with this error.
+/// Creates dead jobs of a type with this error.
 async fn dead(broker: &Service, task_type: &str, count: usize, error: &str) -> Vec<i64> {
     let ids = broker.enqueue_all((0..count).map(|_| task_type)).await;
     let mut worker = broker.worker(task_type).window(10).await;
@@ -117,7 +117,7 @@ async fn the_last_count_has_current_settings_and_says_how_old_it_is() {
     assert_eq!(found(&broker, next).await[0].name, "c");
 
     broker.set("c", TaskTypeSettings { paused: true, ..Default::default() }).await;
-    // Whether it was counted or not.
+    // A new type is listed before it has been counted.
     broker.enqueue("new").await;
     for (name, is_paused) in [("c", true), ("new", false)] {
         let one = ListTaskTypesRequest { last_count: true, task_type: name.into(), ..Default::default() };
@@ -132,23 +132,23 @@ async fn the_last_count_has_current_settings_and_says_how_old_it_is() {
 async fn types_are_shown_with_their_jobs_their_rates_and_their_times() {
     let broker = TestBroker::start().await;
     let mut operator = Operator::at(&broker).await;
-    operator.look().await;
+    operator.refresh().await;
     assert!(operator.picture(80, 24).contains("no task types yet"));
     broker.set("report", TaskTypeSettings { paused: true, ..Default::default() }).await;
     dead(&broker, "mail.send", 2, "no route").await;
     broker.enqueue("mail.send").await;
-    operator.until("1 ready  0 running  2 dead").await;
+    operator.until("1 ready  0 leased  2 dead").await;
     assert!(operator.line("mail.send").starts_with("mail.send 1 0 2 0 0"), "{}", operator.line("mail.send"));
     assert!(operator.line("report").starts_with("[paused] report 0 0 0"), "{}", operator.line("report"));
-    // Statistics are summed up in the background.
-    eventually("times", async || {
-        operator.look().await;
+    // Refreshes until the times appear, because statistics are summed up in the background.
+    eventually("the times of attempts", async || {
+        operator.refresh().await;
         operator.line("mail.send").split(' ').next_back() != Some("-")
     })
     .await;
     let picture = operator.picture(80, 24);
     assert!(picture.contains("counted ") && picture.contains("every 2s"), "{picture}");
-    assert!(picture.contains("WAITING"), "a type with only waiting jobs does not look empty: {picture}");
+    assert!(picture.contains("WAITING"), "the column of waiting jobs is missing: {picture}");
     let picture = operator.picture(110, 24);
     assert!(picture.contains("WAITING") && picture.contains("SCHEDULED"), "{picture}");
 }
@@ -172,7 +172,7 @@ async fn a_type_is_paused_and_resumed_after_a_question_and_keeps_its_other_setti
     operator.press("py").await;
     assert!(operator.picture(80, 24).contains("mail.send is paused"));
     assert_eq!((settings().await.paused, settings().await.max_attempts), (true, 7));
-    operator.look().await;
+    operator.refresh().await;
     assert!(operator.line("mail.send").starts_with("[paused]"));
     operator.press("py").await;
     assert_eq!((settings().await.paused, settings().await.max_attempts), (false, 7));
@@ -210,8 +210,8 @@ async fn a_job_is_found_by_its_type_and_its_state_explained_and_retried() {
     let mut operator = Operator::at(&broker).await;
     operator.until("mail.send").await;
     operator.press("\n").await;
-    assert!(operator.picture(120, 24).contains("jobs in every state"), "{}", operator.picture(120, 24));
-    // ready, leased, scheduled, waiting, dead
+    assert!(operator.picture(120, 24).contains("jobs in all states"), "{}", operator.picture(120, 24));
+    // Steps through the states ready, leased, scheduled, waiting and dead.
     operator.press("sssss").await;
     let line = operator.line("no route");
     assert!(line.starts_with(&format!("{dead} dead 0 1/")), "{line}");
@@ -221,7 +221,7 @@ async fn a_job_is_found_by_its_type_and_its_state_explained_and_retried() {
         assert!(picture.contains(words), "{words}: {picture}");
     }
     operator.press("ry").await;
-    assert!(operator.picture(80, 24).contains("is retried"));
+    assert!(operator.picture(80, 24).contains("retried job"));
     assert_eq!(broker.state(dead).await, JobState::Ready);
     operator.press("\x1b\x1b").await;
     assert_eq!(operator.top.view(), &View::Types);
@@ -236,7 +236,7 @@ async fn workers_are_shown_with_what_they_hold() {
     let mut worker = broker.worker("mail.send").window(3).await;
     broker.enqueue("mail.send").await;
     worker.next().await;
-    operator.look().await;
+    operator.refresh().await;
     let line = operator.line("mail.send 1/3");
     assert!(line.contains(" working 1 0 "), "{line}");
 }
@@ -247,15 +247,15 @@ async fn figures_of_a_broker_that_is_gone_are_called_stale_until_it_answers() {
     broker.enqueue("mail.send").await;
     let mut operator = Operator::at(&broker).await;
     operator.until("mail.send").await;
-    let good = operator.looker.look(&View::Types).await.expect("figures");
+    let good = operator.reader.read(&View::Types).await.expect("figures");
     broker.stop().await;
-    let error = soon("an error", operator.looker.look(&View::Types)).await.expect_err("no broker");
+    let error = soon("an error", operator.reader.read(&View::Types)).await.expect_err("no broker");
     operator.top.failed(&error, Instant::now(), secs(4));
     let picture = operator.picture(80, 24);
     for words in ["no answer for 1s", "figures are stale", "next try in", "mail.send"] {
         assert!(picture.contains(words), "{words}: {picture}");
     }
-    operator.top.seen(good, Instant::now());
+    operator.top.update(good, Instant::now());
     assert!(!operator.picture(80, 24).contains("no answer"));
 }
 
@@ -276,14 +276,14 @@ async fn a_token_for_some_types_sees_them_and_is_refused_once() {
     operator.until("mail.send").await;
     let picture = operator.picture(120, 24);
     assert!(picture.contains("rates need the scope read:*") && !picture.contains("other"), "{picture}");
-    // As it is every two seconds, and refused calls are counted and logged.
+    // Refused calls are counted and logged, so a refresh must not repeat a call that was refused once.
     let refused = async || {
         let metrics = guarded.admin.metrics().await;
         let lines = metrics.lines().filter(|line| line.contains("GetStats") && line.contains("PermissionDenied"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let before = refused().await;
-    operator.look().await;
+    operator.refresh().await;
     assert_eq!(refused().await, before);
     operator.press("py").await;
     assert!(operator.picture(120, 24).contains("not done: "), "{}", operator.picture(120, 24));
@@ -296,7 +296,7 @@ async fn every_view_is_drawn_in_a_terminal_of_any_size() {
     let _worker = broker.worker("other").window(3).await;
     let mut operator = Operator::at(&broker).await;
     operator.until("3 dead").await;
-    // Each leaves something to draw: types, a filter, help, a question, workers, jobs, a job.
+    // Each entry leads to another view: types, a filter, help, a confirmation, workers, jobs, a job.
     for keys in ["", "/m", "\x1b?", "?r", "n2", "1\n", "\n"] {
         operator.press(keys).await;
         for (width, height) in
@@ -305,7 +305,7 @@ async fn every_view_is_drawn_in_a_terminal_of_any_size() {
             operator.picture(width, height);
         }
         let narrow = operator.picture(40, 10);
-        // A long question needs the place of the head.
+        // In a narrow terminal, a long confirmation replaces the header.
         assert!(narrow.contains("howdah top") || narrow.contains(" sure? "), "{keys}: {narrow}");
     }
 }

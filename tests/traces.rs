@@ -1,12 +1,12 @@
-//! Spans of sampled jobs: what the broker sends to a collector, and how a trace goes from the producer to the worker.
+//! Spans of sampled jobs: export to a collector, and propagation of the trace from producer to worker.
 
-mod away; // a collector that is not there
+mod unavailable; // an unavailable collector
 mod client; // the spans and metrics of the Rust client
-mod collector; // the receiver
-mod elsewhere; // attempts that go on at another broker
-mod producers; // every way in, and the clients' own spans
-mod tls; // a collector with a certificate
-mod watched; // a client, with what it tells about itself
+mod collector; // a test collector
+mod elsewhere; // attempts that continue at another broker
+mod producers; // all ways to enqueue, and spans of producers
+mod tls; // a collector with TLS
+mod watched; // a client and its telemetry
 
 use howdah_proto::v1::{JobState, LeasedJob};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use crate::support::*;
 use collector::{Collector, Seen};
 
-/// A trace of this test's own, and a span in it.
+/// A new trace, and a span in it.
 struct Trace {
     id: String,
     span: String,
@@ -25,7 +25,7 @@ impl Trace {
         Self { id: format!("{:032x}", rand::random::<u128>()), span: format!("{:016x}", rand::random::<u64>()) }
     }
 
-    /// As W3C writes it.
+    /// The W3C `traceparent`, with the sampled flag.
     fn sampled(&self) -> String {
         format!("00-{}-{}-01", self.id, self.span)
     }
@@ -39,7 +39,7 @@ fn names(spans: &[Seen]) -> Vec<&str> {
     spans.iter().map(|span| span.name.as_str()).collect()
 }
 
-/// The spans of this name, in the order of time.
+/// The spans with this name, ordered by time.
 fn named<'a>(spans: &'a [Seen], name: &str) -> Vec<&'a Seen> {
     spans.iter().filter(|span| span.name == name).collect()
 }
@@ -65,7 +65,7 @@ async fn an_attempt_of_a_worker_without_opentelemetry_is_in_the_trace_of_its_job
         assert_eq!(span.attribute("howdah.attempt"), "1");
         assert!(!span.is_error && span.start <= span.end);
     }
-    // It was picked up when it had waited.
+    // The attempt starts when the wait ends.
     assert_eq!(spans[0].end, spans[1].start);
     assert_eq!(spans[1].attribute("howdah.outcome"), "ack");
     assert_eq!(collector.resource("service.name"), "howdah");
@@ -120,7 +120,8 @@ async fn of_jobs_that_are_not_sampled_there_is_nothing() {
         let job = worker.next().await;
         worker.ack(&job).await;
     }
-    // Spans go in the order of their ends, and this job was the last.
+    // Waits for the spans of this job. It ended last and spans are exported in the order of their ends, so no others can
+    // follow.
     collector.spans(&sampled.id, 2).await;
     assert_eq!(collector.traces(), [sampled.id]);
 }
@@ -142,12 +143,12 @@ async fn a_sampled_job_without_a_trace_gets_one_which_its_worker_and_its_retries
     assert_eq!((created.parent.as_str(), &created.id, created.kind), ("", &span, SpanKind::Producer));
     assert_eq!(created.attribute("messaging.message.id"), id.to_string());
     assert!(spans.iter().filter(|other| other.id != span).all(|other| other.parent == span), "{spans:?}");
-    // Nothing of it is stored.
+    // The trace context is not stored in history.
     assert_eq!(broker.count("SELECT count(*) FROM howdah.history WHERE options ? 'traceparent'").await, 0);
     assert_eq!(broker.state(id).await, JobState::Succeeded);
 }
 
-/// The ids of the trace and of the span.
+/// Ids of the trace and of the span.
 fn context_of(job: &LeasedJob) -> (String, String) {
     let parts: Vec<&str> = job.traceparent.split('-').collect();
     (parts[1].to_owned(), parts[2].to_owned())
@@ -163,7 +164,7 @@ async fn an_attempt_says_how_it_ended() {
         let trace = Trace::new();
         let job = broker.enqueue("mail").trace(&trace.sampled());
         if outcome == "timeout" {
-            // Its worker may not even get it.
+            // The timeout may pass before a worker gets the job.
             let id = job.timeout(millis(1)).max_attempts(1).await;
             broker.until_state(id, JobState::Dead).await;
             traces.push((outcome, trace));
@@ -175,7 +176,7 @@ async fn an_attempt_says_how_it_ended() {
             "dead" => worker.nack(&job, "no route").no_retry().await,
             "snooze" => worker.snooze(&job, HOUR).await,
             "release" => {
-                // Otherwise it would come again.
+                // Closes the window, so that the released job is not delivered again.
                 worker.window("mail", 0).await;
                 worker.release(&job).await;
                 broker.cancel(&[id]).await;
@@ -219,7 +220,7 @@ async fn a_broker_that_stops_sends_what_it_has() {
     worker.ack(&jobs[0]).await;
     worker.vanish();
     broker.stop().await;
-    // They are there already.
+    // The broker exported these spans before it stopped.
     assert_eq!(collector.spans(&done.id, 2).await[1].attribute("howdah.outcome"), "ack");
     assert_eq!(collector.spans(&under_way.id, 2).await[1].attribute("howdah.outcome"), "moved");
 }

@@ -1,26 +1,25 @@
-//! The page for operators, as a browser without scripts gets it. What needs a real browser is in tests/browser.
+//! The operator page in a browser without scripts. Tests that need a real browser are in tests/browser.
 
-mod actions; // a question, then a call
+mod actions; // confirmation and call
 mod bulks; // changes of many jobs
 pub mod client; // the browser
-mod failures; // the same error many times
-mod hostile; // what does not belong here
-mod limits; // limit keys that wait
-mod live; // figures that change
-mod reading; // a page that changes nothing
+mod failures; // groups of failures
+mod hostile; // hostile requests
+mod limits; // limits and limit keys
+mod live; // live figures
+mod reading; // a read-only page
 mod records; // audit, tokens, brokers, storage
-mod rights; // what one may not see is not there
-mod schedules; // plans, and what is done with them
-mod scripts; // what others have written
-mod search; // jobs by what they carry
-mod sessions; // a token becomes a cookie
+mod rights; // hidden data and actions
+mod schedules; // schedules and their actions
+mod scripts; // user input is escaped
+mod search; // search for jobs
+mod sessions; // login and cookies
 mod stores; // several databases
-mod views; // what is shown
-mod watching; // who works, what happened, why not
+mod views; // views
+mod watching; // workers, events, explanations
 
 use howdah_proto::v1::{LeasedJob, ProgressReport};
 
-/// A progress report.
 fn progress(job: &LeasedJob, fraction: f64, text: &str) -> ProgressReport {
     let (fraction, text) = (Some(fraction), Some(text.into()));
     ProgressReport { id: job.id, token: job.token, fraction, text, ..Default::default() }

@@ -1,5 +1,4 @@
-//! What watches brokers from outside: the metrics that alerts need, the rules of `deploy/prometheus`, the dashboard of
-//! `deploy/grafana`.
+//! External monitoring of brokers: the metrics of alerts, the rules in `deploy/prometheus`, the dashboard in `deploy/grafana`.
 
 mod expression; // metrics and labels that an expression names
 mod rules; // every rule and panel, against a real broker
@@ -12,7 +11,7 @@ use howdah_server::{
 
 use crate::support::*;
 
-/// What a broker would read now.
+/// The upkeep state that a broker would read now.
 async fn upkeep(database: &TestDatabase) -> Upkeep {
     Store::new(&Config::new(&database.url)).expect("store").upkeep(3).await.expect("the figures")
 }
@@ -42,19 +41,19 @@ async fn when_jobs_of_a_type_were_last_pulled_is_in_the_metrics_of_every_broker(
     let (a, b) = TestBroker::pair().await;
     a.pull("pulled").await;
     b.sql("INSERT INTO howdah.task_type (name) VALUES ('never')").await;
-    let of = |task_type: &str| format!("howdah_last_pull_timestamp_seconds{{task_type=\"{task_type}\"}} ");
-    eventually("a time", async || {
+    let series = |task_type: &str| format!("howdah_last_pull_timestamp_seconds{{task_type=\"{task_type}\"}} ");
+    eventually("the time of the last pull in the metrics", async || {
         let (a, b) = tokio::join!(a.metrics(), b.metrics());
-        a.contains(&of("pulled")) && b.contains(&of("pulled")) && b.contains("task_type=\"never\"")
+        a.contains(&series("pulled")) && b.contains(&series("pulled")) && b.contains("task_type=\"never\"")
     })
     .await;
     let metrics = b.metrics().await;
-    let (_, last) = metrics.split_once(&of("pulled")).expect("a time");
+    let (_, last) = metrics.split_once(&series("pulled")).expect("a time");
     let last: u64 = last.lines().next().expect("a line").parse().expect("seconds");
     let now = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
-    // Slow machines count seldom.
+    // The metric has the time of the pull, which on a slow machine may be minutes ago.
     assert!((now - 2 * PATIENCE.as_secs()..=now).contains(&last), "{last} of {now}");
-    assert!(!metrics.contains(&of("never")));
+    assert!(!metrics.contains(&series("never")));
 }
 
 #[tokio::test]

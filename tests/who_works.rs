@@ -1,4 +1,4 @@
-//! The workers of all brokers, as an operator sees them, and who holds a job.
+//! Workers of all brokers, as an operator sees them, and the holders of jobs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{access::Guarded, support::*};
 
-/// Brokers that tell one another of their workers at once.
+/// Lets brokers share their workers without delay.
 fn prompt(config: &mut howdah_server::config::Config) {
     (config.renew_interval, config.session_grace) = (millis(20), millis(1));
 }
@@ -27,7 +27,7 @@ async fn a_worker_says_who_it_is_what_it_wants_and_what_it_holds() {
     let labels = [("host".to_owned(), "h 1".to_owned())].into();
     let subscribe = Subscribe { windows, labels, max_message_bytes: 70_000, ..Default::default() };
     let mut worker = Worker::subscribe(&broker.grpc, subscribe).await;
-    // With several stores, new types may be made after the Welcome.
+    // Waits for both windows: with several stores, a new type may be created after the `Welcome`.
     let has_both = |workers: &[v1::Worker]| workers.first().is_some_and(|worker| worker.windows.len() == 2);
     eventually("both windows", async || has_both(&listed(&broker, "w.a").await)).await;
     let found = &listed(&broker, "w.a").await[0];
@@ -101,17 +101,17 @@ async fn every_broker_lists_the_workers_of_all_page_by_page() {
         found.dedup();
         assert_eq!(found.len(), 5);
     }
-    // What changes is told, and who leaves is gone.
+    // The list changes when a worker gets a job, and when workers leave.
     let id = a.enqueue("p").await;
     let held = async || {
         let workers = listed(&b, "p").await;
         workers.iter().map(|worker| worker.held_count).sum::<i32>() == 1
     };
-    eventually("the job at its worker", held).await;
+    eventually("the worker with its job", held).await;
     assert_eq!(a.job(id).await.worker_id.len(), 16);
     workers.into_iter().for_each(Worker::vanish);
     eventually("no workers", async || listed(&b, "p").await.is_empty()).await;
-    a.until("no rows", "SELECT NOT EXISTS (SELECT FROM howdah.worker)").await;
+    a.until("no stored workers", "SELECT NOT EXISTS (SELECT FROM howdah.worker)").await;
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn the_workers_of_a_broker_that_is_gone_are_not_listed_and_their_rows_go_w
     assert_eq!((found.worker_id.as_str(), found.broker.as_str(), found.state()), ("w", "gone", WorkerState::Idle));
     broker.sql("UPDATE howdah.broker SET expires = now() WHERE id = 1000").await;
     assert!(listed(&broker, "g").await.is_empty());
-    broker.until("no rows", "SELECT NOT EXISTS (SELECT FROM howdah.worker)").await;
+    broker.until("no stored workers", "SELECT NOT EXISTS (SELECT FROM howdah.worker)").await;
 }
 
 #[tokio::test]
@@ -139,12 +139,12 @@ async fn idle_workers_are_written_once() {
     for _ in 0..20 {
         workers.push(broker.worker("i").await);
     }
-    broker.until("20 rows", "SELECT count(*) = 20 FROM howdah.worker").await;
+    broker.until("20 stored workers", "SELECT count(*) = 20 FROM howdah.worker").await;
     let written = "SELECT (extract(epoch FROM max(updated)) * 1000000)::bigint FROM howdah.worker";
     let before = broker.count(written).await;
     let renewed = "SELECT (extract(epoch FROM expires) * 1000000)::bigint FROM howdah.broker";
     let then = broker.count(renewed).await;
-    broker.until("some renewals", &format!("SELECT ({renewed}) > {then} + 200000")).await;
+    broker.until("renewals of the broker's row", &format!("SELECT ({renewed}) > {then} + 200000")).await;
     assert_eq!(broker.count(written).await, before);
 }
 
@@ -162,8 +162,8 @@ async fn a_job_says_which_worker_of_which_broker_holds_it_at_any_broker() {
     assert_eq!((&here.broker, here.worker_id.len()), (&there.broker, 16));
     assert!(here.start_time.is_some() && !here.broker.is_empty());
     assert_eq!(here.worker_id, listed(&a, "h").await[0].worker_id);
-    // When it has held the job for some seconds, the other broker knows the worker, too.
-    eventually("the worker", async || b.job(id).await.worker_id == here.worker_id).await;
+    // The other broker learns of the worker after some seconds.
+    eventually("the worker id at the other broker", async || b.job(id).await.worker_id == here.worker_id).await;
 
     let pulled = a.enqueue("pulled").await;
     a.pull("pulled").await;
@@ -205,8 +205,8 @@ async fn a_request_out_of_bounds_names_its_field() {
 #[tokio::test]
 async fn the_command_lists_workers_as_a_table_and_as_json() {
     let broker = TestBroker::start().await;
-    let (_, _, note) = run(&["workers", "--server", &broker.grpc], b"").await;
-    assert!(note.contains("no workers"), "{note}");
+    let (_, _, err) = run(&["workers", "--server", &broker.grpc], b"").await;
+    assert!(err.contains("no workers"), "{err}");
     let mut worker = broker.worker("c").window(4).await;
     let id = broker.enqueue("c").await;
     worker.next().await;

@@ -1,4 +1,4 @@
-//! What a worker holds at once, and what is taken from it.
+//! Windows of workers, and cancelled leases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +12,14 @@ async fn windows_are_never_exceeded_in_jobs_or_bytes_and_can_be_resized() {
     let broker = TestBroker::start().await;
     broker.enqueue_all((0..50).map(|_| new_job("w", vec![0; 1000]))).await;
     let mut worker = broker.worker("w").bytes(3_500).await;
-    // 3,500 bytes hold three jobs of 1,000; the fourth comes when one is settled.
+    // The window of 3,500 bytes has room for three jobs of 1,000 bytes. The fourth job is sent when one is settled.
     let mut held = worker.take(3).await;
-    broker.until("a quiet queue", "SELECT count(*) = 3 FROM howdah.leased").await;
+    broker.until("three leases", "SELECT count(*) = 3 FROM howdah.leased").await;
     for _ in 0..10 {
         let done = held.remove(0);
         worker.ack(&done).await;
         held.push(worker.next().await);
-        assert_eq!(worker.buffered(), 0, "a fourth came while three were held");
+        assert_eq!(worker.buffered(), 0, "a fourth job was sent while three were held");
     }
     worker.send(work_request::Message::Window(Window { task_type: "w".into(), jobs: 5, bytes: 1 << 20 })).await;
     held.extend(worker.take(2).await);
@@ -35,7 +35,8 @@ async fn windows_are_never_exceeded_in_jobs_or_bytes_and_can_be_resized() {
 async fn a_job_that_is_cancelled_before_it_was_sent_is_not_sent() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("c").bytes(100).await;
-    // The second fits the window but not the room that the first leaves: claimed, and kept for a while.
+    // Each job fits into the window of 100 bytes, but not both: the broker claims the second job and keeps it until there is
+    // room.
     let ids = broker.enqueue_all([new_job("c", [b'1'; 90]), new_job("c", [b'2'; 90])]).await;
     let first = worker.next().await;
     assert_eq!(first.id, ids[0]);
@@ -77,12 +78,13 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
     ])
     .await;
     let jobs = worker.take(7).await;
-    let of = |payload: &str| jobs.iter().find(|job| job.payload == payload.as_bytes()).expect("a job");
-    a.cancel(&[of("cancelled by a broker").id]).await;
-    let take = EndLeasesRequest { ids: vec![of("taken by a broker").id], error: Some("it hangs".into()) };
+    let job_named = |payload: &str| jobs.iter().find(|job| job.payload == payload.as_bytes()).expect("a job");
+    a.cancel(&[job_named("cancelled by a broker").id]).await;
+    let take = EndLeasesRequest { ids: vec![job_named("taken by a broker").id], error: Some("it hangs".into()) };
     a.jobs().end_leases(take).await.expect("end the lease");
-    a.sql(&format!("UPDATE howdah.leased SET deadline = now() WHERE id = {}", of("timed out").id)).await;
-    let (cancelled, done, failed) = (of("cancelled by SQL"), of("completed by SQL"), of("failed by SQL"));
+    a.sql(&format!("UPDATE howdah.leased SET deadline = now() WHERE id = {}", job_named("timed out").id)).await;
+    let (cancelled, done, failed) =
+        (job_named("cancelled by SQL"), job_named("completed by SQL"), job_named("failed by SQL"));
     a.sql(&format!(
         "SELECT howdah.cancel({}), howdah.complete({}, {}), howdah.fail({}, {}, 'no', '1 hour'),
                 howdah.end_lease({}, 'it hangs')",
@@ -91,20 +93,20 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
         done.token,
         failed.id,
         failed.token,
-        of("taken by SQL").id
+        job_named("taken by SQL").id
     ))
     .await;
-    let mut told = HashMap::new();
-    while told.len() < 5 {
+    let mut reasons = HashMap::new();
+    while reasons.len() < 5 {
         match worker.message().await.expect("an open stream") {
             Some(work_response::Message::Cancel(cancel)) => {
-                told.extend(cancel.jobs.iter().map(|job| (job.id, job.reason())));
+                reasons.extend(cancel.jobs.iter().map(|job| (job.id, job.reason())));
             }
             other => panic!("{other:?}"),
         }
     }
-    // Whoever finds the timeout ends it: this broker, which knows why, or the other.
-    let timed_out = told.remove(&of("timed out").id);
+    // This broker names the reason if it finds the timeout itself. If the other broker finds it, the reason is a lost lease.
+    let timed_out = reasons.remove(&job_named("timed out").id);
     assert!([Some(CancelReason::Timeout), Some(CancelReason::LeaseLost)].contains(&timed_out), "{timed_out:?}");
     let expected = [
         ("cancelled by a broker", CancelReason::Cancelled),
@@ -112,8 +114,8 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
         ("taken by a broker", CancelReason::LeaseLost),
         ("taken by SQL", CancelReason::LeaseLost),
     ];
-    assert_eq!(told, HashMap::from(expected.map(|(job, reason)| (of(job).id, reason))));
-    // The other two need no word to their worker. All seven places are free.
+    assert_eq!(reasons, HashMap::from(expected.map(|(job, reason)| (job_named(job).id, reason))));
+    // All seven slots are free again, although the worker is not told of jobs that SQL settled.
     let more = a.enqueue_all(["w"; 7]).await;
     let mut come = HashSet::new();
     while !more.iter().all(|id| come.contains(id)) {
@@ -130,7 +132,8 @@ async fn outcomes_do_not_wait_for_others_when_their_worker_waits_for_an_answer()
     let broker = TestBroker::start_with(|config| config.outcome_wait = HOUR).await;
     broker.enqueue_all((0..200).map(|_| "o")).await;
     let mut worker = broker.worker("o").window(200).await;
-    // Outcomes that come faster than 500 a second would wait. This worker holds them back while four messages are unanswered.
+    // The broker delays outcomes that arrive faster than 500 per second. The worker avoids this: it waits while four messages
+    // are unanswered.
     let mut unanswered = 0;
     for job in worker.take(200).await {
         if unanswered == 4 {

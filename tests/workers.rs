@@ -1,4 +1,4 @@
-//! `howdah work`: the workers in the box, as a person and a script use them.
+//! `howdah work`: the bundled workers, as people and scripts use them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::*;
 
-/// `howdah work`, to its end, which must be a good one; what it wrote to stderr.
+/// Runs `howdah work` to its end, which must succeed; returns its standard error.
 async fn work(broker: &TestBroker, args: &[&str]) -> String {
     let (status, _, errors) = run(&[&["work", "--server", &broker.grpc], args].concat(), b"").await;
     assert!(status.success(), "{args:?}: {status}: {errors}");
@@ -102,6 +102,8 @@ async fn a_command_gets_none_of_the_credentials_of_its_worker() {
         "HOWDAH_LISTEN_DATABASE_URL",
         "HOWDAH_AUTH_TOKEN_FILE",
         "HOWDAH_TLS_KEY",
+        "PGPASSWORD",
+        "OTEL_EXPORTER_OTLP_HEADERS",
     ];
     let env: Vec<_> = secrets.map(|name| (name, "hwd_s3cret")).into_iter().chain([("OTHER", "yes")]).collect();
     assert!(Program::start_with(&args, &env).ended().await.success());
@@ -110,10 +112,30 @@ async fn a_command_gets_none_of_the_credentials_of_its_worker() {
     assert!(text.contains("OTHER=yes") && text.contains("HOWDAH_JOB_ID=") && !text.contains("s3cret"), "{text}");
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_command_finds_no_credential_in_the_environment_of_its_worker_and_the_worker_has_them() {
+    let broker = TestBroker::start().await;
+    // Prints the environment of the worker and of all processes that it started.
+    let look =
+        "for p in $PPID $(cat /proc/$PPID/task/*/children); do tr '\\0' '\\n' < /proc/$p/environ; done; echo end";
+    let secrets =
+        [("HOWDAH_TOKEN", "hwd_s3cret"), ("HOWDAH_POST_SECRET", "s3cret"), ("PGPASSWORD", "s3cret"), ("OTHER", "yes")];
+    for more in [&["--exec", look][..], &["--env", "HOWDAH_POST_SECRET", "--exec", "echo $HOWDAH_POST_SECRET"]] {
+        let id = broker.enqueue("show").await;
+        let args = ["work", "--server", &broker.grpc, "show", "--max-jobs", "1"];
+        assert!(Program::start_with(&[&args[..], more].concat(), &secrets).ended().await.success());
+        let result = broker.job(id).await.result;
+        let text = String::from_utf8_lossy(&result);
+        let passed = more[0] == "--env";
+        assert!(text.contains("s3cret") == passed && text.contains("OTHER=yes") != passed, "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_command_goes_on_where_the_attempt_before_it_has_stopped() {
     let broker = TestBroker::start().await;
-    // Its second attempt begins when the test says so.
+    // The retry delay is long, so that the test controls when the second attempt starts.
     let id = broker.enqueue("copy").retry_after_each(10 * MINUTE).await;
     let command = r#"done=$(printf %s "$HOWDAH_CHECKPOINT" | base64 -d); echo "from ${done:-0}"
         echo "{\"fraction\": 0.5, \"text\": \"half\", \"checkpoint\": \"row 7\"}" >&3
@@ -169,7 +191,7 @@ async fn after_its_time_a_stopping_worker_ends_what_runs_and_releases_it() {
     assert_eq!((job.state(), job.attempt), (JobState::Ready, 0));
 }
 
-/// A server that answers with what it is told by the path.
+/// A server whose path determines its response.
 async fn webhook() -> (String, Arc<tokio::sync::Mutex<Vec<(axum::http::HeaderMap, Vec<u8>)>>>) {
     use axum::{
         Router,
@@ -184,7 +206,7 @@ async fn webhook() -> (String, Arc<tokio::sync::Mutex<Vec<(axum::http::HeaderMap
         seen.push((headers, body.to_vec()));
         match &body[..] {
             b"bad" => (StatusCode::UNPROCESSABLE_ENTITY, "no such customer".to_owned()),
-            // The first attempt of each fails.
+            // The first request of the job `busy` gets a 503.
             b"busy" if seen.iter().filter(|(_, body)| body == b"busy").count() == 1 => {
                 (StatusCode::SERVICE_UNAVAILABLE, "busy".into())
             }
@@ -216,7 +238,7 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
     assert_eq!(bad.failures[0].error, "422 Unprocessable Entity: no such customer");
     assert_eq!((busy.state(), busy.attempt), (JobState::Succeeded, 2));
     assert_eq!(busy.failures[0].error, "503 Service Unavailable: busy");
-    // Python checks a signature as the receiver in the reference does.
+    // Python verifies a signature like the receiver in the reference.
     let log = log.lock().await;
     let (headers, body) = &log[0];
     let headers: HashMap<&str, &str> =
@@ -262,7 +284,7 @@ async fn a_flag_of_another_kind_of_worker_is_refused_by_its_name() {
     cases.extend([(exec, "--timeout=1s"), (argv, "--timeout=1s"), (post, "--max-output=1")]);
     cases.extend([exec, argv].map(|kind| (kind, "--processes=2")));
     for (kind, flag) in cases {
-        // --argv takes whatever follows it.
+        // The worker's command comes last, because --argv takes all arguments that follow.
         let args = [&["work", "t", flag, "--server", "http://127.0.0.1:1"][..], &kind].concat();
         let (status, _, errors) = run(&args, b"").await;
         let name = flag.split('=').next().unwrap();

@@ -1,4 +1,4 @@
-//! Rows, gathered column by column until they are a row group.
+//! Buffers the rows of one task type column by column until they form a Parquet row group.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use parquet::{
 
 use crate::{Error, Job, Sums};
 
-/// A column of texts or bytes: one buffer, and where each value ends in it.
+/// A nullable column of text or bytes: all values in one buffer, with the end offset of each value.
 #[derive(Default)]
 struct Blobs {
     data: Vec<u8>,
@@ -36,14 +36,14 @@ impl Blobs {
     }
 }
 
-/// A column of times that may be missing.
+/// A nullable column of timestamps.
 #[derive(Default)]
 struct Times {
     values: Vec<i64>,
     present: Vec<i16>,
 }
 
-/// Rows of one type.
+/// Buffered rows of one task type.
 #[derive(Default)]
 pub(crate) struct Columns {
     id: Vec<i64>,
@@ -70,11 +70,11 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    pub(crate) fn of(task_type: &str) -> Self {
+    pub(crate) fn new(task_type: &str) -> Self {
         Self { task_type: task_type.to_owned(), ..Self::default() }
     }
 
-    /// Adds a row; returns its size in memory, about.
+    /// Adds a row and returns its approximate size in memory.
     pub(crate) fn push(&mut self, job: &Job<'_>) -> usize {
         fn text(text: Option<&str>) -> Option<&[u8]> {
             text.map(str::as_bytes)
@@ -101,7 +101,7 @@ impl Columns {
         self.result.push(job.result);
         self.sums.add(job.id, job.payload_bytes);
         let after: usize = self.blobs().iter().map(|blobs| blobs.data.len()).sum();
-        // Nine numbers, and of ten columns whether there is a value and where it ends.
+        // Estimate: 9 numeric columns of 8 bytes each, plus 10 bytes per blob column for its end offset and presence flag.
         let size = after - before + 9 * 8 + 10 * 10;
         self.bytes += size;
         size
@@ -130,7 +130,7 @@ impl Columns {
         self.id.len()
     }
 
-    /// Bytes in memory, about.
+    /// Approximate size of the buffered rows in memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -139,12 +139,12 @@ impl Columns {
         self.sums
     }
 
-    /// The lowest and the highest id.
+    /// Lowest and highest job id of the buffered rows; `None` if no row is buffered.
     pub(crate) fn ids(&self) -> Option<(i64, i64)> {
         Some((*self.id.iter().min()?, *self.id.iter().max()?))
     }
 
-    /// Writes them as a row group.
+    /// Writes the rows as one row group.
     pub(crate) fn write<W: Write + Send>(self, file: &mut SerializedFileWriter<W>) -> Result<(), Error> {
         let rows = self.rows();
         let task_type = ByteArray::from(Bytes::from(self.task_type.into_bytes()));
@@ -181,7 +181,9 @@ fn column<T: DataType, W: Write + Send>(
     values: &[T::T],
     present: Option<&[i16]>,
 ) -> Result<(), Error> {
-    let mut column = group.next_column()?.ok_or_else(|| Error::Ended("a file has fewer columns than a job".into()))?;
+    let mut column = group
+        .next_column()?
+        .ok_or_else(|| Error::Ended("bug: the Parquet schema has fewer columns than a buffered job".into()))?;
     column.typed::<T>().write_batch(values, present, None)?;
     Ok(column.close()?)
 }

@@ -1,4 +1,4 @@
-//! Columns become rows again.
+//! Decodes Parquet columns into rows.
 
 use bytes::Bytes;
 use parquet::{
@@ -14,17 +14,17 @@ use crate::{
     sparse::Sparse,
 };
 
-/// A row group whose parts were fetched.
+/// Reader of a row group, of which only the needed byte ranges were fetched.
 pub(crate) type Group<'a> = SerializedRowGroupReader<'a, Sparse>;
 
-/// Of each row what rows are chosen by.
-pub(crate) struct Seen {
+/// Columns of a row group that [`crate::JobFilter`] compares, with one entry per row.
+pub(crate) struct FilterColumns {
     pub(crate) finished: Vec<i64>,
     pub(crate) outcomes: Vec<ByteArray>,
     pub(crate) keys: Vec<Option<ByteArray>>,
 }
 
-/// Whether a file has our columns at our places. Later releases may add columns at the end.
+/// Fails unless the file has the expected columns at the expected positions. Later releases may append columns.
 pub(crate) fn check_columns(found: &SchemaDescriptor) -> Result<(), Error> {
     let expected = SchemaDescriptor::new(schema::schema()?);
     for (at, column) in expected.columns().iter().enumerate() {
@@ -39,26 +39,26 @@ pub(crate) fn check_columns(found: &SchemaDescriptor) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn seen(group: &Group<'_>) -> Result<Seen, Error> {
+pub(crate) fn filter_columns(group: &Group<'_>) -> Result<FilterColumns, Error> {
     let all: Vec<usize> = (0..rows_of(group)).collect();
-    Ok(Seen {
+    Ok(FilterColumns {
         finished: numbers(group, schema::FINISHED)?,
         outcomes: required::<ByteArrayType>(group, schema::OUTCOME, &all)?,
         keys: optional::<ByteArrayType>(group, schema::KEY, &all)?,
     })
 }
 
-/// A column of numbers that are never missing.
+/// Reads a required `INT64` column.
 pub(crate) fn numbers(group: &dyn RowGroupReader, column: usize) -> Result<Vec<i64>, Error> {
     let rows = rows_of(group);
     let mut values = Vec::with_capacity(rows);
     let ColumnReader::Int64ColumnReader(mut reader) = group.get_column_reader(column)? else {
-        return Err(Error::Ended(format!("column {column} is no number")));
+        return Err(Error::Ended(format!("column {column} is not of type INT64")));
     };
     while values.len() < rows {
         let (records, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
         if records == 0 {
-            return Err(Error::Ended(format!("column {column} ends early")));
+            return Err(Error::Ended(format!("column {column} ends after {} of {rows} rows", values.len())));
         }
     }
     Ok(values)
@@ -68,7 +68,7 @@ fn rows_of(group: &dyn RowGroupReader) -> usize {
     group.metadata().num_rows().max(0) as usize
 }
 
-/// These rows, whose numbers ascend.
+/// Decodes the rows at the positions in `wanted`, which must be in ascending order.
 pub(crate) fn rows(group: &Group<'_>, wanted: &[usize], payloads: bool) -> Result<Vec<Row>, Error> {
     let ids = required::<Int64Type>(group, ID, wanted)?;
     let mut rows: Vec<Row> = ids.into_iter().map(|id| Row { id, ..Row::default() }).collect();
@@ -102,7 +102,7 @@ pub(crate) fn rows(group: &Group<'_>, wanted: &[usize], payloads: bool) -> Resul
     Ok(rows)
 }
 
-#[allow(clippy::needless_pass_by_value)] // as the other conversions
+#[allow(clippy::needless_pass_by_value)] // same signature as the other conversions
 fn text(value: ByteArray) -> Result<String, Error> {
     String::from_utf8(value.data().to_vec()).map_err(|error| Error::Ended(error.to_string()))
 }
@@ -111,8 +111,8 @@ fn maybe_text(value: Option<ByteArray>) -> Result<Option<String>, Error> {
     value.map(text).transpose()
 }
 
-/// A copy: the value itself would keep all of its page in memory.
-#[allow(clippy::unnecessary_wraps)] // as the other conversions
+/// Copies the bytes, because a slice would keep its whole page in memory.
+#[allow(clippy::unnecessary_wraps)] // same signature as the other conversions
 fn bytes(value: Option<ByteArray>) -> Result<Option<Bytes>, Error> {
     Ok(value.map(|value| Bytes::copy_from_slice(value.data())))
 }
@@ -123,13 +123,13 @@ fn required<T: DataType>(group: &Group<'_>, column: usize, wanted: &[usize]) -> 
     if found.len() == wanted.len() {
         Ok(found)
     } else {
-        Err(Error::Ended(format!("column {column} has no value in some rows")))
+        Err(Error::Ended(format!("column {column} is required, but some rows have no value in it")))
     }
 }
 
-/// The values of these rows. Pages between them are not even decompressed.
+/// Reads a column at the positions in `wanted`. Pages without a wanted row are skipped without decompression.
 fn optional<T: DataType>(group: &Group<'_>, column: usize, wanted: &[usize]) -> Result<Vec<Option<T::T>>, Error> {
-    let ends_early = || Error::Ended(format!("column {column} ends early"));
+    let ends_early = || Error::Ended(format!("column {column} has fewer values than rows"));
     let may_be_missing = group.metadata().column(column).column_descr().max_def_level() > 0;
     let mut reader = get_typed_column_reader::<T>(group.get_column_reader(column)?);
     let mut found = Vec::with_capacity(wanted.len());

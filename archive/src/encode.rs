@@ -1,4 +1,5 @@
-//! Columns become row groups, and row groups files, on a thread of its own: compressing takes more time than reading rows.
+//! Encodes columns into row groups and row groups into files, on a dedicated thread, because compression takes longer than reading
+//! rows.
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{Bounds, Error, Sums, columns::Columns, schema};
 
-/// A file as it is written.
+/// A finished Parquet file in memory.
 pub(crate) struct Encoded {
     pub(crate) task_type: String,
     pub(crate) data: Bytes,
@@ -26,7 +27,7 @@ pub(crate) struct Encoded {
     pub(crate) sums: Sums,
 }
 
-/// A file that more row groups may come to.
+/// An unfinished Parquet file in memory, which still accepts row groups.
 struct Open {
     file: SerializedFileWriter<Vec<u8>>,
     min_id: i64,
@@ -63,45 +64,48 @@ impl Open {
     }
 }
 
-/// Starts the encoder on a thread of its own, which gives way to others: a broker runs beside it.
+/// Starts the encoder on a dedicated thread. On Linux the thread runs at a lower scheduling priority than the broker.
 pub(crate) fn start(
     bounds: Bounds,
     columns: mpsc::Receiver<Columns>,
     files: mpsc::Sender<Encoded>,
-    worked: Arc<AtomicU64>,
+    busy: Arc<AtomicU64>,
 ) -> oneshot::Receiver<Result<(), Error>> {
     let (ended, end) = oneshot::channel();
-    // If there is no thread, the receiver sees that nobody sends.
+    // If the thread cannot start, `ended` is dropped and the receiver gets an error.
     let _ = std::thread::Builder::new().name("archive".into()).spawn(move || {
-        // Elsewhere it would be the priority of the whole program. With a lower one a day could be late on a busy machine.
+        // Only Linux sets `nice` per thread; elsewhere it would apply to the whole process. 10 and not 19, because at the
+        // lowest priority a busy machine could delay the archive of a day.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::nice(10);
-        let _ = ended.send(run(bounds, columns, &files, &worked));
+        let _ = ended.send(run(bounds, columns, &files, &busy));
     });
     end
 }
 
-/// Does something, and counts how long it took.
-fn counted<T>(worked: &AtomicU64, work: impl FnOnce() -> T) -> T {
+/// Runs `work` and adds its duration to `busy`, in microseconds.
+fn timed<T>(busy: &AtomicU64, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();
-    worked.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+    busy.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
     done
 }
 
-/// Runs until no more columns come, or nobody wants the files.
+/// Encodes row groups into files until the sender of columns or the receiver of files closes its channel.
 fn run(
     bounds: Bounds,
     mut columns: mpsc::Receiver<Columns>,
     files: &mpsc::Sender<Encoded>,
-    worked: &AtomicU64,
+    busy: &AtomicU64,
 ) -> Result<(), Error> {
     let properties = Arc::new(schema::properties());
     let mut open: HashMap<String, Open> = HashMap::new();
     let hand_over = |open: &mut HashMap<String, Open>, task_type: &str| -> Result<(), Error> {
         let Some(file) = open.remove(task_type) else { return Ok(()) };
-        let encoded = counted(worked, || file.close(task_type.to_owned()))?;
-        files.blocking_send(encoded).map_err(|_| Error::Ended("files are not written any more".into()))
+        let encoded = timed(busy, || file.close(task_type.to_owned()))?;
+        files
+            .blocking_send(encoded)
+            .map_err(|_| Error::Ended("the task that uploads the archive's files has stopped".into()))
     };
     while let Some(group) = columns.blocking_recv() {
         let task_type = group.task_type().to_owned();
@@ -109,7 +113,7 @@ fn run(
             open.insert(task_type.clone(), Open::new(&properties)?);
         }
         if let Some(file) = open.get_mut(&task_type) {
-            counted(worked, || file.add(group))?;
+            timed(busy, || file.add(group))?;
             if file.file.bytes_written() >= bounds.part_bytes {
                 hand_over(&mut open, &task_type)?;
             }

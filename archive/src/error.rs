@@ -1,48 +1,48 @@
-//! What may go wrong.
+//! Errors of the archive.
 
-/// An error of the archive. None of its texts has a credential: those are never part of a URL here.
+/// An error of the archive. Messages contain no credentials, because archive URLs cannot carry any.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The URL cannot be used.
+    /// The archive URL cannot be used.
     #[error("the archive {url}: {problem}")]
     Url {
-        /// As it was given.
+        /// The URL as configured.
         url: String,
-        /// What is wrong.
+        /// Why it cannot be used.
         problem: String,
     },
-    /// The directory or the bucket refused, or does not answer.
-    #[error("{doing} {path}: {source}")]
+    /// The directory or bucket returned an error.
+    #[error("{operation} {path}: {source}")]
     Store {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
+        /// The operation, such as `reading`.
+        operation: &'static str,
+        /// Path of the file.
         path: String,
-        /// The answer.
+        /// The error of the object store.
         source: object_store::Error,
     },
-    /// No answer in time.
-    #[error("{doing} {path}: no answer within {seconds} s")]
-    Late {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
+    /// The operation timed out.
+    #[error("{operation} {path}: no answer within {seconds} s")]
+    Timeout {
+        /// The operation, such as `reading`.
+        operation: &'static str,
+        /// Path of the file.
         path: String,
-        /// How long it was waited for.
+        /// The timeout.
         seconds: u64,
     },
-    /// A file is not what was written.
+    /// The content of a file differs from the file's entry in the manifest, or cannot be decoded.
     #[error("{path}: {problem}")]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What differs.
+        /// The difference, or the error of the decoder.
         problem: String,
     },
-    /// Parquet could not be written.
+    /// Encoding a Parquet file failed. Errors of decoding are [`Error::Damaged`].
     #[error("writing Parquet: {0}")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// A part of the writer has ended.
+    /// A task or thread of [`crate::Writer`] ended early. Also a decoding error before it is wrapped in [`Error::Damaged`].
     #[error("{0}")]
     Ended(String),
 }
@@ -52,12 +52,12 @@ impl Error {
         Self::Damaged { path: path.into(), problem: problem.to_string() }
     }
 
-    /// Whether the directory or the bucket does not answer as it should, whatever is in it.
-    pub fn is_away(&self) -> bool {
-        matches!(self, Self::Url { .. } | Self::Store { .. } | Self::Late { .. }) && !self.is_missing()
+    /// Whether the archive is unavailable: bad URL, storage error or timeout. False for missing and damaged files.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Url { .. } | Self::Store { .. } | Self::Timeout { .. }) && !self.is_missing()
     }
 
-    /// Whether the file is simply not there.
+    /// Whether the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Store { source: object_store::Error::NotFound { .. }, .. })
     }

@@ -1,91 +1,91 @@
-//! One job by its id: among files whose ids may include it, by statistics and Bloom filters.
+//! Finds one job by id. Column statistics and Bloom filters rule out most row groups.
 
 use std::time::Instant;
 
 use futures::{StreamExt as _, stream};
 
-use crate::{Error, OpenFile, Place, Row, schema::ID};
+use crate::{Error, Location, OpenFile, Row, schema::ID};
 
-/// How many files are looked at together.
+/// Number of files read concurrently.
 const TOGETHER: usize = 16;
 
-/// A file to look at.
+/// A file that may contain the job.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Where it is.
-    pub place: Place,
-    /// The day of its jobs, as `2026-11-22`.
+    /// The archive that holds the file.
+    pub location: Location,
+    /// Day of the file's jobs, such as `2026-11-22`.
     pub day: String,
-    /// Its name in the archive.
+    /// Path of the file in the archive.
     pub path: String,
-    /// Its size.
+    /// Size of the file.
     pub bytes: u64,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The job, as it ended last.
+    /// The job, in its latest archived version.
     pub row: Option<Row>,
-    /// Files that could not be looked at, and why. They are of the same or of later days than the job.
+    /// Files that could not be read, with the error. They belong to the day of the job that was found, or to a later day.
     pub unread: Vec<(String, Error)>,
-    /// How many files were looked at.
-    pub looked_at: usize,
-    /// How many files there was no time for, or which were not tried because nothing answered.
+    /// Number of files read.
+    pub read_count: usize,
+    /// Number of files not read because the deadline passed or the archive was unavailable. 0 if the job was found.
     pub left: usize,
 }
 
 impl Found {
-    /// Nothing answers: no file could be looked at, and not because of what is in it.
-    pub fn is_away(&self) -> bool {
-        self.looked_at == 0 && self.unread.iter().any(|(_, error)| error.is_away())
+    /// Whether the archive is unavailable: no file could be read, and at least one failed because the storage did not answer.
+    pub fn is_unavailable(&self) -> bool {
+        self.read_count == 0 && self.unread.iter().any(|(_, error)| error.is_unavailable())
     }
 }
 
-/// Looks for a job. The files of the latest day come first: a job that came back after its end is in those of several days, and
-/// its last end holds.
+/// Searches `files` until the time `until`. They must be sorted by day, latest first. A job that was retried after its end is
+/// archived on several days; the latest version counts.
 pub async fn find(id: i64, files: Vec<Candidate>, until: Instant) -> Found {
     let mut found = Found { left: files.len(), ..Found::default() };
     let mut day: Option<String> = None;
-    let looks = files.into_iter().map(|file| async move {
-        let row = look(id, &file).await;
+    let searches = files.into_iter().map(|file| async move {
+        let row = search_file(id, &file).await;
         (file, row)
     });
-    let mut looks = std::pin::pin!(stream::iter(looks).buffered(TOGETHER));
-    while let Ok(Some((file, row))) = tokio::time::timeout_at(until.into(), looks.next()).await {
+    let mut searches = std::pin::pin!(stream::iter(searches).buffered(TOGETHER));
+    while let Ok(Some((file, row))) = tokio::time::timeout_at(until.into(), searches.next()).await {
         if day.as_ref().is_some_and(|day| *day != file.day) {
             break;
         }
         found.left -= 1;
         match row {
             Ok(Some(row)) => {
-                found.looked_at += 1;
+                found.read_count += 1;
                 day = Some(file.day);
                 if found.row.as_ref().is_none_or(|known| known.finished < row.finished) {
                     found.row = Some(row);
                 }
             }
-            Ok(None) => found.looked_at += 1,
+            Ok(None) => found.read_count += 1,
             Err(error) => found.unread.push((file.path, error)),
         }
-        // The others would fail one after the other.
-        if found.unread.len() >= TOGETHER && found.is_away() {
+        // Give up after this many failures: the remaining files would time out one after another.
+        if found.unread.len() >= TOGETHER && found.is_unavailable() {
             break;
         }
     }
     if found.row.is_some() {
-        // Those of earlier days say nothing about it.
+        // Files of earlier days can only hold older versions of the job.
         found.left = 0;
     }
     found
 }
 
-/// Looks for a job in one file. Row groups are sorted by id, so that few can have it.
-async fn look(id: i64, file: &Candidate) -> Result<Option<Row>, Error> {
-    let within = file.place.patience().first_answer();
-    let opened = tokio::time::timeout(within, OpenFile::open(file.place.clone(), &file.path, file.bytes)).await;
-    let late = |_| Error::Late { doing: "reading", path: file.path.clone(), seconds: within.as_secs() };
-    let file = opened.map_err(late)??;
+/// Searches one file. Row groups are sorted by id, so few of them can contain the job.
+async fn search_file(id: i64, file: &Candidate) -> Result<Option<Row>, Error> {
+    let within = file.location.timeouts().first_answer();
+    let opened = tokio::time::timeout(within, OpenFile::open(file.location.clone(), &file.path, file.bytes)).await;
+    let timed_out = |_| Error::Timeout { operation: "reading", path: file.path.clone(), seconds: within.as_secs() };
+    let file = opened.map_err(timed_out)??;
     let mut latest: Option<Row> = None;
     for group in file.groups() {
         let (lowest, highest) = file.range(group, ID);

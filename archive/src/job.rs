@@ -1,44 +1,44 @@
-//! A finished job as it is archived.
+//! A finished job, as written to the archive.
 
-/// A row. Times are microseconds since 1970, in UTC.
+/// One archived row. Times are microseconds since 1970, in UTC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Job<'a> {
-    /// Its id.
+    /// Job id.
     pub id: i64,
-    /// The name of its task type.
+    /// Name of the task type.
     pub task_type: &'a str,
-    /// When it was enqueued.
+    /// Time of the enqueue.
     pub created: i64,
-    /// When its last attempt began, if it had one.
+    /// Start of the last attempt, if there was one.
     pub leased_at: Option<i64>,
-    /// When it ended.
+    /// Time of the outcome.
     pub finished: i64,
     /// `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: &'a str,
-    /// Attempts that were started.
+    /// Number of attempts started.
     pub attempt: i32,
-    /// Attempts that it could have had.
+    /// Number of attempts allowed.
     pub max_attempts: i32,
-    /// Its priority.
+    /// Priority.
     pub priority: i32,
-    /// Its key.
+    /// Key.
     pub key: Option<&'a str>,
-    /// Its limit key.
+    /// Limit key.
     pub limit_key: Option<&'a str>,
-    /// Its fairness key.
+    /// Fair key.
     pub fair_key: Option<&'a str>,
     /// Headers, as JSON.
     pub headers: Option<&'a str>,
-    /// Its other options, as JSON.
+    /// Remaining options, as JSON.
     pub options: Option<&'a str>,
     /// Failed attempts, as JSON.
     pub failures: Option<&'a str>,
-    /// Its payload, if payloads are archived.
+    /// Payload, if payloads are archived.
     pub payload: Option<&'a [u8]>,
-    /// The size of the payload in bytes, whether it is archived or not.
+    /// Size of the payload in bytes, even if the payload is not archived.
     pub payload_bytes: i64,
-    /// SHA-256 of the payload, if only that is archived.
+    /// SHA-256 of the payload, if only the hash is archived.
     pub payload_sha256: Option<&'a [u8]>,
-    /// Its result.
+    /// Result.
     pub result: Option<&'a [u8]>,
 }

@@ -1,29 +1,29 @@
-//! What a day consists of. The manifest is written last: a file that it does not name is not part of the archive.
+//! The manifest lists the files of a day. It is written last: a file that no manifest lists is not part of the archive.
 
 use serde::{Deserialize, Serialize};
 
-/// What is compared between a table, a file and a manifest. Each is a sum over rows, so that no order matters.
+/// Checksums to compare a table, a file and a manifest. Each is a sum over rows, so row order does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     /// Number of rows.
     pub rows: i64,
-    /// The sum of their ids. Written as text: JSON has no such numbers.
+    /// Sum of the job ids, serialized as a string because it may exceed the range of JSON numbers.
     #[serde(with = "decimal")]
     pub ids: i128,
-    /// The sum of (id mod 65521) * (bytes of the payload + 1): it ties each length to its id.
+    /// Sum of `(id mod 65521) * (payload_bytes + 1)`, which ties each payload length to its id.
     #[serde(with = "decimal")]
     pub lengths: i128,
 }
 
 impl Sums {
-    /// With one more row.
+    /// Adds one row.
     pub fn add(&mut self, id: i64, payload_bytes: i64) {
         self.rows += 1;
         self.ids += i128::from(id);
         self.lengths += i128::from(id.rem_euclid(65_521)) * (i128::from(payload_bytes) + 1);
     }
 
-    /// With the rows of another part.
+    /// Adds the checksums of another set of rows.
     pub fn add_all(&mut self, other: &Self) {
         self.rows += other.rows;
         self.ids += other.ids;
@@ -31,55 +31,55 @@ impl Sums {
     }
 }
 
-/// A file.
+/// A Parquet file of a day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartFile {
-    /// Its name below the archive's URL.
+    /// Path below the archive URL.
     pub path: String,
-    /// The name under which it is written first. Not in the manifest.
+    /// Staging path under which the file is first written. Not part of the stored manifest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub staged: String,
-    /// The task type of all of its jobs.
+    /// Task type of all jobs in the file.
     pub task_type: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// SHA-256 of the file, in hexadecimal digits.
+    /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
-    /// The lowest id in it.
+    /// Lowest job id.
     pub min_id: i64,
-    /// The highest id in it.
+    /// Highest job id.
     pub max_id: i64,
-    /// What it holds.
+    /// Checksums of the rows.
     #[serde(flatten)]
     pub sums: Sums,
 }
 
-/// A day.
+/// The archived files of one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Of this format: 1.
+    /// Version of the manifest format: 1.
     pub version: u32,
-    /// The number of the store.
+    /// Number of the store.
     pub store: u32,
-    /// As `2026-11-22`, in UTC.
+    /// Day in UTC, such as `2026-11-22`.
     pub day: String,
-    /// The database whose jobs these are, as brokers know it.
+    /// Id of the database that the jobs come from.
     pub database: String,
-    /// Raised each time that jobs are added.
+    /// Number that increases each time jobs are added to the day.
     pub generation: i32,
-    /// `full`, `hash` or `none`.
+    /// How payloads are archived: `full` (as they are), `hash` (only their SHA-256) or `none`.
     pub payloads: String,
-    /// All parts together.
+    /// Checksums of all files together.
     #[serde(flatten)]
     pub sums: Sums,
-    /// Their size together.
+    /// Size of all files together.
     pub bytes: u64,
-    /// The files.
+    /// Files of the day.
     pub parts: Vec<PartFile>,
 }
 
 impl Manifest {
-    /// The same with more files.
+    /// Adds files and their checksums.
     #[must_use]
     pub fn with(mut self, parts: Vec<PartFile>) -> Self {
         for part in parts {
@@ -91,7 +91,7 @@ impl Manifest {
     }
 }
 
-/// A large number as text.
+/// Serializes a large number as a decimal string.
 mod decimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 

@@ -1,4 +1,4 @@
-//! One file that is read in parts: its footer, filters, and row groups, as they are needed.
+//! Reads one Parquet file in byte ranges: the footer, Bloom filters and row groups as needed.
 
 use std::{ops::Range, sync::Arc};
 
@@ -16,22 +16,22 @@ use parquet::{
 use tokio::sync::mpsc;
 
 use crate::{
-    Error, Place, Row,
-    decode::{self, Seen},
+    Error, Location, Row,
+    decode::{self, FilterColumns},
     schema::{FILTERED, ID},
     sparse::{Sparse, within},
 };
 
-/// How much of the end of a file is read at first: the footer of 64 row groups and more.
+/// Number of bytes first read from the end of a file. Holds the footer of more than 64 row groups.
 const TAIL: u64 = 64 << 10;
-/// The rows of a page, if they are small.
+/// Rows per Parquet page if the rows are small.
 const PAGE_ROWS: usize = 20_480;
-/// The largest footer that is read.
+/// Maximum size of a footer.
 const LARGEST_FOOTER: u64 = 64 << 20;
 
-/// A file and its footer.
+/// A Parquet file with its footer.
 pub struct OpenFile {
-    place: Place,
+    location: Location,
     name: String,
     bytes: u64,
     footer: Arc<ParquetMetaData>,
@@ -39,27 +39,27 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    /// Reads the footer of a file of this size.
-    pub async fn open(place: Place, name: &str, bytes: u64) -> Result<Self, Error> {
-        let short = || Error::damaged(name, format!("its {bytes} bytes are no Parquet file"));
+    /// Reads the footer of a file of `bytes` bytes.
+    pub async fn open(location: Location, name: &str, bytes: u64) -> Result<Self, Error> {
+        let short = || Error::damaged(name, format!("not a Parquet file ({bytes} bytes)"));
         let mut begin = bytes.saturating_sub(TAIL);
-        let mut tail = place.part(name, begin..bytes).await?;
+        let mut tail = location.part(name, begin..bytes).await?;
         let (rest, magic) = tail.split_last_chunk::<8>().ok_or_else(short)?;
         let [a, b, c, d, b'P', b'A', b'R', b'1'] = *magic else { return Err(short()) };
         let length = u64::from(u32::from_le_bytes([a, b, c, d]));
         if length > bytes - 8 || length > LARGEST_FOOTER {
-            return Err(Error::damaged(name, format!("its footer is to have {length} bytes")));
+            return Err(Error::damaged(name, format!("invalid footer length: {length} bytes")));
         }
         if length > rest.len() as u64 {
             begin = bytes - 8 - length;
-            tail = place.part(name, begin..bytes).await?;
+            tail = location.part(name, begin..bytes).await?;
         }
         let end = tail.len() - 8;
         let footer = tail.slice(end - length as usize..end);
         let footer = ParquetMetaDataReader::decode_metadata(&footer).map_err(|error| Error::damaged(name, error))?;
         decode::check_columns(footer.file_metadata().schema_descr()).map_err(|error| Error::damaged(name, error))?;
         Ok(Self {
-            place,
+            location,
             name: name.to_owned(),
             bytes,
             footer: Arc::new(footer),
@@ -67,17 +67,17 @@ impl OpenFile {
         })
     }
 
-    /// Its name in the archive.
+    /// Path of the file in the archive.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The numbers of its row groups.
+    /// Numbers of the row groups.
     pub(crate) fn groups(&self) -> Range<usize> {
         0..self.footer.num_row_groups()
     }
 
-    /// How many rows a row group has.
+    /// Number of rows in a row group.
     pub(crate) fn rows_of(&self, group: usize) -> usize {
         self.group(group).num_rows().max(0) as usize
     }
@@ -86,7 +86,7 @@ impl OpenFile {
         self.footer.row_group(number)
     }
 
-    /// The lowest and the highest value of a column of numbers in a row group; without statistics, any number.
+    /// Lowest and highest value of an `INT64` column in a row group; the full range if there are no statistics.
     pub(crate) fn range(&self, group: usize, column: usize) -> (i64, i64) {
         match self.group(group).column(column).statistics() {
             Some(Statistics::Int64(numbers)) => {
@@ -96,7 +96,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether the Bloom filter of a column says that this value may be there. Without a filter, it may.
+    /// Whether the Bloom filter of a column allows `value`. True if there is no filter.
     pub(crate) async fn may_have<T: AsBytes + ?Sized>(
         &self,
         group: usize,
@@ -108,32 +108,34 @@ impl OpenFile {
             return Ok(true);
         };
         let part = within(begin, length.into(), self.bytes).ok_or_else(|| self.outside())?;
-        let filter = Sbbf::from_bytes(&self.place.part(&self.name, part).await?);
+        let filter = Sbbf::from_bytes(&self.location.part(&self.name, part).await?);
         Ok(filter.map_err(|error| Error::damaged(&self.name, error))?.check(value))
     }
 
-    /// What is needed of a row group to choose rows, for each of its rows in their order.
-    pub(crate) async fn seen(&self, group: usize) -> Result<Seen, Error> {
+    /// Reads the columns that filters need, with one entry per row.
+    pub(crate) async fn filter_columns(&self, group: usize) -> Result<FilterColumns, Error> {
         let mut parts = Vec::with_capacity(FILTERED.len());
         for column in FILTERED {
             parts.push(self.fetch(self.column(group, column)?).await?);
         }
-        self.decode(group, parts, decode::seen).await
+        self.decode(group, parts, decode::filter_columns).await
     }
 
-    /// The ids in a row group, in their order.
+    /// Reads the job ids of a row group, in file order.
     pub(crate) async fn ids(&self, group: usize) -> Result<Vec<i64>, Error> {
         let part = self.fetch(self.column(group, ID)?).await?;
         self.decode(group, vec![part], |group| decode::numbers(group, ID)).await
     }
 
-    /// These rows of a row group, whose numbers ascend. Payloads and results only if they are wanted.
+    /// Reads the rows at the positions in `rows`, which must be in ascending order. Payloads and results are read if `payloads` is
+    /// set.
     pub(crate) async fn rows(&self, group: usize, rows: Vec<usize>, payloads: bool) -> Result<Vec<Row>, Error> {
         let part = self.whole(group).await?;
         self.decode(group, vec![part], move |group| decode::rows(group, &rows, payloads)).await
     }
 
-    /// The same, piece by piece: a row group has far more memory as rows than as columns. False: nobody takes them any more.
+    /// Sends rows to a channel, in pieces of at most one page, because a row group takes much more memory as rows than as columns.
+    /// Returns false if the receiver has closed the channel.
     pub(crate) async fn send_rows(
         &self,
         group: usize,
@@ -143,7 +145,7 @@ impl OpenFile {
     ) -> Result<bool, Error> {
         let part = self.whole(group).await?;
         let send = move |group: &decode::Group<'_>| {
-            // As many as a page has, so that few pages are decoded twice.
+            // Cut at page boundaries, so that few pages are decoded twice.
             for piece in rows.chunk_by(|one, next| one / PAGE_ROWS == next / PAGE_ROWS) {
                 if to.blocking_send(decode::rows(group, piece, payloads)?).is_err() {
                     return Ok(false);
@@ -155,14 +157,14 @@ impl OpenFile {
     }
 
     async fn whole(&self, group: usize) -> Result<(u64, Bytes), Error> {
-        // Columns lie one behind the other, so this is one request.
+        // The columns are contiguous, so one request fetches all of them.
         let first = self.column(group, ID)?;
         let last = self.column(group, self.group(group).num_columns() - 1)?;
         self.fetch(first.start.min(last.start)..first.end.max(last.end)).await
     }
 
     fn outside(&self) -> Error {
-        Error::damaged(&self.name, "its footer names parts that are outside of it")
+        Error::damaged(&self.name, "the footer refers to bytes beyond the end of the file")
     }
 
     fn column(&self, group: usize, column: usize) -> Result<Range<u64>, Error> {
@@ -172,10 +174,10 @@ impl OpenFile {
     }
 
     async fn fetch(&self, part: Range<u64>) -> Result<(u64, Bytes), Error> {
-        Ok((part.start, self.place.part(&self.name, part).await?))
+        Ok((part.start, self.location.part(&self.name, part).await?))
     }
 
-    /// Decodes on a thread of its own: a row group takes some ten milliseconds.
+    /// Decodes on a blocking thread: a row group takes about ten milliseconds.
     async fn decode<T: Send + 'static>(
         &self,
         group: usize,

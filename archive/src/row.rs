@@ -1,55 +1,55 @@
-//! A job as it was read from a file.
+//! A job, as read from a file.
 
 use bytes::Bytes;
 
 use crate::Job;
 
-/// A row of a file. The fields are those of [`Job`].
+/// An archived job with owned fields. See [`Job`] for their meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Its id.
+    /// Job id.
     pub id: i64,
-    /// The name of its task type.
+    /// Name of the task type.
     pub task_type: String,
-    /// When it was enqueued, in microseconds since 1970.
+    /// Time of the enqueue, in microseconds since 1970.
     pub created: i64,
-    /// When its last attempt began, if it had one.
+    /// Start of the last attempt, if there was one.
     pub leased_at: Option<i64>,
-    /// When it ended.
+    /// Time of the outcome.
     pub finished: i64,
     /// `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: String,
-    /// Attempts that were started.
+    /// Number of attempts started.
     pub attempt: i32,
-    /// Attempts that it could have had.
+    /// Number of attempts allowed.
     pub max_attempts: i32,
-    /// Its priority.
+    /// Priority.
     pub priority: i32,
-    /// Its key.
+    /// Key.
     pub key: Option<String>,
-    /// Its limit key.
+    /// Limit key.
     pub limit_key: Option<String>,
-    /// Its fairness key.
+    /// Fair key.
     pub fair_key: Option<String>,
     /// Headers, as JSON.
     pub headers: Option<String>,
-    /// Its other options, as JSON.
+    /// Remaining options, as JSON.
     pub options: Option<String>,
     /// Failed attempts, as JSON.
     pub failures: Option<String>,
-    /// Its payload, if it was archived.
+    /// Payload, if it was archived.
     pub payload: Option<Bytes>,
     /// The size of the payload in bytes.
     pub payload_bytes: i64,
-    /// SHA-256 of the payload, if only that was archived.
+    /// SHA-256 of the payload, if only the hash was archived.
     pub payload_sha256: Option<Bytes>,
-    /// Its result.
+    /// Result.
     pub result: Option<Bytes>,
 }
 
 impl Row {
-    /// A copy of a job.
-    pub fn of(job: &Job<'_>) -> Self {
+    /// Copies a job.
+    pub fn from_job(job: &Job<'_>) -> Self {
         let text = |text: Option<&str>| text.map(str::to_owned);
         let bytes = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
         Self {
@@ -75,7 +75,7 @@ impl Row {
         }
     }
 
-    /// The same, as it is written.
+    /// Borrows the row as a [`Job`].
     pub fn as_job(&self) -> Job<'_> {
         Job {
             id: self.id,

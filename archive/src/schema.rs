@@ -1,4 +1,4 @@
-//! The columns of the files. They never change their meaning; new ones come at the end.
+//! Columns of the Parquet files. Existing columns never change their meaning; new ones are appended.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,7 +13,7 @@ use parquet::{
 
 use crate::Error;
 
-/// The rows of a row group, at most.
+/// Maximum number of rows in a row group.
 pub(crate) const GROUP_ROWS: usize = 65_536;
 
 const MESSAGE: &str = "message job {
@@ -38,29 +38,29 @@ const MESSAGE: &str = "message job {
     OPTIONAL BYTE_ARRAY result;
 }";
 
-/// Where the column of this name is.
+/// Position of column `id`.
 pub(crate) const ID: usize = 0;
-/// The same.
+/// Position of column `finished`.
 pub(crate) const FINISHED: usize = 4;
-/// The same.
+/// Position of column `outcome`.
 pub(crate) const OUTCOME: usize = 5;
-/// The same.
+/// Position of column `key`.
 pub(crate) const KEY: usize = 9;
-/// The same.
+/// Position of column `payload_bytes`.
 pub(crate) const PAYLOAD_BYTES: usize = 16;
-/// What rows are chosen by.
+/// Columns that filters use.
 pub(crate) const FILTERED: [usize; 3] = [FINISHED, OUTCOME, KEY];
 
 static SCHEMA: LazyLock<Result<TypePtr, String>> =
     LazyLock::new(|| parse_message_type(MESSAGE).map(Arc::new).map_err(|error| error.to_string()));
 
-/// The schema of every file.
+/// The Parquet schema of every archive file.
 pub(crate) fn schema() -> Result<TypePtr, Error> {
     SCHEMA.clone().map_err(Error::Ended)
 }
 
-/// How files are written. Ids and times are close to one another, so their differences are stored. Payloads and results are
-/// seldom repeated: a dictionary of them would cost time and save nothing.
+/// Parquet encodings. Ids and times are close together, so they are delta-encoded. Payloads and results rarely repeat, so a
+/// dictionary would cost time and save nothing.
 pub(crate) fn properties() -> WriterProperties {
     let column = |name: &str| ColumnPath::from(name);
     let mut builder = WriterProperties::builder()

@@ -1,4 +1,4 @@
-//! The jobs of a file that somebody wants, row group by row group.
+//! Selects the jobs of a file that match a filter, one row group at a time.
 
 use tokio::sync::mpsc;
 
@@ -7,34 +7,34 @@ use crate::{
     schema::{FINISHED, KEY},
 };
 
-/// Which jobs are wanted: those that all of it fits.
+/// A filter. A job must match all conditions that are set.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// That ended at this time or later, in microseconds since 1970.
+pub struct JobFilter {
+    /// Earliest end of the job, inclusive, in microseconds since 1970.
     pub since: Option<i64>,
-    /// That ended before this time.
+    /// Latest end of the job, exclusive, in microseconds since 1970.
     pub until: Option<i64>,
-    /// That have this key.
+    /// Key of the job.
     pub key: Option<String>,
-    /// That ended like this: `succeeded`, `cancelled`, `expired` or `discarded`.
+    /// Outcome: `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: Option<String>,
 }
 
-impl Wanted {
-    /// Whether rows of a group have to be looked at one by one.
-    fn chooses(&self, (first, last): (i64, i64)) -> bool {
+impl JobFilter {
+    /// Whether the filter must be applied row by row, given the first and last `finished` of a row group.
+    fn needs_rows(&self, (first, last): (i64, i64)) -> bool {
         self.key.is_some()
             || self.outcome.is_some()
             || self.since.is_some_and(|since| first < since)
             || self.until.is_some_and(|until| last >= until)
     }
 
-    /// Whether this job is wanted.
-    pub fn fits_row(&self, row: &Row) -> bool {
-        self.fits(row.finished, row.outcome.as_bytes(), row.key.as_deref().map(str::as_bytes))
+    /// Whether the filter matches a row.
+    pub fn matches_row(&self, row: &Row) -> bool {
+        self.matches(row.finished, row.outcome.as_bytes(), row.key.as_deref().map(str::as_bytes))
     }
 
-    fn fits(&self, finished: i64, outcome: &[u8], key: Option<&[u8]>) -> bool {
+    fn matches(&self, finished: i64, outcome: &[u8], key: Option<&[u8]>) -> bool {
         self.since.is_none_or(|since| finished >= since)
             && self.until.is_none_or(|until| finished < until)
             && self.outcome.as_ref().is_none_or(|wanted| wanted.as_bytes() == outcome)
@@ -43,48 +43,48 @@ impl Wanted {
 }
 
 impl OpenFile {
-    /// How many row groups it has.
+    /// Number of row groups.
     pub fn group_count(&self) -> usize {
         self.groups().len()
     }
 
-    /// The wanted jobs of a row group, which has up to 65,536 of them. What can be told from the footer and the Bloom filter is
-    /// not read, and payloads and results only if they are wanted too.
-    pub async fn select(&self, group: usize, wanted: &Wanted, payloads: bool) -> Result<Vec<Row>, Error> {
-        let rows = self.chosen(group, wanted).await?;
+    /// Returns the matching jobs of a row group of at most 65,536 rows. Skips the row group without reading it if the statistics in
+    /// the footer or the Bloom filter rule out a match. Payloads and results are read if `payloads` is set.
+    pub async fn select(&self, group: usize, filter: &JobFilter, payloads: bool) -> Result<Vec<Row>, Error> {
+        let rows = self.matching_rows(group, filter).await?;
         if rows.is_empty() { Ok(Vec::new()) } else { self.rows(group, rows, payloads).await }
     }
 
-    /// The same, piece by piece; false: nobody takes them any more.
+    /// Sends the matching jobs of a row group to a channel in pieces. Returns false if the receiver has closed the channel.
     pub async fn select_to(
         &self,
         group: usize,
-        wanted: &Wanted,
+        filter: &JobFilter,
         payloads: bool,
         to: &mpsc::Sender<Vec<Row>>,
     ) -> Result<bool, Error> {
-        let rows = self.chosen(group, wanted).await?;
+        let rows = self.matching_rows(group, filter).await?;
         if rows.is_empty() { Ok(!to.is_closed()) } else { self.send_rows(group, rows, payloads, to.clone()).await }
     }
 
-    /// The numbers of the wanted rows.
-    async fn chosen(&self, group: usize, wanted: &Wanted) -> Result<Vec<usize>, Error> {
+    /// Positions, in a row group, of the rows that match the filter.
+    async fn matching_rows(&self, group: usize, filter: &JobFilter) -> Result<Vec<usize>, Error> {
         let (first, last) = self.range(group, FINISHED);
-        if wanted.until.is_some_and(|until| first >= until) || wanted.since.is_some_and(|since| last < since) {
+        if filter.until.is_some_and(|until| first >= until) || filter.since.is_some_and(|since| last < since) {
             return Ok(Vec::new());
         }
-        if let Some(key) = &wanted.key
+        if let Some(key) = &filter.key
             && !self.may_have(group, KEY, key.as_bytes()).await?
         {
             return Ok(Vec::new());
         }
-        Ok(if wanted.chooses((first, last)) {
-            let seen = self.seen(group).await?;
+        Ok(if filter.needs_rows((first, last)) {
+            let columns = self.filter_columns(group).await?;
             let fits = |row: &usize| {
-                let key = seen.keys[*row].as_ref().map(parquet::data_type::ByteArray::data);
-                wanted.fits(seen.finished[*row], seen.outcomes[*row].data(), key)
+                let key = columns.keys[*row].as_ref().map(parquet::data_type::ByteArray::data);
+                filter.matches(columns.finished[*row], columns.outcomes[*row].data(), key)
             };
-            (0..seen.finished.len()).filter(fits).collect()
+            (0..columns.finished.len()).filter(fits).collect()
         } else {
             (0..self.rows_of(group)).collect()
         })

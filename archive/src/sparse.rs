@@ -1,4 +1,4 @@
-//! A file of which only some parts were fetched, for a decoder that wants a whole one.
+//! A partly fetched file that looks like a whole one to the Parquet decoder.
 
 use std::ops::Range;
 
@@ -8,22 +8,25 @@ use parquet::{
     file::reader::{ChunkReader, Length},
 };
 
-/// The parts that were fetched. Whatever else is asked for is an error.
+/// The fetched byte ranges of a file. Reading any other range fails.
 pub(crate) struct Sparse {
     bytes: u64,
     parts: Vec<(u64, Bytes)>,
 }
 
 impl Sparse {
-    /// Of a file of this size, what begins at these places.
+    /// Creates a file of `bytes` bytes in total, of which `parts` were fetched, each with its offset.
     pub(crate) fn new(bytes: u64, parts: Vec<(u64, Bytes)>) -> Self {
         Self { bytes, parts }
     }
 
-    fn from(&self, start: u64) -> Result<Bytes> {
+    fn data_at(&self, start: u64) -> Result<Bytes> {
         let part = self.parts.iter().find(|(begin, data)| (*begin..begin + data.len() as u64).contains(&start));
-        let (begin, data) =
-            part.ok_or_else(|| ParquetError::General(format!("the part at byte {start} was not read")))?;
+        let (begin, data) = part.ok_or_else(|| {
+            ParquetError::General(format!(
+                "bug: the Parquet reader wants byte {start} of the file, which was not fetched"
+            ))
+        })?;
         Ok(data.slice((start - begin) as usize..))
     }
 }
@@ -38,19 +41,22 @@ impl ChunkReader for Sparse {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(self.from(start)?.reader())
+        Ok(self.data_at(start)?.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        let data = self.from(start)?;
+        let data = self.data_at(start)?;
         if data.len() < length {
-            return Err(ParquetError::EOF(format!("{length} bytes at byte {start} were not read")));
+            return Err(ParquetError::EOF(format!(
+                "bug: the Parquet reader wants {length} bytes at byte {start}, of which {} were fetched",
+                data.len()
+            )));
         }
         Ok(data.slice(..length))
     }
 }
 
-/// Where a part of a file is; `None`: it lies outside of the file, which is damaged then.
+/// Byte range that a footer refers to; `None` if it exceeds the size of the file, which is then damaged.
 pub(crate) fn within(begin: i64, length: i64, file: u64) -> Option<Range<u64>> {
     let (begin, length) = (u64::try_from(begin).ok()?, u64::try_from(length).ok()?);
     let end = begin.checked_add(length)?;

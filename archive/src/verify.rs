@@ -1,19 +1,18 @@
-//! Reading files back: what lies there is compared with what was meant to be written.
+//! Checks written files against their manifest entries.
 
 use bytes::Bytes;
 use parquet::file::{reader::FileReader as _, serialized_reader::SerializedFileReader};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Error, PartFile, Place, Sums,
+    Error, Location, PartFile, Sums,
     decode::numbers,
     schema::{ID, PAYLOAD_BYTES},
 };
 
-/// Reads a file as a whole: its size, its hash, its footer, and the sums of what it holds. `name` is where it lies: its name
-/// in the archive, or the one under which it was written first.
-pub async fn check(place: &Place, name: &str, part: &PartFile) -> Result<(), Error> {
-    let data = place.get(name).await?;
+/// Reads a whole file and compares its size, hash, footer and checksums with `part`. `name` is its published or its staging path.
+pub async fn check(location: &Location, name: &str, part: &PartFile) -> Result<(), Error> {
+    let data = location.get(name).await?;
     let (name, part) = (name.to_owned(), part.clone());
     let checked = tokio::task::spawn_blocking(move || compare(&name, data, &part));
     checked.await.map_err(|error| Error::Ended(error.to_string()))?
@@ -25,16 +24,16 @@ fn compare(name: &str, data: Bytes, part: &PartFile) -> Result<(), Error> {
         return Err(damaged(format!("{} bytes instead of {}", data.len(), part.bytes)));
     }
     if hex::encode(Sha256::digest(&data)) != part.sha256 {
-        return Err(damaged("its hash is another one".into()));
+        return Err(damaged("SHA-256 mismatch".into()));
     }
     let found = sums_of(data).map_err(|error| damaged(error.to_string()))?;
     if found != part.sums {
-        return Err(damaged(format!("it holds {found:?} instead of {:?}", part.sums)));
+        return Err(damaged(format!("the rows have the checksums {found:?} instead of {:?}", part.sums)));
     }
     Ok(())
 }
 
-/// What a file holds, by its columns.
+/// Computes the checksums of a file from its columns.
 pub(crate) fn sums_of(data: Bytes) -> Result<Sums, Error> {
     let file = SerializedFileReader::new(data)?;
     let mut sums = Sums::default();
@@ -46,13 +45,14 @@ pub(crate) fn sums_of(data: Bytes) -> Result<Sums, Error> {
             sums.add(*id, *length);
         }
     }
-    if sums.rows != file.metadata().file_metadata().num_rows() {
-        return Err(Error::Ended(format!("{} rows, and the footer says otherwise", sums.rows)));
+    let counted = file.metadata().file_metadata().num_rows();
+    if sums.rows != counted {
+        return Err(Error::Ended(format!("{} rows instead of {counted}, which the footer counts", sums.rows)));
     }
     Ok(sums)
 }
 
-/// The ids in a file, in its order.
+/// Reads the job ids of a file, in file order.
 pub fn ids_of(data: Bytes) -> Result<Vec<i64>, Error> {
     let file = SerializedFileReader::new(data)?;
     let mut ids = Vec::new();

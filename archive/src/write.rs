@@ -1,5 +1,5 @@
-//! Rows in, files out. Memory is bounded whatever comes: rows that wait for their row group, row groups that wait for their
-//! file, files that wait to be written. Each of them holds up the one before when it is full.
+//! Writes rows to files with bounded memory. Rows wait for their row group, row groups for their file, files for their upload; each
+//! stage applies backpressure to the stage before it.
 
 use std::{
     collections::HashMap,
@@ -16,24 +16,24 @@ use tokio::{
 };
 
 use crate::{
-    Error, Job, Layout, PartFile, Place,
+    Error, Job, Layout, Location, PartFile,
     columns::Columns,
     encode::{self, Encoded},
     schema::GROUP_ROWS,
 };
 
-/// How much is held in memory, and how large files become.
+/// Limits for the memory of [`Writer`] and [`crate::Export`], and for file sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Rows in a row group; at most 65,536.
+    /// Rows per row group, at most 65,536.
     pub group_rows: usize,
-    /// Bytes of a row group before it is compressed.
+    /// Uncompressed bytes per row group.
     pub group_bytes: usize,
-    /// Bytes of all rows that wait for their row groups, of all types.
-    pub gathered_bytes: usize,
-    /// Bytes of a file.
+    /// Bytes of buffered rows, of all task types together.
+    pub buffered_bytes: usize,
+    /// Bytes per file.
     pub part_bytes: usize,
-    /// Bytes of all files that are not finished, of all types.
+    /// Bytes of unfinished files, of all task types together.
     pub encoded_bytes: usize,
 }
 
@@ -42,56 +42,63 @@ impl Default for Bounds {
         Self {
             group_rows: GROUP_ROWS,
             group_bytes: 16 << 20,
-            gathered_bytes: 32 << 20,
+            buffered_bytes: 32 << 20,
             part_bytes: 32 << 20,
             encoded_bytes: 48 << 20,
         }
     }
 }
 
-/// Called when a file was written.
+/// Called after each file that was written to its staging path.
 pub type OnPart = Arc<dyn Fn() + Send + Sync>;
 
-/// Writes the jobs of a day under names that no reader looks for. Dropped before the end it leaves files, which the next run
+/// Writes the jobs of a day to staging paths. If dropped before [`Self::finish`], it leaves staged files, which the next run
 /// deletes.
 pub struct Writer {
     bounds: Bounds,
-    gathered: HashMap<String, Columns>,
+    buffered: HashMap<String, Columns>,
     bytes: usize,
     columns: mpsc::Sender<Columns>,
     encoder: oneshot::Receiver<Result<(), Error>>,
     uploader: JoinHandle<Result<Vec<PartFile>, Error>>,
-    /// Bytes written so far, for people who look on.
+    /// Bytes written so far, for progress reports.
     written: Arc<AtomicU64>,
-    /// Microseconds that the encoder has worked.
+    /// Busy time of the encoder, in microseconds.
     encoding: Arc<AtomicU64>,
 }
 
 impl Writer {
-    /// Begins to write a day. `run` is a name that no other run has.
-    pub fn begin(place: Place, layout: &Layout, day: &str, run: &str, bounds: Bounds, on_part: Option<OnPart>) -> Self {
+    /// Starts writing a day. `run` must be unique per archive run.
+    pub fn begin(
+        location: Location,
+        layout: &Layout,
+        day: &str,
+        run: &str,
+        bounds: Bounds,
+        on_part: Option<OnPart>,
+    ) -> Self {
         let (columns, to_encode) = mpsc::channel(1);
         let (encoded, files) = mpsc::channel(1);
         let encoding = Arc::<AtomicU64>::default();
         let encoder = encode::start(bounds, to_encode, encoded, encoding.clone());
         let written = Arc::<AtomicU64>::default();
         let names = Names { layout: layout.clone(), day: day.to_owned(), run: run.to_owned() };
-        let uploader = tokio::spawn(upload(place, names, files, written.clone(), on_part));
-        Self { bounds, gathered: HashMap::new(), bytes: 0, columns, encoder, uploader, written, encoding }
+        let uploader = tokio::spawn(upload(location, names, files, written.clone(), on_part));
+        Self { bounds, buffered: HashMap::new(), bytes: 0, columns, encoder, uploader, written, encoding }
     }
 
-    /// Adds a job. Jobs come in the order of their ids.
+    /// Adds a job. Jobs must arrive in ascending order of id.
     pub async fn push(&mut self, job: &Job<'_>) -> Result<(), Error> {
-        if !self.gathered.contains_key(job.task_type) {
-            self.gathered.insert(job.task_type.to_owned(), Columns::of(job.task_type));
+        if !self.buffered.contains_key(job.task_type) {
+            self.buffered.insert(job.task_type.to_owned(), Columns::new(job.task_type));
         }
-        let Some(columns) = self.gathered.get_mut(job.task_type) else { return Ok(()) };
+        let Some(columns) = self.buffered.get_mut(job.task_type) else { return Ok(()) };
         self.bytes += columns.push(job);
         if columns.rows() >= self.bounds.group_rows || columns.bytes() >= self.bounds.group_bytes {
             self.hand_over(job.task_type.to_owned()).await?;
         }
-        while self.bytes > self.bounds.gathered_bytes {
-            let largest = self.gathered.iter().max_by_key(|(_, columns)| columns.bytes()).map(|(name, _)| name.clone());
+        while self.bytes > self.bounds.buffered_bytes {
+            let largest = self.buffered.iter().max_by_key(|(_, columns)| columns.bytes()).map(|(name, _)| name.clone());
             let Some(largest) = largest else { break };
             self.hand_over(largest).await?;
         }
@@ -103,24 +110,24 @@ impl Writer {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// How long the encoder has worked so far, on its own thread.
+    /// Busy time of the encoder thread.
     pub fn encoding(&self) -> Duration {
         Duration::from_micros(self.encoding.load(Ordering::Relaxed))
     }
 
     async fn hand_over(&mut self, task_type: String) -> Result<(), Error> {
-        let Some(columns) = self.gathered.remove(&task_type) else { return Ok(()) };
+        let Some(columns) = self.buffered.remove(&task_type) else { return Ok(()) };
         self.bytes = self.bytes.saturating_sub(columns.bytes());
         if self.columns.send(columns).await.is_err() {
-            // Whoever has ended says why.
-            return Err(Error::Ended("the encoder has ended".into()));
+            // The cause is the error of the encoder or of the upload, which `why_ended` returns.
+            return Err(Error::Ended("the thread that encodes the archive's files has ended".into()));
         }
         Ok(())
     }
 
-    /// Writes what is left; returns all files.
+    /// Writes the remaining rows, and returns the manifest entries of all files.
     pub async fn finish(mut self) -> Result<Vec<PartFile>, Error> {
-        let mut left: Vec<_> = self.gathered.keys().cloned().collect();
+        let mut left: Vec<_> = self.buffered.keys().cloned().collect();
         left.sort();
         let mut handed_over = Ok(());
         for task_type in left {
@@ -129,20 +136,21 @@ impl Writer {
         self.why_ended(handed_over).await
     }
 
-    /// After an error of [`Self::push`]: what was behind it.
+    /// Ends the writer after an error of [`Self::push`], and returns the cause: the error of the encoder or of the upload.
     pub async fn failed(self, error: Error) -> Error {
-        self.why_ended(Err(error)).await.err().unwrap_or_else(|| Error::Ended("files were not written".into()))
+        self.why_ended(Err(error)).await.err().unwrap_or_else(|| {
+            Error::Ended("bug: the archive writer failed, but neither its encoder nor its upload did".into())
+        })
     }
 
     async fn why_ended(self, so_far: Result<(), Error>) -> Result<Vec<PartFile>, Error> {
         drop(self.columns);
         let ended = |error: tokio::task::JoinError| Error::Ended(error.to_string());
-        // The uploader first: if it fails, the encoder only notices that.
+        // Check the uploader first: if it fails, the encoder only sees a closed channel.
         let uploaded = self.uploader.await.map_err(ended)?;
-        let encoded = self
-            .encoder
-            .await
-            .map_err(|_| Error::Ended("there is no thread for the encoder, or it has ended without a word".into()))?;
+        let encoded = self.encoder.await.map_err(|_| {
+            Error::Ended("the thread that encodes the archive's files did not start, or panicked".into())
+        })?;
         let files = uploaded?;
         encoded?;
         so_far.map(|()| files)
@@ -156,7 +164,7 @@ struct Names {
 }
 
 async fn upload(
-    place: Place,
+    location: Location,
     names: Names,
     mut files: mpsc::Receiver<Encoded>,
     written: Arc<AtomicU64>,
@@ -167,7 +175,7 @@ async fn upload(
         let staged = names.layout.staged(&names.day, &names.run, parts.len());
         let number = parts.iter().filter(|part| part.task_type == file.task_type).count();
         let bytes = file.data.len() as u64;
-        place.put(&staged, file.data).await?;
+        location.put(&staged, file.data).await?;
         written.fetch_add(bytes, Ordering::Relaxed);
         parts.push(PartFile {
             path: names.layout.part(&names.day, &file.task_type, &names.run, number),

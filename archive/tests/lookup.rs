@@ -1,30 +1,30 @@
-//! How long it takes to find one job by its id.
+//! Measures how long it takes to find one job by its id.
 
 use std::time::{Duration, Instant};
 
-use howdah_archive::{Bounds, Candidate, Job, Layout, Manifest, Place, Row, Writer, find, publish};
+use howdah_archive::{Bounds, Candidate, Job, Layout, Location, Manifest, Row, Writer, find, publish};
 
-/// How many files there are, and how many jobs in each.
 const FILES: i64 = 1_000;
 const JOBS: i64 = 20_000;
 
-/// Measures a lookup by id among a thousand files of one local disk: 20 million jobs, 20 types a day, 50 days. Say how many
-/// jobs a file has by `HOWDAH_BENCH_JOBS`.
+/// Measures a lookup by id among a thousand files on a local disk: 20 million jobs, 20 task types a day, 50 days.
+/// `HOWDAH_BENCH_JOBS` sets the number of jobs per file.
 #[tokio::test]
 #[ignore = "minutes long: cargo test --release -p howdah-archive --test lookup -- --ignored --nocapture"]
 async fn a_job_among_a_thousand_files_is_found_within_a_second() {
     let jobs: i64 = std::env::var("HOWDAH_BENCH_JOBS").map_or(JOBS, |jobs| jobs.parse().expect("a number"));
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let url = format!("file://{}", directory.path().display());
-    let (place, layout) = (Place::open(&url).expect("a place"), Layout::of(0));
+    let (location, layout) = (Location::open(&url).expect("a location"), Layout::new(0));
     let types: Vec<String> = (0..20).map(|n| format!("type-{n}")).collect();
     let per_day = jobs * types.len() as i64;
     let mut candidates = Vec::new();
     for day in 0..FILES / types.len() as i64 {
         let name = format!("2026-{:02}-{:02}", 1 + day / 28, 1 + day % 28);
-        let mut writer = Writer::begin(place.clone(), &layout, &name, "run", Bounds::default(), None);
+        let mut writer = Writer::begin(location.clone(), &layout, &name, "run", Bounds::default(), None);
         for n in 0..per_day {
-            // One in a thousand has waited for a long time, so that ranges of ids overlap.
+            // One job in a thousand was enqueued long before it ended. So the id ranges of days overlap, and more files may
+            // contain an id.
             let id = if n < per_day / 1_000 { day * per_day / 2 + n } else { day * per_day + n };
             let task_type = &types[n as usize % types.len()];
             let payload = format!("{{\"order\": {id}}}");
@@ -43,7 +43,7 @@ async fn a_job_among_a_thousand_files_is_found_within_a_second() {
         }
         let manifest =
             Manifest { day: name.clone(), ..Manifest::default() }.with(writer.finish().await.expect("files"));
-        publish(&place, &manifest).await.expect("named");
+        publish(&location, &manifest).await.expect("named");
         candidates.extend(manifest.parts.into_iter().map(|part| (name.clone(), part)));
     }
     candidates.sort_by(|a, b| b.0.cmp(&a.0));
@@ -53,7 +53,7 @@ async fn a_job_among_a_thousand_files_is_found_within_a_second() {
         let files = candidates.iter().filter(|(_, part)| !only || (part.min_id..=part.max_id).contains(&id));
         let files: Vec<Candidate> = files
             .map(|(day, part)| Candidate {
-                place: place.clone(),
+                location: location.clone(),
                 day: day.clone(),
                 path: part.path.clone(),
                 bytes: part.bytes,

@@ -1,6 +1,6 @@
--- Jobs that are ready, as Howdah's enqueue would have left them, without going through it: five million
--- in a minute. The payload begins with eight bytes of ones: "due when the clock starts".
--- $1 type $2 how many $3 bytes of payload; returns the last id
+-- Inserts ready jobs directly, as Howdah's enqueue would have left them: five million in a minute.
+-- The payload begins with eight bytes of ones: "due when the clock starts".
+-- $1 type id $2 number of jobs $3 payload size in bytes; returns the last id
 WITH body AS MATERIALIZED (
     SELECT decode(repeat('ff', 8) || repeat('5a', $3::bigint::integer - 8), 'hex') AS payload
 ), stored AS (

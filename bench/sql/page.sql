@@ -1,16 +1,17 @@
--- A large system for bench/page.py: jobs as Howdah would have left them, without going through it. Every state of a job, 200 types
--- (the first has more than half of all), dead jobs of eight error groups, and statistics of the whole time. For psql.
--- ready, finished: how many; days: over how many days they ended.
+-- Fills a large system for bench/page.py by direct inserts, with jobs as Howdah would have left them: all job
+-- states, 200 task types (the first has more than half of all jobs), dead jobs of eight error groups, and
+-- statistics of the whole period. For psql.
+-- Variables: ready and finished (numbers of jobs), days (number of days over which the finished jobs ended).
 \set ON_ERROR_STOP on
 SET synchronous_commit = off;
--- Someone who reads this plans nothing in parallel: the brokers beside it want to work, too.
+-- No parallel plans, so that the brokers on the same Postgres can work meanwhile.
 SET max_parallel_workers_per_gather = 0;
 
 INSERT INTO howdah.task_type (name) SELECT format('load.type-%s', to_char(n, 'FM000')) FROM generate_series(1, 200) n;
 UPDATE howdah.task_type SET max_running = 50, key_max_running = 1 WHERE name = 'load.type-003';
 CREATE TEMP TABLE load_type AS
     SELECT id, row_number() OVER (ORDER BY name) - 1 AS n FROM howdah.task_type WHERE name LIKE 'load.type-%';
--- The number of the type of the i-th job: 0 more often than not.
+-- Number of the i-th job's type. Type 0 gets most jobs.
 CREATE FUNCTION pg_temp.type_of(i bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
     $$ SELECT CASE WHEN i % 10 < 6 THEN 0 WHEN i % 10 < 9 THEN 1 + i / 10 % 9 ELSE i / 10 % 200 END $$;
 CREATE FUNCTION pg_temp.failures(i bigint) RETURNS jsonb LANGUAGE sql AS $$
@@ -21,7 +22,7 @@ SELECT count(howdah.make_day_partition('history', 'finished', ((now() AT TIME ZO
 FROM generate_series(0, :days) d;
 
 \echo finished
--- A day at a time: commits between them, and each partition is filled once.
+-- One day per statement, to commit between days and fill each partition once.
 SELECT format($$INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts, priority, key, headers, payload)
     SELECT i, at - interval '2 s', at - interval '1 s', at, i, t.id,
            CASE WHEN i %% 1000 = 0 THEN 'cancelled' ELSE 'succeeded' END::howdah.job_state, 1, 5, 0,
@@ -45,7 +46,7 @@ FROM generate_series(1, :ready) i JOIN load_type t ON t.n = pg_temp.type_of(i);
 INSERT INTO howdah.job_key (type_id, key, job_id) SELECT type_id, key, id FROM howdah.ready WHERE key IS NOT NULL ON CONFLICT DO NOTHING;
 
 \echo others
--- Due tomorrow, so that none of them runs meanwhile; some after a failed attempt.
+-- Due tomorrow, so that none of them runs meanwhile. Every tenth job has failed once.
 INSERT INTO howdah.scheduled (id, rank, created, run_at, leased_at, type_id, attempt, max_attempts, priority, failures, payload)
 SELECT nextval('howdah.job_id'), 0, now(), now() + interval '1 day' + make_interval(secs => i), CASE WHEN i % 10 = 0 THEN now() END, t.id,
        CASE WHEN i % 10 = 0 THEN 1 ELSE 0 END, 5, 0, CASE WHEN i % 10 = 0 THEN pg_temp.failures(i) END, 'later'
@@ -53,7 +54,7 @@ FROM generate_series(1, :ready / 25) i JOIN load_type t ON t.n = pg_temp.type_of
 INSERT INTO howdah.dead (id, rank, created, leased_at, died, type_id, attempt, max_attempts, priority, failures, payload)
 SELECT nextval('howdah.job_id'), 0, now(), now(), now(), t.id, 5, 5, 0, pg_temp.failures(i), convert_to(format('{"order":%s}', i), 'UTF8')
 FROM generate_series(1, :ready / 50) i JOIN load_type t ON t.n = pg_temp.type_of(i);
--- Behind limit keys, most of them behind one; and behind a job that is ready.
+-- Jobs that wait for a limit key, most of them for the same key; and jobs that wait for a ready job.
 INSERT INTO howdah.waiting (id, rank, created, type_id, attempt, max_attempts, priority, limit_key, options, payload)
 SELECT nextval('howdah.job_id'), (extract(epoch FROM now()) * 1000000)::bigint + i, now(), t.id, 0, 5, 0, k.key, jsonb_build_object('limit_key', k.key), 'waits'
 FROM generate_series(1, :ready / 50) i JOIN load_type t ON t.n = 2

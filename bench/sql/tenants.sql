@@ -1,5 +1,6 @@
--- The way of a table a tenant, to compare with: tasks go in through a function, one a call, and out in batches to a table of the
--- finished ones. The tables have no index: nothing is looked up in them. `created` and `finished` are there to count by.
+-- Comparison design: one table per tenant. Tasks are inserted one per call through a function, and moved to a
+-- table of finished tasks in batches. The tables have no index, because nothing is looked up in them. The
+-- columns created and finished serve for counting.
 CREATE SCHEMA howdah_tenants;
 SET search_path = howdah_tenants;
 
@@ -16,7 +17,7 @@ CREATE TABLE history (
     payload   bytea NOT NULL
 );
 
--- The statements of one tenant.
+-- SQL statements of one tenant.
 CREATE FUNCTION insert_into(tenant integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT format('INSERT INTO howdah_tenants.task_%s (payload) VALUES ($1)', tenant)
 $$;
@@ -27,13 +28,13 @@ CREATE FUNCTION move_from(tenant integer) RETURNS text LANGUAGE sql IMMUTABLE AS
          INSERT INTO howdah_tenants.history_%1$s (id, created, payload) SELECT id, created, payload FROM gone', tenant)
 $$;
 
--- One task in.
+-- Inserts one task.
 CREATE FUNCTION add_task(tenant integer, payload bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE howdah_tenants.insert_into(tenant) USING payload;
 END $$;
 
--- Up to 10,000 tasks of a tenant out, unless somebody else is at them.
+-- Moves up to 10,000 tasks of a tenant to history, unless another session is moving tasks of this tenant.
 CREATE FUNCTION move_tasks(tenant integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     moved bigint := 0;
@@ -45,7 +46,7 @@ BEGIN
     RETURN moved;
 END $$;
 
--- What follows commits often: one transaction holds only so many locks.
+-- The procedures below commit often, because the number of locks per transaction is limited.
 CREATE PROCEDURE make(tenants integer) LANGUAGE plpgsql AS $$
 BEGIN
     FOR tenant IN 0..tenants - 1 LOOP
@@ -57,7 +58,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Plans the statement of each tenant, so that this session knows its tables.
+-- Plans each tenant's insert, or move if moves is set, without running it, so that the session has all tables
+-- in its caches before the measurement.
 CREATE PROCEDURE touch(tenants integer, moves boolean) LANGUAGE plpgsql AS $$
 BEGIN
     FOR tenant IN 0..tenants - 1 LOOP
@@ -72,7 +74,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tasks of all tenants, which wait.
+-- Inserts waiting tasks of all tenants.
 CREATE PROCEDURE fill(tenants integer, tasks bigint, bytes integer) LANGUAGE plpgsql AS $$
 BEGIN
     FOR tenant IN 0..tenants - 1 LOOP

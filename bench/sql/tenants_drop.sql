@@ -1,4 +1,4 @@
--- Drops the tables of the tenants, some at a time: one transaction holds only so many locks.
+-- Drops the tenants' tables in groups, because the number of locks per transaction is limited.
 DO $$
 DECLARE
     part text[];

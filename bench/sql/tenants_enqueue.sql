@@ -1,5 +1,6 @@
--- For pgbench: one job a call, of any tenant, by Howdah's SQL function. A connection first stores one, so that it has its plans,
--- then waits at the gate. The payload begins with eight bytes of ones: "due when the clock starts".
+-- For pgbench: enqueues one job per call, of a random tenant, with Howdah's SQL function. Each connection first
+-- enqueues one job to cache its plans, then waits at the gate. The payload begins with eight bytes of ones: "due
+-- when the clock starts".
 \if :cold
 SELECT howdah.enqueue(:type::varchar, decode(repeat('ff', 8) || repeat('5a', :bytes - 8), 'hex'), fair_key => 'tenant-' || :client_id::text);
 SELECT pg_advisory_xact_lock_shared(:gate);

@@ -1,6 +1,7 @@
--- Jobs of many tenants that are ready, as Howdah's enqueue would have left them, without going through it: the keys take turns.
+-- Inserts ready jobs of many tenants directly, as Howdah's enqueue would have left them, with the fair keys in
+-- turn.
 -- The payload begins with eight bytes of ones: "due when the clock starts".
--- $1 type $2 how many $3 bytes of payload $4 tenants; returns the last id
+-- $1 type id $2 number of jobs $3 payload size in bytes $4 number of tenants; returns the last id
 WITH body AS MATERIALIZED (
     SELECT decode(repeat('ff', 8) || repeat('5a', $3::bigint::integer - 8), 'hex') AS payload
 ), stored AS (

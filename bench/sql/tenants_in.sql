@@ -1,4 +1,5 @@
--- For pgbench: one task a call, of any tenant. A connection first gets to know the tables, then waits at the gate.
+-- For pgbench: inserts one task per call, of a random tenant. Each connection first caches all tables, then
+-- waits at the gate.
 \if :cold
 CALL howdah_tenants.touch(:tenants, false);
 SELECT pg_advisory_xact_lock_shared(:gate);

@@ -1,5 +1,5 @@
--- For pgbench: all tasks of one tenant after the other, each connection from another place. A connection first gets to know the
--- tables, then waits at the gate.
+-- For pgbench: moves all tasks of one tenant after the other. Each connection starts at another tenant. Each
+-- first caches all tables, then waits at the gate.
 \if :cold
 CALL howdah_tenants.touch(:tenants, true);
 SELECT pg_advisory_xact_lock_shared(:gate);

@@ -1,9 +1,9 @@
--- The yardstick: how many jobs a second this Postgres can do with a table for each state, when nobody
--- but Postgres takes part. One procedure call is one connection that goes round and round, as fast as
--- it can, in batches; between rounds there is nothing but the commit.
+-- The yardstick: how many jobs per second this Postgres can process with one table per state, without broker and
+-- clients. One procedure call is one connection that repeats rounds as fast as it can, in batches, with only the
+-- commits in between.
 --
--- These tables and statements are the yardstick's own. They are simpler than Howdah's and do not follow
--- its changes: a yardstick that shrank with what it measures would be none.
+-- These tables and statements belong to the yardstick. They are simpler than Howdah's and do not follow its
+-- changes, so that results stay comparable between versions of Howdah.
 CREATE SCHEMA howdah_yardstick;
 SET search_path = howdah_yardstick;
 
@@ -46,8 +46,8 @@ CREATE TABLE history (
 CREATE TABLE history_all PARTITION OF history DEFAULT;
 CREATE INDEX ON history_all (id);
 
--- Three transactions a round: in, claimed, done. Every connection has a type of its own, so that two of
--- them meet in the pages and in the log, but not in the rows.
+-- Three transactions per round: insert, claim, finish. Each connection has its own type, so connections contend
+-- for pages and the write-ahead log, but not for rows.
 CREATE PROCEDURE cycle(seconds double precision, batch integer, type integer, INOUT jobs bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,7 +87,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Two transactions a round: a job goes straight to a worker that waits for it.
+-- Two transactions per round: insert as leased, finish. This is the path of a job for which a worker already waits.
 CREATE PROCEDURE direct(seconds double precision, batch integer, type integer, INOUT jobs bigint)
 LANGUAGE plpgsql AS $$
 DECLARE

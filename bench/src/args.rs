@@ -13,12 +13,11 @@ use crate::{
     workload::Workload,
 };
 
-/// The arguments of `howdah bench`. Without `database_url` and `server`, everything needed is started, and removed
-/// afterwards.
+/// Arguments of `howdah bench`. Without `database_url` and `server`, the benchmark starts all it needs and removes it afterwards.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Measure these workloads, in this order; all: each of them [default: cycle drain latency single]
+    /// Workloads to measure, in this order; all: each of them [default: cycle drain latency single]
     #[arg(value_name = "NAME")]
     names: Vec<Name>,
     /// Measure each case for this many seconds [default: 60 for cycle, backlog and brokers, 20 for others]
@@ -30,70 +29,69 @@ pub struct Args {
     /// Jobs per enqueue request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: u32,
-    /// Streams that enqueue
+    /// Number of streams that enqueue
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) producers: u32,
-    /// Streams that run jobs
+    /// Number of streams that run jobs
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) workers: u32,
-    /// Most jobs that a worker holds at once
+    /// Maximum number of jobs that a worker holds at once
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) window: u32,
-    /// Keep at most this many jobs unsettled in a closed loop [default: half of the capacity of all windows, as when
-    /// workers keep up]
+    /// Maximum number of unsettled jobs in a closed loop [default: half of the capacity of all windows, as when workers keep up]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) in_flight: Option<u32>,
-    /// Start this many brokers, for workloads that do not set a number
+    /// Number of brokers to start, for workloads that do not set it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) brokers: u32,
-    /// Enqueue this many jobs, for workloads with a fixed number [default: drain 500000, backlog 5000000, pinned
-    /// 1000000 per round, tenants 500000 to take out per round]
+    /// Number of jobs to enqueue, for workloads with a fixed number [default: drain 500000, backlog 5000000, pinned 1000000 per
+    /// round, tenants 500000 to take out per round]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     jobs: Option<u64>,
-    /// Tenants, for the workload tenants
+    /// Number of tenants, for the workload tenants
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) tenants: u32,
-    /// Jobs a second, for the workload rates; repeatable [default: 10, 100, 1000, 5000, 20000]
+    /// Jobs per second, for the workload rates; repeatable [default: 10, 100, 1000, 5000, 20000]
     #[arg(long = "rate", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rates: Vec<u32>,
-    /// Write the slowest hundred jobs of each case to this file, as CSV, for the workload rates: when each was due, and in
-    /// ms from then: when the transaction that stored it began, when its call was answered, when its handler began
+    /// Write the hundred slowest jobs of each case to this file as CSV, for the workload rates: the time at which each was due, and
+    /// the ms from then until its enqueue transaction began, its call was answered, and its handler began
     #[arg(long, value_name = "FILE")]
     pub(crate) slowest: Option<PathBuf>,
-    /// The workers. raw: a stream written by hand, the least that a worker can cost; rust: the Rust client crate;
-    /// else: a command, for the workload client. It gets HOWDAH_SERVER, HOWDAH_BENCH_TYPE and
-    /// HOWDAH_BENCH_CONCURRENCY, acks each job of the type, and stops cleanly on SIGTERM
+    /// Workers. raw: a hand-written stream, the cheapest possible worker; rust: the Rust client crate; any other value: a command,
+    /// for the workload client. The command gets HOWDAH_SERVER, HOWDAH_BENCH_TYPE and HOWDAH_BENCH_CONCURRENCY, acks each job of
+    /// the type, and stops cleanly on SIGTERM
     #[arg(long, value_name = "raw|rust|CMD", default_value = "raw", value_parser = WorkerChoice::parse)]
     pub(crate) client: WorkerChoice,
-    /// Start the brokers from this howdah program instead of this one, such as that of an older version
+    /// Start the brokers from this howdah program, such as an older version, instead of the running one
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) program: Option<PathBuf>,
-    /// Measure brokers of this other howdah program too, for the workload operate
+    /// Also measure brokers of this howdah program, for the workload operate
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) beside: Option<PathBuf>,
-    /// Compare in this many rounds, an odd number, for workloads whose cases take turns [default: tenants 5, operate and
-    /// stores 7, security 11]
+    /// Number of rounds, odd, for workloads that measure their cases in turn [default: tenants 5, operate and stores 7, security
+    /// 11]
     #[arg(long, value_name = "N", value_parser = odd)]
     rounds: Option<u32>,
-    /// Measure the yardstick for this many seconds each time [default: 5, or --seconds if that is less]
+    /// Seconds of each measurement of the yardstick (Postgres alone, without a broker) [default: 5, or --seconds if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     yardstick_seconds: Option<u64>,
-    /// Set a key of the configuration of the brokers that are started, such as pool_size=4; repeatable
+    /// Configuration key for the brokers that are started, such as pool_size=4; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Use this Postgres instead of a private one, without TLS; the schema must be howdah. Only this flag counts, no
-    /// variable, so that a benchmark does not find a database by accident
+    /// Use this Postgres instead of a private one, without TLS; the schema must be howdah. No environment variable sets it, so that
+    /// a benchmark does not use a database by accident
     #[arg(long, value_name = "URL")]
     pub(crate) database_url: Option<String>,
-    /// Print one JSON object per line when a workload and the yardstick after it are done, instead of a table at the end
+    /// Print one JSON object per line after each workload and its yardstick, instead of a table at the end
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page with plots; it needs no other files
+    /// Write a self-contained HTML page with plots
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 }
 
-/// Who works.
+/// Worker implementation to use.
 #[derive(Clone, Debug)]
 pub(crate) enum WorkerChoice {
     Kind(WorkerKind),
@@ -110,7 +108,7 @@ impl WorkerChoice {
         }
     }
 
-    /// What workers of this process are.
+    /// Kind of the workers in this process.
     pub(crate) fn kind(&self) -> WorkerKind {
         match self {
             Self::Kind(kind) => *kind,
@@ -118,7 +116,7 @@ impl WorkerChoice {
         }
     }
 
-    /// The command, if it is one.
+    /// Command of an external worker, if one was given.
     pub(crate) fn command(&self) -> Option<&str> {
         match self {
             Self::Kind(_) => None,
@@ -171,58 +169,56 @@ impl ValueEnum for Name {
 }
 
 impl Args {
-    /// The workloads, in order.
+    /// Returns the workloads to run, in order.
     pub(crate) fn workloads(&self) -> Result<Vec<Workload>> {
         let named = self.names.iter().flat_map(|name| match name {
             Name::One(workload) => std::slice::from_ref(workload),
-            // A program of somebody's is not among all of ours.
+            // The workload client needs a program of the user's, so `all` leaves it out.
             Name::All => &Workload::value_variants()[..Workload::value_variants().len() - 1],
         });
         let named: Vec<Workload> = named.copied().collect();
         match self.client.command() {
             None if named.contains(&Workload::Client) => {
-                Err(Error::Usage("client measures a worker of yours: name its program, --client CMD".into()))
+                Err(Error::Usage("the workload client needs the command of a worker: --client CMD".into()))
             }
             None if named.is_empty() => Ok(vec![Workload::Cycle, Workload::Drain, Workload::Latency, Workload::Single]),
             None => Ok(named),
             Some(_) if named.iter().all(|workload| *workload == Workload::Client) => Ok(vec![Workload::Client]),
-            Some(command) => Err(Error::Usage(format!(
-                "--client {command:?} is neither raw nor rust, so it is a program: only the workload client runs one"
-            ))),
+            Some(command) => {
+                Err(Error::Usage(format!("--client {command:?} is a command, which only the workload client supports")))
+            }
         }
     }
 
-    /// How long a case is measured.
+    /// Duration of a case.
     pub(crate) fn time(&self, default: u64) -> Duration {
         Duration::from_secs(self.seconds.unwrap_or(default))
     }
 
-    /// How many jobs there are.
     pub(crate) fn jobs(&self, default: u64) -> u64 {
         self.jobs.unwrap_or(default)
     }
 
-    /// How often the cases of a workload take turns.
     pub(crate) fn rounds(&self, default: u32) -> u32 {
         self.rounds.unwrap_or(default)
     }
 
-    /// How long the yardstick is measured.
+    /// Duration of each yardstick measurement.
     pub(crate) fn yardstick_time(&self) -> Duration {
         let default = self.seconds.map_or(5, |seconds| seconds.min(5));
         Duration::from_secs(self.yardstick_seconds.unwrap_or(default))
     }
 }
 
-/// Checks the number of rounds: odd, so that one of them is the median.
+/// Parses the number of rounds, which must be odd to have a median round.
 fn odd(text: &str) -> std::result::Result<u32, String> {
     match text.parse() {
         Ok(rounds) if rounds % 2 == 1 && rounds < 100 => Ok(rounds),
-        _ => Err("has to be an odd number from 1 to 99".into()),
+        _ => Err("must be an odd number from 1 to 99".into()),
     }
 }
 
-/// Checks the payload size: at least a stamp, at most a broker's default limit.
+/// Parses the payload size: at least a stamp, at most the default limit of brokers.
 fn payload(text: &str) -> std::result::Result<usize, String> {
     const MOST: usize = 1 << 20;
     let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;

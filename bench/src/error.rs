@@ -1,53 +1,53 @@
-//! Why a benchmark ended early.
+//! Errors of the benchmark.
 
 use std::io;
 
-/// Why a benchmark ended early.
+/// An error that ends the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// A process could not be started, or ended.
+    /// A process failed to start, or ended unexpectedly.
     #[error("{0}")]
     Process(String),
-    /// Postgres refused something, or could not be reached.
-    #[error("{what}: {}", chain(.error))]
+    /// Postgres returned an error or could not be reached.
+    #[error("{operation}: {}", chain(.error))]
     Postgres {
-        /// The operation.
-        what: &'static str,
-        /// The error of Postgres or the driver.
+        /// Operation that failed.
+        operation: &'static str,
+        /// Error of Postgres or the driver.
         error: tokio_postgres::Error,
     },
-    /// A broker refused something, or could not be reached.
+    /// A broker returned an error or could not be reached.
     #[error("{0}")]
     Broker(#[from] howdah_client::Error),
-    /// The output could not be written.
-    #[error("{what}: {error}")]
+    /// Output could not be written.
+    #[error("{operation}: {error}")]
     Output {
-        /// The output.
-        what: String,
-        /// The system's error.
+        /// Operation that failed.
+        operation: String,
+        /// Error of the system.
         error: io::Error,
     },
-    /// The report's plots could not be drawn.
+    /// A plot of the report could not be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// The benchmark ended, and jobs were lost, duplicated or unexpected.
+    /// Jobs were lost, duplicated or unexpected.
     #[error("{0}")]
     Faults(String),
-    /// It was told to stop.
+    /// The benchmark was interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// The result of everything here.
+/// Result with the benchmark's error type.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// For `map_err`: the operation.
-    pub(crate) fn postgres(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |error| Self::Postgres { what, error }
+    /// For `map_err`: adds the name of the operation.
+    pub(crate) fn postgres(operation: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+        move |error| Self::Postgres { operation, error }
     }
 }
 
@@ -57,7 +57,7 @@ impl From<tonic::Status> for Error {
     }
 }
 
-/// The driver's own text leaves out the server's error.
+/// Formats an error with its source, because the driver's message omits the server's error.
 fn chain(error: &tokio_postgres::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))

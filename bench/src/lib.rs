@@ -1,8 +1,7 @@
-//! `howdah bench`: measures Howdah, and compares it with its Postgres alone.
+//! `howdah bench`: measures Howdah and compares it with its Postgres alone.
 //!
-//! Postgres and brokers are separate processes. Producers and workers run in this process, and call the brokers over
-//! gRPC. Every job is counted: a run in which one is lost, duplicated or unexpected fails. `docs/operate/benchmark.md`
-//! explains the figures.
+//! Postgres and brokers are separate processes. Producers and workers run in this process and call the brokers over gRPC. Every job
+//! is counted: a run with lost, duplicated or unexpected jobs fails. `docs/operate/benchmark.md` explains the figures.
 //!
 //! The modules, in the order of a run:
 //!

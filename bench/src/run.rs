@@ -1,4 +1,4 @@
-//! A run: yardstick, workload, yardstick, workload, …, yardstick.
+//! A run of the benchmark: yardstick, workload, yardstick, workload, …, yardstick.
 
 use std::{
     future::Future,
@@ -14,14 +14,13 @@ use crate::{
     load::Faults,
     report::{self, Bar, Row},
     workload::{Bench, Workload},
-    yardstick::{self, Way},
+    yardstick::{self, Variant},
 };
 
-/// Runs the workloads, and shows the results on standard output. `servers` are brokers to use instead of starting some, and
-/// `client` is how they are connected to.
-/// When `stop` resolves the run ends; processes that it started have ended when this returns.
+/// Runs the workloads and prints the results. `servers` are existing brokers to use, and `client` holds the settings to connect to
+/// them. The run ends when `stop` resolves; the processes that it started end before this function returns.
 ///
-/// Fails if a job was lost, duplicated or unexpected in any workload; all results are shown before.
+/// Fails if any workload lost or duplicated a job or got an unexpected one, after it has printed all results.
 pub async fn run(
     args: Args,
     servers: Vec<String>,
@@ -33,7 +32,7 @@ pub async fn run(
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
     if args.program.is_some() && !servers.is_empty() {
         return Err(Error::Usage(
-            "--program is what brokers are started from, and --server names some that run: leave out one".into(),
+            "--program starts brokers, but --server names running ones: use only one of them".into(),
         ));
     }
     let (database_url, set, program) = (args.database_url.clone(), args.set.clone(), args.program.clone());
@@ -71,7 +70,7 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
     for workload in workloads {
         let mut rows = workload.run(bench).await?;
         let after = match &url {
-            Some(url) => Some(yardstick::measure(url, Way::Cycle, 2, bench.args.yardstick_time()).await?),
+            Some(url) => Some(yardstick::measure(url, Variant::Cycle, 2, bench.args.yardstick_time()).await?),
             None => None,
         };
         for row in &mut rows {
@@ -86,7 +85,7 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
         print(&format!("{}\n\n{}", details(&shown), report::table(&shown)))?;
     }
     if let Some(file) = &bench.args.report {
-        let failed = |error| Error::Output { what: format!("cannot write {}", file.display()), error };
+        let failed = |error| Error::Output { operation: format!("cannot write {}", file.display()), error };
         tokio::fs::write(file, report::page(&shown)?).await.map_err(failed)?;
     }
     if faults.none() {
@@ -98,7 +97,7 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
     )))
 }
 
-/// As JSON, rows are shown as they come, so that a long run can be followed, and one that fails has shown something.
+/// Prints rows as JSON lines immediately, so that a long run can be followed and a failed one has printed its first results.
 fn show_rows(bench: &Bench, rows: &[Row]) -> Result<()> {
     if !bench.args.json {
         return Ok(());
@@ -113,5 +112,5 @@ fn details(rows: &[Row]) -> String {
 fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
-    written.map_err(|error| Error::Output { what: "cannot write to standard output".into(), error })
+    written.map_err(|error| Error::Output { operation: "cannot write to standard output".into(), error })
 }

@@ -1,4 +1,4 @@
-//! The speed of this Postgres without Howdah, to which everything is compared.
+//! The speed of this Postgres without Howdah, the baseline of all measurements.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use crate::{
 
 const SQL: &str = include_str!("../sql/yardstick.sql");
 const DROP: &str = "DROP SCHEMA IF EXISTS howdah_yardstick CASCADE";
-/// As for a broker under load.
+/// Jobs per statement, as in a typical batch of a broker under load.
 const BATCH: u32 = 500;
-/// A plan that is made on an empty table would be kept. These settings leave one plan for each statement.
+/// Settings that leave only one possible plan per statement. Otherwise a plan made for an empty table would be kept.
 const PINNED: &str = "SET search_path = howdah_yardstick; SET plan_cache_mode = force_generic_plan; SET jit = off; \
                       SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
 
-/// The path of a job.
+/// Path of a job through the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Stored as ready, claimed, settled.
+pub(crate) enum Variant {
+    /// A job is stored as ready, claimed, and settled.
     Cycle,
-    /// Stored as leased, settled.
+    /// A job is stored as leased, and settled.
     Direct,
 }
 
-impl Way {
+impl Variant {
     fn procedure(self) -> &'static str {
         match self {
             Self::Cycle => "cycle",
@@ -36,49 +36,51 @@ impl Way {
     }
 }
 
-/// Measures the jobs per second of this many connections together.
-pub(crate) async fn measure(url: &str, way: Way, connections: u32, time: Duration) -> Result<f64> {
-    let _bar = Bar::spinner(format!("yardstick: {}, {connections} connection(s)", way.procedure()));
+/// Measures the total jobs per second of this many connections.
+pub(crate) async fn measure(url: &str, variant: Variant, connections: u32, time: Duration) -> Result<f64> {
+    let _bar = Bar::spinner(format!("yardstick: {}, {connections} connection(s)", variant.procedure()));
     let admin = Database::connect(url).await?;
-    admin.execute(DROP, "dropping the yardstick").await?;
-    admin.execute(SQL, "making the yardstick").await?;
-    // Every measurement starts with equally few dirty pages.
+    admin.execute(DROP, "cannot drop the schema of the yardstick").await?;
+    admin.execute(SQL, "cannot create the schema of the yardstick").await?;
+    // Each measurement starts with few dirty pages.
     let _ = admin.execute("CHECKPOINT", "CHECKPOINT").await;
-    let measured = run(&admin, way, connections, time).await;
-    admin.execute(DROP, "dropping the yardstick").await?;
+    let measured = run(&admin, variant, connections, time).await;
+    admin.execute(DROP, "cannot drop the schema of the yardstick").await?;
     measured
 }
 
-async fn run(admin: &Database, way: Way, connections: u32, time: Duration) -> Result<f64> {
+async fn run(admin: &Database, variant: Variant, connections: u32, time: Duration) -> Result<f64> {
     let mut running = JoinSet::new();
     let seconds = time.as_secs_f64();
     for number in 1..=connections {
-        let connection = admin.again().await?;
-        connection.execute(PINNED, "setting up the yardstick").await?;
-        let call = format!("CALL {}({seconds}, {BATCH}, {number}, 0)", way.procedure());
+        let connection = admin.another_connection().await?;
+        connection.execute(PINNED, "cannot set up a connection of the yardstick").await?;
+        let call = format!("CALL {}({seconds}, {BATCH}, {number}, 0)", variant.procedure());
         running.spawn(async move {
             let begin = Instant::now();
             let jobs = connection.text(&call, "the yardstick").await?;
-            // It may take one round longer than asked for: the time it took counts.
+            // A connection finishes its last round after the requested time, so measure the actual time.
             Ok::<_, Error>((jobs, begin.elapsed()))
         });
     }
     let mut rate = 0.0;
     while let Some(done) = running.join_next().await {
         let (jobs, took) = done.map_err(|error| Error::Process(format!("the yardstick: {error}")))??;
-        let jobs: f64 = jobs.parse().map_err(|_| Error::Process(format!("the yardstick counted {jobs:?}")))?;
+        let jobs: f64 = jobs
+            .parse()
+            .map_err(|_| Error::Process(format!("bug: the yardstick returned {jobs:?} instead of a number of jobs")))?;
         rate += jobs / took.as_secs_f64();
     }
     Ok(rate)
 }
 
-/// The measurements at the start of a run. The first is the one that others are compared with.
+/// Measures the yardstick at the start of a run. The first row is the baseline.
 pub(crate) async fn rows(url: &str, time: Duration) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (way, connections) in [(Way::Cycle, 2), (Way::Direct, 2), (Way::Cycle, 1)] {
-        let rate = measure(url, way, connections, time).await?;
+    for (variant, connections) in [(Variant::Cycle, 2), (Variant::Direct, 2), (Variant::Cycle, 1)] {
+        let rate = measure(url, variant, connections, time).await?;
         let s = if connections == 1 { "" } else { "s" };
-        let mut row = Row::new("yardstick", format!("{}, {connections} connection{s}", way.procedure()), rate);
+        let mut row = Row::new("yardstick", format!("{}, {connections} connection{s}", variant.procedure()), rate);
         row.fact("batch", BATCH);
         rows.push(row);
     }

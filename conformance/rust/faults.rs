@@ -1,4 +1,4 @@
-//! Faults that the suite must find: `HOWDAH_CONFORMANCE_FAULT` plants one. No part of an adapter.
+//! Deliberate faults that the suite must find, to test the suite. `HOWDAH_CONFORMANCE_FAULT` selects one.
 
 use std::{env, sync::LazyLock};
 
@@ -8,21 +8,21 @@ use howdah_client::{
 };
 use serde_json::Value;
 
-static PLANTED: LazyLock<String> = LazyLock::new(|| env::var("HOWDAH_CONFORMANCE_FAULT").unwrap_or_default());
+static SELECTED: LazyLock<String> = LazyLock::new(|| env::var("HOWDAH_CONFORMANCE_FAULT").unwrap_or_default());
 
-/// Whether this fault is planted.
+/// Whether this fault is selected.
 pub(crate) fn has(name: &str) -> bool {
-    *PLANTED == name
+    *SELECTED == name
 }
 
-/// The log has the token.
+/// Fault `leaks_tokens`: writes the token to the log.
 pub(crate) fn leak(token: &Value) {
     if has("leaks_tokens") {
         eprintln!("connecting with the token {token}");
     }
 }
 
-/// Says the outcome by a call, besides what the worker says on its stream.
+/// Faults `settles_twice` and `settles_one_by_one`: settles the job by a unary call in addition to the worker's stream.
 pub(crate) async fn settle(client: &Client, job: &Job) {
     if !has("settles_twice") && !has("settles_one_by_one") {
         return;
@@ -38,12 +38,12 @@ pub(crate) async fn settle(client: &Client, job: &Job) {
     }
 }
 
-/// Faults of workers that have started.
+/// Fault `forgets_to_resume`: when the worker's connection breaks, a new worker replaces it instead of resuming its session.
 pub(crate) fn worker(worker: &Worker, handle: &WorkerHandle) {
     if has("forgets_to_resume") {
         let (worker, mut handle) = (worker.clone(), handle.clone());
         tokio::spawn(async move {
-            // A new session each time, and what was held is forgotten.
+            // A new worker has a new session, and does not report the leases of the previous one.
             while let WorkerState::Connected { .. } = handle.connected().await {
                 while matches!(handle.state(), WorkerState::Connected { .. }) {
                     tokio::task::yield_now().await;
@@ -55,7 +55,7 @@ pub(crate) fn worker(worker: &Worker, handle: &WorkerHandle) {
     }
 }
 
-/// The worker wants no more jobs of this type once it has one.
+/// Fault `drops_its_window`: limits the window of each task type to one job, whatever the configured concurrency.
 pub(crate) fn concurrency(concurrency: usize) -> usize {
     if has("drops_its_window") { 1 } else { concurrency }
 }

@@ -1,4 +1,4 @@
-//! Handlers that do what the runner tells them.
+//! Handlers that send the event `started` and wait until the runner's command `finish` gives their outcome.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ use crate::{Adapter, faults, millis, text};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A handler that runs.
+/// A running handler: its job, and the channel that passes the runner's command `finish` to the handler.
 #[derive(Clone)]
 pub(crate) struct Run(Job, Arc<Mutex<Option<oneshot::Sender<Value>>>>);
 
@@ -32,8 +32,8 @@ fn bytes(of: &Value) -> Vec<u8> {
 }
 
 impl Run {
-    pub(crate) async fn obey(&self, what: &str, command: &Value) -> Result<Value> {
-        match what {
+    pub(crate) async fn handle_command(&self, verb: &str, command: &Value) -> Result<Value> {
+        match verb {
             "finish" => drop(self.1.lock().take().map(|finish| finish.send(command.clone()))),
             "extend" => self.0.extend(millis(command, "duration_ms").unwrap_or_default()).await?,
             _ => {
@@ -46,7 +46,7 @@ impl Run {
     }
 }
 
-/// Middleware that can be seen.
+/// Middleware that adds a header to enqueued jobs, and reports the start and end of handlers.
 pub(crate) struct Around;
 
 impl Middleware for Around {
@@ -66,7 +66,7 @@ impl Middleware for Around {
     }
 }
 
-/// Adds the handler of a type.
+/// Adds the handler of a task type to a worker.
 pub(crate) fn add(
     adapter: Arc<Adapter>,
     client: &Client,
@@ -114,6 +114,7 @@ async fn handle(
 }
 
 fn outcome(command: &Value) -> Result<Outcome, JobError> {
+    std::thread::sleep(millis(command, "block_ms").unwrap_or_default());
     let (error, after, result) = (text(command, "error"), millis(command, "after_ms"), bytes(&command["result"]));
     match (text(command, "outcome").as_str(), after) {
         ("ok", _) if !command["json"].is_null() => Outcome::json(&command["json"]),

@@ -1,4 +1,4 @@
-//! The adapter of the Rust client: see `conformance/ADAPTER.md`.
+//! The adapter of the Rust client; see `conformance/ADAPTER.md`.
 
 mod faults;
 mod handlers;
@@ -21,7 +21,7 @@ use self::handlers::{Around, Run};
 async fn main() {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("howdah_client=debug").init();
     let (adapter, spans) = (Arc::new(Adapter::default()), kit::Spans::keep());
-    kit::serve(move |command| obey(adapter.clone(), spans.clone(), command)).await;
+    kit::serve(move |command| handle_command(adapter.clone(), spans.clone(), command)).await;
     std::process::exit(0);
 }
 
@@ -44,7 +44,7 @@ fn list<'v>(of: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
     of[field].as_array().into_iter().flatten()
 }
 
-/// A setting that may be missing.
+/// Applies a setting to a builder if it has a value.
 fn with<B, V>(builder: B, value: Option<V>, set: impl FnOnce(B, V) -> Result<B>) -> Result<B> {
     match value {
         Some(value) => set(builder, value),
@@ -62,11 +62,11 @@ fn enqueued(job: &Enqueued) -> Value {
     json!({"id": job.id.to_string(), "is_new": job.is_new, "outcome": job.outcome.name()})
 }
 
-async fn obey(adapter: Arc<Adapter>, spans: kit::Spans, command: Value) -> Result<Value, Value> {
-    let what = text(&command, "do");
+async fn handle_command(adapter: Arc<Adapter>, spans: kit::Spans, command: Value) -> Result<Value, Value> {
+    let verb = text(&command, "do");
     let client = || adapter.clients.lock().get(&text(&command, "client")).cloned().ok_or(Error::refused("client", "?"));
     let run = || adapter.runs.lock().get(&command["run"].as_u64().unwrap_or_default()).cloned();
-    let done = match what.as_str() {
+    let done = match verb.as_str() {
         "hello" => Ok(json!({"protocol": 1, "client": "howdah-client (Rust)", "pid": std::process::id()})),
         "connect" => adapter.connect(&command).await,
         "close" => {
@@ -75,14 +75,14 @@ async fn obey(adapter: Arc<Adapter>, spans: kit::Spans, command: Value) -> Resul
         }
         "spans" => Ok(spans.take()),
         "finish" | "progress" | "extend" => match run() {
-            Some(run) => run.obey(&what, &command).await,
-            None => return Err(json!({"code": "NOT_FOUND", "message": "no such run"})),
+            Some(run) => run.handle_command(&verb, &command).await,
+            None => return Err(json!({"code": "NOT_FOUND", "message": "no handler with this run number is running"})),
         },
         "stop" => {
             let worker = adapter.workers.lock().remove(&text(&command, "worker"));
             worker.ok_or_else(|| json!({"code": "NOT_FOUND"}))?.stop().await.map(|_| json!({}))
         }
-        _ => match (what.as_str(), client().map_err(|error| problem(&error))?) {
+        _ => match (verb.as_str(), client().map_err(|error| problem(&error))?) {
             ("enqueue", client) => enqueue(&client, &command).await,
             ("produce", client) => produce(&client, &command).await,
             ("wait", client) => wait(&client, &command).await,
@@ -90,7 +90,7 @@ async fn obey(adapter: Arc<Adapter>, spans: kit::Spans, command: Value) -> Resul
             ("call", client) => dynamic::call(client.connection(), &text(&command, "method"), &command["request"])
                 .await
                 .map_or_else(|status| Err(status.into()), |responses| Ok(json!({"responses": responses}))),
-            _ => return Err(json!({"code": "UNIMPLEMENTED", "message": what})),
+            _ => return Err(json!({"code": "UNIMPLEMENTED", "message": verb})),
         },
     };
     done.map_err(|error| problem(&error))
@@ -128,17 +128,18 @@ impl Adapter {
         let largest = command["max_message_bytes"].as_u64();
         builder = with(builder, largest, |builder, of| Ok(builder.max_message_bytes(of as usize)))?;
         builder = with(builder, millis(command, "stop_timeout_ms"), |builder, of| Ok(builder.stop_timeout(of)))?;
+        builder = with(builder, millis(command, "liveness_ms"), |builder, of| Ok(builder.liveness(of)))?;
         for (label, value) in command["labels"].as_object().into_iter().flatten() {
             builder = builder.label(label, value.as_str().unwrap_or_default());
         }
         let worker = builder.build();
-        let say = move |ended: Result<WorkerReport>| {
+        let report_end = move |ended: Result<WorkerReport>| {
             let error = ended.err().map(|error| problem(&error));
             kit::write(&json!({"event": "ended", "worker": name, "error": error}));
         };
         if command["on_sigterm"] == true {
             tokio::spawn(async move {
-                say(worker.run_until(shutdown_signal()).await);
+                report_end(worker.run_until(shutdown_signal()).await);
                 std::process::exit(0);
             });
             return Ok(json!({}));
@@ -146,7 +147,7 @@ impl Adapter {
         let handle = worker.start();
         faults::worker(&worker, &handle);
         self.workers.lock().insert(text(command, "worker"), handle.clone());
-        tokio::spawn(async move { say(handle.joined().await) });
+        tokio::spawn(async move { report_end(handle.joined().await) });
         Ok(json!({}))
     }
 }

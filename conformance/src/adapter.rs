@@ -1,4 +1,4 @@
-//! A client's adapter: a process that is told what to do, and tells what came.
+//! A client's adapter: a process that receives commands and returns answers and events.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{dynamic, log::Log};
 
-/// How long the adapter may take to start: some languages are compiled, or warm up.
+/// Time within which the adapter must answer `hello`. Long, because some languages compile or warm up first.
 const START: Duration = Duration::from_secs(60);
 
 /// A running adapter. It is killed when dropped.
@@ -39,8 +39,8 @@ pub(crate) struct Adapter {
 #[derive(Default)]
 struct Waiting {
     answers: HashMap<u64, oneshot::Sender<Value>>,
-    /// What came that is no answer and no event.
-    nonsense: Vec<String>,
+    /// Lines on standard output that are neither answers nor events.
+    other_lines: Vec<String>,
     closed: bool,
 }
 
@@ -57,7 +57,7 @@ impl Adapter {
             .map_err(|error| format!("cannot start the adapter: {error}"))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err("the adapter has no pipes".to_owned());
+            return Err("bug: the adapter was started without pipes".to_owned());
         };
         let (commands, mut lines) = mpsc::unbounded_channel::<String>();
         tokio::spawn(async move {
@@ -78,73 +78,74 @@ impl Adapter {
         let mut adapter = Self { events, name, pid, commands, waiting, next, stderr: text, ended, _child: child };
         let hello = adapter.command("hello", Map::new(), START).await;
         let hello = hello.and_then(|answer| answer.get("ok").cloned().ok_or_else(|| format!("hello: {answer}")));
-        let hello = hello.map_err(|why| format!("{why}; its standard error ends with: {}", adapter.last_words()))?;
+        let hello = hello.map_err(|why| format!("{why}; its standard error ends with: {}", adapter.log_tail()))?;
         if hello.get("protocol") != Some(&json!(1)) {
-            return Err(format!("the adapter speaks another protocol: {hello}"));
+            return Err(format!("the answer to hello must have protocol 1, got {hello}"));
         }
         hello.get("client").and_then(Value::as_str).unwrap_or("a client").clone_into(&mut adapter.name);
         adapter.pid = hello.get("pid").and_then(Value::as_i64).map_or(pid, |pid| pid as i32);
         Ok(adapter)
     }
 
-    /// Sends a command, and waits for its answer.
+    /// Sends a command and waits for the answer.
     pub(crate) async fn command(
         &self,
-        what: &str,
+        verb: &str,
         fields: Map<String, Value>,
         within: Duration,
     ) -> Result<Value, String> {
-        self.answer(what, self.send(what, fields)?, within).await
+        self.answer(verb, self.send(verb, fields)?, within).await
     }
 
-    /// Sends a command; the answer comes later.
-    pub(crate) fn send(&self, what: &str, fields: Map<String, Value>) -> Result<oneshot::Receiver<Value>, String> {
+    /// Sends a command. The returned receiver gets the answer.
+    pub(crate) fn send(&self, verb: &str, fields: Map<String, Value>) -> Result<oneshot::Receiver<Value>, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut command = fields;
         command.insert("id".to_owned(), json!(id));
-        command.insert("do".to_owned(), json!(what));
+        command.insert("do".to_owned(), json!(verb));
         let (sender, answer) = oneshot::channel();
         {
             let mut waiting = self.waiting.lock();
             if waiting.closed {
-                return Err(self.gone(what));
+                return Err(self.ended_error(verb));
             }
             waiting.answers.insert(id, sender);
         }
         let line = format!("{}\n", Value::Object(command));
-        self.commands.send(line).map_err(|_| self.gone(what))?;
+        self.commands.send(line).map_err(|_| self.ended_error(verb))?;
         Ok(answer)
     }
 
     pub(crate) async fn answer(
         &self,
-        what: &str,
+        verb: &str,
         answer: oneshot::Receiver<Value>,
         within: Duration,
     ) -> Result<Value, String> {
         match tokio::time::timeout(within, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(self.gone(what)),
-            Err(_) => Err(format!("no answer to {what} within {within:?}")),
+            Ok(Err(_)) => Err(self.ended_error(verb)),
+            Err(_) => Err(format!("no answer to {verb} within {within:?}")),
         }
     }
 
-    fn gone(&self, what: &str) -> String {
-        format!("the adapter ended before it answered {what}: {}", self.last_words())
+    fn ended_error(&self, verb: &str) -> String {
+        format!("the adapter ended before it answered {verb}: {}", self.log_tail())
     }
 
-    /// Sends a signal to the process that called itself the adapter.
+    /// Sends a signal to the process whose id the adapter reported in `hello`.
     pub(crate) fn signal(&self, name: &str) -> Result<(), String> {
         let signal = match name {
             "TERM" => rustix::process::Signal::TERM,
             "KILL" => rustix::process::Signal::KILL,
-            _ => return Err(format!("no signal {name}")),
+            _ => return Err(format!("unknown signal {name}: expected TERM or KILL")),
         };
-        let pid = rustix::process::Pid::from_raw(self.pid).ok_or("the adapter has no pid")?;
+        let pid = rustix::process::Pid::from_raw(self.pid)
+            .ok_or("cannot send a signal: the adapter's answer to hello has no valid pid")?;
         rustix::process::kill_process(pid, signal).map_err(|error| error.to_string())
     }
 
-    /// How the process has ended: `exit status: 0`.
+    /// Waits for the end of the process, and returns its status, such as `exit status: 0`.
     pub(crate) async fn exit(&self, within: Duration) -> Option<String> {
         let mut ended = self.ended.clone();
         let wait = ended.wait_for(Option::is_some);
@@ -155,17 +156,17 @@ impl Adapter {
         self.ended.borrow().is_some() || self.waiting.lock().closed
     }
 
-    /// All that it has logged.
+    /// The adapter's log so far.
     pub(crate) fn logged(&self) -> String {
         self.stderr.lock().clone()
     }
 
-    /// Lines on standard output that are nothing we know.
-    pub(crate) fn nonsense(&self) -> Vec<String> {
-        std::mem::take(&mut self.waiting.lock().nonsense)
+    /// Takes the lines on standard output that are neither answers nor events.
+    pub(crate) fn other_lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.waiting.lock().other_lines)
     }
 
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let text = self.stderr.lock();
         let start = text.floor_char_boundary(text.len().saturating_sub(1_500));
         text[start..].trim().to_owned()
@@ -176,7 +177,7 @@ fn watch_end(child: &Arc<tokio::sync::Mutex<Child>>) -> watch::Receiver<Option<S
     let (sender, ended) = watch::channel(None);
     let child = Arc::downgrade(child);
     tokio::spawn(async move {
-        // Weak, so that an adapter that is dropped is killed.
+        // This task has only a weak reference to the process, so that dropping the adapter kills it.
         while let Some(child) = child.upgrade() {
             let status =
                 tokio::time::timeout(Duration::from_millis(50), async { child.lock().await.wait().await }).await;
@@ -193,7 +194,7 @@ async fn read_answers(stdout: impl AsyncRead + Unpin, events: Log, waiting: Arc<
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(mut value) = serde_json::from_str::<Value>(&line) else {
-            waiting.lock().nonsense.push(line);
+            waiting.lock().other_lines.push(line);
             continue;
         };
         if value.get("event").is_some() {
@@ -204,10 +205,10 @@ async fn read_answers(stdout: impl AsyncRead + Unpin, events: Log, waiting: Arc<
         } else if let Some(sender) =
             value.get("id").and_then(Value::as_u64).and_then(|id| waiting.lock().answers.remove(&id))
         {
-            // Who asked may have stopped waiting.
+            // Sending fails if the runner no longer waits for this answer, as after a timeout.
             let _ = sender.send(value);
         } else {
-            waiting.lock().nonsense.push(line);
+            waiting.lock().other_lines.push(line);
         }
     }
     let mut waiting = waiting.lock();

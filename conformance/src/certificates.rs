@@ -1,4 +1,5 @@
-//! Certificates for the scenarios with TLS: an authority, a broker, a client, and an authority that nobody trusts.
+//! Certificates for the scenarios with TLS: of a CA, a broker and a client, and of another CA that has signed neither of the
+//! two.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Messages and calls of the protocol by their names, from its descriptors.
+//! Encodes, decodes and calls the protocol's messages and methods by their names, with the protobuf descriptors.
 
 use std::sync::LazyLock;
 
@@ -14,37 +14,38 @@ use tonic::{
 };
 
 /// The descriptors of the protocol.
-// They are compiled in; every run reads them.
+// Cannot fail: the descriptors are compiled in, and every run decodes them.
 #[allow(clippy::expect_used)]
 pub static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(howdah_proto::FILE_DESCRIPTOR_SET).expect("the compiled descriptors"));
 
-/// The largest message.
+/// Maximum size of a message, in bytes.
 const LARGEST: usize = 256 << 20;
 
-/// The method of a name such as `howdah.v1.JobService/GetJob`.
+/// Finds a method by its name, such as `howdah.v1.JobService/GetJob`.
 pub fn method(name: &str) -> Option<MethodDescriptor> {
     let (service, method) = name.trim_start_matches('/').split_once('/')?;
     POOL.get_service_by_name(service)?.methods().find(|found| found.name() == method)
 }
 
-/// A message as JSON, with the names of the protocol.
+/// Converts a message to JSON, with the field names of the protocol.
 pub fn to_json(message: &DynamicMessage) -> Value {
     let options = SerializeOptions::new().use_proto_field_name(true);
     message.serialize_with_options(serde_json::value::Serializer, &options).unwrap_or(Value::Null)
 }
 
-/// Reads a message from JSON.
+/// Parses a message from JSON.
 pub fn from_json(of: MessageDescriptor, json: &Value) -> Result<DynamicMessage, String> {
     DynamicMessage::deserialize(of, json).map_err(|error| error.to_string())
 }
 
-/// A message in JSON with the names of the protocol, whichever names it had; what is no such message stays as it is.
+/// Rewrites `camelCase` field names of a JSON message to the `snake_case` names of the protocol. Returns a value that is not a
+/// message of this type unchanged.
 pub(crate) fn normal(of: &MessageDescriptor, json: &Value) -> Value {
     from_json(of.clone(), json).map_or_else(|_| json.clone(), |message| to_json(&message))
 }
 
-/// Changes the messages of this name in a value, one or a list.
+/// Rewrites the field names of a JSON message of the type `name`, or of a list of such messages; see [`normal`].
 pub(crate) fn normalize(name: &str, value: Option<&mut Value>) {
     let (Some(of), Some(value)) = (POOL.get_message_by_name(name), value) else { return };
     match value {
@@ -53,12 +54,12 @@ pub(crate) fn normalize(name: &str, value: Option<&mut Value>) {
     }
 }
 
-/// Reads a message from its bytes.
+/// Decodes a message. `None` if the bytes are not a message of this type.
 pub fn decode(of: MessageDescriptor, bytes: Bytes) -> Option<DynamicMessage> {
     DynamicMessage::decode(of, bytes).ok()
 }
 
-/// The name of a code: `INVALID_ARGUMENT`.
+/// The name of a code, such as `INVALID_ARGUMENT`.
 pub fn code(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
@@ -70,12 +71,12 @@ pub fn code(code: Code) -> String {
     name
 }
 
-/// Makes a call with one request, and reads all of its answers.
+/// Makes a call with one request, and returns all of its answers.
 pub async fn call(connection: Connection, method: &str, request: &Value) -> Result<Vec<Value>, Status> {
-    let found = self::method(method).ok_or_else(|| Status::unimplemented(format!("no method {method}")))?;
+    let found = self::method(method).ok_or_else(|| Status::unimplemented(format!("unknown method {method}")))?;
     let request = from_json(found.input(), request).map_err(Status::invalid_argument)?;
     let path: PathAndQuery =
-        format!("/{method}").parse().map_err(|_| Status::invalid_argument(format!("the method {method}")))?;
+        format!("/{method}").parse().map_err(|_| Status::invalid_argument(format!("{method} is not a method name")))?;
     let mut client = tonic::client::Grpc::new(connection).max_decoding_message_size(LARGEST);
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let mut answers = client.server_streaming(Request::new(request), path, ByName(found.output())).await?.into_inner();
@@ -86,7 +87,7 @@ pub async fn call(connection: Connection, method: &str, request: &Value) -> Resu
     Ok(all)
 }
 
-/// The codec of messages by name.
+/// A codec for the messages of one type.
 struct ByName(MessageDescriptor);
 
 impl Codec for ByName {

@@ -1,4 +1,4 @@
-//! What of the protocol has been on the wire: every call, and every field of every message.
+//! Inventory of the calls and fields of the protocol that were sent between clients and brokers during the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,35 +10,36 @@ use crate::dynamic::POOL;
 
 const EXCUSED: &str = include_str!("../excused.yaml");
 
-/// What need not be covered, by its name or that of its message, and why.
+/// Calls and fields that no scenario has to cover, with the reason (`excused.yaml`). A field is excused by its own name or by
+/// its message's name.
 #[derive(Deserialize)]
 struct Excused {
-    /// No scenario covers it.
+    /// Calls and fields that no scenario covers.
     never: BTreeMap<String, String>,
-    /// Some clients send it and others need not, or it depends on chance.
+    /// Calls and fields that may or may not be sent, depending on the client or on chance.
     maybe: BTreeMap<String, String>,
 }
 
-/// Names as in `JobService/GetJob` and `Job.state`.
+/// The covered calls and fields, by names such as `JobService/GetJob` and `Job.state`.
 #[derive(Default)]
 pub(crate) struct Inventory {
     seen: Mutex<BTreeSet<String>>,
 }
 
 impl Inventory {
-    /// A message of a call was on the wire.
-    pub(crate) fn saw(&self, method: &MethodDescriptor, message: &DynamicMessage) {
+    /// Records a call and the fields of its message.
+    pub(crate) fn record(&self, method: &MethodDescriptor, message: &DynamicMessage) {
         let mut seen = self.seen.lock();
         seen.insert(call_name(method));
         fields_set(message, &mut seen);
     }
 
-    /// A scenario says that it covers this, where no one can look.
-    pub(crate) fn declared(&self, name: &str) {
+    /// Records a call or a field that a scenario declares as covered, because its wire is encrypted.
+    pub(crate) fn declare(&self, name: &str) {
         self.seen.lock().insert(name.to_owned());
     }
 
-    /// What is neither covered nor excused, and what is excused without need; why the run fails.
+    /// Fails if calls or fields are neither covered nor excused, or are excused without need.
     pub(crate) fn missing(&self) -> Result<(), String> {
         let Excused { never, maybe } =
             serde_norway::from_str(EXCUSED).map_err(|error| format!("excused.yaml: {error}"))?;
@@ -56,7 +57,10 @@ impl Inventory {
         if missing.is_empty() && needless.is_empty() {
             return Ok(());
         }
-        Err(format!("neither covered nor excused: {missing:?}; excused in vain: {needless:?}"))
+        Err(format!(
+            "no scenario sent these calls and fields, and excused.yaml does not excuse them: {missing:?}; \
+             excused.yaml excuses these, which were sent or do not exist: {needless:?}"
+        ))
     }
 }
 
@@ -68,7 +72,7 @@ fn call_name(method: &MethodDescriptor) -> String {
     format!("{}/{}", method.parent_service().name(), method.name())
 }
 
-/// Every call of the protocol, and every field.
+/// All calls and fields of the protocol.
 fn everything() -> BTreeSet<String> {
     let ours = |package: &str| package == "howdah.v1";
     let services = POOL.services().filter(|service| ours(service.package_name()));

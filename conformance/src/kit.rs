@@ -1,4 +1,4 @@
-//! For adapters in Rust: what has to do with the runner alone, and not with a client.
+//! Support for adapters in Rust: reads commands from standard input, writes answers to standard output, and records spans.
 
 use std::{collections::HashMap, future::Future, io::Write as _, sync::mpsc};
 
@@ -10,21 +10,21 @@ use opentelemetry_sdk::{
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
 
-/// Writes a line to standard output, whole and at once.
+/// Writes a whole line to standard output and flushes it.
 pub fn write(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // If nobody reads, the runner is gone, and standard input ends soon.
+    // A failed write means that the runner has ended. Then standard input ends too, which ends the adapter.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Obeys commands until standard input ends. Each may take its time.
-pub async fn serve<F: Future<Output = Result<Value, Value>> + Send + 'static>(obey: impl Fn(Value) -> F) {
+/// Runs commands concurrently until standard input ends.
+pub async fn serve<F: Future<Output = Result<Value, Value>> + Send + 'static>(handle: impl Fn(Value) -> F) {
     let (out, answers) = mpsc::channel::<Value>();
     std::thread::spawn(move || answers.iter().for_each(|answer| write(&answer)));
     let mut commands = BufReader::new(stdin()).lines();
     while let Ok(Some(line)) = commands.next_line().await {
         let command: Value = serde_json::from_str(&line).unwrap_or_default();
-        let (id, out, work) = (command["id"].clone(), out.clone(), obey(command));
+        let (id, out, work) = (command["id"].clone(), out.clone(), handle(command));
         tokio::spawn(async move {
             let _ = out.send(match work.await {
                 Ok(ok) => json!({"id": id, "ok": ok}),
@@ -34,19 +34,19 @@ pub async fn serve<F: Future<Output = Result<Value, Value>> + Send + 'static>(ob
     }
 }
 
-/// Spans, kept in memory.
+/// Spans recorded in memory.
 #[derive(Clone, Debug)]
 pub struct Spans(InMemorySpanExporter);
 
 impl Spans {
-    /// Keeps the spans of this process from now on.
+    /// Records the spans of this process from now on.
     pub fn keep() -> Self {
         let spans = InMemorySpanExporter::default();
         global::set_tracer_provider(SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build());
         Self(spans)
     }
 
-    /// The finished spans, which are forgotten.
+    /// Returns the spans that finished since the last call, as the answer to the command `spans`.
     pub fn take(&self) -> Value {
         let spans = self.0.get_finished_spans().unwrap_or_default();
         self.0.reset();
@@ -54,14 +54,14 @@ impl Spans {
     }
 }
 
-/// The current context as a `traceparent`.
+/// The current trace context as a `traceparent`.
 pub fn current_trace() -> Option<String> {
     let mut carrier = HashMap::new();
     TraceContextPropagator::new().inject_context(&Context::current(), &mut carrier);
     carrier.remove("traceparent")
 }
 
-/// The context of a `traceparent`, or of nothing.
+/// Trace context of a `traceparent`. Returns the current context if the text is not valid.
 pub fn remote_trace(traceparent: &str) -> Context {
     let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
     TraceContextPropagator::new().extract(&carrier)

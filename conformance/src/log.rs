@@ -1,4 +1,4 @@
-//! What happened, in order: events of an adapter, messages on the wire.
+//! An ordered log of events of an adapter, or of messages on the wire.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// A list that grows, and that can be waited for. Clones are the same list.
+/// A growing list of entries. Callers can wait for new entries. Clones share the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     entries: Arc<Mutex<Vec<Value>>>,
@@ -30,7 +30,7 @@ impl Log {
         read(&self.entries.lock())
     }
 
-    /// Waits until `find` finds something in the list. `None`: not in time.
+    /// Waits until `find` returns a value for the list. Returns `None` after the timeout.
     pub(crate) async fn wait<R>(&self, within: Duration, mut find: impl FnMut(&[Value]) -> Option<R>) -> Option<R> {
         let mut length = self.length.subscribe();
         let search = async {

@@ -1,4 +1,4 @@
-//! `howdah-conformance --client 'CMD'`
+//! The program `howdah-conformance`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Asks a broker itself, around the client that is held to the suite.
+//! Calls a broker directly, without the client under test.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::dynamic;
 
-/// The time between two questions.
+/// Time between two repetitions of the call.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// Calls until the answers are as `wanted`; why they are not in time.
+/// Repeats a call until `wanted` accepts the answers. Returns the reason of the last failure after the timeout.
 pub(crate) async fn until(
     address: &str,
     method: &str,

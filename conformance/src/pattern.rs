@@ -1,13 +1,16 @@
-//! Expectations: values that match parts of other values.
+//! Expectations: patterns that match values.
 //!
-//! An object matches if each of its fields does (`{}` is any object); a list, if each element does, in order. A value of zero also matches what
-//! is missing, as in the JSON of protocol buffers. An object with one field that begins with `$` is a rule:
-//! `{$ge: 2}`, `{$le: 2}`, `{$contains: part of a text}`, `{$has: element of a list}`, `{$in: list of patterns}`, `{$len: 3}`, `{$any: true}` (there is
-//! something), `{$absent: true}`, `{$not: pattern}`, `{$and: list of patterns}`, `{$starts: text}`.
+//! An object matches if each of its fields matches; other fields of the value are ignored, and `{}` matches any object. A list
+//! matches if it has the same length and each element matches, in order. A zero value also matches a missing field, as in the
+//! JSON of protocol buffers.
+//!
+//! An object with one field that begins with `$` is a rule: `{$ge: 2}`, `{$le: 2}`, `{$contains: part of a text}`,
+//! `{$has: element of a list}`, `{$in: list of patterns}`, `{$len: 3}`, `{$any: true}` (any value except null),
+//! `{$absent: true}`, `{$not: pattern}`, `{$and: list of patterns}`, `{$starts: text}`.
 
 use serde_json::Value;
 
-/// Why a value does not match; the path begins with `at`.
+/// Checks that a value matches. The error names the path of the first mismatch, which begins with `at`.
 pub(crate) fn check(pattern: &Value, value: &Value, at: &str) -> Result<(), String> {
     match pattern {
         Value::Object(fields) => {
@@ -77,7 +80,7 @@ fn same(pattern: &Value, value: &Value) -> bool {
     if value.is_null() {
         return is_zero(pattern);
     }
-    // A large number in JSON is a text.
+    // A 64-bit number is a string in the JSON of protocol buffers.
     pattern == value
         || (pattern.is_number() != value.is_number() && number(pattern).is_some() && number(pattern) == number(value))
         || (pattern.is_number() && value.is_number() && number(pattern) == number(value))
@@ -94,7 +97,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// A value for people, cut if it is long.
+/// Formats a value for a message, cut to 400 bytes.
 pub(crate) fn short(value: &Value) -> String {
     let text = value.to_string();
     if text.len() <= 400 {

@@ -1,4 +1,4 @@
-//! A TCP proxy with faults, between a client and one broker.
+//! A TCP proxy that injects faults, between a client and one broker.
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc};
 
@@ -9,32 +9,32 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The other end of a connection.
+/// The broker's side of a connection through the proxy.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Opens the broker's side of a connection.
+/// Function that opens the broker's side of a connection.
 pub(crate) type Dial = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>> + Send + Sync>;
 
-/// What the network does to connections.
+/// The active faults.
 #[derive(Clone, Debug, Default)]
 struct State {
     stalls_to_broker: bool,
     stalls_to_client: bool,
-    /// New connections are closed at once.
+    /// Whether new connections are closed at once.
     refuses: bool,
-    /// Connections from before the last change of this are closed.
+    /// Counter. Each change closes the existing connections.
     cut: u64,
-    /// The broker's side of older connections is closed; the client's stays open and silent.
+    /// Counter. Each change closes the broker's side of the existing connections. The client's side stays open and silent.
     half_open: u64,
 }
 
-/// Faults by their names in scenarios.
+/// Names of the faults in scenarios.
 pub(crate) const FAULTS: &[&str] =
     &["cut", "refuse", "stall", "stall_to_broker", "stall_to_client", "half_open", "heal"];
 
-/// One address that clients connect to.
+/// One address to which clients connect.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     state: watch::Sender<State>,
@@ -59,7 +59,7 @@ impl Proxy {
         Ok(Self { address, state, accepts })
     }
 
-    /// Lets something happen; false: there is no such fault.
+    /// Injects a fault, or ends faults by `heal`. Returns false if the name does not exist.
     pub(crate) fn fault(&self, name: &str) -> bool {
         self.state.send_modify(|state| match name {
             "cut" => state.cut += 1,
@@ -89,7 +89,7 @@ impl Drop for Proxy {
 async fn connection(client: impl Stream, dial: Dial, state: watch::Receiver<State>) {
     let (cut, half_open) = (state.borrow().cut, state.borrow().half_open);
     let (mut from_client, to_client) = tokio::io::split(client);
-    let gone = until(state.clone(), move |state| state.cut != cut);
+    let was_cut = until(state.clone(), move |state| state.cut != cut);
     let work = async {
         let Ok(broker) = dial().await else { return };
         let (from_broker, to_broker) = tokio::io::split(broker);
@@ -107,15 +107,16 @@ async fn connection(client: impl Stream, dial: Dial, state: watch::Receiver<Stat
         while from_client.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
     };
     tokio::select! {
-        // First: what a fault has stopped must not pass when the next one heals it.
+        // Poll the cut first. Otherwise, after `heal`, bytes that a stall held back could still pass on a connection that was
+        // cut.
         biased;
-        () = gone => {}
+        () = was_cut => {}
         () = work => {}
     }
 }
 
 async fn until(mut state: watch::Receiver<State>, is: impl FnMut(&State) -> bool) {
-    // If the proxy is gone, so is the connection.
+    // An error means that the proxy was dropped, which closes its connections too.
     let _ = state.wait_for(is).await;
 }
 

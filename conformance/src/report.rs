@@ -1,11 +1,11 @@
-//! How the scenarios went, for people or as JSON.
+//! The results of the scenarios, as text or as JSON.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
 
-/// How one scenario went.
+/// The result of one scenario.
 pub(crate) struct Verdict {
     pub(crate) name: String,
     pub(crate) why: String,
@@ -15,17 +15,19 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// What is wrong, if something is: an excused scenario must fail.
+    /// The failure to report, if any. An excused scenario that passes is a failure.
     fn failure(&self) -> Option<String> {
         match (&self.problem, &self.excuse) {
             (Some(problem), None) => Some(problem.clone()),
-            (None, Some(excuse)) => Some(format!("it passes, so its excuse is to go: {excuse}")),
+            (None, Some(excuse)) => {
+                Some(format!("the scenario passes: remove it from the --excuses file, where its reason is: {excuse}"))
+            }
             _ => None,
         }
     }
 }
 
-/// All verdicts so far. Failures are told as they come.
+/// All verdicts so far. Each one is printed at once, unless the output is JSON.
 pub(crate) struct Report {
     json: bool,
     verdicts: Mutex<Vec<Verdict>>,
@@ -38,13 +40,13 @@ impl Report {
 
     pub(crate) fn add(&self, verdict: Verdict) {
         if !self.json {
-            tell(&verdict);
+            print(&verdict);
         }
         self.verdicts.lock().push(verdict);
     }
 
-    /// Tells the sum; true: nothing failed.
-    #[allow(clippy::print_stdout, reason = "it is for this")]
+    /// Prints the totals. Returns whether no scenario failed.
+    #[allow(clippy::print_stdout, reason = "prints the result of the program")]
     pub(crate) fn end(&self, client: &str) -> bool {
         let verdicts = self.verdicts.lock();
         let failed = verdicts.iter().filter(|verdict| verdict.failure().is_some()).count();
@@ -69,8 +71,8 @@ impl Report {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "it is for this")]
-fn tell(verdict: &Verdict) {
+#[allow(clippy::print_stdout, reason = "prints the result of the program")]
+fn print(verdict: &Verdict) {
     let took = verdict.took.as_secs_f64();
     match (verdict.failure(), &verdict.excuse) {
         (Some(failure), _) => {

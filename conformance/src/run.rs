@@ -1,4 +1,4 @@
-//! The program: its arguments, and a whole run.
+//! The arguments of the program, and a whole run.
 
 use std::{
     collections::BTreeMap,
@@ -7,70 +7,70 @@ use std::{
 };
 
 use crate::{
-    play::PATIENCE,
     report::{Report, Verdict},
     scenario::{self, Scenario},
+    scenario_run::STEP_TIMEOUT,
     suite::Suite,
     world::World,
 };
 
-/// Holds a client of Howdah to the conformance suite.
+/// Test a client of Howdah with the conformance suite.
 #[derive(Debug, clap::Parser)]
 #[command(name = "howdah-conformance", version)]
 pub struct Args {
-    /// The command that starts the client's adapter (see conformance/ADAPTER.md)
+    /// Command that starts the client's adapter (see conformance/ADAPTER.md)
     #[arg(long, value_name = "CMD")]
     client: Option<String>,
-    /// Play only scenarios whose name begins with this; repeatable
+    /// Run only scenarios whose names begin with this text; repeatable
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
     /// Print one JSON object at the end, and nothing else
     #[arg(long)]
     json: bool,
-    /// The program of the brokers [default: `HOWDAH_BIN`, or howdah beside this program]
+    /// Program of the brokers [default: `HOWDAH_BIN`, or howdah in the directory of this program]
     #[arg(long, value_name = "PATH", env = "HOWDAH_BIN")]
     howdah: Option<PathBuf>,
-    /// A file (YAML) with scenarios that this client fails, and why: they are played, and must fail
+    /// YAML file with the scenarios that this client fails, and the reasons. They are run, and must fail
     #[arg(long, value_name = "FILE")]
     excuses: Option<PathBuf>,
-    /// How many scenarios play at once
+    /// Number of scenarios that run at once
     #[arg(long, value_name = "N", default_value_t = 8)]
     lanes: usize,
-    /// For scenarios that fail: print all events, all messages, and the end of the log
+    /// Print all events, all messages and the end of the log of failed scenarios
     #[arg(long, short)]
     verbose: bool,
-    /// How long a step waits for what must come, unless the scenario says otherwise [default: 30000]
+    /// Timeout of a step, unless the scenario sets another one [default: 30000]
     #[arg(long, value_name = "MS")]
-    patience_ms: Option<u64>,
-    /// List the scenarios and what they are for, and end
+    step_timeout_ms: Option<u64>,
+    /// List the scenarios and their reasons, and exit
     #[arg(long)]
     list: bool,
 }
 
-/// Runs the program; false: the client has failed.
+/// Runs the program. Returns whether the client has passed.
 pub async fn run(args: Args) -> Result<bool, String> {
     let scenarios = chosen(scenario::all()?, &args.scenario)?;
     if args.list {
         list(&scenarios);
         return Ok(true);
     }
-    let command = args.client.ok_or("--client 'CMD' is missing")?;
+    let command = args.client.ok_or("--client is missing: give the command of an adapter, --client 'CMD'")?;
     let is_whole = args.scenario.is_empty();
     let excuses = args.excuses.as_deref().map(read_excuses).transpose()?.unwrap_or_default();
     if let Some(unknown) = excuses.keys().find(|name| is_whole && !scenarios.iter().any(|one| one.name == **name)) {
-        return Err(format!("the excuses name {unknown}, which is no scenario"));
+        return Err(format!("--excuses names {unknown}, which is not a scenario; --list shows all"));
     }
     let world = World::start(&program(args.howdah)?).await?;
     let report = Report::new(args.json);
     let suite = Suite {
         is_verbose: args.verbose,
-        patience: args.patience_ms.map_or(PATIENCE, Duration::from_millis),
+        step_timeout: args.step_timeout_ms.map_or(STEP_TIMEOUT, Duration::from_millis),
         ..Suite::new(command.clone(), world, excuses)
     };
     suite.run(scenarios, args.lanes.max(1), &report).await;
     if is_whole {
         let problem = suite.inventory.missing().err();
-        let why = "Each call and field of the protocol is covered by a scenario, or excused with a reason.".to_owned();
+        let why = "A scenario covers each call and field of the protocol, or excused.yaml gives a reason.".to_owned();
         let took = Duration::ZERO;
         report.add(Verdict { name: "inventory".to_owned(), why, problem, excuse: None, took });
     }
@@ -88,14 +88,16 @@ fn read_excuses(path: &Path) -> Result<BTreeMap<String, String>, String> {
     serde_norway::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The broker's program.
+/// The program of the brokers.
 fn program(given: Option<PathBuf>) -> Result<PathBuf, String> {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join("howdah"));
     let program = given.or_else(|| beside().filter(|path| path.exists()));
-    program.ok_or_else(|| "no program howdah: build it (cargo build), or name it with --howdah".to_owned())
+    program.ok_or_else(|| {
+        "the program howdah was not found: build it (cargo build), or give its path with --howdah".to_owned()
+    })
 }
 
-#[allow(clippy::print_stdout, reason = "it is for this")]
+#[allow(clippy::print_stdout, reason = "prints the result of the program")]
 fn list(scenarios: &[Scenario]) {
     let mut sorted: Vec<&Scenario> = scenarios.iter().collect();
     sorted.sort_by(|one, other| one.name.cmp(&other.name));

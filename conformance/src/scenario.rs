@@ -1,16 +1,17 @@
-//! Scenarios, as they are written in `scenarios/*.yaml`.
+//! The format of the scenarios in `scenarios/*.yaml`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The files, by the area that they hold clients to.
+/// The scenario files, by area.
 const FILES: &[(&str, &str)] = &[
     ("handshake", include_str!("../scenarios/handshake.yaml")),
     ("windows", include_str!("../scenarios/windows.yaml")),
     ("outcomes", include_str!("../scenarios/outcomes.yaml")),
     ("resume", include_str!("../scenarios/resume.yaml")),
+    ("liveness", include_str!("../scenarios/liveness.yaml")),
     ("drain", include_str!("../scenarios/drain.yaml")),
     ("cancel", include_str!("../scenarios/cancel.yaml")),
     ("checkpoint", include_str!("../scenarios/checkpoint.yaml")),
@@ -21,42 +22,43 @@ const FILES: &[(&str, &str)] = &[
     ("traces", include_str!("../scenarios/traces.yaml")),
     ("enqueue", include_str!("../scenarios/enqueue.yaml")),
     ("operate", include_str!("../scenarios/operate.yaml")),
+    ("network", include_str!("../scenarios/network.yaml")),
 ];
 
-/// What a client must do.
+/// A test of one requirement for clients.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scenario {
-    /// In the file: what is special. As loaded: `area/name`.
+    /// Name within the area. After loading, `area/name`.
     pub(crate) name: String,
-    /// For people: what goes wrong with a client that does not.
+    /// The reason of the requirement, which is printed when a client fails.
     pub(crate) why: String,
-    /// Brokers that are not the two that all share, by name.
+    /// Brokers of this scenario alone, by name, besides the two shared ones.
     #[serde(default)]
-    pub(crate) brokers: BTreeMap<String, Brokers>,
-    /// It needs an adapter of its own, with these variables in its environment.
+    pub(crate) brokers: BTreeMap<String, BrokerConfig>,
+    /// Environment variables of a separate adapter; `None` if the scenario uses a shared adapter.
     #[serde(default)]
     pub(crate) environment: Option<BTreeMap<String, Value>>,
-    /// Calls and fields that it covers where the wire cannot be read.
+    /// Calls and fields that the scenario covers although its wire is encrypted.
     #[serde(default)]
     pub(crate) covers: Vec<String>,
-    /// It takes long, so it starts early.
+    /// Whether the scenario takes long. Slow scenarios start first.
     #[serde(default)]
     pub(crate) slow: bool,
     pub(crate) steps: Vec<Map<String, Value>>,
 }
 
-/// A broker of one scenario.
+/// A broker of one scenario alone.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Brokers {
-    /// More arguments for `howdah serve`.
+pub(crate) struct BrokerConfig {
+    /// Additional arguments of `howdah serve`.
     pub(crate) args: Vec<String>,
-    /// A database that is not the first.
+    /// Name of a separate database, instead of the shared one.
     pub(crate) database: Option<String>,
-    /// Its address is `https://`, and messages cannot be read on the way.
+    /// Whether the address is `https://`. Then messages on the wire cannot be read.
     pub(crate) tls: bool,
-    /// It starts with the step `start`.
+    /// Whether the step `broker: {NAME: start}` starts it.
     pub(crate) later: bool,
 }
 
@@ -88,7 +90,7 @@ mod tests {
         assert!(all.iter().all(|scenario| scenario.why.len() > 20 && !scenario.steps.is_empty()));
     }
 
-    /// The first number that is written where the id of a job belongs, and may be that of another scenario's job.
+    /// Finds a literal job id that is small enough to be the id of another scenario's job.
     fn small_id(value: &Value, is_id: bool) -> Option<String> {
         match value {
             Value::Object(fields) => {

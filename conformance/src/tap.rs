@@ -1,4 +1,4 @@
-//! Passes HTTP/2 on to a broker, and writes down each message: what a client really sends.
+//! Forwards HTTP/2 requests to a broker, and logs each message in both directions.
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -14,7 +14,7 @@ use std::{
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::{
-    Request, Response, Uri,
+    Request, Response, StatusCode, Uri,
     body::{Body, Frame, Incoming},
     client::conn::http2::SendRequest,
     header::HeaderMap,
@@ -26,21 +26,23 @@ use prost_reflect::{DynamicMessage, MethodDescriptor};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::{bend::Bends, dynamic, inventory::Inventory, log::Log};
+use crate::{dynamic, inventory::Inventory, log::Log, rewrite::Rewrites};
 
-/// HTTP/2's windows: no transfer should wait for them.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// HTTP/2 flow-control windows in bytes, so large that the tap never slows down a transfer.
 const WINDOW: u32 = 16 << 20;
-/// A client that does not answer is given up, as by a broker, which takes longer.
+/// Interval of HTTP/2 pings to clients. The tap disconnects a client that does not answer, sooner than a broker would.
 const KEEPALIVE: Duration = Duration::from_secs(3);
-/// Bytes in front of each message of gRPC.
+/// Size of the prefix of each gRPC message, in bytes.
 const PREFIX: usize = 5;
 
-/// What the taps of one scenario share.
+/// Forwards the connections of one broker address.
 #[derive(Clone)]
 pub(crate) struct Tap {
     pub(crate) broker: String,
     pub(crate) log: Log,
-    pub(crate) bends: Bends,
+    pub(crate) rewrites: Rewrites,
     pub(crate) inventory: Arc<Inventory>,
     pub(crate) streams: Arc<AtomicU64>,
 }
@@ -70,7 +72,7 @@ impl Tap {
             _ = served.as_mut() => return Ok(()),
             _ = connection => {}
         }
-        // The broker has closed. The client still gets what came before.
+        // The broker has closed the connection. Pass on the messages that it sent before, then close the client's connection.
         served.as_mut().graceful_shutdown();
         let _ = tokio::time::timeout(Duration::from_secs(1), served).await;
         Ok(())
@@ -86,18 +88,26 @@ impl Tap {
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let path = parts.uri.path().trim_start_matches('/').to_owned();
         let watch = Watch { tap: self, stream, method: dynamic::method(&path), path, to_client: false };
-        watch.note("open", headers(&parts.headers));
+        watch.log("open", headers(&parts.headers));
         if let Ok(uri) = format!("http://{upstream}/{}", watch.path).parse::<Uri>() {
             parts.uri = uri;
         }
         let back = Watch { to_client: true, ..watch.clone() };
-        let sent = to.send_request(Request::from_parts(parts, Tapped::new(body, watch))).await;
-        let response = sent.inspect_err(|error| back.note("broken", json!(error.to_string())))?;
+        let tapped = Tapped::new(Some(body), watch);
+        let is_too_large = tapped.is_too_large.clone();
+        let sent = to.send_request(Request::from_parts(parts, tapped)).await;
+        if sent.is_err() && is_too_large.load(Ordering::Relaxed) {
+            back.log("closed", json!({ "status": "413" }));
+            let mut refused = Response::new(Tapped::new(None, back));
+            *refused.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+            return Ok(refused);
+        }
+        let response = sent.inspect_err(|error| back.log("broken", json!(error.to_string())))?;
         let (parts, body) = response.into_parts();
         if parts.headers.contains_key("grpc-status") {
-            back.note("closed", headers(&parts.headers));
+            back.log("closed", headers(&parts.headers));
         }
-        Ok(Response::from_parts(parts, Tapped::new(body, back)))
+        Ok(Response::from_parts(parts, Tapped::new(Some(body), back)))
     }
 }
 
@@ -112,32 +122,32 @@ struct Watch {
 }
 
 impl Watch {
-    #[allow(clippy::needless_pass_by_value, reason = "most are made for this")]
-    fn note(&self, what: &str, value: Value) {
+    #[allow(clippy::needless_pass_by_value, reason = "most values are made for this call")]
+    fn log(&self, kind: &str, value: Value) {
         let method = self.path.rsplit('/').next().unwrap_or_default();
         let to = if self.to_client { "client" } else { "broker" };
         self.tap.log.push(json!({
-            "broker": self.tap.broker, "stream": self.stream, "method": method, "to": to, what: value,
+            "broker": self.tap.broker, "stream": self.stream, "method": method, "to": to, kind: value,
         }));
     }
 
-    /// Writes a message down; returns what to send in its place.
+    /// Logs a message, and returns the messages to send in its place. Only messages to the client are rewritten.
     fn message(&self, bytes: Bytes) -> Vec<Bytes> {
         let Some(method) = &self.method else { return vec![bytes] };
         let of = if self.to_client { method.output() } else { method.input() };
         let Some(message) = dynamic::decode(of, bytes.clone()) else { return vec![bytes] };
-        self.tap.inventory.saw(method, &message);
+        self.tap.inventory.record(method, &message);
         if !self.to_client {
-            self.note("message", dynamic::to_json(&message));
+            self.log("message", dynamic::to_json(&message));
             return vec![bytes];
         }
-        let bent = self.tap.bends.bend(method.name(), bytes, message);
-        bent.into_iter().map(|(bytes, message)| self.passed(bytes, message.as_ref())).collect()
+        let rewritten = self.tap.rewrites.rewrite(method.name(), bytes, message);
+        rewritten.into_iter().map(|(bytes, message)| self.passed(bytes, message.as_ref())).collect()
     }
 
     fn passed(&self, bytes: Option<Bytes>, message: Option<&DynamicMessage>) -> Bytes {
         if let Some(message) = message {
-            self.note("message", dynamic::to_json(message));
+            self.log("message", dynamic::to_json(message));
         }
         bytes.or_else(|| message.map(|message| message.encode_to_vec().into())).unwrap_or_default()
     }
@@ -150,28 +160,44 @@ fn headers(map: &HeaderMap) -> Value {
     Value::Object(map.iter().map(one).collect())
 }
 
-/// A body whose messages are written down as they pass.
+/// A body whose messages are logged as they pass.
 struct Tapped {
-    body: Incoming,
+    /// Body of the request or response; `None` if empty.
+    body: Option<Incoming>,
     watch: Watch,
-    gathered: BytesMut,
+    buffer: BytesMut,
+    /// Number of bytes received.
+    bytes: usize,
+    /// Whether the request was cut off because of its size.
+    is_too_large: Arc<AtomicBool>,
 }
 
 impl Tapped {
-    fn new(body: Incoming, watch: Watch) -> Self {
-        Self { body, watch, gathered: BytesMut::new() }
+    fn new(body: Option<Incoming>, watch: Watch) -> Self {
+        Self { body, watch, buffer: BytesMut::new(), bytes: 0, is_too_large: Arc::default() }
     }
 
-    /// The whole messages that have gathered.
+    /// Counts the bytes of a request, and fails above the limit, as a proxy does.
+    fn count(&mut self, bytes: usize) -> Result<(), BoxError> {
+        self.bytes += bytes;
+        if self.watch.to_client || !self.watch.tap.rewrites.is_too_large(self.bytes) {
+            return Ok(());
+        }
+        self.is_too_large.store(true, Ordering::Relaxed);
+        self.watch.log("broken", json!("the request is too large"));
+        Err("the request is too large".into())
+    }
+
+    /// Takes the complete messages out of the buffer, logs and rewrites them, and returns the bytes to send.
     fn messages(&mut self) -> Bytes {
         let mut out = BytesMut::new();
-        while self.gathered.len() >= PREFIX {
-            let length = u32::from_be_bytes([self.gathered[1], self.gathered[2], self.gathered[3], self.gathered[4]]);
+        while self.buffer.len() >= PREFIX {
+            let length = u32::from_be_bytes([self.buffer[1], self.buffer[2], self.buffer[3], self.buffer[4]]);
             let whole = PREFIX + length as usize;
-            if self.gathered.len() < whole {
+            if self.buffer.len() < whole {
                 break;
             }
-            let mut framed = self.gathered.split_to(whole).freeze();
+            let mut framed = self.buffer.split_to(whole).freeze();
             let flag = framed[0];
             let bytes = framed.split_off(PREFIX);
             let passed = if flag == 0 { self.watch.message(bytes) } else { vec![bytes] };
@@ -187,34 +213,35 @@ impl Tapped {
 
 impl Body for Tapped {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
-    /// A refused call is headers alone, and has to stay so.
+    /// True at once for a response that has only headers, as for a refused call. Otherwise an empty body would be added to it.
     fn is_end_stream(&self) -> bool {
-        self.gathered.is_empty() && self.body.is_end_stream()
+        self.buffer.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            let frame = match ready!(Pin::new(body).poll_frame(context)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    self.watch.note("broken", json!(error.to_string()));
-                    return Poll::Ready(Some(Err(error)));
+                    self.watch.log("broken", json!(error.to_string()));
+                    return Poll::Ready(Some(Err(error.into())));
                 }
                 None => {
                     if !self.watch.to_client {
-                        self.watch.note("closed", json!({}));
+                        self.watch.log("closed", json!({}));
                     }
                     return Poll::Ready(None);
                 }
             };
             match frame.into_data() {
                 Ok(data) => {
-                    self.gathered.extend_from_slice(&data);
+                    if let Err(error) = self.count(data.len()) {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                    self.buffer.extend_from_slice(&data);
                     let whole = self.messages();
                     if !whole.is_empty() {
                         return Poll::Ready(Some(Ok(Frame::data(whole))));
@@ -222,7 +249,7 @@ impl Body for Tapped {
                 }
                 Err(frame) => {
                     if let Some(trailers) = frame.trailers_ref() {
-                        self.watch.note("closed", headers(trailers));
+                        self.watch.log("closed", headers(trailers));
                     }
                     return Poll::Ready(Some(Ok(frame)));
                 }

@@ -1,8 +1,8 @@
-//! Values of scenarios: variables, and small functions that make large values.
+//! Values of scenarios: variables, and functions that make large values.
 //!
-//! `$name` stands for the variable; `$name.0.id` for a part of it; within a longer text, its text. `{$text: hello}` is the
-//! base64 of a text, `{$bytes: 1000}` that of so many bytes, `{$letters: 200}` a text of so many letters, and
-//! `{$list: 10, of: value}` a list, with `$i` in the value from 0.
+//! `$name` is the value of a variable, and `$name.0.id` a part of it. Within a longer text, it is inserted as text.
+//! `{$text: hello}` is a text in base64, `{$bytes: 1000}` 1,000 bytes in base64, and `{$letters: 200}` a text of 200 letters.
+//! `{$list: 10, of: value}` is a list of 10 values, in which `$i` counts from 0.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl Variables {
         self.0.get(name).unwrap_or(&Value::Null)
     }
 
-    /// The value with all variables and functions replaced.
+    /// Replaces all variables and functions in a value.
     pub(crate) fn fill(&self, value: &Value) -> Result<Value, String> {
         match value {
             Value::String(text) => self.fill_text(text),
@@ -98,11 +98,11 @@ impl Variables {
             Value::Array(list) => list.get(part.parse::<usize>().ok()?),
             _ => value.get(part),
         });
-        found.cloned().ok_or_else(|| format!("${path}: there is no such part in {whole}"))
+        found.cloned().ok_or_else(|| format!("${path} is not a part of {whole}"))
     }
 }
 
-/// `$ge` and the like stand alone, as names of fields.
+/// Whether the whole text is the name of a pattern rule, such as `$ge`, and not a variable.
 fn is_rule(text: &str, name: &str) -> bool {
     const RULES: &[&str] = &["ge", "le", "len", "has", "in", "and", "not", "any", "absent", "contains", "starts"];
     text.len() == name.len() + 1 && RULES.contains(&name)

@@ -1,4 +1,4 @@
-//! The verbs of steps: commands for the adapter, events of it, messages on the wire, and what happens to brokers.
+//! The verbs of steps: commands for the adapter, its events, messages on the wire, and actions on brokers and network.
 
 use std::time::Duration;
 
@@ -8,52 +8,56 @@ use tokio::time::{Instant, sleep};
 use crate::{
     dynamic, oracle,
     pattern::{self, check, matches, short},
-    play::{Play, Step},
+    scenario_run::{ScenarioRun, Step},
 };
 
-/// Verbs that are commands of the adapter, with the same fields.
+/// Verbs that are commands of the adapter, with the fields of the command.
 const COMMANDS: &[&str] = &[
     "connect", "close", "enqueue", "produce", "wait", "call", "work", "finish", "progress", "extend", "stop", "spans",
 ];
-/// The time between two tries.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Time between two repetitions of a command.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(200);
 const EVENTS: &[&str] = &["started", "cancelled", "ended", "around"];
 
-impl Play<'_> {
+impl ScenarioRun<'_> {
     pub(crate) async fn act(&mut self, step: &Step) -> Result<(), String> {
         let verb = step.verb.as_str();
         if COMMANDS.contains(&verb) {
-            return self.tell(step).await;
+            return self.send_command(step).await;
         }
         if EVENTS.contains(&verb) {
             return self.event(step).await;
         }
         match verb {
-            "answer" => self.answered(step).await,
+            "answer" => self.pending_answer(step).await,
             "job" => self.job(step).await,
             "drive" => self.drive(step).await,
             "sql" => self.sql(step).await,
             "oracle" => self.oracle(step).await,
             "wire" => self.wire(step).await,
-            "fault" => self.each_broker(step, |play, name, fault| {
-                let found = fault.as_str().is_some_and(|fault| play.stage.seats[name].proxy.fault(fault));
-                found.then_some(()).ok_or_else(|| format!("no fault {fault}"))
+            "fault" => self.each_broker(step, |run, name, fault| {
+                let found = fault.as_str().is_some_and(|fault| run.environment.addresses[name].proxy.fault(fault));
+                found.then_some(()).ok_or_else(|| format!("unknown fault {fault}"))
             }),
-            "bend" => self.each_broker(step, |play, name, names| {
+            "rewrite" => self.each_broker(step, |run, name, names| {
                 let names: Vec<&str> = names.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                play.stage.seats[name].bends.set(names).then_some(()).ok_or_else(|| "no such bend".to_owned())
+                run.environment.addresses[name]
+                    .rewrites
+                    .set(names)
+                    .then_some(())
+                    .ok_or_else(|| "unknown rewrite".to_owned())
             }),
             "broker" => self.broker(step).await,
-            "signal" => self.stage.adapter.signal(step.argument.as_str().unwrap_or_default()),
+            "signal" => self.environment.adapter.signal(step.argument.as_str().unwrap_or_default()),
             "exit" => self.exit(step).await,
             "write" => write(step),
             "set" => self.set(step),
             "check" => check(step.modifier("ok").unwrap_or(&Value::Null), &step.argument, "value"),
-            _ => Err(format!("no verb {verb}")),
+            _ => Err(format!("unknown verb {verb}")),
         }
     }
 
-    /// The fields of a command, with the names that are usual.
+    /// The fields of a command, with default values for names such as `client` and `worker`.
     fn fields(&mut self, step: &Step) -> Map<String, Value> {
         let verb = step.verb.as_str();
         let mut fields = match &step.argument {
@@ -65,7 +69,7 @@ impl Play<'_> {
             fields.entry(name).or_insert(value);
         };
         match verb {
-            "finish" | "progress" | "extend" => or("run", self.stage.variables.get("run").clone()),
+            "finish" | "progress" | "extend" => or("run", self.environment.variables.get("run").clone()),
             "stop" => or("worker", json!("w")),
             "spans" => {}
             _ => or("client", json!("c")),
@@ -73,35 +77,35 @@ impl Play<'_> {
         match verb {
             "work" => or("worker", json!("w")),
             "connect" => {
-                or("addresses", json!([self.stage.variables.get("a"), self.stage.variables.get("b")]));
+                or("addresses", json!([self.environment.variables.get("a"), self.environment.variables.get("b")]));
             }
             "wait" => {
                 or("timeout_ms", json!(20_000));
-                or("ids", self.stage.variables.get("ids").clone());
+                or("ids", self.environment.variables.get("ids").clone());
             }
             _ => {}
         }
-        // An explicit nothing: the client's own default.
+        // An explicit null omits the field, so that the client's default applies.
         fields.retain(|_, value| !value.is_null());
         fields
     }
 
-    async fn tell(&mut self, step: &Step) -> Result<(), String> {
+    async fn send_command(&mut self, step: &Step) -> Result<(), String> {
         let fields = self.fields(step);
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         match step.verb.as_str() {
-            "work" => self.working(&text("worker"), &fields),
+            "work" => self.record_worker(&text("worker"), &fields),
             "connect" => drop(self.clients.insert(text("client"))),
             "close" => drop(self.clients.remove(&text("client"))),
             "finish" => {
                 let run = fields.get("run").cloned().unwrap_or_default();
-                self.finished.push((run, self.stage.adapter.events.read(<[Value]>::len)));
+                self.finished.push((run, self.environment.adapter.events.read(<[Value]>::len)));
             }
             _ => {}
         }
-        let adapter = self.stage.adapter;
+        let adapter = self.environment.adapter;
         if step.modifier("retry").is_some() || step.modifier("until").is_some() {
-            return self.tell_again(step, &fields).await;
+            return self.repeat_command(step, &fields).await;
         }
         let receiver = adapter.send(&step.verb, fields)?;
         if let Some(name) = step.modifier("later").and_then(Value::as_str) {
@@ -109,10 +113,10 @@ impl Play<'_> {
             return Ok(());
         }
         let answer = adapter.answer(&step.verb, receiver, step.within()).await?;
-        self.told(step, answer)
+        self.handle_answer(step, answer)
     }
 
-    fn working(&mut self, worker: &str, fields: &Map<String, Value>) {
+    fn record_worker(&mut self, worker: &str, fields: &Map<String, Value>) {
         self.workers.insert(worker.to_owned());
         for of in fields.get("types").and_then(Value::as_array).into_iter().flatten() {
             let limit = of["concurrency"].as_u64().unwrap_or_default() as usize;
@@ -120,24 +124,25 @@ impl Play<'_> {
         }
     }
 
-    /// Repeats a command until its answer is as expected, or, with `until`, a message like this was on the wire.
-    async fn tell_again(&mut self, step: &Step, fields: &Map<String, Value>) -> Result<(), String> {
+    /// Repeats a command until its answer is as expected and, with `until`, a matching message was on the wire.
+    async fn repeat_command(&mut self, step: &Step, fields: &Map<String, Value>) -> Result<(), String> {
         let deadline = Instant::now() + step.within();
         loop {
-            let answer = self.stage.adapter.command(&step.verb, fields.clone(), step.within()).await?;
-            let mut judged = self.told(step, answer);
-            if let Some(wanted) = step.modifier("until").filter(|_| judged.is_ok()) {
-                let is_there = self.stage.wire.read(|all| all.iter().any(|seen| matches(wanted, seen)));
-                judged = is_there.then_some(()).ok_or_else(|| format!("never on the wire: {}", short(wanted)));
+            let answer = self.environment.adapter.command(&step.verb, fields.clone(), step.within()).await?;
+            let mut result = self.handle_answer(step, answer);
+            if let Some(wanted) = step.modifier("until").filter(|_| result.is_ok()) {
+                let is_there = self.environment.wire.read(|all| all.iter().any(|seen| matches(wanted, seen)));
+                result =
+                    is_there.then_some(()).ok_or_else(|| format!("no message on the wire matches {}", short(wanted)));
             }
-            if judged.is_ok() || Instant::now() >= deadline {
-                return judged;
+            if result.is_ok() || Instant::now() >= deadline {
+                return result;
             }
-            sleep(AGAIN).await;
+            sleep(REPEAT_INTERVAL).await;
         }
     }
 
-    /// `drive: {count: 20, outcome: ok}`: so many handlers start, and each is finished.
+    /// `drive: {count: 20, outcome: ok}`: waits for the start of 20 handlers, one after another, and finishes each.
     async fn drive(&mut self, step: &Step) -> Result<(), String> {
         let count = step.argument["count"].as_u64().unwrap_or_default();
         let mut finish = step.argument.clone();
@@ -147,12 +152,12 @@ impl Play<'_> {
             let started = Step { verb: "started".to_owned(), argument: json!({}), more: more.clone(), ..*step };
             self.event(&started).await?;
             let finish = Step { verb: "finish".to_owned(), argument: finish.clone(), more: Map::new(), ..*step };
-            self.tell(&finish).await?;
+            self.send_command(&finish).await?;
         }
         Ok(())
     }
 
-    fn told(&mut self, step: &Step, mut answer: Value) -> Result<(), String> {
+    fn handle_answer(&mut self, step: &Step, mut answer: Value) -> Result<(), String> {
         if step.verb == "wait" {
             dynamic::normalize("howdah.v1.Job", answer.pointer_mut("/ok/jobs"));
         }
@@ -163,18 +168,18 @@ impl Play<'_> {
         if let Some(jobs) = answer.pointer("/ok/jobs").or(answer.pointer("/ok/results")).and_then(Value::as_array) {
             let ids: Vec<Value> = jobs.iter().filter_map(|job| job.get("id").cloned()).collect();
             if step.verb != "wait" && !ids.is_empty() {
-                self.stage.variables.set("id", ids[0].clone());
-                self.stage.variables.set("ids", ids);
+                self.environment.variables.set("id", ids[0].clone());
+                self.environment.variables.set("ids", ids);
             }
         }
-        self.judge(step, &answer)
+        self.check_answer(step, &answer)
     }
 
-    async fn answered(&mut self, step: &Step) -> Result<(), String> {
+    async fn pending_answer(&mut self, step: &Step) -> Result<(), String> {
         let name = step.argument.as_str().unwrap_or_default();
-        let (verb, receiver) = self.later.remove(name).ok_or_else(|| format!("nothing is called {name}"))?;
-        let answer = self.stage.adapter.answer(&verb, receiver, step.within()).await?;
-        self.told(&Step { verb, argument: Value::Null, more: step.more.clone(), ..*step }, answer)
+        let (verb, receiver) = self.later.remove(name).ok_or_else(|| format!("no command has later: {name}"))?;
+        let answer = self.environment.adapter.answer(&verb, receiver, step.within()).await?;
+        self.handle_answer(&Step { verb, argument: Value::Null, more: step.more.clone(), ..*step }, answer)
     }
 
     async fn event(&mut self, step: &Step) -> Result<(), String> {
@@ -187,29 +192,29 @@ impl Play<'_> {
             found.find(|(_, event)| matches(&wanted, event)).map(|(index, event)| (index, event.clone()))
         };
         if step.modifier("none").is_some() {
-            let found = self.stage.adapter.events.read(find);
-            return found.map_or(Ok(()), |(_, event)| Err(format!("expected none, got {}", short(&event))));
+            let found = self.environment.adapter.events.read(find);
+            return found.map_or(Ok(()), |(_, event)| Err(format!("expected no match, got {}", short(&event))));
         }
-        let Some((index, event)) = self.stage.adapter.events.wait(step.within(), find).await else {
+        let Some((index, event)) = self.environment.adapter.events.wait(step.within(), find).await else {
             let open = |all: &[Value]| {
                 let mut rest = all.iter().enumerate().skip(first).filter(|(index, _)| !consumed.contains(index));
                 json!(rest.by_ref().map(|(_, event)| event.clone()).collect::<Vec<_>>())
             };
-            let rest = self.stage.adapter.events.read(open);
+            let rest = self.environment.adapter.events.read(open);
             return Err(format!("expected an event {}, got only {}", short(&wanted), short(&rest)));
         };
         self.consumed.insert(index);
         if step.verb == "started" {
-            self.stage.variables.set("run", event.get("run").cloned().unwrap_or_default());
-            self.stage.variables.set("job", event.get("job").cloned().unwrap_or_default());
+            self.environment.variables.set("run", event.get("run").cloned().unwrap_or_default());
+            self.environment.variables.set("job", event.get("job").cloned().unwrap_or_default());
         }
         self.save(step, &event)
     }
 
-    /// Asks the broker itself until the job is as expected.
+    /// Reads a job from a broker, without the client under test, until the job is as expected.
     async fn job(&mut self, step: &Step) -> Result<(), String> {
         let mut wanted = step.argument.as_object().cloned().unwrap_or_default();
-        let id = wanted.remove("id").unwrap_or_else(|| self.stage.variables.get("id").clone());
+        let id = wanted.remove("id").unwrap_or_else(|| self.environment.variables.get("id").clone());
         let broker = wanted.remove("broker");
         let argument = json!({"method": "howdah.v1.JobService/GetJob", "request": {"id": id}, "broker": broker});
         let mut more = Map::from_iter([("ok".to_owned(), json!([{"job": wanted}]))]);
@@ -218,37 +223,38 @@ impl Play<'_> {
         self.oracle(&Step { verb: "oracle".to_owned(), argument, more, ..*step }).await
     }
 
-    /// Calls the broker around the client, until the answer is as expected.
+    /// Calls a broker, without the client under test, until the answer is as expected.
     async fn oracle(&mut self, step: &Step) -> Result<(), String> {
         let empty = Value::Null;
         let wanted = step.modifier("ok").unwrap_or(&empty);
         let method = step.argument.get("method").and_then(Value::as_str).unwrap_or_default();
         let request = step.argument.get("request").cloned().unwrap_or_else(|| json!({}));
         let address = match step.argument.get("broker").and_then(Value::as_str) {
-            Some(name) => self.stage.seat(name)?.own.as_ref().map(|broker| broker.grpc.clone()),
-            None => Some(self.stage.world.b.grpc.clone()),
+            Some(name) => self.environment.address(name)?.dedicated.as_ref().map(|broker| broker.grpc.clone()),
+            None => Some(self.environment.world.b.grpc.clone()),
         };
-        let address = address.ok_or("this broker is not the scenario's own")?;
-        let asked = oracle::until(&address, method, &request, step.within(), |answer| {
+        let address = address.ok_or("the broker of this call is shared, or has not started")?;
+        let call = oracle::until(&address, method, &request, step.within(), |answer| {
             if wanted.is_null() { Ok(()) } else { check(wanted, answer, "answer") }
         });
-        let answer = asked.await?;
+        let answer = call.await?;
         self.save(step, &answer)
     }
 
-    /// Waits for messages: at least one, or as many as `count` says; with `none`, there must be none so far.
+    /// Waits until at least one message matches, or until the number of messages matches `count`. With `none`, fails if a message
+    /// has matched so far.
     async fn wire(&mut self, step: &Step) -> Result<(), String> {
         let wanted = &step.argument;
         let find = |all: &[Value]| all.iter().filter(|seen| matches(wanted, seen)).cloned().collect::<Vec<_>>();
         if step.modifier("none").is_some() {
-            let found = self.stage.wire.read(find);
-            return found.first().map_or(Ok(()), |first| Err(format!("expected none, got {}", short(first))));
+            let found = self.environment.wire.read(find);
+            return found.first().map_or(Ok(()), |first| Err(format!("expected no match, got {}", short(first))));
         }
         let one = json!({"$ge": 1});
         let count = step.modifier("count").unwrap_or(&one);
         let enough = |all: &[Value]| Some(find(all)).filter(|found| matches(count, &json!(found.len())));
-        let Some(found) = self.stage.wire.wait(step.within(), enough).await else {
-            let (found, all) = self.stage.wire.read(|all| (find(all).len(), summary(all)));
+        let Some(found) = self.environment.wire.wait(step.within(), enough).await else {
+            let (found, all) = self.environment.wire.read(|all| (find(all).len(), summary(all)));
             return Err(format!("expected {count} messages {}, got {found}; the last were {all}", short(wanted)));
         };
         self.save(step, found.last().unwrap_or(&Value::Null))
@@ -260,59 +266,60 @@ impl Play<'_> {
         act: impl Fn(&mut Self, &str, &Value) -> Result<(), String>,
     ) -> Result<(), String> {
         for (name, value) in step.argument.as_object().into_iter().flatten() {
-            self.stage.seat(name)?;
+            self.environment.address(name)?;
             act(self, name, value)?;
         }
         Ok(())
     }
 
-    /// `broker: {a: stop}`: `start`, `stop`, `kill`, `ended`.
+    /// `broker: {a: stop}`: starts, stops or kills a broker (`start`, `stop`, `kill`), or waits for its end (`ended`).
     async fn broker(&mut self, step: &Step) -> Result<(), String> {
-        for (name, what) in step.argument.as_object().into_iter().flatten() {
-            let (world, variables) = (self.stage.world, self.stage.variables.clone());
-            let seat = self.stage.seat(name)?;
-            if what == "start" {
-                seat.start(world, name, &variables).await?;
+        for (name, action) in step.argument.as_object().into_iter().flatten() {
+            let (world, variables) = (self.environment.world, self.environment.variables.clone());
+            let address = self.environment.address(name)?;
+            if action == "start" {
+                address.start(world, name, &variables).await?;
                 continue;
             }
-            let broker = seat.own.as_ref().ok_or_else(|| format!("the broker {name} is not the scenario's own"))?;
-            match what.as_str().unwrap_or_default() {
+            let broker =
+                address.dedicated.as_ref().ok_or_else(|| format!("the broker {name} is shared, or has not started"))?;
+            match action.as_str().unwrap_or_default() {
                 "stop" => broker.stop()?,
                 "kill" => broker.kill()?,
                 "ended" if broker.ended(step.within()).await => {}
-                "ended" => return Err(format!("the broker {name} has not ended")),
-                _ => return Err(format!("no {what} for brokers")),
+                "ended" => return Err(format!("the broker {name} has not ended within {:?}", step.within())),
+                _ => return Err(format!("unknown action {action} for brokers")),
             }
         }
         Ok(())
     }
 
     async fn exit(&mut self, step: &Step) -> Result<(), String> {
-        let status = self.stage.adapter.exit(step.within()).await;
+        let status = self.environment.adapter.exit(step.within()).await;
         check(&step.argument, &json!(status), "exit")
     }
 
-    /// `sql: {database: NAME, text: …}`
+    /// `sql: {database: NAME, text: …}`: runs SQL statements in a database.
     async fn sql(&mut self, step: &Step) -> Result<(), String> {
         let text = |name: &str| step.argument.get(name).and_then(Value::as_str);
-        self.stage.world.sql(text("database"), text("text").unwrap_or_default()).await
+        self.environment.world.sql(text("database"), text("text").unwrap_or_default()).await
     }
 
     fn set(&mut self, step: &Step) -> Result<(), String> {
         for (name, value) in step.argument.as_object().into_iter().flatten() {
-            self.stage.variables.set(name, value.clone());
+            self.environment.variables.set(name, value.clone());
         }
         Ok(())
     }
 }
 
-/// `write: {path: …, text: …}`
+/// `write: {path: …, text: …}`: writes a file.
 fn write(step: &Step) -> Result<(), String> {
     let text = |name: &str| step.argument.get(name).and_then(Value::as_str).unwrap_or_default();
     std::fs::write(text("path"), text("text")).map_err(|error| error.to_string())
 }
 
-/// The last messages, in a few words each.
+/// The last 12 messages, shortened.
 fn summary(all: &[Value]) -> String {
     let from = all.len().saturating_sub(12);
     all[from..].iter().map(pattern::short).collect::<Vec<_>>().join("\n      ")

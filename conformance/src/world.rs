@@ -1,4 +1,4 @@
-//! The private Postgres and the brokers, started as a user would.
+//! The private Postgres and the brokers, started with the program `howdah`.
 
 use std::{
     collections::BTreeMap,
@@ -17,11 +17,11 @@ use tokio::{
 
 use crate::certificates;
 
-/// How long a broker may take to start, Postgres included.
+/// Timeout of a broker's start, including Postgres.
 const START: Duration = Duration::from_secs(120);
-/// What all brokers have, so that faults are noticed soon, and workers have the time to come back on a slow machine.
+/// Settings of all brokers. They notice faults soon, but leave workers time to reconnect on a slow machine.
 const SETTINGS: &[&str] = &[
-    "--set=ping_interval=2s",
+    "--set=liveness=20s",
     "--set=session_grace=30s",
     "--set=broker_lease=30s",
     "--set=drain_deadline=6s",
@@ -29,19 +29,19 @@ const SETTINGS: &[&str] = &[
     "--log=warn",
 ];
 
-/// What all scenarios share.
+/// Brokers, files and databases that all scenarios share.
 pub(crate) struct World {
     pub(crate) a: Broker,
     pub(crate) b: Broker,
     pub(crate) files: Files,
-    /// Tokens of brokers that ask for one: two that hold, and one that nobody has heard of.
+    /// Tokens for scenarios with authentication: two valid tokens, then a token that no broker knows.
     pub(crate) tokens: [String; 3],
     program: PathBuf,
-    /// Databases besides the first, by name.
+    /// URLs of additional databases, by name.
     databases: Mutex<BTreeMap<String, String>>,
 }
 
-/// Certificates, and other files of brokers and clients.
+/// The directory of certificates, token files and other files of brokers and clients.
 pub(crate) struct Files {
     directory: TempDir,
 }
@@ -66,7 +66,7 @@ impl World {
         Ok(Self { tokens, a, b, files: Files { directory }, program: program.to_owned(), databases: Mutex::default() })
     }
 
-    /// Starts another broker, on the same database or on another one.
+    /// Starts a broker for one scenario, on the shared database or on another one.
     pub(crate) async fn broker(&self, name: &str, database: Option<&str>, args: &[String]) -> Result<Broker, String> {
         let url = match database {
             Some(database) => self.database(database).await?,
@@ -77,7 +77,7 @@ impl World {
         Broker::start(command, args).await
     }
 
-    /// Runs statements in a database.
+    /// Runs SQL statements in a database.
     pub(crate) async fn sql(&self, database: Option<&str>, text: &str) -> Result<(), String> {
         let url = match database {
             Some(database) => self.database(database).await?,
@@ -86,7 +86,7 @@ impl World {
         execute(&url, text).await
     }
 
-    /// The URL of a database of this name, made when it is first asked for.
+    /// The URL of the database with this name, which is created at its first use.
     async fn database(&self, name: &str) -> Result<String, String> {
         let mut databases = self.databases.lock().await;
         if let Some(url) = databases.get(name) {
@@ -99,13 +99,13 @@ impl World {
     }
 }
 
-/// A new token.
+/// Generates a token.
 async fn token(program: &Path) -> Result<String, String> {
     let made = Command::new(program).args(["token", "generate"]).stderr(Stdio::null()).output().await;
     let made = made.map_err(|error| format!("howdah token generate: {error}"))?;
     let text = String::from_utf8_lossy(&made.stdout).into_owned();
     let token = text.split_whitespace().find(|word| word.starts_with("hwd_"));
-    token.map(str::to_owned).ok_or_else(|| format!("howdah token generate: {text}"))
+    token.map(str::to_owned).ok_or_else(|| format!("howdah token generate printed no token: {text:?}"))
 }
 
 async fn execute(url: &str, text: &str) -> Result<(), String> {
@@ -117,7 +117,7 @@ async fn execute(url: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The same URL with another path.
+/// Returns the URL with another database name.
 fn other_database(url: &str, name: &str) -> String {
     let (before, query) = url.split_once('?').unwrap_or((url, ""));
     let start = before.rfind('/').map_or(before.len(), |slash| slash + 1);
@@ -146,7 +146,7 @@ impl Broker {
         }
         let failed = |error: std::io::Error| format!("cannot start a broker: {error}");
         let mut child = command.spawn().map_err(failed)?;
-        let stdout = child.stdout.take().ok_or("the broker has no standard output")?;
+        let stdout = child.stdout.take().ok_or("bug: the broker was started without a pipe for standard output")?;
         let mut lines = BufReader::new(stdout).lines();
         let ready = async {
             while let Some(line) = lines.next_line().await.map_err(failed)? {
@@ -154,40 +154,42 @@ impl Broker {
                     return Ok(line);
                 }
             }
-            Err("a broker ended before it was ready; HOWDAH_CONFORMANCE_LOGS=1 shows why".to_owned())
+            Err("a broker ended before it was ready; set HOWDAH_CONFORMANCE_LOGS=1 to see its log".to_owned())
         };
-        let ready = tokio::time::timeout(START, ready).await.map_err(|_| "a broker did not get ready")??;
-        // Read on, so that the pipe never fills.
+        let ready = tokio::time::timeout(START, ready).await.map_err(|_| {
+            format!("a broker was not ready within {START:?}; HOWDAH_CONFORMANCE_LOGS=1 shows its log")
+        })??;
+        // Keep reading standard output, because the broker would block when the pipe is full.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let field = |name: &str| {
             let found = ready.split(' ').find_map(|word| word.strip_prefix(name));
-            found.map(str::to_owned).ok_or_else(|| format!("no {name} in {ready:?}"))
+            found.map(str::to_owned).ok_or_else(|| format!("the broker's ready line has no {name}: {ready:?}"))
         };
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         Ok(Self { grpc: field("grpc=")?, database: field("postgres=")?, child: Mutex::new(child), pid })
     }
 
-    /// Tells the broker to stop: it drains.
+    /// Sends SIGTERM, after which the broker drains and ends.
     pub(crate) fn stop(&self) -> Result<(), String> {
         self.signal(Signal::TERM)
     }
 
-    /// Kills the broker.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&self) -> Result<(), String> {
         self.signal(Signal::KILL)
     }
 
     fn signal(&self, signal: Signal) -> Result<(), String> {
-        let pid = self.pid.ok_or("the broker has no pid")?;
+        let pid = self.pid.ok_or("cannot send a signal: the broker has already ended")?;
         kill_process(pid, signal).map_err(|error| error.to_string())
     }
 
-    /// Waits until it has ended.
+    /// Waits until the broker has ended. Returns false after the timeout.
     pub(crate) async fn ended(&self, within: Duration) -> bool {
         tokio::time::timeout(within, async { self.child.lock().await.wait().await }).await.is_ok()
     }
 
-    /// Its address without `http://`.
+    /// The address of the broker without `http://`.
     pub(crate) fn host_and_port(&self) -> &str {
         self.grpc.rsplit('/').next().unwrap_or(&self.grpc)
     }

@@ -1,4 +1,4 @@
-//! What the Rust client has for tests of programs: handlers without a broker, and a helper that starts one.
+//! Tests the module `testing` of the Rust client with a real broker, and typed handlers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

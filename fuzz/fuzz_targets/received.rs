@@ -8,14 +8,14 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// The largest message, before it is packed: more than the broker takes here.
+/// Maximum size of a message before compression, above the broker's limit in this test.
 const LARGEST: usize = 100 << 10;
-/// The largest body, and a message more.
+/// Maximum size of a body, except for one more message.
 const BODY: usize = 300 << 10;
-/// The most chunks; the last one has all the rest.
+/// Maximum number of chunks before the last one, which takes the rest.
 const CHUNKS: usize = 100;
 
-/// The body of a request: messages with their prefixes, and where it is cut into chunks.
+/// The body of a gRPC request: messages with their prefixes, cut into chunks.
 #[derive(Debug)]
 struct Body {
     is_stream: bool,
@@ -42,7 +42,7 @@ impl<'a> Arbitrary<'a> for Body {
     }
 }
 
-/// One message: few bytes of input, repeated, make a large one. Any of its flag, its length and its packing may be wrong.
+/// Appends one message, made large by repeating a few bytes of input. Its flag, length and compression may be wrong.
 fn message(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
     let (is_packed, flag, more, times): (bool, u8, i8, u8) = input.arbitrary()?;
     let part: &[u8] = input.arbitrary()?;

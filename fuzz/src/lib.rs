@@ -1,18 +1,19 @@
-//! What all fuzzers share.
+//! Shared code of all fuzzers.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The most processor time that one input may take. The code is hardly optimised, and counts each branch that it takes.
+/// Maximum processor time per input. The code is barely optimized and instrumented for coverage.
 const MOST: Duration = Duration::from_secs(5);
 
-/// Runs one input. Its time is that of the processor: fuzzers share machines, and libFuzzer measures by the clock.
+/// Runs one input within a limit of processor time. libFuzzer's own timeout uses wall-clock time, which is unreliable on a shared
+/// machine.
 pub fn run(input: impl FnOnce()) {
     let begun = processor_time();
     input();
     let took = processor_time() - begun;
-    assert!(took < MOST, "it took {took:?} of processor time");
+    assert!(took < MOST, "the input took {took:?} of processor time");
 }
 
 fn processor_time() -> Duration {

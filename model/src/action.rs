@@ -1,68 +1,69 @@
-//! Everything that can happen next.
+//! The steps that are possible in a state.
 
 use crate::{
     Protocol,
     state::{Answer, Claim, Kind, Phase, State, Statement},
-    tables::{Job, Number, Outcome, Place},
+    tables::{Job, JobState, Number, Outcome},
 };
 
-/// A step. Indexes are slots of brokers and workers, or positions in the state.
+/// A step. Indexes are the slots of brokers and workers, or positions in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A broker sends a claim.
     Claim(usize),
-    /// A statement takes effect.
+    /// A statement commits.
     Commit(usize),
-    /// The broker reads an answer.
+    /// A broker reads the answer to a statement.
     Answer(usize),
-    /// The connection breaks: the broker will not know whether the statement took effect. It repeats what it can repeat.
+    /// The connection to Postgres breaks, so the broker cannot know whether the statement committed. It repeats idempotent
+    /// statements.
     Lose(usize),
-    /// A statement that nobody waits for never reached Postgres.
+    /// A statement whose answer was lost or given up never reached Postgres.
     Vanish(usize),
-    /// The broker waits no longer for an outcome to be written. It may be written all the same.
+    /// A broker stops waiting until a worker's outcome is written, and answers UNAVAILABLE. The outcome may still be written.
     GiveUp(usize),
-    /// A broker finds what a claim has leased whose answer was lost.
-    Look(usize),
-    /// A worker reads a job.
+    /// A broker looks up the lease of a claim whose answer was lost.
+    LookUp(usize),
+    /// A worker receives a job.
     Receive(usize),
     /// A worker sends an outcome.
     Settle(usize, Claim, Outcome),
-    /// A worker opens a stream, with what it holds.
+    /// A worker opens a stream and lists the leases it holds.
     Connect(usize, usize),
-    /// A stream breaks, and the worker notices.
+    /// A stream breaks, and its worker notices.
     Break(usize),
-    /// A worker is told that its stream is over.
+    /// A worker learns that its stream has ended.
     Leave(usize),
-    /// A broker notices that a stream is gone.
+    /// A broker notices that a stream has broken.
     Notice(usize, usize),
-    /// A session's worker did not come back in time.
+    /// The grace time of a session ends before its worker reconnects.
     GraceOver(usize, usize),
-    /// The same for leases whose adoption was not answered.
+    /// The grace time of a lease ends, after the broker got no answer to the lease's adoption.
     Unsure(usize, Claim),
-    /// `kill -9`; another worker starts.
+    /// `kill -9` of a worker; another worker takes its slot.
     KillWorker(usize),
-    /// `kill -9`.
+    /// `kill -9` of a broker.
     KillBroker(usize),
-    /// A broker starts where one has ended.
+    /// A new broker process starts in the slot of one that ended.
     Start(usize),
-    /// A broker is told to stop.
+    /// A broker begins to drain.
     Stop(usize),
-    /// A broker that was told to stop ends.
+    /// A draining broker exits.
     Exit(usize),
-    /// A broker's row is not renewed in time.
+    /// A broker's row expires without a renewal.
     Expire(Number),
-    /// A broker finds that its row has expired, and registers again.
+    /// A broker finds its row expired and registers again.
     Renew(usize),
-    /// A broker takes back a lease of one that is gone.
+    /// A broker rescues a lease of an expired broker.
     Rescue(usize, Job),
     /// The deadline of an attempt passes.
     TimeOut(Job),
-    /// A broker compares what its sessions have with the tables.
+    /// A broker compares the leases of its sessions with the tables.
     Compare(usize),
 }
 
 impl Action {
-    /// What a run may be spared. Everything else happens sooner or later.
+    /// Whether the step is a fault, which need not happen. All other possible steps happen sooner or later.
     pub fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Lose(_)
@@ -78,7 +79,7 @@ impl Action {
     }
 }
 
-/// The step in words.
+/// Describes a step for the printed run.
 pub(crate) fn describe(state: &State, action: Action) -> String {
     let broker = |slot: usize| format!("broker {} (number {})", letter(slot), state.brokers[slot].number);
     match action {
@@ -91,7 +92,7 @@ pub(crate) fn describe(state: &State, action: Action) -> String {
         Action::Lose(i) => format!("the answer is lost to: {}", statement(&state.statements[i])),
         Action::Vanish(i) => format!("never arrived: {}", statement(&state.statements[i])),
         Action::GiveUp(i) => format!("given up by its broker: {}", statement(&state.statements[i])),
-        Action::Look(i) => format!(
+        Action::LookUp(i) => format!(
             "broker {} finds what this claim leased: {}",
             letter(state.statements[i].broker),
             statement(&state.statements[i])
@@ -113,11 +114,11 @@ pub(crate) fn describe(state: &State, action: Action) -> String {
         Action::GraceOver(b, s) => {
             format!("{}: the grace time of worker {} is over", broker(b), state.brokers[b].sessions[s].worker + 1)
         }
-        Action::Unsure(b, c) => format!("{}: nobody came back with {} in time", broker(b), claim(c)),
+        Action::Unsure(b, c) => format!("{}: no worker reconnected with {} in time", broker(b), claim(c)),
         Action::KillWorker(w) => format!("worker {} is killed; another one starts", w + 1),
         Action::KillBroker(b) => format!("{} is killed", broker(b)),
         Action::Start(b) => format!("broker {} starts, as number {}", letter(b), state.next_number),
-        Action::Stop(b) => format!("{} is told to stop", broker(b)),
+        Action::Stop(b) => format!("{} starts to drain", broker(b)),
         Action::Exit(b) => format!("{} has stopped", broker(b)),
         Action::Expire(n) => format!("the row of number {n} expires"),
         Action::Renew(b) => {
@@ -129,18 +130,18 @@ pub(crate) fn describe(state: &State, action: Action) -> String {
     }
 }
 
-/// The tables in words.
+/// Describes the tables for the printed run.
 pub(crate) fn tables(state: &State) -> String {
     let rows: Vec<String> = state
         .tables
         .rows()
         .iter()
         .map(|row| {
-            let place = match row.place {
-                Place::Leased(token, Some(number)) => format!("leased by number {number}, token {token}"),
-                place => format!("{place:?}").to_lowercase(),
+            let state = match row.state {
+                JobState::Leased(token, Some(number)) => format!("leased by number {number}, token {token}"),
+                state => format!("{state:?}").to_lowercase(),
             };
-            format!("job {} {place}, attempt {} of {}", row.job, row.attempt, row.max_attempts)
+            format!("job {} {state}, attempt {} of {}", row.job, row.attempt, row.max_attempts)
         })
         .collect();
     rows.join("; ")
@@ -155,7 +156,7 @@ fn claim(claim: Claim) -> String {
 }
 
 fn statement(it: &Statement) -> String {
-    let says = match &it.kind {
+    let text = match &it.kind {
         Kind::Claim { number } => format!("claim for number {number}"),
         Kind::Settle { claim: c, outcome, from } => format!("{outcome:?} of worker {} for {}", from.0 + 1, claim(*c)),
         Kind::End { claim: c, owners, ending, .. } => format!("end {} of numbers {owners:?} as {ending:?}", claim(*c)),
@@ -164,37 +165,37 @@ fn statement(it: &Statement) -> String {
         Kind::Compare => "compare".into(),
     };
     match &it.phase {
-        Phase::Done(Answer::Claimed(Some(c))) => format!("{says}: {}", claim(*c)),
-        Phase::Done(Answer::Settled(ok)) => format!("{says}: {}", if *ok { "OK" } else { "LEASE_LOST" }),
-        _ => says,
+        Phase::Done(Answer::Claimed(Some(c))) => format!("{text}: {}", claim(*c)),
+        Phase::Done(Answer::Settled(ok)) => format!("{text}: {}", if *ok { "OK" } else { "LEASE_LOST" }),
+        _ => text,
     }
 }
 
 impl Protocol {
-    /// What can happen in this state.
+    /// Lists the steps that are possible in this state.
     pub fn possible(&self, state: &State) -> Vec<Action> {
         let mut actions = Vec::new();
         for b in 0..state.brokers.len() {
-            self.of_broker(state, b, &mut actions);
+            self.broker_actions(state, b, &mut actions);
         }
         for w in 0..state.workers.len() {
-            self.of_worker(state, w, &mut actions);
+            self.worker_actions(state, w, &mut actions);
         }
-        of_statements(state, &mut actions);
+        statement_actions(state, &mut actions);
         actions.extend((0..state.pushed.len()).filter(|&i| may_receive(state, i)).map(Action::Receive));
-        self.of_clock(state, &mut actions);
+        self.clock_actions(state, &mut actions);
         actions
     }
 
-    fn of_broker(&self, state: &State, b: usize, actions: &mut Vec<Action>) {
+    fn broker_actions(&self, state: &State, b: usize, actions: &mut Vec<Action>) {
         let broker = &state.brokers[b];
         if !broker.up {
             actions.push(Action::Start(b));
             return;
         }
-        let mine = |s: &&Statement| s.broker == b && s.life == broker.life && !s.lost;
-        let waits_for = |kind: fn(&Kind) -> bool| state.statements.iter().filter(mine).any(|s| kind(&s.kind));
-        let is_ready = state.tables.rows().iter().any(|row| row.place == Place::Ready);
+        let awaited = |s: &&Statement| s.broker == b && s.life == broker.life && !s.lost;
+        let waits_for = |kind: fn(&Kind) -> bool| state.statements.iter().filter(awaited).any(|s| kind(&s.kind));
+        let is_ready = state.tables.rows().iter().any(|row| row.state == JobState::Ready);
         let has_room = broker.sessions.iter().any(|s| self.has_room(s));
         if is_ready
             && has_room
@@ -212,7 +213,7 @@ impl Protocol {
         }
         if broker.draining
             && broker.sessions.iter().all(|s| s.stream.is_none())
-            && !state.statements.iter().any(|s| mine(&s))
+            && !state.statements.iter().any(|s| awaited(&s))
         {
             actions.push(Action::Exit(b));
         }
@@ -221,8 +222,9 @@ impl Protocol {
             actions.push(Action::Renew(b));
         }
         for (s, session) in broker.sessions.iter().enumerate() {
-            // A session is put on its stream first, even if that is gone by now.
-            let begins = state.statements.iter().filter(mine).any(|s| matches!(s.kind,
+            // While an adoption for this stream awaits its answer, the session must begin first, even if the stream has broken
+            // since.
+            let begins = state.statements.iter().filter(awaited).any(|s| matches!(s.kind,
                 Kind::Adopt { by, .. } if by.0 == session.worker && by.1 == session.life && Some(by.2) == session.stream));
             if session.stream.is_some() && !state.is_connected(b, session) && !begins {
                 actions.push(Action::Notice(b, s));
@@ -235,7 +237,7 @@ impl Protocol {
         let unsure = broker.unsure.iter().filter(|claim| !may_still_adopt(state, b, **claim));
         actions.extend(unsure.map(|claim| Action::Unsure(b, *claim)));
         for row in state.tables.rows() {
-            if let Place::Leased(_, Some(number)) = row.place
+            if let JobState::Leased(_, Some(number)) = row.state
                 && !state.tables.is_live(number)
                 && (state.tables.is_live(broker.number) || !self.checks.rescuer_expiry)
             {
@@ -247,7 +249,7 @@ impl Protocol {
         }
     }
 
-    fn of_worker(&self, state: &State, w: usize, actions: &mut Vec<Action>) {
+    fn worker_actions(&self, state: &State, w: usize, actions: &mut Vec<Action>) {
         let worker = &state.workers[w];
         if state.left.worker_kills > 0 {
             actions.push(Action::KillWorker(w));
@@ -273,32 +275,32 @@ impl Protocol {
         }
     }
 
-    /// Whether a broker is about to end what this worker holds: then it refuses the stream. An end that it does not wait for
-    /// any more takes effect before the worker comes back, or never.
+    /// Whether a broker is about to end a lease that this worker holds. The broker then refuses the worker's stream. A
+    /// statement that ends a lease, and whose answer was lost, commits before the worker reconnects, or never.
     fn ends(&self, state: &State, b: usize, w: usize) -> bool {
         let life = state.brokers[b].life;
-        let mut own = state.statements.iter().filter(|s| s.broker == b && s.life == life);
+        let mut sent = state.statements.iter().filter(|s| s.broker == b && s.life == life);
         let held = |claim: Claim| state.workers[w].holds.iter().any(|h| h.claim == claim);
-        own.any(|s| (s.lost || self.checks.ending) && matches!(s.kind, Kind::End { claim, .. } if held(claim)))
+        sent.any(|s| (s.lost || self.checks.ending) && matches!(s.kind, Kind::End { claim, .. } if held(claim)))
     }
 
-    fn of_clock(&self, state: &State, actions: &mut Vec<Action>) {
+    fn clock_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for number in 1..state.next_number {
-            // A broker that is gone expires in any case.
+            // The row of an ended broker expires without counting as a fault.
             let runs = state.brokers.iter().any(|b| b.up && b.number == number);
             if state.tables.is_live(number) && (!runs || state.left.expiries > 0) {
                 actions.push(Action::Expire(number));
             }
         }
         if state.left.timeouts > 0 {
-            let leased = state.tables.rows().iter().filter(|row| matches!(row.place, Place::Leased(..)));
+            let leased = state.tables.rows().iter().filter(|row| matches!(row.state, JobState::Leased(..)));
             actions.extend(leased.map(|row| Action::TimeOut(row.job)));
         }
     }
 }
 
-/// Whether an adoption that nobody waits for may still take effect. The grace time is not over before: a statement takes
-/// effect within it, or never.
+/// Whether an adoption of this lease whose answer was lost may still commit. The grace time lasts longer than any statement, so
+/// it does not end before the adoption has committed or failed.
 fn may_still_adopt(state: &State, b: usize, claim: Claim) -> bool {
     let mut lost = state.statements.iter().filter(|s| s.broker == b && s.lost);
     lost.any(|s| matches!(&s.kind, Kind::Adopt { wanted, .. } if wanted.contains(&claim)))
@@ -309,7 +311,7 @@ fn may_receive(state: &State, i: usize) -> bool {
     state.workers[push.worker].stream == push.stream && state.workers[push.worker].welcomed
 }
 
-fn of_statements(state: &State, actions: &mut Vec<Action>) {
+fn statement_actions(state: &State, actions: &mut Vec<Action>) {
     for (i, statement) in state.statements.iter().enumerate() {
         let broker = &state.brokers[statement.broker];
         let awaited = !statement.lost && broker.up && broker.life == statement.life;
@@ -330,7 +332,7 @@ fn of_statements(state: &State, actions: &mut Vec<Action>) {
                     actions.push(Action::Lose(i));
                 }
             }
-            (Phase::Done(_), false) => actions.push(Action::Look(i)),
+            (Phase::Done(_), false) => actions.push(Action::LookUp(i)),
         }
     }
 }

@@ -1,56 +1,56 @@
-//! What the statements check, and what can be taken out to see what it is for.
+//! The checks of the statements, each of which can be disabled to show its purpose.
 
 use clap::ValueEnum;
 
-/// What statements compare before they change anything. All true: the protocol as it is.
+/// Conditions that statements and brokers check before they change a lease. The real protocol has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each can be taken out by itself")]
+#[allow(clippy::struct_excessive_bools, reason = "each can be disabled separately")]
 pub struct Checks {
     /// Settle, adopt and release compare the token.
     pub token: bool,
-    /// The broker releases and fails only leases that are its own.
+    /// A broker releases and fails only its own leases.
     pub owner: bool,
-    /// Claims and adoptions demand that the broker's own row has not expired.
+    /// Claims and adoptions require that the broker's own row has not expired.
     pub expiry: bool,
-    /// So do rescues.
+    /// Rescues require that the rescuing broker's own row has not expired.
     pub rescuer_expiry: bool,
-    /// An expired row is not renewed; the broker registers again.
+    /// A broker whose row has expired registers again instead of renewing it.
     pub renewal_expiry: bool,
-    /// Brokers know leases under numbers that they had before as their own.
+    /// A broker treats leases under its former numbers as its own.
     pub former: bool,
-    /// A broker does not adopt a lease that it is about to end, nor end one that it is about to adopt.
+    /// A broker does not adopt a lease that it is about to end, or end one that it is about to adopt.
     pub ending: bool,
-    /// A broker that registered again takes along only leases that are under its former numbers.
+    /// A broker that registered again readopts only leases under its former numbers.
     pub readopt_own: bool,
-    /// What a worker lists when it comes back is not released as if it had never arrived.
+    /// A lease that a worker lists on reconnect is not released as undelivered.
     pub listed: bool,
 }
 
-/// The check that is taken out.
+/// The check to disable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Without {
     /// Outcomes, adoptions and releases do not compare the token.
     Token,
-    /// Brokers release leases that others have adopted.
+    /// Brokers release leases that other brokers have adopted.
     Owner,
-    /// Brokers whose own row has expired go on claiming and adopting.
+    /// Brokers whose own row has expired keep claiming and adopting.
     Expiry,
-    /// Brokers whose own row has expired rescue leases of others.
+    /// Brokers whose own row has expired rescue leases of other brokers.
     RescuerExpiry,
-    /// Brokers whose row has expired renew it.
+    /// Brokers renew their expired row.
     RenewalExpiry,
-    /// A broker does not know its own former numbers.
+    /// A broker does not recognize its own former numbers.
     Former,
     /// A broker adopts a lease that it is about to end.
     Ending,
-    /// A broker that registered again takes leases back that other brokers have adopted.
+    /// A broker that registered again takes back leases that other brokers have adopted.
     ReadoptOwn,
-    /// What a worker lists and the broker cannot adopt is released, as if it had never arrived.
+    /// A lease that a worker lists and the broker cannot adopt is released as undelivered.
     Listed,
 }
 
 impl Checks {
-    /// The protocol as it is.
+    /// The real protocol: all checks are enabled.
     pub const ALL: Self = Self {
         token: true,
         owner: true,
@@ -63,7 +63,7 @@ impl Checks {
         listed: true,
     };
 
-    /// The protocol without one of its checks.
+    /// The protocol with one check disabled.
     pub fn without(without: Option<Without>) -> Self {
         let mut checks = Self::ALL;
         match without {

@@ -1,17 +1,17 @@
-//! A model of Howdah's leases and settles, small enough to look at every order in which things can happen. `stateright`
-//! does the looking. docs/internals/model.md says what is modelled, what is left out, and what was found.
+//! A model of Howdah's leases and settles, small enough to explore every order of steps with the model checker `stateright`.
+//! `docs/internals/model.md` describes its scope and the problems it found.
 
-#![allow(clippy::unused_self, reason = "steps are methods of the protocol, whether they need its size or not")]
+#![allow(clippy::unused_self, reason = "steps are methods of the protocol for uniformity")]
 
-mod action; // what can happen next
-mod checks; // what statements compare, and what can be taken out
-mod properties; // what must hold
-mod protocol; // all of it, as the checker sees it
-pub mod replay; // what was recorded of a run, step by step
+mod action; // the possible steps
+mod checks; // the checks of statements, which can be disabled
+mod properties; // the properties to check
+mod protocol; // the model for the checker
+pub mod replay; // replays recorded runs against the protocol
 mod report; // runs the checker
-mod size; // how many of everything
-mod state; // all that there is at one moment
-mod steps; // what each step does
+mod size; // model sizes
+mod state; // the state
+mod steps; // the effects of steps
 pub mod tables; // the tables and their statements, shared with the replay
 
 pub use action::Action;

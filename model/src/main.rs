@@ -1,22 +1,23 @@
-//! `cargo run -p howdah-model -- --without token`: the shortest run in which something goes wrong without this check.
+//! Runs the model checker. `cargo run -p howdah-model -- --without token` prints the shortest run that goes wrong without the token
+//! check.
 
-#![allow(clippy::print_stdout, reason = "it is a program for people")]
+#![allow(clippy::print_stdout, reason = "a command-line program")]
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use howdah_model::{Checks, Sizes, Without, check};
 
-/// Looks at every order in which brokers, workers and Postgres can act on a lease.
+/// Explores every order in which brokers, workers and Postgres can act on a lease
 #[derive(Parser)]
 struct Args {
-    /// Take out this check, and show what goes wrong
+    /// Disable this check, and show what goes wrong
     #[arg(long, value_enum)]
     without: Option<Without>,
-    /// How large a model
+    /// Size of the model
     #[arg(long, value_enum, default_value = "small")]
     size: Sizes,
-    /// Threads. With one, the run that is shown is the shortest
+    /// Number of threads. With one thread, the printed run is the shortest
     #[arg(long)]
     threads: Option<usize>,
 }
@@ -29,10 +30,10 @@ fn main() -> ExitCode {
         let checked = check(size, Checks::without(args.without), threads);
         println!("{}: {} states, depth {}, {:.1?}", size.name, checked.states, checked.depth, checked.took);
         if let Some((property, steps)) = checked.violated {
-            println!("\nThis does not hold: {property}.\n\n{steps}");
+            println!("\nViolated: {property}.\n\n{steps}");
             return ExitCode::FAILURE;
         }
     }
-    println!("everything holds");
+    println!("all properties hold");
     ExitCode::SUCCESS
 }

@@ -1,32 +1,32 @@
-//! What must hold in every state, and what must be possible, so that the model is not empty.
+//! Invariants of every state, and outcomes that must be reachable. The latter show that the model explores real runs.
 
 use stateright::Property;
 
 use crate::{
     Protocol,
     state::State,
-    tables::{Ending, Outcome, Place},
+    tables::{Ending, JobState, Outcome},
 };
 
-/// A job is in exactly one table.
-pub const ONE_PLACE: &str = "a job is in exactly one place";
-/// One outcome for each lease.
+/// Each job is in exactly one table.
+pub const ONE_TABLE: &str = "a job is in exactly one table";
+/// Each lease has at most one outcome.
 pub const ONE_OUTCOME: &str = "at most one outcome is committed for a lease";
-/// OK means committed.
+/// A worker gets OK for an outcome only if the outcome is committed.
 pub const OK_IS_COMMITTED: &str = "an OK means that this outcome is committed";
-/// No two leases have one token.
-pub const ONE_LEASE: &str = "a job has at most one lease, with a token of its own";
-/// A worker's lease ends by its own outcome, or by a rule.
+/// No two leases share a token.
+pub const ONE_LEASE: &str = "a job has at most one lease, with a unique token";
+/// A lease ends only by its worker's outcome or by a rule, such as its deadline or the loss of its worker or broker.
 pub const BY_A_RULE: &str = "a worker loses a lease only by its own outcome or by a rule";
-/// Attempts are counted as promised.
+/// `attempt` of each row is the number of leases that count, and at most `max_attempts`.
 pub const COUNTED: &str = "attempts are counted as promised";
-/// Nothing is stuck.
-pub const AT_REST: &str = "when nothing more happens, each job has ended or is ready, and no worker runs any";
+/// If only faults are possible, no job is leased and no worker holds a job.
+pub const AT_REST: &str = "when no step remains, each job has ended or is ready, and no worker runs one";
 
-/// All of them.
+/// All properties.
 pub fn all() -> Vec<Property<Protocol>> {
     vec![
-        Property::always(ONE_PLACE, |_, state: &State| one_place(state)),
+        Property::always(ONE_TABLE, |_, state: &State| one_table(state)),
         Property::always(ONE_OUTCOME, |_, state: &State| one_outcome(state)),
         Property::always(OK_IS_COMMITTED, |_, state: &State| !state.false_ok),
         Property::always(ONE_LEASE, |_, state: &State| one_lease(state)),
@@ -34,28 +34,28 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::always(COUNTED, |_, state: &State| counted(state)),
         Property::always(AT_REST, at_rest),
         Property::sometimes("a job is done", |_, state: &State| {
-            state.tables.rows().iter().all(|row| row.place == Place::Finished)
+            state.tables.rows().iter().all(|row| row.state == JobState::Finished)
         }),
         Property::sometimes("a job is dead", |_, state: &State| {
-            state.tables.rows().iter().any(|row| row.place == Place::Dead)
+            state.tables.rows().iter().any(|row| row.state == JobState::Dead)
         }),
         Property::sometimes("a lease is adopted, and acked", |_, state: &State| {
             state.leases.iter().any(|l| l.adoptions > 0 && l.ended == Some(Ending::Settled(Outcome::Ack)))
         }),
         Property::sometimes("a lease is rescued while its worker runs it", |_, state: &State| {
             let mut held = state.workers.iter().flat_map(|w| &w.holds);
-            held.any(|h| state.story(h.claim.token).ended == Some(Ending::Rescued))
+            held.any(|h| state.lease_history(h.claim.token).ended == Some(Ending::Rescued))
         }),
     ]
 }
 
-/// All that must hold at any time.
+/// Whether all invariants hold in this state, except [`AT_REST`].
 pub fn holds(state: &State) -> bool {
-    one_place(state) && one_outcome(state) && !state.false_ok && one_lease(state) && by_a_rule(state) && counted(state)
+    one_table(state) && one_outcome(state) && !state.false_ok && one_lease(state) && by_a_rule(state) && counted(state)
 }
 
-fn one_place(state: &State) -> bool {
-    // The rows are sorted by job, and no job is ever added.
+fn one_table(state: &State) -> bool {
+    // Rows are sorted by job, and jobs are never added.
     let rows = state.tables.rows();
     rows.windows(2).all(|pair| pair[0].job < pair[1].job) && rows.last().is_some_and(|row| row.job == rows.len() as i64)
 }
@@ -65,9 +65,11 @@ fn one_outcome(state: &State) -> bool {
 }
 
 fn one_lease(state: &State) -> bool {
-    let leased = || state.tables.rows().iter().filter(|row| matches!(row.place, Place::Leased(..)));
-    leased().all(|row| match row.place {
-        Place::Leased(token, _) => state.story(token).job == row.job && state.story(token).ended.is_none(),
+    let leased = || state.tables.rows().iter().filter(|row| matches!(row.state, JobState::Leased(..)));
+    leased().all(|row| match row.state {
+        JobState::Leased(token, _) => {
+            state.lease_history(token).job == row.job && state.lease_history(token).ended.is_none()
+        }
         _ => true,
     })
 }
@@ -75,27 +77,27 @@ fn one_lease(state: &State) -> bool {
 fn by_a_rule(state: &State) -> bool {
     let mut held = state.workers.iter().flat_map(|worker| &worker.holds);
     held.all(|holding| {
-        let story = state.story(holding.claim.token);
-        // The broker releases only what its worker never received.
-        !story.wronged && story.ended != Some(Ending::Released)
+        let history = state.lease_history(holding.claim.token);
+        // Brokers release only leases whose job their worker never received.
+        !history.wronged && history.ended != Some(Ending::Released)
     })
 }
 
 fn counted(state: &State) -> bool {
-    // What was released as never sent was not received.
+    // No worker received the job of a lease that a broker released as undelivered.
     let truly = state.leases.iter().all(|lease| lease.ended != Some(Ending::Released) || !lease.received);
     truly
         && state.tables.rows().iter().all(|row| {
             let of_job = state.leases.iter().filter(|lease| lease.job == row.job);
-            // A live lease counts until it is known how it ended.
+            // A lease that has not ended counts too.
             let counted = of_job.filter(|lease| lease.ended.is_none_or(Ending::counts)).count();
-            let at_its_end = row.place != Place::Dead || row.attempt == row.max_attempts;
+            let at_its_end = row.state != JobState::Dead || row.attempt == row.max_attempts;
             counted == row.attempt as usize && row.attempt <= row.max_attempts && at_its_end
         })
 }
 
 fn at_rest(protocol: &Protocol, state: &State) -> bool {
-    let leased = state.tables.rows().iter().any(|row| matches!(row.place, Place::Leased(..)));
+    let leased = state.tables.rows().iter().any(|row| matches!(row.state, JobState::Leased(..)));
     let held = state.workers.iter().any(|worker| !worker.holds.is_empty());
     if !leased && !held {
         return true;

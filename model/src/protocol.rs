@@ -1,4 +1,4 @@
-//! The model as the checker sees it: initial state, steps, properties.
+//! The model for the checker: initial state, steps and properties.
 
 use stateright::{Model, Property};
 
@@ -7,25 +7,25 @@ use crate::{
     action::{self, Action},
     properties,
     state::{Broker, Session, State, Worker},
-    tables::{Place, Row, Tables},
+    tables::{JobState, Row, Tables},
 };
 
-/// The protocol of leases and settles, of a size, with its checks.
+/// The protocol of leases and settles, with a model size and its checks.
 #[derive(Clone, Debug)]
 pub struct Protocol {
-    /// How many of everything there are.
+    /// Numbers of jobs, brokers, workers and faults.
     pub size: Size,
-    /// What statements check.
+    /// Enabled checks.
     pub checks: Checks,
 }
 
 impl Protocol {
-    /// The state before anything has happened: brokers run, each worker is connected to one of them, jobs are ready.
+    /// The initial state: all brokers run, each worker is connected to one of them, and all jobs are ready.
     pub fn start(&self) -> State {
         let mut tables = Tables::default();
         for job in 1..=self.size.jobs {
             let max_attempts = self.size.max_attempts;
-            tables.put(Row { job, place: Place::Ready, attempt: 0, max_attempts, settled: None });
+            tables.put(Row { job, state: JobState::Ready, attempt: 0, max_attempts, settled: None, lost: None });
         }
         let mut brokers = Vec::new();
         for number in 1..=self.size.brokers {
@@ -52,7 +52,7 @@ impl Protocol {
         }
     }
 
-    /// The state after a step that is possible.
+    /// The state after a possible step.
     pub fn after(&self, state: &State, action: Action) -> State {
         let mut next = state.clone();
         match action {
@@ -62,7 +62,7 @@ impl Protocol {
             Action::Lose(i) => self.lose(&mut next, i),
             Action::Vanish(i) => drop(next.statements.remove(i)),
             Action::GiveUp(i) => self.give_up(&mut next, i),
-            Action::Look(i) => self.look(&mut next, i),
+            Action::LookUp(i) => self.look_up(&mut next, i),
             Action::Receive(i) => self.receive(&mut next, i),
             Action::Settle(w, claim, outcome) => self.settle(&mut next, w, claim, outcome),
             Action::Connect(w, b) => self.connect(&mut next, w, b),
@@ -101,7 +101,7 @@ impl Model for Protocol {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        // What follows a violation is of no interest.
+        // Explore no steps after a state that violates an invariant.
         if properties::holds(state) {
             actions.extend(self.possible(state));
         }

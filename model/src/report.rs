@@ -1,4 +1,4 @@
-//! Runs the checker, and says what it found.
+//! Runs the checker and reports the result.
 
 use std::{
     fmt::Write as _,
@@ -9,24 +9,24 @@ use stateright::{Checker as _, Expectation, HasDiscoveries, Model as _, Path};
 
 use crate::{Action, Checks, Protocol, Size, State, action, properties};
 
-/// What came of one size.
+/// Result of the check for one model size.
 #[derive(Debug)]
 pub struct Checked {
-    /// The size.
+    /// Model size.
     pub size: Size,
-    /// Different states.
+    /// Number of distinct states.
     pub states: usize,
-    /// Steps of the longest run.
+    /// Length of the longest run.
     pub depth: usize,
-    /// How long it took.
+    /// Run time of the check.
     pub took: Duration,
-    /// What does not hold, with the shortest run that shows it.
+    /// Violated property, with the shortest run that violates it.
     pub violated: Option<(&'static str, String)>,
-    /// What was seen to be possible.
+    /// Names of the `sometimes` properties that the checker found to be reachable.
     pub possible: Vec<&'static str>,
 }
 
-/// Looks at every state of this size, until something does not hold.
+/// Explores all states of a size until a property is violated.
 pub fn check(size: Size, checks: Checks, threads: usize) -> Checked {
     let began = Instant::now();
     let protocol = Protocol { size, checks };
@@ -50,7 +50,7 @@ pub fn check(size: Size, checks: Checks, threads: usize) -> Checked {
     checked
 }
 
-/// A run, step by step, with the tables where they change.
+/// Prints a run step by step, with the tables whenever they change.
 fn steps(path: Path<State, Action>) -> String {
     let mut text = String::new();
     let mut before = String::new();

@@ -1,37 +1,37 @@
-//! How large a model is. The faults of a size happen in any order, in any number up to the given one; more faults at once
-//! need more states than a machine can look at, so there is a size for each pair of faults that meet.
+//! Model sizes. The faults of a size occur in any order, each up to its limit. All faults together would give too many states to
+//! explore, so each combination of faults that matters has a size.
 
 use clap::ValueEnum;
 
 use crate::{state::Faults, tables::Outcome};
 
-/// How many of everything there are, and which faults.
+/// Numbers of jobs, brokers, workers and faults in a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// For people.
+    /// Name to display.
     pub name: &'static str,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: i64,
-    /// Brokers.
+    /// Number of brokers.
     pub brokers: i32,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Jobs that a worker will hold.
+    /// Window: number of jobs that a worker holds at once.
     pub window: usize,
-    /// Attempts of a job.
+    /// Attempts allowed per job.
     pub max_attempts: i16,
     /// Outcomes that workers send.
     pub outcomes: &'static [Outcome],
-    /// The most faults.
+    /// Maximum number of each fault.
     pub faults: Faults,
 }
 
-/// Which sizes to check.
+/// Set of sizes to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sizes {
-    /// Seconds: those of the tests.
+    /// Takes seconds. Used by the tests.
     Small,
-    /// Minutes.
+    /// Takes minutes.
     Large,
 }
 
@@ -43,7 +43,7 @@ const fn size(name: &'static str, faults: Faults) -> Size {
 }
 
 impl Size {
-    /// The same with other faults.
+    /// Returns this size with another name and other faults.
     const fn with(self, name: &'static str, faults: Faults) -> Self {
         Self { name, faults, ..self }
     }
@@ -52,7 +52,7 @@ impl Size {
 const BREAK: Size = size("a stream breaks", Faults { breaks: 1, ..NONE });
 const TIMEOUT: Size = size("a stream breaks, an attempt times out", Faults { breaks: 1, timeouts: 1, ..NONE });
 const KILL: Size = size("a stream breaks, a broker is killed", Faults { breaks: 1, broker_kills: 1, ..NONE });
-const STOP: Size = size("a stream breaks, a broker is told to stop", Faults { breaks: 1, stops: 1, ..NONE });
+const STOP: Size = size("a stream breaks, a broker drains", Faults { breaks: 1, stops: 1, ..NONE });
 const EXPIRE: Size = size("a stream breaks, a running broker expires", Faults { breaks: 1, expiries: 1, ..NONE });
 const LOST: Size = size("two answers of Postgres are lost", Faults { lost: 2, ..NONE });
 const RIVALS: Size = Size {
@@ -65,7 +65,7 @@ const TWO_JOBS: Size =
     Size { jobs: 2, window: 2, ..size("two jobs, a running broker expires", Faults { expiries: 1, ..NONE }) };
 
 impl Sizes {
-    /// The sizes.
+    /// All sizes of the set.
     pub fn all(self) -> Vec<Size> {
         match self {
             Self::Small => vec![RIVALS, BREAK, TIMEOUT, KILL, STOP, EXPIRE, LOST, KILLED, TWO_JOBS],

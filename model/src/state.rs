@@ -1,282 +1,282 @@
-//! All that there is at one moment: the tables, what brokers and workers remember, statements and messages on their way,
-//! and what happened to each lease.
+//! The state of the model: tables, memory of brokers and workers, statements and messages in flight, and the history of each lease.
 
 use crate::tables::{Ending, Job, Number, Outcome, Tables, Token};
 
 /// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// What is committed.
+    /// Committed rows.
     pub tables: Tables,
-    /// The next number of a broker.
+    /// Number that the next registered broker gets.
     pub next_number: Number,
-    /// The processes, each in its slot.
+    /// Broker processes by slot.
     pub brokers: Vec<Broker>,
-    /// The workers, each in its slot.
+    /// Workers by slot.
     pub workers: Vec<Worker>,
-    /// Statements that were sent, and answers that were not read. Sorted.
+    /// Statements in flight and answers not yet read. Sorted.
     pub statements: Vec<Statement>,
-    /// Jobs written to a stream that their workers have not read. Sorted.
+    /// Jobs written to a stream and not yet read by the worker. Sorted.
     pub pushed: Vec<Push>,
-    /// What happened to each lease; the token is the index and one.
-    pub leases: Vec<Story>,
-    /// Faults and claims that may still happen.
+    /// History of each lease. The index of a lease is its token minus one.
+    pub leases: Vec<LeaseHistory>,
+    /// Faults and claims still allowed.
     pub left: Faults,
-    /// An outcome was answered OK that was not committed.
+    /// Whether a broker has answered OK to an outcome that was not committed, which violates an invariant.
     pub false_ok: bool,
 }
 
-/// How often something may happen in one run. It bounds the model.
+/// Limits for how often each event may occur in a run. They keep the model finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Claims.
     pub claims: u8,
-    /// Brokers killed.
+    /// Killed brokers.
     pub broker_kills: u8,
-    /// Brokers told to stop.
+    /// Drained brokers.
     pub stops: u8,
-    /// Workers killed.
+    /// Killed workers.
     pub worker_kills: u8,
-    /// Streams that break.
+    /// Broken streams.
     pub breaks: u8,
-    /// Answers of Postgres lost, or given up.
+    /// Answers of Postgres that are lost or no longer awaited.
     pub lost: u8,
-    /// Rows of running brokers that expire, since these were stopped or cut off.
+    /// Running brokers whose row expires, because the process was paused or cut off.
     pub expiries: u8,
-    /// Attempts that take too long.
+    /// Attempts that exceed their timeout.
     pub timeouts: u8,
 }
 
-/// A process.
+/// A broker process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
+#[allow(clippy::struct_excessive_bools, reason = "these flags are independent")]
 pub struct Broker {
-    /// It runs.
+    /// Whether the process runs.
     pub up: bool,
-    /// It was told to stop.
+    /// Whether the broker drains.
     pub draining: bool,
-    /// Which of the processes that had this slot: answers to others are nobody's.
+    /// Incarnation of the slot: increases when a new process starts in it. Answers to statements of earlier incarnations are
+    /// ignored.
     pub life: u8,
-    /// Under which it has registered.
+    /// Id of the broker's row in `howdah.broker`.
     pub number: Number,
-    /// Numbers that it had before, in this life.
+    /// Numbers that this process had before.
     pub former: Vec<Number>,
-    /// It takes leases under those for its own.
+    /// Whether the broker treats leases under its `former` numbers as its own.
     pub knows_former: bool,
-    /// The workers it knows. Sorted.
+    /// Sessions of its workers. Sorted.
     pub sessions: Vec<Session>,
-    /// Leases whose adoption was not answered: they are failed after the grace time, unless a session has them.
+    /// Leases whose adoption got no answer. They fail after the grace time unless a session holds them.
     pub unsure: Vec<Claim>,
-    /// It has a new number, and its leases do not have it yet.
+    /// Whether the broker has registered again, and its leases are not yet under the new number.
     pub readopting: bool,
 }
 
-/// A worker as its broker knows it.
+/// A session: a worker as seen by its broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Session {
-    /// The worker's slot.
+    /// Slot of the worker.
     pub worker: usize,
-    /// Which of the workers that had this slot.
+    /// Incarnation of the worker's slot.
     pub life: u8,
-    /// Its stream, as far as the broker has noticed.
+    /// Number of the worker's stream. `None` after the broker has noticed that the stream broke.
     pub stream: Option<u8>,
-    /// The stream that it has begun on: the adoption was answered.
+    /// Latest stream on which the session has begun: the adoption of the worker's leases for this stream has been answered.
     pub begun: Option<u8>,
-    /// Leases that it has, sorted.
+    /// Leases of the session. Sorted.
     pub held: Vec<Held>,
-    /// The grace time is over; only its outcomes are waited for.
+    /// Whether the grace time has ended. The session then only waits for outcomes in flight.
     pub ended: bool,
 }
 
 /// A lease of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Held {
-    /// The job and its token.
+    /// Job and token.
     pub claim: Claim,
-    /// Its outcome is being written.
+    /// Whether an outcome for this lease is being written.
     pub settling: bool,
 }
 
-/// A job and a token, as they are passed around.
+/// A job and its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// The job.
+    /// Job id.
     pub job: Job,
-    /// The token.
+    /// Token of the lease.
     pub token: Token,
 }
 
 /// A worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worker {
-    /// Which of the workers that had this slot.
+    /// Incarnation of the slot.
     pub life: u8,
-    /// The number of its last stream.
+    /// Number of its latest stream.
     pub stream: u8,
-    /// The broker at the other end, as far as the worker has noticed.
+    /// Slot of the broker at the other end of the stream. `None` after the worker has noticed that the stream ended.
     pub at: Option<usize>,
-    /// The broker has welcomed it.
+    /// Whether the broker has sent `Welcome`.
     pub welcomed: bool,
-    /// Jobs in its hands, sorted.
+    /// Jobs that the worker holds. Sorted.
     pub holds: Vec<Holding>,
 }
 
-/// A job in the hands of a worker.
+/// A job that a worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Holding {
-    /// The job and its token.
+    /// Job and token.
     pub claim: Claim,
-    /// What the worker does with it.
+    /// Progress of the job.
     pub doing: Doing,
 }
 
-/// What a worker does with a job.
+/// Progress of a job at its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doing {
-    /// It runs.
+    /// The job runs.
     Runs,
-    /// Its outcome was sent on this stream.
+    /// The outcome was sent on the current stream.
     Sent(Outcome),
-    /// Its outcome was sent, and no answer can come any more.
+    /// The outcome was sent on a stream that has ended, so its answer can no longer arrive.
     Unanswered,
 }
 
-/// A job on its way to a worker.
+/// A job in flight to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Push {
-    /// The worker's slot.
+    /// Slot of the worker.
     pub worker: usize,
-    /// The stream.
+    /// Stream of the worker.
     pub stream: u8,
-    /// The job and its token.
+    /// Job and token.
     pub claim: Claim,
 }
 
-/// A statement. It takes effect when it is committed, which may be long after it was sent.
+/// A statement in flight. It takes effect at its commit, possibly long after it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Statement {
-    /// The slot of the broker that sent it.
+    /// Slot of the broker that sent the statement.
     pub broker: usize,
-    /// Which process in that slot.
+    /// Incarnation of the broker's slot.
     pub life: u8,
-    /// What it says.
+    /// Kind and parameters.
     pub kind: Kind,
-    /// How far it is.
+    /// Progress.
     pub phase: Phase,
-    /// Nobody waits for its answer.
+    /// Whether the broker no longer awaits the answer.
     pub lost: bool,
 }
 
-/// What a statement says.
+/// Kind of a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Lease the first ready job.
+    /// Leases the first ready job.
     Claim {
-        /// The broker's number when it was sent.
+        /// Number of the broker when it sent the statement.
         number: Number,
     },
-    /// A worker's outcome.
+    /// Writes a worker's outcome.
     Settle {
-        /// The session that it came from: the worker's slot and life.
+        /// Session of the worker: slot and incarnation.
         from: (usize, u8),
         /// The lease.
         claim: Claim,
         /// The outcome.
         outcome: Outcome,
     },
-    /// The broker ends a lease.
+    /// Ends a lease on behalf of the broker.
     End {
         /// The lease.
         claim: Claim,
-        /// The broker's numbers when it was sent.
+        /// Numbers of the broker when it sent the statement.
         owners: Vec<Number>,
         /// `Released` or `Lost`.
         ending: Ending,
-        /// How often the lease had been adopted when this was decided.
+        /// Number of adoptions of the lease when the broker decided to end it.
         adoptions: u8,
     },
-    /// A session came back with leases.
+    /// Adopts the leases of a session that reconnected.
     Adopt {
-        /// The session: the worker's slot, life, and stream.
+        /// The session: slot, incarnation and stream of the worker.
         by: (usize, u8, u8),
-        /// The broker's number when it was sent.
+        /// Number of the broker when it sent the statement.
         number: Number,
-        /// What the worker says it holds.
+        /// Leases that the worker lists.
         wanted: Vec<Claim>,
     },
-    /// Puts the leases of all sessions under the broker's new number.
+    /// Moves the leases of all sessions to the broker's new number.
     Readopt {
         /// The new number.
         number: Number,
-        /// This number, and those before.
-        own: Vec<Number>,
-        /// The leases that sessions had.
+        /// The new number and the former ones.
+        owners: Vec<Number>,
+        /// Leases of the sessions.
         wanted: Vec<Claim>,
     },
-    /// Compares what sessions have with the tables.
+    /// Compares the leases of the sessions with the tables.
     Compare,
 }
 
-/// How far a statement is.
+/// Progress of a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// Sent, or waiting for a lock.
+    /// The statement is on its way to Postgres, or waits for a lock.
     Sent,
-    /// It has taken effect, and this is its answer.
+    /// The statement has committed. The broker has not yet read the answer.
     Done(Answer),
 }
 
-/// The answer to a statement.
+/// Answer to a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Answer {
-    /// A claim's job, if there was one.
+    /// The job of a claim, if one was ready.
     Claimed(Option<Claim>),
     /// Whether the outcome is committed.
     Settled(bool),
-    /// There is nothing to say.
+    /// Answer without content, as to [`Kind::End`].
     Ended,
-    /// These are this broker's.
+    /// Leases that the broker now holds.
     Adopted(Vec<Claim>),
-    /// What became of leases that sessions have. The stream is the one that the session had begun on.
+    /// Leases of sessions that have moved or ended, each with the stream on which its session had begun.
     Compared(Vec<(Verdict, Claim, Option<u8>)>),
 }
 
-/// What became of a lease that a session has.
+/// Fate of a lease that a session holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Its row is under another number.
+    /// The lease is under another broker's number.
     Moved,
-    /// It is over.
+    /// The lease has ended.
     Over,
 }
 
-/// What happened to a lease.
+/// History of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Story {
-    /// The job.
+pub struct LeaseHistory {
+    /// Job id.
     pub job: Job,
-    /// The row of the broker that has it, or had it last, had not expired when that got it.
+    /// Whether the row of the current or last broker was live when the broker got the lease.
     pub protected: bool,
-    /// How often it was adopted.
+    /// Number of adoptions.
     pub adoptions: u8,
-    /// Its worker has read the job.
+    /// Whether a worker has received the job with this lease.
     pub received: bool,
-    /// How it ended.
+    /// How the lease ended; `None` while it is live.
     pub ended: Option<Ending>,
-    /// It was ended in a way that no rule allows.
+    /// Whether the lease ended in a way that no rule allows.
     pub wronged: bool,
-    /// The outcomes that were committed with its token.
+    /// Outcomes committed with its token.
     pub committed: Vec<Outcome>,
 }
 
 impl State {
-    /// What happened to the lease with this token.
-    pub fn story(&self, token: Token) -> &Story {
+    /// History of the lease with this token.
+    pub fn lease_history(&self, token: Token) -> &LeaseHistory {
         &self.leases[token as usize - 1]
     }
 
-    /// The same, to go on.
-    pub fn story_mut(&mut self, token: Token) -> &mut Story {
+    /// Mutable history of the lease with this token.
+    pub fn lease_history_mut(&mut self, token: Token) -> &mut LeaseHistory {
         &mut self.leases[token as usize - 1]
     }
 
@@ -286,20 +286,20 @@ impl State {
         self.add(Statement { broker, life, kind, phase: Phase::Sent, lost: false });
     }
 
-    /// A statement is on its way.
+    /// Adds a statement, keeping the order.
     pub fn add(&mut self, statement: Statement) {
         let at = self.statements.partition_point(|other| *other < statement);
         self.statements.insert(at, statement);
     }
 
-    /// The broker ends a lease by itself.
+    /// Sends the statement with which a broker ends a lease.
     pub fn send_end(&mut self, broker: usize, claim: Claim, ending: Ending) {
-        let adoptions = self.story(claim.token).adoptions;
+        let adoptions = self.lease_history(claim.token).adoptions;
         let owners = self.brokers[broker].numbers();
         self.send(broker, Kind::End { claim, owners, ending, adoptions });
     }
 
-    /// Whether a session's stream is the one that its worker is on.
+    /// Whether a session's stream is the current stream of its worker.
     pub fn is_connected(&self, broker: usize, session: &Session) -> bool {
         let worker = &self.workers[session.worker];
         worker.at == Some(broker) && worker.life == session.life && session.stream == Some(worker.stream)
@@ -307,18 +307,18 @@ impl State {
 }
 
 impl Broker {
-    /// The number that it has, and those that it had, as far as it knows them.
+    /// The broker's number and, if it recognizes them, its former numbers.
     pub fn numbers(&self) -> Vec<Number> {
         let former = self.former.iter().filter(|_| self.knows_former);
         former.copied().chain([self.number]).collect()
     }
 
-    /// The session of that worker which is in the table, if there is one.
+    /// Index of the worker's session that has not ended.
     pub fn session(&self, worker: usize, life: u8) -> Option<usize> {
         self.sessions.iter().position(|s| s.worker == worker && s.life == life && !s.ended)
     }
 
-    /// Adds a session in its order; returns its index.
+    /// Adds a session, keeping the order. Returns its index.
     pub fn add_session(&mut self, session: Session) -> usize {
         let at = self.sessions.partition_point(|other| *other < session);
         self.sessions.insert(at, session);
@@ -327,12 +327,12 @@ impl Broker {
 }
 
 impl Session {
-    /// Leases that are not being settled.
+    /// Leases of the session without an outcome that is being written.
     pub fn unsettled(&self) -> Vec<Claim> {
         self.held.iter().filter(|held| !held.settling).map(|held| held.claim).collect()
     }
 
-    /// Gets a lease. An earlier one of the same job is over, also if its outcome was not answered yet.
+    /// Adds a lease. It replaces an earlier lease of the same job, even one with an outcome in flight.
     pub fn hold(&mut self, claim: Claim) {
         self.held.retain(|held| held.claim.job != claim.job);
         self.held.push(Held { claim, settling: false });

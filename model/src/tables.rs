@@ -1,47 +1,47 @@
-//! The tables, and one function for each statement that changes who holds a job. The model and the replay share them, so a
-//! recorded step is judged by the very rule that was checked.
+//! The tables, with one function per statement that changes the owner of a job. The model and the replay share them, so recorded
+//! steps are held to exactly the rules that were checked.
 
 use crate::Checks;
 
-/// The id of a job.
+/// Job id.
 pub type Job = i64;
-/// The token of a lease.
+/// Token of a lease.
 pub type Token = i64;
-/// The id of a broker in `howdah.broker`; a broker that registers again has another one.
+/// Id of a broker in `howdah.broker`. A broker that registers again gets a new one.
 pub type Number = i32;
 
-/// How a worker ends an attempt. The numbers are those of `last_token` in `schema/tables/jobs.sql`.
+/// Outcome of an attempt as sent by a worker. The values are those in `last_token`; see `schema/tables/jobs.sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Done.
+    /// Succeeded.
     Ack = 0,
-    /// Failed, with another try if there are attempts left.
+    /// Failed; retried if attempts are left.
     Retry = 1,
     /// Failed for good.
     Dead = 2,
-    /// Not now; the attempt does not count.
+    /// Postponed; the attempt does not count.
     Snooze = 3,
-    /// For another worker; the attempt does not count.
+    /// Returned for another worker; the attempt does not count.
     Release = 4,
 }
 
 impl Outcome {
-    /// All of them, by their numbers.
+    /// All outcomes in the order of their values.
     pub const ALL: [Self; 5] = [Self::Ack, Self::Retry, Self::Dead, Self::Snooze, Self::Release];
 }
 
-/// How anybody ends an attempt.
+/// How an attempt ended, including endings by brokers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ending {
-    /// The worker settled it.
+    /// The worker settled the attempt.
     Settled(Outcome),
-    /// Its broker released it: it was not sent, or its worker did not list it. The attempt does not count.
+    /// The broker released the lease, because the job was not sent or its worker did not list it. The attempt does not count.
     Released,
-    /// Its worker is lost. The attempt counts.
+    /// The broker failed the attempt, because its worker was lost. The attempt counts.
     Lost,
-    /// Its broker is gone, and another one took the lease back. The attempt counts.
+    /// The broker expired, and another one rescued the lease. The attempt counts.
     Rescued,
-    /// Its deadline has passed. The attempt counts.
+    /// The deadline passed. The attempt counts.
     TimedOut,
 }
 
@@ -54,65 +54,74 @@ impl Ending {
 
 /// The table that a job is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
-    /// Can run now. The model knows no delays: a job that is tried again is ready at once.
+pub enum JobState {
+    /// Can run now. The model has no delays, so a retried job is ready at once.
     Ready,
-    /// Held under this token by this broker; `None`: pulled, which lasts until the deadline.
+    /// Leased with this token by this broker. Without a broker the job was pulled, and the lease lasts until its deadline.
     Leased(Token, Option<Number>),
-    /// Not before some time. Only in replays, as `Waiting`.
+    /// Has a later start time. Only in replays, like `Waiting`.
     Scheduled,
-    /// Behind another job, or a limit.
+    /// Waits for another job or a limit.
     Waiting,
-    /// No attempts left, or failed for good.
+    /// Has no attempts left, or failed for good.
     Dead,
     /// In history.
     Finished,
 }
 
-/// A row of one of the tables.
+/// A row of a job table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
-    /// The job.
+    /// Job id.
     pub job: Job,
-    /// The table, with what only `leased` has.
-    pub place: Place,
-    /// Attempts started so far.
+    /// The table, with the columns that only `leased` has.
+    pub state: JobState,
+    /// Attempts started.
     pub attempt: i16,
-    /// The most attempts.
+    /// Attempts allowed.
     pub max_attempts: i16,
-    /// `last_token`: which token settled it last, and as what.
+    /// Column `last_token`: token and outcome of the last settle.
     pub settled: Option<(Token, Outcome)>,
+    /// Column `last_token`, if it has the token of a lease that ended because its worker was lost.
+    pub lost: Option<Token>,
 }
 
 impl Row {
-    /// The row of a job whose lease has ended so: what the statements insert.
+    /// The row that the statements insert after a lease ended with `ending`.
     #[must_use]
     pub fn after(self, token: Token, ending: Ending) -> Self {
         let attempt = if ending.counts() { self.attempt } else { self.attempt - 1 };
         let spent = self.attempt >= self.max_attempts;
-        let place = match ending {
-            Ending::Settled(Outcome::Ack) => Place::Finished,
-            Ending::Settled(Outcome::Dead) => Place::Dead,
-            Ending::Settled(Outcome::Retry) | Ending::Lost | Ending::Rescued | Ending::TimedOut if spent => Place::Dead,
-            _ => Place::Ready,
+        let state = match ending {
+            Ending::Settled(Outcome::Ack) => JobState::Finished,
+            Ending::Settled(Outcome::Dead) => JobState::Dead,
+            Ending::Settled(Outcome::Retry) | Ending::Lost | Ending::Rescued | Ending::TimedOut if spent => {
+                JobState::Dead
+            }
+            _ => JobState::Ready,
         };
-        // Only the worker's own settle may be repeated.
-        let settled = if let Ending::Settled(outcome) = ending { Some((token, outcome)) } else { self.settled };
-        Self { place, attempt, settled, ..self }
+        // Keep what later statements look up: the outcome of a worker, which may be repeated, and the lease of a lost worker,
+        // which may be regained.
+        let (settled, lost) = match ending {
+            Ending::Settled(outcome) => (Some((token, outcome)), None),
+            Ending::Lost | Ending::Rescued => (None, Some(token)),
+            Ending::Released => (self.settled, self.lost),
+            Ending::TimedOut => (None, None),
+        };
+        Self { state, attempt, settled, lost, ..self }
     }
 }
 
-/// What a statement ended.
+/// A lease that a statement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The token of the lease that is over.
+    /// Token of the ended lease.
     pub token: Token,
-    /// The broker that it was under.
+    /// Broker that held the lease.
     pub number: Option<Number>,
 }
 
-/// All rows of all tables of jobs, and the rows of `howdah.broker` that have not expired. A job that is in two tables has
-/// two rows here.
+/// The rows of all job tables, and the numbers of live brokers. A job that is in two tables has two rows here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tables {
     rows: Vec<Row>,
@@ -131,7 +140,7 @@ impl Tables {
         self.rows.insert(at, row);
     }
 
-    /// Deletes the first row that matches.
+    /// Removes and returns the first row that matches.
     pub fn take(&mut self, matches: impl Fn(&Row) -> bool) -> Option<Row> {
         let at = self.rows.iter().position(matches)?;
         Some(self.rows.remove(at))
@@ -142,51 +151,67 @@ impl Tables {
         self.live.contains(&number)
     }
 
-    /// A broker registers, or its row is renewed.
+    /// Registers a broker, or renews its row.
     pub fn register(&mut self, number: Number) {
         if let Err(at) = self.live.binary_search(&number) {
             self.live.insert(at, number);
         }
     }
 
-    /// A broker's row expires, or is deleted.
+    /// Expires or deletes a broker's row.
     pub fn expire(&mut self, number: Number) {
         self.live.retain(|live| *live != number);
     }
 
-    /// `claim.sql`: a ready job is leased, its attempt counted, if the broker's row has not expired.
+    /// `claim.sql`: leases a ready job and counts the attempt. Requires that the broker's row is live.
     pub fn claim(&mut self, job: Job, token: Token, number: Option<Number>, checks: Checks) -> bool {
         if checks.expiry && number.is_some_and(|number| !self.is_live(number)) {
             return false;
         }
-        let Some(row) = self.take(|row| row.job == job && row.place == Place::Ready) else { return false };
-        self.put(Row { place: Place::Leased(token, number), attempt: row.attempt + 1, ..row });
+        let Some(row) = self.take(|row| row.job == job && row.state == JobState::Ready) else { return false };
+        self.put(Row { state: JobState::Leased(token, number), attempt: row.attempt + 1, ..row });
         true
     }
 
-    /// `adopt.sql`: the lease is this broker's from now on, if the token matches and the broker's row has not expired. With
-    /// `from`, only if it is under one of these numbers.
+    /// `howdah.regain`: restores the lease of a lost worker, without a broker, if the job was not leased since.
+    pub(crate) fn regain(&mut self, job: Job, token: Token) -> bool {
+        let is_it = |row: &Row| {
+            row.job == job
+                && row.lost == Some(token)
+                && matches!(row.state, JobState::Ready | JobState::Waiting | JobState::Dead)
+        };
+        let Some(row) = self.take(is_it) else { return false };
+        self.put(Row { state: JobState::Leased(token, None), settled: None, lost: None, ..row });
+        true
+    }
+
+    /// `adopt.sql`: moves a lease to this broker. Requires a matching token and that the broker's row is live; with `from`, also
+    /// that the lease is under one of those numbers.
     pub fn adopt(&mut self, job: Job, token: Token, number: Number, from: Option<&[Number]>, checks: Checks) -> bool {
         if checks.expiry && !self.is_live(number) {
             return false;
         }
-        let is_it = |row: &Row| match row.place {
-            Place::Leased(leased, Some(owner)) => {
+        let is_it = |row: &Row| match row.state {
+            JobState::Leased(leased, Some(owner)) => {
                 row.job == job && (leased == token || !checks.token) && from.is_none_or(|from| from.contains(&owner))
             }
             _ => false,
         };
         let Some(row) = self.take(is_it) else { return false };
-        self.put(Row { place: Place::Leased(leased(&row).token, Some(number)), ..row });
+        self.put(Row { state: JobState::Leased(leased(&row).token, Some(number)), ..row });
         true
     }
 
-    /// `settle_ack.sql`, `settle_nack.sql` for a worker: a compare-and-set on the job and its token, whoever the owner is.
+    /// `settle_ack.sql` and `settle_nack.sql` for a worker: a compare-and-set on job and token, regardless of the lease's
+    /// broker. If the lease was lost, it is regained first.
     pub fn settle(&mut self, job: Job, token: Token, outcome: Outcome, checks: Checks) -> Option<Ended> {
-        self.end(job, token, None, Ending::Settled(outcome), checks)
+        self.end(job, token, None, Ending::Settled(outcome), checks).or_else(|| {
+            self.regain(job, token).then(|| self.end(job, token, None, Ending::Settled(outcome), checks)).flatten()
+        })
     }
 
-    /// `settle_nack.sql` for the broker: the same, and the lease must be under one of these numbers.
+    /// `settle_nack.sql` for a broker: a compare-and-set on job and token. With `owners`, the lease must be under one of those
+    /// numbers.
     pub fn end(
         &mut self,
         job: Job,
@@ -195,8 +220,8 @@ impl Tables {
         ending: Ending,
         checks: Checks,
     ) -> Option<Ended> {
-        let is_it = |row: &Row| match row.place {
-            Place::Leased(leased, number) => {
+        let is_it = |row: &Row| match row.state {
+            JobState::Leased(leased, number) => {
                 row.job == job
                     && (leased == token || !checks.token)
                     && (!checks.owner
@@ -210,13 +235,13 @@ impl Tables {
         Some(ended)
     }
 
-    /// `rescue.sql`: a lease of a broker that is gone is ended by one that is not.
+    /// `rescue.sql`: ends a lease of an expired broker. Requires that the rescuing broker's row is live.
     pub fn rescue(&mut self, job: Job, by: Number, checks: Checks) -> Option<Ended> {
         if checks.rescuer_expiry && !self.is_live(by) {
             return None;
         }
         let is_gone = |number: Option<Number>| number.is_some_and(|number| !self.is_live(number));
-        let is_it = |row: &Row| matches!(row.place, Place::Leased(_, number) if row.job == job && is_gone(number));
+        let is_it = |row: &Row| matches!(row.state, JobState::Leased(_, number) if row.job == job && is_gone(number));
         let at = self.rows.iter().position(is_it)?;
         let row = self.rows.remove(at);
         let ended = leased(&row);
@@ -224,23 +249,23 @@ impl Tables {
         Some(ended)
     }
 
-    /// `settled_before.sql`: whether this token has settled the job, as this.
+    /// `settled_before.sql`: whether this token has already settled the job with this outcome.
     pub fn settled_before(&self, job: Job, token: Token, outcome: Outcome) -> bool {
         self.rows.iter().any(|row| row.job == job && row.settled == Some((token, outcome)))
     }
 
-    /// The broker that has this lease, if it is alive.
+    /// The broker that holds this lease: `None` if the lease does not exist, `Some(None)` if the job was pulled.
     pub fn owner(&self, job: Job, token: Token) -> Option<Option<Number>> {
-        self.rows.iter().find_map(|row| match row.place {
-            Place::Leased(leased, number) if row.job == job && leased == token => Some(number),
+        self.rows.iter().find_map(|row| match row.state {
+            JobState::Leased(leased, number) if row.job == job && leased == token => Some(number),
             _ => None,
         })
     }
 }
 
 fn leased(row: &Row) -> Ended {
-    match row.place {
-        Place::Leased(token, number) => Ended { token, number },
+    match row.state {
+        JobState::Leased(token, number) => Ended { token, number },
         _ => Ended { token: 0, number: None },
     }
 }

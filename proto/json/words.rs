@@ -1,4 +1,5 @@
-//! Fields of a message from words, as in a query or on a command line: `priority` = `-1`, `retry_policy.jitter` = `0.2`.
+//! Builds messages from name-value pairs, as in a query string or on a command line: `priority` = `-1`,
+//! `retry_policy.jitter` = `0.2`.
 
 use std::fmt;
 
@@ -8,24 +9,24 @@ use serde_json::{Map, Value};
 
 use super::descriptor;
 
-/// Why words do not make a message.
+/// Error of a conversion from name-value pairs to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WordError {
     /// The message has no such field.
     Unknown {
-        /// The given name.
+        /// Given name.
         name: String,
-        /// The names of its fields.
+        /// Names of the fields of the message.
         known: Vec<String>,
     },
-    /// A value does not fit its field's type.
+    /// A value does not fit the type of its field.
     Wrong {
-        /// The field.
+        /// Name of the field.
         name: String,
-        /// The problem.
+        /// Problem, without the name of the field.
         problem: String,
     },
-    /// Each word is valid, but they contradict each other.
+    /// Each pair is valid, but the pairs contradict each other.
     Contradiction(String),
 }
 
@@ -41,12 +42,12 @@ impl fmt::Display for WordError {
 
 impl std::error::Error for WordError {}
 
-/// Makes a message of this name from words. A field inside another one has a dot between the two names; an entry of a map is
-/// `field.key`. A repeated field may be given several times; for other fields the last word counts.
+/// Builds the message with this name from name-value pairs. The name of a nested field is `outer.inner`, and the name of a map
+/// entry is `field.key`. A repeated field may occur several times. For other fields, the last pair counts.
 pub fn from_words<M: Message + Default>(message: &str, given: &[(String, String)]) -> Result<M, WordError> {
     let read = read(message, given);
     if let Err(WordError::Contradiction(_)) = read {
-        // If a single word is invalid by itself, the error names it.
+        // Reads each pair alone, so that the error names the invalid pair if there is one.
         for (name, value) in given {
             if let Err(WordError::Contradiction(problem)) = self::read::<M>(message, &[(name.clone(), value.clone())]) {
                 let value: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
@@ -72,7 +73,7 @@ fn read<M: Message + Default>(message: &str, given: &[(String, String)]) -> Resu
     read.transcode_to().map_err(|error| WordError::Contradiction(error.to_string()))
 }
 
-/// Sets a field. `None`: the message has no field of this name.
+/// Sets a field. Returns `None` if the message has no field with this name.
 fn set(message: &MessageDescriptor, fields: &mut Map<String, Value>, name: &str, value: &str) -> Option<()> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let field = message.get_field_by_name(first)?;
@@ -104,8 +105,8 @@ fn list<'a>(fields: &'a mut Map<String, Value>, field: &FieldDescriptor) -> Opti
     fields.entry(field.name()).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }
 
-/// A word as JSON. Numbers may be texts in JSON; a boolean is `true` or `false`. The prefix of an enum's values may be left
-/// out, and a duration may be written as `1h 30m`.
+/// Converts a value to JSON. Numbers stay strings, which the JSON mapping accepts. A boolean is `true` or `false`. An enum value
+/// may omit the prefix of the enum, and a duration may be written as `1h 30m`.
 fn word(kind: &Kind, value: &str) -> Value {
     match kind {
         Kind::Bool => value.parse().map_or_else(|_| value.into(), Value::Bool),
@@ -119,8 +120,8 @@ fn word(kind: &Kind, value: &str) -> Value {
     }
 }
 
-/// A time as people write it, as RFC 3339: `2030-01-01 03:00` becomes `2030-01-01T03:00:00Z`. A time without a zone is UTC,
-/// as howdah prints times. What is no time stays as it is.
+/// Converts a time to RFC 3339: `2030-01-01 03:00` becomes `2030-01-01T03:00:00Z`. A time without a zone is UTC, because Howdah
+/// prints times in UTC. Returns other texts unchanged.
 pub fn time_text(text: &str) -> String {
     let text = text.trim();
     let (Some(date), Some(rest)) = (text.get(..10), text.get(10..)) else { return text.to_owned() };
@@ -139,7 +140,7 @@ pub fn time_text(text: &str) -> String {
     format!("{date}T{clock}{seconds}{zone}")
 }
 
-/// `replace` becomes `KEY_POLICY_REPLACE`.
+/// Converts `replace` to `KEY_POLICY_REPLACE`. Returns unknown names unchanged.
 fn choice(choices: &EnumDescriptor, value: &str) -> String {
     if choices.get_value_by_name(value).is_some() {
         return value.to_owned();
@@ -147,7 +148,7 @@ fn choice(choices: &EnumDescriptor, value: &str) -> String {
     let upper = value.to_ascii_uppercase().replace('-', "_");
     let named = choices.values().find(|choice| {
         choice.name().ends_with(&format!("_{upper}")) && {
-            // The whole of what follows the enum's own name.
+            // Compares the whole name, so that a suffix of a longer name does not match.
             let prefix = choices.name().chars().fold(String::new(), |mut prefix, c| {
                 if c.is_ascii_uppercase() && !prefix.is_empty() {
                     prefix.push('_');

@@ -1,2 +1,2 @@
--- Functions that the release before the last one had in its source and that no broker calls any more:
+-- Functions that were removed from the source in the last release but one, and that no broker calls any more. Example:
 -- DROP FUNCTION IF EXISTS howdah.name(types); -- not in the source since 0.2.0

@@ -1,9 +1,9 @@
-//! Pauses between attempts. They double each time, up to a bound, and half of each is random, so that brokers that
-//! failed together do not try again together.
+//! Exponential backoff with jitter. Pauses double up to a maximum, and half of each pause is random. The jitter spreads the
+//! retries of brokers that failed at the same time.
 
 use std::time::Duration;
 
-/// The pauses of one series of attempts.
+/// Exponential backoff for one series of attempts.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -12,12 +12,12 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// From `first` on, `longest` at most.
+    /// Starts with a pause of `first`; no pause exceeds `longest`.
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self { first, next: first, longest }
     }
 
-    /// The longest that the next pause can be.
+    /// Upper bound of the next pause, before jitter.
     pub(crate) fn next(&self) -> Duration {
         self.next
     }
@@ -28,20 +28,20 @@ impl Backoff {
         tokio::time::sleep(pause).await;
     }
 
-    /// The next pause, for those who wait for something else, too.
+    /// Returns the next pause, for callers that also wait for other events.
     pub(crate) fn advance(&mut self) -> Duration {
         let pause = jittered(self.next);
         self.next = (self.next * 2).min(self.longest);
         pause
     }
 
-    /// An attempt has succeeded: the next series starts with the first pause.
+    /// Restarts with the first pause, after an attempt has succeeded.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 }
 
-/// Between half of a pause and all of it.
+/// Returns a random duration between half of the pause and the whole pause.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + 0.5 * (f64::from(rand::random::<u32>()) / f64::from(u32::MAX)))
 }

@@ -1,6 +1,5 @@
-//! Natural batching: items that arrive while a writer is busy gather here, and a free writer takes all of them. When
-//! idle, that is one item at once; under load, batches grow without a timer (group commit). Intake, settle and progress
-//! each have one.
+//! The queue for group commit: items wait here while the writer is busy, and a free writer takes them as one batch. An idle
+//! broker writes a single item at once; under load batches grow without a timer. Intake, settle and progress each have a queue.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,51 +8,51 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// The size of an item.
 pub(crate) trait Weigh {
-    /// Jobs, outcomes or reports in it.
+    /// Number of jobs, outcomes or reports in the item.
     fn items(&self) -> usize;
-    /// Bytes that it holds.
+    /// Number of bytes that the item holds.
     fn bytes(&self) -> usize;
 }
 
-/// Items and bytes.
+/// A size in items and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) items: usize,
     pub(crate) bytes: usize,
 }
 
-/// Capacity for an item; freed when dropped.
+/// Queue capacity that is reserved for one item. It is released on drop.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Capacity {
     _items: OwnedSemaphorePermit,
     _kib: OwnedSemaphorePermit,
 }
 
-/// The batcher accepts no more: the broker is stopping.
+/// Error: the queue accepts no more items because the broker is stopping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed;
 
-/// Gathers items.
+/// A bounded queue whose items are taken in batches.
 pub(crate) struct Batcher<T> {
-    gathered: Mutex<Gathered<T>>,
+    queue: Mutex<Queue<T>>,
     arrived: Notify,
     items: Arc<Semaphore>,
-    // In KiB, since one acquire takes a 32-bit number of permits.
+    // In KiB, because one acquire takes a 32-bit number of permits.
     kib: Arc<Semaphore>,
     most: Size,
 }
 
-struct Gathered<T> {
-    queue: VecDeque<T>,
+struct Queue<T> {
+    items: VecDeque<T>,
     closed: bool,
 }
 
 impl<T: Weigh> Batcher<T> {
-    /// `most`: how much may gather before callers wait.
+    /// Callers wait (backpressure) while the queue holds `most`.
     pub(crate) fn new(most: Size) -> Self {
         let most = Size { items: most.items.clamp(1, Semaphore::MAX_PERMITS), bytes: most.bytes.max(1 << 10) };
         Self {
-            gathered: Mutex::new(Gathered { queue: VecDeque::new(), closed: false }),
+            queue: Mutex::new(Queue { items: VecDeque::new(), closed: false }),
             arrived: Notify::new(),
             items: Arc::new(Semaphore::new(most.items)),
             kib: Arc::new(Semaphore::new(most.bytes >> 10)),
@@ -61,39 +60,38 @@ impl<T: Weigh> Batcher<T> {
         }
     }
 
-    /// Waits for capacity, in the order of the callers. An item that is larger than the whole capacity may pass when
-    /// it is alone.
-    pub(crate) async fn room(&self, size: Size) -> Result<Room, Closed> {
+    /// Waits for capacity, first come, first served. An item larger than the whole capacity is admitted when the queue is empty.
+    pub(crate) async fn room(&self, size: Size) -> Result<Capacity, Closed> {
         let items = size.items.min(self.most.items).min(u32::MAX as usize) as u32;
         let kib = (size.bytes >> 10).min(self.most.bytes >> 10) as u32;
         let items = self.items.clone().acquire_many_owned(items).await.map_err(|_| Closed)?;
         let kib = self.kib.clone().acquire_many_owned(kib).await.map_err(|_| Closed)?;
-        Ok(Room { _items: items, _kib: kib })
+        Ok(Capacity { _items: items, _kib: kib })
     }
 
-    /// Adds an item, which holds its capacity until it is dropped. Returns it if the batcher is closed.
+    /// Adds an item, which holds its capacity until it is dropped. Returns the item if the queue is closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         {
-            let mut gathered = self.gathered.lock();
-            if gathered.closed {
+            let mut queue = self.queue.lock();
+            if queue.closed {
                 return Err(item);
             }
-            gathered.queue.push_back(item);
+            queue.items.push_back(item);
         }
         self.arrived.notify_one();
         Ok(())
     }
 
-    /// Waits until something has gathered, and returns what this says of the first item. `None`: closed, and nothing is left.
+    /// Waits for an item and returns `of(first item)`. Returns `None` once the queue is closed and empty.
     pub(crate) async fn first<R>(&self, of: impl Fn(&T) -> R) -> Option<R> {
         loop {
             let arrived = self.arrived.notified();
             {
-                let gathered = self.gathered.lock();
-                if let Some(first) = gathered.queue.front() {
+                let queue = self.queue.lock();
+                if let Some(first) = queue.items.front() {
                     return Some(of(first));
                 }
-                if gathered.closed {
+                if queue.closed {
                     return None;
                 }
             }
@@ -101,20 +99,20 @@ impl<T: Weigh> Batcher<T> {
         }
     }
 
-    /// The gathered items, up to the size of a batch, but at least one. `None`: closed, and nothing is left.
+    /// Takes the waiting items, at most the size of a batch, but at least one. Returns `None` once the queue is closed and empty.
     pub(crate) async fn take(&self, batch: Size) -> Option<Vec<T>> {
         loop {
             let arrived = self.arrived.notified();
             {
-                let mut gathered = self.gathered.lock();
-                let taken = take_some(&mut gathered.queue, batch);
-                if !gathered.queue.is_empty() {
+                let mut queue = self.queue.lock();
+                let taken = take_some(&mut queue.items, batch);
+                if !queue.items.is_empty() {
                     self.arrived.notify_one();
                 }
                 if !taken.is_empty() {
                     return Some(taken);
                 }
-                if gathered.closed {
+                if queue.closed {
                     return None;
                 }
             }
@@ -122,14 +120,14 @@ impl<T: Weigh> Batcher<T> {
         }
     }
 
-    /// All items that have gathered.
+    /// Takes all waiting items.
     pub(crate) fn take_all(&self) -> Vec<T> {
-        self.gathered.lock().queue.drain(..).collect()
+        self.queue.lock().items.drain(..).collect()
     }
 
-    /// Accepts no more. Writers go on until nothing is left; callers that wait for capacity are refused.
+    /// Refuses new items and the callers that wait for capacity. Writers continue until the queue is empty.
     pub(crate) fn close(&self) {
-        self.gathered.lock().closed = true;
+        self.queue.lock().closed = true;
         self.items.close();
         self.kib.close();
         self.arrived.notify_waiters();
@@ -137,7 +135,7 @@ impl<T: Weigh> Batcher<T> {
     }
 }
 
-/// The first items, up to the size of a batch, but at least one.
+/// Takes the first items of the queue, at most the size of a batch, but at least one.
 pub(crate) fn take_some<T: Weigh>(queue: &mut VecDeque<T>, batch: Size) -> Vec<T> {
     let (mut items, mut bytes, mut count) = (0, 0, 0);
     for item in queue.iter() {
@@ -157,7 +155,7 @@ mod tests {
 
     struct Item {
         items: usize,
-        _room: Option<Room>,
+        _room: Option<Capacity>,
     }
 
     impl Weigh for Item {

@@ -1,4 +1,4 @@
-//! A broker: its parts, started in order and stopped in order.
+//! A broker: starts and stops its components in order.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -13,7 +13,7 @@ use crate::{
     access::Access,
     config::{Config, WakeMode},
     critical::CriticalTasks,
-    dispatch::Dispatch,
+    dispatch::{Dispatch, UnsentMemory},
     intake::Intake,
     job::{ClusterSettings, TaskTypeName, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
@@ -24,30 +24,30 @@ use crate::{
     registry::Registry,
     session::{SessionContext, Sessions, watch_unsent},
     settle::{self, Release, Settle},
-    store::{ReplicaState, Store, StoreError, unless_locked},
+    store::{ReplicaState, Store, StoreError, retry_while_locked},
     traces::{Collector, Traces},
     waiters::Waiters,
     wake::Wake,
 };
 
-/// How long the last spans may take when the broker stops.
+/// Maximum time to export the last spans when the broker stops.
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
-/// One broker. All that it keeps can be lost, except the streams of its workers.
+/// One broker, which serves one store. All jobs and leases are in the database, so a crash of the broker loses none.
 pub struct Broker {
     /// Accepts new jobs.
     pub(crate) intake: Intake,
-    /// Used by workers' streams and calls.
+    /// State that workers' streams and calls share.
     pub(crate) workers: Arc<SessionContext>,
-    /// Used by operators' calls.
+    /// Executes the calls of operators.
     pub(crate) operator: Operator,
     /// Memory for answers that clients have not read yet.
     pub(crate) answers: Arc<Memory>,
     /// Authenticates callers.
     pub(crate) access: Arc<Access>,
-    /// Binds page tokens to what they were given for.
+    /// Key that signs page tokens, so that a token is valid only for the request that it was issued for.
     pub(crate) page_token_key: Vec<u8>,
-    /// What tells its database from others.
+    /// Identity of the database, which a copy of the database shares until it gets a new one.
     pub(crate) database_id: String,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
@@ -58,28 +58,33 @@ pub struct Broker {
 /// Shared by every service.
 pub type SharedBroker = Arc<Broker>;
 
-/// What the brokers of one process share: each serves a store.
+/// State that the brokers of one process share. Each broker serves one store.
 #[derive(Clone)]
 pub struct Shared {
     /// Authenticates callers.
     pub(crate) access: Arc<Access>,
     /// Memory for answers that clients have not read yet.
     pub(crate) answers: Arc<Memory>,
+    /// Memory for jobs that wait to be sent to workers.
+    unsent: Arc<UnsentMemory>,
     /// Cancelled when a critical task has panicked.
     pub(crate) panicked: CancellationToken,
 }
 
 impl Shared {
-    /// For brokers of this configuration.
+    /// Creates the state for brokers with this configuration.
     pub fn new(config: &Config, access: Access, metrics: &Metrics) -> Self {
         let access = Arc::new(access.counting(metrics.refused_calls.clone()));
-        Self { access, answers: Memory::new(config.limits.answer_bytes), panicked: CancellationToken::new() }
+        let (answers, unsent) =
+            (Memory::new(config.limits.answer_bytes), UnsentMemory::new(config.limits.answer_bytes));
+        Self { access, answers, unsent, panicked: CancellationToken::new() }
     }
 }
 
 impl Broker {
-    /// Registers the broker in the database, and starts every task. The schema must be up to date. `keeps_tokens`: the
-    /// credentials that callers show are in this store. Spans go to the collector.
+    /// Registers the broker in the database and starts all of its tasks. The schema must be up to date. `keeps_tokens`
+    /// is true for the primary store, which holds the tokens of callers. With a `collector`, the broker exports spans
+    /// to it.
     pub async fn start(
         config: Config,
         store: Store,
@@ -89,26 +94,29 @@ impl Broker {
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
-        let Shared { access, answers, panicked } = shared;
-        let page_token_key = unless_locked("the key of page tokens", || store.page_token_key()).await?;
-        let database_id = unless_locked("the identity of the database", || store.database_id()).await?;
-        // Before the first day may be dropped.
+        let Shared { access, answers, unsent: unsent_memory, panicked } = shared;
+        let page_token_key = retry_while_locked("the key of page tokens", || store.page_token_key()).await?;
+        let database_id = retry_while_locked("the identity of the database", || store.database_id()).await?;
+        // The URL must be in the database before this broker can drop a day partition. While the URL is there, no
+        // broker drops a day partition of history that is not archived.
         if let Some(url) = &config.archive_url {
-            unless_locked("the URL of the archive", || store.set_archive_target(url, &config.name)).await?;
+            retry_while_locked("the URL of the archive", || store.set_archive_target(url, &config.name)).await?;
         }
         let broker_id =
-            unless_locked("the row of this broker", || store.register_broker(&config.name, config.broker_lease))
+            retry_while_locked("the row of this broker", || store.register_broker(&config.name, config.broker_lease))
                 .await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
         let registry = Arc::new(Registry::new(store.clone(), &config));
         let traces = Traces::start(collector, config.otlp.sample_ratio, &database_id, &registry, &metrics.traces);
-        let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, traces.clone(), metrics.clone()));
-        let settings_version = unless_locked("what there is to do", || store.sweep(None)).await?.settings_version;
+        let dispatch =
+            Arc::new(Dispatch::new(broker_id, wake.clone(), (unsent, unsent_memory), traces.clone(), metrics.clone()));
+        let settings_version =
+            retry_while_locked("the search for due work", || store.sweep(None)).await?.settings_version;
         if keeps_tokens {
-            unless_locked("the tokens", || access.refresh(settings_version)).await?;
+            retry_while_locked("the tokens", || access.refresh(settings_version)).await?;
         }
-        unless_locked("the settings", || registry.refresh(settings_version)).await?;
+        retry_while_locked("the settings", || registry.refresh(settings_version)).await?;
         dispatch.set_limited(registry.limited_types());
         dispatch.pause(registry.paused());
 
@@ -118,11 +126,11 @@ impl Broker {
         let release = Release::new(writer);
         let progress = Progress::start(&mut critical, &config, &store);
         let intake = Intake::start(&mut critical, &config, &store, registry.clone(), &wake, &dispatch, metrics.clone());
-        critical.spawn("claim", dispatch.clone().claim_always(store.clone()));
+        critical.spawn("claim", dispatch.clone().run_claims(store.clone()));
 
         let sessions = Arc::new(Sessions::default());
-        // These end with the process: they are needed until the last write.
-        tokio::spawn(release.clone().unsent_always(unsent_jobs));
+        // These tasks are not stopped with the others, because the last batches of a stopping broker still need them.
+        tokio::spawn(release.clone().release_unsent(unsent_jobs));
         tokio::spawn(watch_unsent(sessions.clone(), dispatch.clone()));
         let workers = Arc::new(SessionContext {
             config: config.clone(),
@@ -149,24 +157,27 @@ impl Broker {
             release,
             check_template,
             scheduled_floor: Mutex::default(),
+            clock: Mutex::default(),
+            clock_back: Notify::new(),
             renewal: Mutex::new(maintain::Renewal::new()),
             readopt: AtomicBool::new(false),
-            number: tokio::sync::Mutex::default(),
+            id_change: tokio::sync::Mutex::default(),
             ended_leases: maintain::Hints::default(),
+            skipped_schedules: maintain::schedules::SkippedSchedules::default(),
             sweep_now: Notify::new(),
             rescue_now: Notify::new(),
             partitions_now: Notify::new(),
             rerank_now: Notify::new(),
             limits_now: Notify::new(),
             statistics_now: Notify::new(),
-            turns: maintain::Turns::default(),
+            background_mutex: maintain::BackgroundMutex::default(),
             job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });
         let mut background = maintain::start(&context);
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
-        background.spawn(operate::bulk::always(operator.clone()));
+        background.spawn(operate::bulk::run(operator.clone()));
         let background = Mutex::new(Some(background));
         let critical = Mutex::new(Some(critical));
         Ok(Arc::new(Self {
@@ -184,8 +195,8 @@ impl Broker {
         }))
     }
 
-    /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to
-    /// reconnect elsewhere by the deadline. Outcomes are accepted to the end.
+    /// Stops claims, releases jobs that were not sent, and asks workers to reconnect to another broker by the deadline.
+    /// The broker accepts outcomes until it stops.
     pub async fn drain(&self, deadline: Duration) {
         self.workers.draining.cancel();
         let c = &self.context;
@@ -200,15 +211,16 @@ impl Broker {
         }
     }
 
-    /// After the last call was answered: writes what is pending, and unregisters from the database. Workers may resume
-    /// with their leases at another broker within the grace time.
+    /// Writes the queued batches and unregisters from the database. Must be called after the last call was answered.
+    /// Within the grace time, workers may resume their sessions at another broker and keep their leases.
     pub async fn stop(&self, deadline: Duration) {
         let c = &self.context;
         let leaving = async {
             self.intake.close();
             self.workers.settle.close();
             self.workers.progress.close();
-            // A claim or batch in progress ends first: then all jobs that could not be sent are known.
+            // Ends the claim and the batches in progress. After that, all jobs that could not be sent are known, and
+            // `flush` releases them.
             let critical = self.critical.lock().take();
             if let Some(critical) = critical {
                 critical.ended().await;
@@ -224,12 +236,12 @@ impl Broker {
         };
         let begun = Instant::now();
         if tokio::time::timeout(deadline, leaving).await.is_err() {
-            tracing::warn!("stopping took too long; other brokers rescue the leases that are left");
+            tracing::warn!("the broker did not stop within its deadline; other brokers rescue its remaining leases");
         }
         c.dispatch.traces().stop(LAST_SPANS.min(deadline.saturating_sub(begun.elapsed()))).await;
     }
 
-    /// Ready when a critical task has panicked: the broker cannot go on.
+    /// Completes when a critical task has panicked, after which the broker cannot continue.
     pub async fn failed(&self) {
         self.panicked.cancelled().await;
     }
@@ -239,14 +251,14 @@ impl Broker {
         self.panicked.is_cancelled()
     }
 
-    /// Since when its store has had a type of this name; `None`: it has none.
+    /// Returns when the task type was created in the broker's store, or `None` if the type does not exist there.
     pub(crate) async fn type_created(&self, name: &TaskTypeName) -> Result<Option<SystemTime>, StoreError> {
         self.context.store.task_type_created(name.as_str()).await
     }
 
-    /// Whether its store has not answered for a while: calls are refused at once, so that they wait for nothing.
-    pub(crate) fn is_away(&self) -> bool {
-        self.context.store.is_away()
+    /// Whether the store's circuit breaker is open. Calls are then refused at once and do not wait for the store.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.context.store.is_unreachable()
     }
 
     /// Whether the broker is stopping.
@@ -254,32 +266,30 @@ impl Broker {
         self.workers.is_draining()
     }
 
-    /// What the read replica is good for, if there is one.
+    /// State of the read replica, if one is configured.
     pub fn replica_state(&self) -> Option<ReplicaState> {
         self.context.store.replica_state()
     }
 
-    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.context.config
     }
 
-    /// The settings of the cluster, as this broker knows them now.
+    /// The settings of the cluster, from the broker's cache.
     pub fn cluster(&self) -> Arc<ClusterSettings> {
         self.context.registry.cluster()
     }
 
-    /// The version of the settings that this broker goes by.
+    /// Version of the settings that this broker applies.
     pub(crate) fn settings_version(&self) -> i64 {
         self.context.registry.version()
     }
 
-    /// Whether its store is closed to new jobs, as this broker knows now.
+    /// Whether the store is closed to new jobs, from the broker's cache.
     pub(crate) fn is_closed(&self) -> bool {
         self.context.registry.closed().is_some()
     }
 
-    /// Its metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.context.metrics
     }

@@ -1,24 +1,23 @@
-//! The tasks that the hot path needs. If one panicked and the others went on, the broker would look healthy and do
-//! nothing. So the broker stops instead, and its supervisor restarts it.
+//! Tasks that the hot path needs. If one of them panics, the broker stops and its supervisor restarts it. Otherwise the broker
+//! would look healthy without processing jobs.
 
 use std::future::Future;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Tasks that end only when the broker does.
+/// Tasks that run as long as the broker.
 pub(crate) struct CriticalTasks {
     handles: Vec<JoinHandle<()>>,
     panicked: CancellationToken,
 }
 
 impl CriticalTasks {
-    /// No tasks yet. `panicked` is cancelled when a task panics.
+    /// Starts without tasks. `panicked` is cancelled when a task panics.
     pub(crate) fn new(panicked: CancellationToken) -> Self {
         Self { handles: Vec::new(), panicked }
     }
 
-    /// Runs a task.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let panicked = self.panicked.clone();
         let running = tokio::spawn(task);
@@ -32,7 +31,7 @@ impl CriticalTasks {
         }));
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     pub(crate) async fn ended(self) {
         for handle in self.handles {
             let _ = handle.await;

@@ -1,9 +1,9 @@
-//! Durations as people read them: the same in commands, in explanations and on the page. Settings are written as they are read
-//! (`30days`), with every unit.
+//! Durations as text for people, in commands, explanations and on the page. Settings have another format, which keeps every
+//! unit and can be parsed (`30days`).
 
 use std::time::Duration;
 
-/// The two largest units: `3m 12s`, `1d 2h`; below a second `250ms`.
+/// Formats a duration with its two largest units: `3m 12s`, `1d 2h`; below one second as `250ms`.
 pub fn short(duration: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let seconds = duration.as_secs();

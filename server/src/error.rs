@@ -6,10 +6,11 @@ use howdah_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// When to ask again for a job while the archive cannot be read. Clients do not ask again by themselves then.
+/// Delay before a caller should retry reading a job while the archive cannot be read. Clients do not retry this error
+/// automatically.
 const ARCHIVE_AGAIN: Duration = Duration::from_secs(10);
 
-/// An error of a call.
+/// Error that a gRPC or HTTP call returns.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A field is out of bounds.
@@ -20,81 +21,86 @@ pub enum Error {
         /// The problem, with the value and the limit; continues a sentence that begins with the field.
         problem: String,
     },
-    /// The message came at a wrong time.
+    /// The message is not allowed in the current state of the stream or call.
     #[error("{0}")]
     Precondition(String),
-    /// The store takes no new jobs.
+    /// The store is closed to new jobs.
     #[error("{0}")]
     StoreClosed(String),
-    /// A task type moves to another store, or its move rests.
+    /// The task type is moving to another store, or its move was interrupted.
     #[error("{0}")]
     Moving(String),
-    /// The task type of the job keeps no history that the call needs.
+    /// The task type does not keep the history that the call needs.
     #[error("{0}")]
     NoHistory(String),
-    /// The thing does not exist.
+    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// A different thing with the same name exists.
+    /// A different object with the same name exists.
     #[error("{0}")]
     AlreadyExists(String),
-    /// The largest number of such things exists.
+    /// No further object of this kind may be created, because their maximum number exists.
     #[error("{0}")]
     TooMany(String),
     /// The request key was used with other jobs.
     #[error("request_key {0:?} was used with other jobs before; use a new key for new jobs")]
     RequestKeyReused(String),
-    /// A job with `KEY_POLICY_REJECT` found its key held.
+    /// Another job holds the key of a job with `KEY_POLICY_REJECT`.
     #[error("{0}")]
     KeyTaken(String),
     /// The worker opened another stream of this session.
     #[error(
-        "the session was resumed on another stream, here or at another broker; this one ends, and what it held is there"
+        "the session was resumed on another stream, here or at another broker; this stream ends, and its leases continue on the other stream"
     )]
     SessionResumed,
-    /// The caller did not say who it is, or not with a valid credential.
+    /// The worker sent nothing within its liveness.
+    #[error(
+        "nothing was heard from this worker for {0:?}, so its leases ended; answer Ping with Pong at once, or subscribe with a longer liveness"
+    )]
+    WorkerSilent(Duration),
+    /// The caller sent no credential, or an invalid one.
     #[error("{0}")]
     Unauthenticated(String),
-    /// The caller may not do this.
+    /// The caller lacks permission.
     #[error("{0}")]
     Denied(String),
-    /// Something took too long.
+    /// The deadline of the call, or a time limit inside the call, has passed.
     #[error("{0}")]
     Deadline(String),
-    /// Another transaction held what the call needs until the end of its time; nothing was changed.
+    /// Another transaction held a lock that the call needs until the call's deadline; nothing was changed.
     #[error("{0}")]
     Locked(String),
-    /// A limit is reached for now.
+    /// A limit is reached temporarily.
     #[error("{message}")]
     Exhausted {
-        /// A constant for programs.
+        /// Machine-readable reason.
         reason: &'static str,
-        /// A text with the limit and the number.
+        /// Text that names the limit and its value.
         message: String,
-        /// When to try again.
+        /// Delay before the caller should retry.
         retry_after: Duration,
     },
-    /// Postgres cannot be reached, or the broker is stopping: try again.
+    /// Postgres is unreachable, or the broker is stopping; callers may retry.
     #[error("{0}")]
     Unavailable(String),
-    /// The caller's stream broke, as the transport reports.
+    /// The transport reports that the caller's stream broke.
     #[error("the stream broke: {}", .0.message())]
     Broken(Status),
-    /// The archive cannot be read, which may have the job. To ask again at once would not help.
+    /// The job may be in the archive, which cannot be read. An immediate retry would fail again.
     #[error("{0}")]
     NoArchive(String),
-    /// A bug in the broker, or a failure that the caller cannot act on; the details are in the log, not in the answer.
+    /// A bug in the broker, or a failure that the caller cannot act on. The log has the details, the response does not.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Error {
-    /// A field out of bounds; `problem` continues a sentence that begins with the field.
+    /// Returns an error about an invalid field. `problem` continues a sentence that begins with the field.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
-    /// The same error with its field inside `prefix`: `task_type` in `jobs[3]` is `jobs[3].task_type`.
+    /// Puts `prefix` before the error's field: `task_type` in `jobs[3]` becomes `jobs[3].task_type`.
     #[must_use]
     pub fn within(self, prefix: &str) -> Self {
         match self {
@@ -103,7 +109,7 @@ impl Error {
         }
     }
 
-    /// Its gRPC code, and a constant for programs.
+    /// Returns the gRPC code and the machine-readable reason.
     pub fn code(&self) -> (Code, &'static str) {
         match self {
             Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
@@ -117,6 +123,7 @@ impl Error {
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::SessionResumed => (Code::Aborted, "SESSION_RESUMED"),
+            Self::WorkerSilent(_) => (Code::Unavailable, "WORKER_SILENT"),
             Self::Unauthenticated(_) => (Code::Unauthenticated, "UNAUTHENTICATED"),
             Self::Denied(_) => (Code::PermissionDenied, "PERMISSION_DENIED"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
@@ -129,7 +136,7 @@ impl Error {
         }
     }
 
-    /// When to try again, if the broker knows.
+    /// Delay before the caller should retry, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Exhausted { retry_after, .. } => Some(*retry_after),
@@ -166,7 +173,7 @@ impl From<Error> for Status {
     }
 }
 
-/// The HTTP status of a code, as in `google/rpc/code.proto`.
+/// Maps a gRPC code to an HTTP status, as in `google/rpc/code.proto`.
 pub(crate) fn http_status(code: Code) -> u16 {
     match code {
         Code::Ok => 200,
@@ -182,7 +189,7 @@ pub(crate) fn http_status(code: Code) -> u16 {
     }
 }
 
-/// The error with its causes, on one line.
+/// Formats an error and its causes on one line.
 pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

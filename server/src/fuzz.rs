@@ -1,4 +1,4 @@
-//! What the fuzzers of `fuzz/` call: each function takes what may come from outside. It must neither panic nor take long.
+//! Entry points for the fuzzers in `fuzz/`. Each function takes untrusted input and must neither panic nor take long.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: ClusterSettings = ClusterSettings::DEFAULT;
 
-/// A message of the protocol: decoded as every request, and checked.
+/// Decodes a protocol message as each request type in turn, and validates it.
 pub fn requests(bytes: &[u8]) {
     for error in fuzz::check_every_request(bytes) {
         assert!(error.field().is_some(), "{error}");
@@ -25,7 +25,7 @@ pub fn requests(bytes: &[u8]) {
     }
 }
 
-/// The body of a request in the chunks in which it came: of one message, or of a stream of them.
+/// Receives a request body in chunks, with one message or a stream of messages.
 pub fn received(chunks: Vec<Vec<u8>>, is_stream: bool) {
     static RUNTIME: LazyLock<Option<Runtime>> =
         LazyLock::new(|| Builder::new_current_thread().enable_time().build().ok());
@@ -34,7 +34,7 @@ pub fn received(chunks: Vec<Vec<u8>>, is_stream: bool) {
     assert!(ended.is_some(), "a runtime");
 }
 
-/// A credential, and a scope. Of what is read, its text is the same.
+/// Parses a credential and a scope. The text of a parsed value must equal the input.
 pub fn tokens(text: &str) {
     if let Ok(token) = Token::parse(text) {
         assert_eq!(token.secret(), text);
@@ -44,17 +44,17 @@ pub fn tokens(text: &str) {
     }
 }
 
-/// A JSON Web Token; and lines with the header and the claims of one, and with keys.
+/// Parses a JSON Web Token, and lines that hold a token's header, its claims and keys.
 pub fn jwt(text: &str) {
     jwt::read_for_fuzzers(text);
 }
 
-/// A page token.
+/// Parses a page token.
 pub fn page_tokens(text: &str) {
     fuzz::open_page_token(text);
 }
 
-/// A cron expression, and on its next line a time zone. What is accepted has later times only.
+/// Parses a cron expression and, on the next line, a time zone. Each computed time must be later than the one before.
 pub fn schedules(text: &str) {
     let (expression, time_zone) = text.split_once('\n').unwrap_or((text, "UTC"));
     let plan = PlanText::Cron { expression: expression.into(), time_zone: time_zone.into() };
@@ -76,22 +76,22 @@ pub fn schedules(text: &str) {
     }
 }
 
-/// A connection string. What is shown of it must not have the password.
+/// Parses a connection string. Its redacted form must not contain the password.
 pub fn dsn(text: &str) {
     let _ = redacted(text);
     if let Ok(dsn) = Dsn::parse(text)
         && let Some(password) = dsn.config.get_password().and_then(|password| std::str::from_utf8(password).ok())
         && password.len() > 8
-        // Anything else may be written in another way.
+        // Other passwords may have several spellings, such as escapes.
         && password.chars().all(char::is_alphanumeric)
     {
-        // A host may have the same letters by chance. What is shown has no backslashes.
+        // Another part of the string, such as the host, may contain the same letters. The redacted form has no backslashes.
         let elsewhere = text.replace('\\', "").replacen(password, "", 1).contains(password);
         assert!(elsewhere || !redacted(text).contains(password), "{:?}", redacted(text));
     }
 }
 
-/// A body of `POST /v1/jobs`, and one job's options: a query, then a header a line.
+/// Parses the body of `POST /v1/jobs`, and the options of one job: a query on the first line, then one header per line.
 pub fn http(bytes: &[u8]) {
     if let Ok(request) = json::read::<v1::EnqueueJobsRequest>("EnqueueJobsRequest", bytes) {
         let _ = check_jobs(request.jobs, &LIMITS);

@@ -1,4 +1,4 @@
-//! Imports between the modules of this crate go down the list in `lib.rs`.
+//! Tests that each module of this crate imports only modules below it in the list in `lib.rs`.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names of modules that a source names after `crate::`, tests left out.
+/// Returns the modules that a source file names after `crate::`, except in its tests.
 fn imports(source: &str) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");

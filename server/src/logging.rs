@@ -1,10 +1,10 @@
-//! Logs, on standard error: text on a terminal, JSON otherwise.
+//! Logs to standard error: text on a terminal, JSON otherwise.
 //!
-//! Everything that comes from outside is escaped, so that no sender can forge a line or control a terminal.
-//! tracing-subscriber escapes ESC and similar characters in values shown with `%`. But it lets line breaks pass in
-//! text, and the one-character forms of escape sequences (C1) in JSON. Both gaps are closed here.
+//! All untrusted text is escaped, so that no sender can forge a line or control a terminal. tracing-subscriber escapes ESC and
+//! similar characters in values logged with `%`. It does not escape line breaks in text format, nor one-character escape
+//! sequences (C1) in JSON. This module closes both gaps.
 
-mod throttle; // one line a second
+mod throttle; // rate limits for log lines
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,8 @@ use tracing_subscriber::{
     layer::SubscriberExt as _,
 };
 
-pub(crate) use throttle::Throttle;
+pub use throttle::Throttle;
+pub(crate) use throttle::ThrottleByKind;
 
 /// The format of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,13 +39,12 @@ pub enum Format {
 /// The filter and format of logs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Such as `info`, or `warn,howdah_server=debug`; `None`: the default of the command.
+    /// Filter such as `info` or `warn,howdah_server=debug`. `None` selects the command's default.
     pub filter: Option<String>,
-    /// The format.
     pub format: Format,
 }
 
-/// Starts logging, for the rest of the process. `default_filter` is used if the options have none.
+/// Starts logging for the rest of the process. `default_filter` applies if the options have no filter.
 pub fn init(options: &Options, default_filter: &str) -> Result<(), String> {
     let filter = parse_filter(options.filter.as_deref().unwrap_or(default_filter))?;
     let layer = layer(options.format, io::stderr().is_terminal(), io::stderr);
@@ -52,10 +52,10 @@ pub fn init(options: &Options, default_filter: &str) -> Result<(), String> {
     tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())
 }
 
-/// The filter that the text describes, or its problem, which continues a sentence that begins with the text.
+/// Parses a log filter. The error continues a sentence that begins with the text.
 pub(crate) fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
-    // A misspelt level would count as a target, and silence everything else.
+    // A misspelt level would count as a target and silence all other targets.
     let lone_word = text.split(',').map(str::trim).find(|part| !part.contains(['=', '[']) && !is_level(part));
     if lone_word.is_some() && !text.contains('[') {
         return Err("must be off, error, warn, info, debug or trace, or target=level pairs separated by commas".into());
@@ -71,7 +71,7 @@ where
     let layer = tracing_subscriber::fmt::layer();
     if text {
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        // The target, a module of our source, is for programs to filter by.
+        // Targets (module paths) are for filtering by programs, so text lines omit them.
         layer.with_ansi(colours).with_target(false).fmt_fields(fields()).with_writer(writer).boxed()
     } else {
         let json = layer.json().flatten_event(true).with_span_list(false);
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// `name=value`, each value on one line and without control characters.
+/// Formats fields as `name=value`, each value on one line and without control characters.
 fn fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         if field.name() == "message" {
@@ -96,7 +96,7 @@ fn fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     format::debug_fn(field).delimited(" ")
 }
 
-/// Escapes text that is written through it.
+/// A writer that escapes all text written to it.
 struct Escaping<'a, 'w>(&'a mut Writer<'w>);
 
 impl fmt::Write for Escaping<'_, '_> {
@@ -105,13 +105,13 @@ impl fmt::Write for Escaping<'_, '_> {
     }
 }
 
-/// The text without characters that break a line, control a terminal or reverse the direction of writing. These are
-/// shown as in Rust: `\n`, `\u{1b}`.
+/// Escapes characters that break a line, control a terminal or change the direction of writing. The escapes are those in Rust:
+/// `\n`, `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, &[])
 }
 
-/// The same, except for a few characters that pass.
+/// Escapes hostile characters like [`escaped`], except the characters in `passed`.
 pub fn escaped_but<'a>(text: &'a str, passed: &[char]) -> Cow<'a, str> {
     let hostile = |c: char| is_hostile(c) && !passed.contains(&c);
     if !text.contains(hostile) {
@@ -129,8 +129,8 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// JSON escapes C0 (ESC, line breaks) itself. This escapes the rest of [`is_hostile`], which in JSON occurs only in
-/// strings.
+/// A writer for JSON lines that escapes the characters of [`is_hostile`] that JSON leaves unescaped. JSON itself escapes C0 (ESC,
+/// line breaks). The other characters occur only inside JSON strings.
 struct EscapingJson<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapingJson<W> {
@@ -144,7 +144,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapingJson<W> {
 struct EscapingJsonWriter<W>(W);
 
 impl<W: io::Write> io::Write for EscapingJsonWriter<W> {
-    /// A line is written as a whole, so no character is ever split.
+    /// Each call gets a whole line, so no character is split.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let hostile = |c: char| is_hostile(c) && c != '\n';
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What logging a hostile text leaves in the log, in every way that a text gets into an event.
+    /// Returns the log line of an event that contains a hostile text in every place where a text can be.
     fn logged(format: Format, hostile: &str) -> String {
         let sink = Sink::default();
         let writer = sink.clone();

@@ -1,6 +1,6 @@
-//! Numbers as people read them, in commands and on the page.
+//! Numbers as text for people, in commands and on the page.
 
-/// With its thousands apart: `100,000`.
+/// Formats a number with thousands separators: `100,000`.
 pub fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! Progress: gather reports, write them in batches, answer after the commit.
+//! Progress: queues reports, writes them in batches, and answers callers after the commit.
 //!
-//! There is one writer, so that the last report of a worker is the one that stays. While it waits for the disk, the
-//! next batch gathers; of many reports of one job only the last is written.
+//! One writer keeps the order, so that the last report of a worker wins. The next batch fills while the writer waits for the
+//! disk. Only the last of several reports of one job in a batch is written.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -11,27 +11,27 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    batch::{Batcher, Room, Size, Weigh},
+    batch::{Batcher, Capacity, Size, Weigh},
     config::Config,
     critical::CriticalTasks,
     job::{Lease, ProgressReport, SettleStatus},
     store::{Store, StoreError},
 };
 
-/// The approximate reports in a batch, and bytes of texts and checkpoints; a message is never split.
+/// Approximate maximum size of a batch: reports, and bytes of texts and checkpoints. A message is never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
-/// The weight of a report without these.
+/// Bytes that a report counts for without its text and checkpoint.
 const REPORT_BYTES: usize = 256;
-/// The tokens of one job that are tried in a batch: that of its lease, and one that was replaced.
+/// Maximum number of leases of one job whose reports are written in one batch, each lease in a separate round.
 const ROUNDS: usize = 3;
 
-/// Reports that were submitted together and are answered together.
+/// Reports submitted together and answered together.
 struct Submission {
     reports: Vec<ProgressReport>,
     bytes: usize,
     answer: oneshot::Sender<Vec<SettleStatus>>,
-    /// Held until they are written.
-    _room: Room,
+    /// Queue capacity, held until the reports are written.
+    _room: Capacity,
 }
 
 impl Weigh for Submission {
@@ -44,13 +44,13 @@ impl Weigh for Submission {
     }
 }
 
-/// Gathers reports.
+/// The queue of progress reports.
 #[derive(Clone)]
 pub struct Progress {
     queue: Arc<Batcher<Submission>>,
 }
 
-/// An answer to come.
+/// The pending answer to submitted reports.
 pub struct Pending {
     count: usize,
     answer: oneshot::Receiver<Vec<SettleStatus>>,
@@ -66,28 +66,28 @@ impl Pending {
 impl Progress {
     /// Starts the writer.
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, store: &Store) -> Self {
-        // The sessions' limits of unanswered messages bound this queue.
+        // The sessions' limits on unanswered messages bound the number of reports in this queue.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
         let queue = Arc::new(Batcher::new(most));
         tasks.spawn("progress", write_all(store.clone(), queue.clone()));
         Self { queue }
     }
 
-    /// Submits reports, to be written after earlier ones; waits while too many bytes have gathered.
+    /// Submits reports, which are written after earlier ones. Waits (backpressure) while the queue is full.
     pub async fn submit(&self, reports: Vec<ProgressReport>) -> Pending {
         let (answer, answered) = oneshot::channel();
         let count = reports.len();
         if count > 0 {
             let bytes = reports.iter().map(|report| REPORT_BYTES + report.weight()).sum::<usize>();
             if let Ok(room) = self.queue.room(Size { items: count, bytes }).await {
-                // A closed queue drops it, which answers the caller.
+                // A closed queue drops the submission, which answers the caller.
                 let _ = self.queue.push(Submission { reports, bytes, answer, _room: room });
             }
         }
         Pending { count, answer: answered }
     }
 
-    /// Accepts no more; gathered reports are still written.
+    /// Refuses new reports; queued reports are still written.
     pub fn close(&self) {
         self.queue.close();
     }
@@ -98,7 +98,7 @@ async fn write_all(store: Store, queue: Arc<Batcher<Submission>>) {
         let reports: Vec<&ProgressReport> = batch.iter().flat_map(|submission| &submission.reports).collect();
         let mut statuses = write(&store, &reports).await.into_iter();
         for Submission { reports, answer, .. } in batch {
-            // The caller may have gone away.
+            // The caller may have stopped waiting.
             let _ = answer.send(statuses.by_ref().take(reports.len()).collect());
         }
     }
@@ -118,17 +118,15 @@ async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> 
                 }));
             }
             Err(error) => {
-                if let StoreError::Refused(_) = &error {
-                    tracing::error!(%error, "Postgres refused progress reports");
-                }
+                store.log_failure("writing progress reports", &error);
             }
         }
     }
-    // If a report was in no round, or not written, it is unknown whether it took effect.
+    // The effect of a report that was in no round, or whose write failed, is unknown.
     reports.iter().map(|report| statuses.get(&report.lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
 }
 
-/// Leaves out those whose jobs another transaction has locked: the others do not wait for it.
+/// Writes the reports. If another transaction has locked some of the jobs, skips their reports so that the others do not wait.
 async fn report_unlocked(store: &Store, round: &mut Vec<&ProgressReport>) -> Result<Vec<i64>, StoreError> {
     match store.report_progress(round).await {
         Err(StoreError::Locked(_)) => {
@@ -141,7 +139,7 @@ async fn report_unlocked(store: &Store, round: &mut Vec<&ProgressReport>) -> Res
     }
 }
 
-/// Reports merged by lease, then divided so that an id occurs once in a statement. Each part is sorted by id.
+/// Merges reports by lease, then splits them into rounds so that a job id occurs once per statement. Each round is sorted by id.
 fn rounds(reports: &[&ProgressReport]) -> Vec<Vec<ProgressReport>> {
     let mut merged: BTreeMap<Lease, ProgressReport> = BTreeMap::new();
     for report in reports {

@@ -1,4 +1,4 @@
-//! A cache of the names and settings of task types, and of the settings of the cluster: the hot path uses ids of types.
+//! A cache of task type names and settings, and of the cluster settings. It gives the hot path type ids without a query.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,11 +27,11 @@ mod awaited;
 
 pub(crate) use awaited::Awaited;
 
-/// The task types that this broker knows, and the settings of the cluster.
+/// The broker's cache of task types and cluster settings.
 pub struct Registry {
     store: Store,
-    /// How long calls wait for types that other transactions create.
-    patience: Duration,
+    /// How long a call waits for a task type that another transaction is creating.
+    lock_timeout: Duration,
     default_attempts: i16,
     default_retry: RetryPolicy,
     limits: Limits,
@@ -39,41 +39,40 @@ pub struct Registry {
     settings: ArcSwap<AllSettings>,
     cluster: ArcSwap<ClusterSettings>,
     closed: ArcSwapOption<Closed>,
-    /// Types that move from here or to here, and are not claimed meanwhile.
-    resting: ArcSwap<HashSet<TypeId>>,
-    /// Jobs have moved from here: old ids may have new ones.
+    /// Types that are moving from or to this store. They are not claimed during the move.
+    moving: ArcSwap<HashSet<TypeId>>,
+    /// Whether jobs have moved from this store to another, so that an old job id may have a new one.
     has_moved: AtomicBool,
-    /// Types whose ranks may not follow a new priority step yet.
+    /// Types with jobs whose rank may still be based on an old priority step.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
-    /// Counts reads of all settings, as they begin.
-    turns: AtomicU64,
-    /// The read that `settings` comes from.
+    /// Counter of settings reads, incremented at the start of each.
+    reads: AtomicU64,
+    /// Number of the read whose result is in `settings`. Results of earlier reads are ignored.
     newest: Mutex<u64>,
-    /// New types that other transactions create, with the turn of the call that waits for it.
-    locked: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
-    /// Calls that may wait for them.
+    /// New types that other transactions are creating. One call per type holds the mutex and waits in Postgres.
+    created_elsewhere: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
+    /// Limits the calls that wait for task types that other transactions are creating.
     waiting: Semaphore,
     awaited: Arc<awaited::AwaitedTypes>,
-    /// Held by the call that creates types: each may exceed the limit of types by what it creates.
+    /// Serializes the creation of types: concurrent creations could each exceed the limit on types.
     creating: tokio::sync::Mutex<()>,
 }
 
-/// The most calls that wait for task types that other transactions create.
+/// Maximum number of calls that wait for task types that other transactions are creating.
 const MOST_WAITING: usize = 1_000;
 
-/// Settings by type; types without settings are left out.
+/// Settings by type. Types without settings are absent.
 pub(crate) type AllSettings = HashMap<TypeId, TypeSettings>;
 
-/// How long ids are remembered. A type that is unused for days is deleted, so an id must not be used for longer than that
-/// without asking for it.
-const REMEMBERED: Duration = Duration::from_hours(1);
+/// How long type ids are cached. A type that is unused for days is deleted, so a cached id must be read again before that.
+const ID_CACHE_TTL: Duration = Duration::from_hours(1);
 
 struct Names {
     ids: HashMap<TaskTypeName, TypeId>,
-    /// Also of types that were deleted.
+    /// Names by type id. They include deleted types.
     by_id: HashMap<TypeId, TaskTypeName>,
-    /// When `ids` was empty.
+    /// Time at which `ids` was last cleared.
     since: Instant,
 }
 
@@ -84,11 +83,10 @@ impl Default for Names {
 }
 
 impl Registry {
-    /// An empty cache.
     pub fn new(store: Store, config: &Config) -> Self {
         Self {
             store,
-            patience: config.database_timeout,
+            lock_timeout: config.database_timeout,
             default_attempts: config.max_attempts,
             default_retry: config.retry.clone(),
             limits: config.limits.clone(),
@@ -96,34 +94,34 @@ impl Registry {
             settings: ArcSwap::default(),
             cluster: ArcSwap::default(),
             closed: ArcSwapOption::default(),
-            resting: ArcSwap::default(),
+            moving: ArcSwap::default(),
             has_moved: AtomicBool::default(),
             step_changed: Mutex::default(),
             version: AtomicI64::new(i64::MIN),
-            turns: AtomicU64::default(),
+            reads: AtomicU64::default(),
             newest: Mutex::default(),
-            locked: Mutex::default(),
+            created_elsewhere: Mutex::default(),
             waiting: Semaphore::new(MOST_WAITING),
             awaited: Arc::default(),
             creating: tokio::sync::Mutex::default(),
         }
     }
 
-    /// The ids of these types, which are created if they are new, for this principal (empty: nobody in particular). Waits for
-    /// other transactions that create them.
+    /// Returns the ids of the types and creates new types for the principal `by` (empty when authentication is off). Waits for
+    /// other transactions that are creating the types.
     pub async fn resolve(&self, names: &[TaskTypeName], by: &str) -> Result<Vec<TypeId>, StoreError> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.lock_timeout;
         loop {
             match self.resolve_now(names, by).await {
                 Err(StoreError::Locked(_)) if Instant::now() < until => {}
                 result => return result,
             }
-            let Some(locked) = self.missing(names).pop() else { continue };
-            self.create_locked(&locked, by).await?;
+            let Some(missing) = self.missing(names).pop() else { continue };
+            self.create_locked(&missing, by).await?;
         }
     }
 
-    /// The same; another transaction that creates one of them is an error.
+    /// Returns the ids of the types like [`Self::resolve`], but fails with `Locked` if another transaction is creating one.
     pub async fn resolve_now(&self, names: &[TaskTypeName], by: &str) -> Result<Vec<TypeId>, StoreError> {
         if let Some(ids) = self.cached(names) {
             return Ok(ids);
@@ -136,11 +134,13 @@ impl Registry {
             self.store.create_task_types(&missing, by).await?;
             ids = self.load(names).await?;
         }
-        ids_of(names, &ids).ok_or_else(|| StoreError::Refused("a task type was deleted while it was created".into()))
+        ids_of(names, &ids).ok_or_else(|| {
+            StoreError::Refused("a task type of this call was deleted right after its creation; repeat the call".into())
+        })
     }
 
-    /// Creates the type that an outcome of this principal names, so that it counts for the principal. If that is not known
-    /// yet, it is created with the outcome.
+    /// Creates the task type of the outcome's next stage, so that it counts towards the principal's quota. If the type cannot be
+    /// created now, it is created when the outcome is written.
     pub(crate) async fn create_stage(&self, outcome: &Outcome, by: &str) -> Result<(), Error> {
         let Some(stage) = outcome.next_stage() else { return Ok(()) };
         if by.is_empty() {
@@ -152,33 +152,35 @@ impl Registry {
         }
     }
 
-    /// Those of these names that are not known here, sorted.
+    /// Returns the names that are not in the cache, sorted.
     fn missing(&self, names: &[TaskTypeName]) -> Vec<TaskTypeName> {
         missing_of(names, &self.names.read().ids)
     }
 
-    /// Waits for another transaction that creates this type. For each name one call waits in Postgres; the others wait
-    /// here for that one.
+    /// Waits for another transaction that is creating this type. One call per name waits in Postgres; other calls wait here for
+    /// that call.
     async fn create_locked(&self, name: &TaskTypeName, by: &str) -> Result<(), StoreError> {
         let Ok(_waiting) = self.waiting.try_acquire() else {
             let problem = format!("{MOST_WAITING} calls wait for task types that other transactions create");
             return Err(StoreError::Locked(problem.into()));
         };
-        let turn = self.locked.lock().entry(name.clone()).or_default().clone();
-        let Ok(_turn) = turn.try_lock() else {
-            drop(turn.lock().await);
-            // If it is still not there, whoever asks for it tries again.
+        let creation = self.created_elsewhere.lock().entry(name.clone()).or_default().clone();
+        let Ok(_creating) = creation.try_lock() else {
+            drop(creation.lock().await);
+            // If the type still does not exist, the caller retries.
             return self.load(std::slice::from_ref(name)).await.map(drop);
         };
         let created = self.store.create_locked_task_types(&[name.as_str()], by).await;
-        self.locked.lock().remove(name);
+        self.created_elsewhere.lock().remove(name);
         created.map_err(|error| match error {
-            StoreError::Locked(holders) => StoreError::Locked(holders.of(&format!("the new task type {name}"))),
+            StoreError::Locked(holders) => {
+                StoreError::Locked(holders.with_subject(&format!("the new task type {name}")))
+            }
             error => error,
         })
     }
 
-    /// The id of a type that exists.
+    /// Returns the id of a type, if the type exists.
     pub async fn find(&self, name: &TaskTypeName) -> Result<Option<TypeId>, StoreError> {
         let names = std::slice::from_ref(name);
         if let Some(ids) = self.cached(names) {
@@ -187,7 +189,7 @@ impl Registry {
         Ok(self.load(names).await?.get(name).copied())
     }
 
-    /// The ids of those of these types that exist.
+    /// Returns the ids of the types that exist.
     pub(crate) async fn find_all(&self, names: &[TaskTypeName]) -> Result<HashMap<TaskTypeName, TypeId>, StoreError> {
         match self.cached(names) {
             Some(ids) => Ok(names.iter().cloned().zip(ids).collect()),
@@ -195,64 +197,63 @@ impl Registry {
         }
     }
 
-    /// Says when one of these types has come into being, whoever has made it.
+    /// Returns a handle that reports when one of these types exists, created here or at another broker.
     pub(crate) fn await_types(&self, names: Vec<TaskTypeName>) -> Awaited {
         self.awaited.add(names)
     }
 
-    /// The name of a type that was resolved here.
+    /// Returns the cached name of a type.
     pub fn name(&self, id: TypeId) -> Option<TaskTypeName> {
         self.names.read().by_id.get(&id).cloned()
     }
 
-    /// All settings, for code that handles many jobs.
+    /// Returns all settings, for code that handles many jobs.
     pub(crate) fn settings(&self) -> Guard<Arc<AllSettings>> {
         self.settings.load()
     }
 
-    /// The settings of the cluster.
     pub(crate) fn cluster(&self) -> Arc<ClusterSettings> {
         self.cluster.load_full()
     }
 
-    /// That the store is closed to new jobs, as this broker knows.
+    /// Returns who closed the store to new jobs and when, from the cache. `None` if the store is open.
     pub(crate) fn closed(&self) -> Option<Arc<Closed>> {
         self.closed.load_full()
     }
 
-    /// The attempts of a job, if neither it nor its type has a number.
+    /// Default of `max_attempts`, if neither the job nor its task type sets a value.
     pub(crate) fn default_attempts(&self) -> i16 {
         self.default_attempts
     }
 
-    /// The types that are not claimed: those that are paused, and those that move.
+    /// Returns the types that are not claimed: paused types and moving types.
     pub(crate) fn paused(&self) -> HashSet<TypeId> {
         let settings = self.settings.load();
         let paused = settings.iter().filter(|(_, s)| s.paused).map(|(id, _)| *id);
-        paused.chain(self.resting.load().iter().copied()).collect()
+        paused.chain(self.moving.load().iter().copied()).collect()
     }
 
-    /// Whether jobs have moved from here to another store.
+    /// Whether jobs have moved from this store to another.
     pub(crate) fn has_moved(&self) -> bool {
         self.has_moved.load(Ordering::Relaxed)
     }
 
-    /// The version of the settings that this broker goes by.
+    /// Version of the settings that this broker applies.
     pub(crate) fn version(&self) -> i64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Types whose ranks may not follow a new priority step yet.
+    /// Types with jobs whose rank may still be based on an old priority step.
     pub(crate) fn step_changed(&self) -> Vec<TypeId> {
         self.step_changed.lock().iter().copied().collect()
     }
 
-    /// The ranks of this type follow its step now, unless it was changed again meanwhile.
+    /// Marks the ranks of this type as based on the current priority step.
     pub(crate) fn step_followed(&self, id: TypeId) {
         self.step_changed.lock().remove(&id);
     }
 
-    /// The retry policy of a job: its own, then its type's, then the broker's.
+    /// Returns the retry policy of a job: each value comes from the job, else from its type, else from the broker.
     pub fn retry_policy(&self, id: TypeId, options: Option<&JobOptions>) -> RetryPolicy {
         let of_type = self.settings.load().get(&id).map(|s| s.retry.clone()).unwrap_or_default();
         let policy = self.default_retry.clone().with(&of_type);
@@ -262,7 +263,7 @@ impl Registry {
         }
     }
 
-    /// Types whose history does not keep every succeeded job.
+    /// Returns the types whose history does not keep every succeeded job.
     pub fn short_histories(&self) -> ShortHistories {
         let settings = self.settings.load();
         let of = |modes: &[HistoryMode]| {
@@ -276,7 +277,7 @@ impl Registry {
         }
     }
 
-    /// The most days that a type keeps its history.
+    /// Maximum retention in days over all types.
     pub(crate) fn longest_history(&self) -> i64 {
         self.settings.load().values().filter_map(|s| s.history_days).map(i64::from).max().unwrap_or(0)
     }
@@ -286,7 +287,7 @@ impl Registry {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_claims())
     }
 
-    /// Whether jobs of a type may wait for the end of others.
+    /// Whether jobs of a type may wait until other jobs end.
     pub fn has_waiting(&self, id: TypeId) -> bool {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_ends())
     }
@@ -296,14 +297,14 @@ impl Registry {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
     }
 
-    /// Types may have been deleted: ids are asked for again. This happens at any time, also between two steps of a call.
-    pub fn forget(&self) {
+    /// Clears the cached ids, since types may have been deleted. This can happen at any time, also between two steps of a call.
+    pub fn clear_ids(&self) {
         let mut known = self.names.write();
         known.ids.clear();
         known.since = Instant::now();
     }
 
-    /// Reads the settings again if they changed; returns whether they did.
+    /// Reads the settings again if their version changed. Returns whether the cache was updated.
     pub async fn refresh(&self, version: i64) -> Result<bool, StoreError> {
         let awaited = self.awaited.names();
         if !awaited.is_empty() {
@@ -312,30 +313,30 @@ impl Registry {
         if self.version.load(Ordering::Acquire) == version {
             return Ok(false);
         }
-        let turn = self.turns.fetch_add(1, Ordering::AcqRel);
+        let read_number = self.reads.fetch_add(1, Ordering::AcqRel);
         let rows = self.store.all_settings().await?;
         let (cluster, closed) = self.store.cluster_state().await?;
-        let (resting, has_moved) = self.store.resting_types().await?;
+        let (moving, has_moved) = self.store.unclaimed_types().await?;
         let mut newest = self.newest.lock();
-        if turn < *newest {
-            // A later read was faster: these rows may be older.
+        if read_number < *newest {
+            // A read that started later has finished first, so these rows may be older.
             return Ok(false);
         }
-        *newest = turn;
+        *newest = read_number;
         let changed = rows.iter().filter(|row| row.step_changed).map(|row| row.id);
         self.step_changed.lock().extend(changed);
-        self.take_over(cluster);
+        self.apply_cluster_settings(cluster);
         self.closed.store(closed.map(Arc::new));
-        self.resting.store(Arc::new(resting.into_iter().collect()));
+        self.moving.store(Arc::new(moving.into_iter().collect()));
         self.has_moved.store(has_moved, Ordering::Relaxed);
-        self.forget();
+        self.clear_ids();
         self.settings.store(Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));
         self.version.store(version, Ordering::Release);
         Ok(true)
     }
 
-    /// Goes by these settings of the cluster; warns if this broker is too small for them.
-    fn take_over(&self, cluster: ClusterSettings) {
+    /// Applies the cluster settings. Logs a warning if the limits of this broker are too small for them.
+    fn apply_cluster_settings(&self, cluster: ClusterSettings) {
         let is_first = self.version.load(Ordering::Acquire) == i64::MIN;
         if is_first || **self.cluster.load() != cluster {
             for problem in config::too_small_for(&self.limits, &cluster) {
@@ -347,15 +348,15 @@ impl Registry {
 
     fn cached(&self, names: &[TaskTypeName]) -> Option<Vec<TypeId>> {
         let known = self.names.read();
-        if known.since.elapsed() > REMEMBERED {
+        if known.since.elapsed() > ID_CACHE_TTL {
             drop(known);
-            self.forget();
+            self.clear_ids();
             return None;
         }
         ids_of(names, &known.ids)
     }
 
-    /// Reads the ids of those of these types that exist. They are in the cache then, but it may be emptied at any time.
+    /// Reads the ids of the types that exist and caches them. Another task may clear the cache at any time, so use the result.
     async fn load(&self, names: &[TaskTypeName]) -> Result<HashMap<TaskTypeName, TypeId>, StoreError> {
         let texts: Vec<&str> = names.iter().map(TaskTypeName::as_str).collect();
         let rows = self.store.task_types(&texts).await?;
@@ -372,12 +373,12 @@ impl Registry {
     }
 }
 
-/// The ids of all of these names, if they are all there.
+/// Returns the ids of all names, or `None` if one is missing.
 fn ids_of(names: &[TaskTypeName], ids: &HashMap<TaskTypeName, TypeId>) -> Option<Vec<TypeId>> {
     names.iter().map(|name| ids.get(name).copied()).collect()
 }
 
-/// Those of these names that are not there, sorted.
+/// Returns the names that have no id, sorted and without duplicates.
 fn missing_of(names: &[TaskTypeName], ids: &HashMap<TaskTypeName, TypeId>) -> Vec<TaskTypeName> {
     let mut missing: Vec<TaskTypeName> = names.iter().filter(|name| !ids.contains_key(*name)).cloned().collect();
     missing.sort_unstable();

@@ -1,4 +1,4 @@
-//! A whole broker: bind, migrate, start, serve, drain, stop.
+//! Runs a broker process: bind, migrate, start, serve, drain, stop.
 
 use std::{
     net::SocketAddr,
@@ -14,15 +14,15 @@ use crate::{
     config::{self, Config},
     error::Error,
     store::StoreError,
-    stores::{Fleet, StoresError},
+    stores::{Stores, StoresError},
     tls::{self, Port, Tls, TlsPort},
     web,
 };
 
-/// The part of the drain deadline that is kept for the last writes and for leaving the database.
+/// Part of the drain deadline reserved for the last writes and for unregistering from the database.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// Why a broker could not start, or had to stop.
+/// The reason why a broker could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be bound.
@@ -30,22 +30,22 @@ pub enum StartError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// The cause.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
-    /// The database refused or could not be reached.
+    /// The database refused a request or is unreachable.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// Notifications do not come through.
+    /// Notifications (LISTEN/NOTIFY) do not arrive.
     #[error(
         "LISTEN does not work on this connection (a pooler in transaction mode?): give a direct one with \
          --listen-database-url, or poll with --wake poll"
     )]
     NoNotifications,
-    /// A store cannot be served together with the others.
+    /// A store cannot be served together with the other stores.
     #[error("{0}")]
     Stores(String),
     /// A server ended unexpectedly.
@@ -54,8 +54,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Of one store nobody needs to know the name.
-    fn of(error: StoresError, config: &Config) -> Self {
+    /// Converts the error. The message names the store only if several are configured.
+    fn new(error: StoresError, config: &Config) -> Self {
         match error {
             StoresError::Config(problem) => Self::Config(problem),
             error if config.stores.len() > 1 => Self::Stores(error.to_string()),
@@ -65,19 +65,19 @@ impl StartError {
     }
 }
 
-/// Bound sockets: no other program can take the addresses any more.
+/// Bound sockets of both ports.
 pub struct Listeners {
-    /// For gRPC.
+    /// Port for gRPC.
     pub grpc: TcpListener,
-    /// For health and metrics.
+    /// Port for health and metrics.
     pub http: TcpListener,
-    /// TLS on both, if it is configured.
+    /// TLS for both ports, if configured.
     pub tls: Option<Arc<Tls>>,
 }
 
 impl Listeners {
-    /// Reads the files of TLS and binds the configured addresses; port 0 picks a free one. It refuses addresses that
-    /// others can reach if nothing shows who calls.
+    /// Reads the TLS files and binds the configured addresses; port 0 selects a free port. Refuses non-loopback addresses
+    /// without authentication or TLS, unless the configuration allows them.
     pub async fn bind(config: &Config) -> Result<Self, StartError> {
         config::check_addresses(config).map_err(StartError::Config)?;
         let tls = Tls::load(&config.tls).map_err(StartError::Config)?;
@@ -91,13 +91,13 @@ impl Listeners {
 /// The addresses of a broker that is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// gRPC.
+    /// Address of the gRPC port.
     pub grpc: SocketAddr,
-    /// Health and metrics.
+    /// Address of the port for health and metrics.
     pub http: SocketAddr,
 }
 
-/// Serves until `shutdown` is ready, then drains and returns by the drain deadline.
+/// Serves until `shutdown` completes, then drains. Returns by the drain deadline.
 pub async fn run(
     config: Config,
     listeners: Listeners,
@@ -109,46 +109,47 @@ pub async fn run(
     let drain_deadline = config.drain_deadline;
     if cfg!(debug_assertions) {
         tracing::warn!(
-            "this build is not optimised: `cargo build --release` makes one that does several times the work"
+            "this is a debug build, several times slower than a release build: build with `cargo build --release`"
         );
     }
-    let fleet =
-        Box::pin(Fleet::start(&config, api::job_of_template)).await.map_err(|error| StartError::of(error, &config))?;
+    let stores = Box::pin(Stores::start(&config, api::job_of_template))
+        .await
+        .map_err(|error| StartError::new(error, &config))?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
-    // Streams end first; then there must be time for the last writes.
+    // Streams end first and leave time for the last writes.
     let grpc_deadline = drain_deadline.saturating_sub(LAST_WRITES + Duration::from_secs(1)).max(Duration::from_secs(1));
     let http_stop = CancellationToken::new();
-    let metrics = fleet.main().metrics().tls.clone();
+    let metrics = stores.main().metrics().tls.clone();
     if let Some(tls) = listeners.tls.clone() {
         tokio::spawn(tls::watch(tls, metrics.clone(), http_stop.clone()));
     }
     let tls_of = |port| listeners.tls.clone().map(|tls| Arc::new(TlsPort::new(tls, port, metrics.clone())));
-    let server = Server::new(fleet.clone(), health.clone()).with_tls(tls_of(Port::Grpc));
+    let server = Server::new(stores.clone(), health.clone()).with_tls(tls_of(Port::Grpc));
     let grpc_stop = stopping.clone().cancelled_owned();
     let mut grpc = tokio::spawn(server.serve(listeners.grpc, grpc_stop, grpc_deadline));
-    // The HTTP port reports health and metrics to the end: it stops last.
+    // The HTTP port stops last, because it reports health and metrics until the end.
     let http_tls = tls_of(Port::Http);
-    let http = tokio::spawn(web::serve(listeners.http, http_tls, fleet.clone(), http_stop.clone().cancelled_owned()));
+    let http = tokio::spawn(web::serve(listeners.http, http_tls, stores.clone(), http_stop.clone().cancelled_owned()));
     on_ready(&ready);
     let ended = tokio::select! {
         () = shutdown => None,
-        () = fleet.failed() => None,
+        () = stores.failed() => None,
         ended = &mut grpc => Some(ended),
     };
     let begun = Instant::now();
     tracing::info!(deadline = ?drain_deadline, "stopping");
     health.not_serving().await;
     stopping.cancel();
-    fleet.drain(grpc_deadline).await;
-    let failed = fleet.has_failed();
+    stores.drain(grpc_deadline).await;
+    let failed = stores.has_failed();
     let result = match ended {
         Some(ended) => flatten(ended),
         None => flatten(grpc.await),
     };
-    fleet.stop(drain_deadline.saturating_sub(begun.elapsed()).max(LAST_WRITES)).await;
+    stores.stop(drain_deadline.saturating_sub(begun.elapsed()).max(LAST_WRITES)).await;
     http_stop.cancel();
-    // A scraper that keeps its connection open must not hold us up.
+    // A metrics scraper that keeps its connection open must not delay the stop.
     let _ = tokio::time::timeout(Duration::from_millis(200), http).await;
     tracing::info!(took = ?begun.elapsed(), "stopped");
     if failed {

@@ -1,39 +1,44 @@
-//! The stores of a fleet: each is a database with a schema, brought up to date by itself, and served by a broker of its own in
-//! the same process. Their numbers tell them apart, since the ids of jobs begin with them: so no two stores may have one number,
-//! and no database may be two stores (`docs/internals/stores.md`).
+//! Several stores in one process. A store is a database with a schema. Each store is migrated separately and served by a separate
+//! broker in the same process. Job ids begin with the store number, so store numbers are unique, and no database may be
+//! configured as two stores (`docs/internals/stores.md`).
 
-mod fleet; // the brokers of a process, one for each store
-mod home; // where a task type lives
-mod late; // stores that were away at the start
-pub(crate) mod moving; // a task type goes to another store
-mod numbers;
-mod open; // what a broker needs of its database before it starts
-pub(crate) mod pull; // jobs without a stream, from several stores
+mod home; // finds the store that a task type belongs to
+pub(crate) mod moving; // moves a task type to another store
+mod numbers; // assigns and checks store numbers
+mod open; // checks a store before its broker starts
+pub(crate) mod pull; // pulls jobs without a stream from several stores
+mod reconnect; // stores that are unreachable at the start
+mod served; // the brokers of a process, one for each store
 pub mod stream; // one worker's stream, served by the brokers of several stores
+
+use std::time::{Duration, Instant};
 
 use crate::{
     config::{Config, StoreConfig},
     store::{Actor, MigrationReport, Store, StoreError, StoreFacts},
 };
-pub(crate) use fleet::{Engine, Member};
-pub use fleet::{Fleet, SharedFleet};
 use numbers::Found;
+pub(crate) use served::{ConfiguredStore, ServedStore};
+pub use served::{SharedStores, Stores};
 
-/// Why stores cannot be used together.
+/// Pause between two attempts to reach a store's database while the process starts.
+const BEFORE_AGAIN: Duration = Duration::from_millis(200);
+
+/// The reason why stores cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StoresError {
     /// The configuration and the databases contradict each other.
     #[error("{0}")]
     Config(String),
-    /// A database refused or could not be reached.
+    /// A database refused a request or is unreachable.
     #[error("store {name}: {error}")]
     Store {
-        /// The store's name.
+        /// Name of the store.
         name: String,
         /// The cause.
         error: StoreError,
     },
-    /// Notifications of a store do not come through.
+    /// Notifications (LISTEN/NOTIFY) of a store do not arrive.
     #[error(
         "store {0}: LISTEN does not work on this connection (a pooler in transaction mode?): give a direct one with \
          --listen-database-url, or poll with --wake poll"
@@ -41,22 +46,20 @@ pub enum StoresError {
     NoNotifications(String),
 }
 
-/// A store that is up to date.
+/// A store with a current schema.
 pub struct ReadyStore {
-    /// Its name.
     pub name: String,
-    /// The configuration with this store alone.
+    /// Configuration of the process, with the database, schema and number of this store.
     pub config: Config,
-    /// Its database.
     pub store: Store,
-    /// What the migration did, if there was one.
+    /// Report of the migration, if one was requested.
     pub report: Option<MigrationReport>,
-    /// What the database says of itself. `None`: it is the only store, and the configuration gives it no number.
+    /// Store number and database identity. `None` if the process has a single store without a configured number.
     pub facts: Option<StoreFacts>,
 }
 
-/// Brings each store up to date, unless the configuration forbids it, and checks that their numbers tell them apart. Stores
-/// that have given out no id yet get a number here. `called` is who does that, for the audit.
+/// Migrates each store, unless the configuration forbids it, and checks that store numbers are unique. Assigns a number to
+/// stores that have not issued a job id yet. `called` is the name of the actor in the audit log.
 pub async fn prepare(config: &Config, called: &'static str) -> Result<Vec<ReadyStore>, StoresError> {
     let configured = config.each_store();
     let has_numbers = has_numbers(&configured);
@@ -65,16 +68,17 @@ pub async fn prepare(config: &Config, called: &'static str) -> Result<Vec<ReadyS
         let of = |error| StoresError::Store { name: one.name.clone(), error };
         ready.push(update(config, one, has_numbers).await?.map_err(of)?);
     }
-    give_numbers(&configured, &mut ready, &[], called).await?;
+    assign_numbers(&configured, &mut ready, &[], called).await?;
     Ok(ready)
 }
 
-/// Whether the numbers of these stores matter: one store without a number is as it was before there were several.
+/// Whether the process reads and assigns store numbers. A single store without a configured number needs none.
 fn has_numbers(configured: &[StoreConfig]) -> bool {
     configured.len() > 1 || configured.iter().any(|store| store.number.is_some())
 }
 
-/// Brings one store up to date. The inner error is that of its database.
+/// Migrates one store. The inner error comes from the store's database; it may be temporary. The outer error is a wrong
+/// configuration, which ends the start.
 async fn update(
     config: &Config,
     one: &StoreConfig,
@@ -82,17 +86,32 @@ async fn update(
 ) -> Result<Result<ReadyStore, StoreError>, StoresError> {
     let config = config.of_store(one);
     let store = Store::new(&config).map_err(StoresError::Config)?;
-    let updated = async {
+    let update = async || {
         let report = if config.migrate { Some(store.migrate().await?) } else { None };
+        for changed in store.sync_state_with_rows().await? {
+            tracing::warn!(store = %one.name, %changed, "corrected state that logical replication does not copy");
+        }
         let facts = if has_number { Some(store.facts().await?) } else { None };
-        Ok((report, facts))
+        if report.is_none() && facts.is_none() {
+            store.ping().await?;
+        }
+        Ok::<_, StoreError>((report, facts))
     };
-    let updated = updated.await;
+    // Retry: Postgres may be starting at the same time as the broker.
+    let until = Instant::now() + config.database_timeout;
+    let updated = loop {
+        match update().await {
+            Err(error @ StoreError::NotSent(_)) if !error.is_permanent() && Instant::now() < until => {}
+            updated => break updated,
+        }
+        tokio::time::sleep(BEFORE_AGAIN).await;
+    };
     Ok(updated.map(|(report, facts)| ReadyStore { name: one.name.clone(), config, store, report, facts }))
 }
 
-/// Gives numbers to those stores that need one; `others` keep theirs.
-async fn give_numbers(
+/// Assigns numbers to the stores in `ready` that need one. `others` are stores that this process already serves; they
+/// keep their numbers.
+async fn assign_numbers(
     configured: &[StoreConfig],
     ready: &mut [ReadyStore],
     others: &[(StoreConfig, StoreFacts)],

@@ -1,4 +1,4 @@
-//! Callers that wait for jobs to end (`WaitJobs`), by job.
+//! Callers that wait for jobs to end (`WaitJobs`), indexed by job.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,47 +10,51 @@ use crate::{
     memory::{Account, Held, Memory},
 };
 
-/// The most jobs that all callers of a broker wait for; those of one connection or principal, for a quarter of them. A job
-/// counts once for each caller.
+/// Maximum number of jobs that all callers of a broker wait for. Callers of one connection or principal get a quarter of it.
+/// A job counts once for each caller.
 pub(crate) const MOST_WAITED: usize = 1_000_000;
-/// When a refused caller should try again.
+/// Delay before a refused caller should retry.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Bytes of answers that callers have not read yet, over all callers.
+/// Maximum bytes of answers that callers have not read yet, over all callers.
 pub(crate) const UNTAKEN_BYTES: usize = 128 << 20;
 
-/// The waiting callers, by job.
+/// The waiting callers, indexed by job.
 pub(crate) struct Waiters {
     by_job: Mutex<HashMap<i64, Vec<UnboundedSender<i64>>>>,
-    /// A place for each job that somebody waits for, shared as memory is.
-    places: Arc<Memory>,
+    /// Quota of awaited jobs, shared like a memory budget: one unit per job and caller.
+    job_quota: Arc<Memory>,
     /// Memory for answers that callers have not read yet.
-    pub(crate) room: Arc<Memory>,
+    pub(crate) answer_memory: Arc<Memory>,
 }
 
 impl Default for Waiters {
     fn default() -> Self {
-        Self { by_job: Mutex::default(), places: Memory::new(MOST_WAITED), room: Memory::new(UNTAKEN_BYTES) }
+        Self {
+            by_job: Mutex::default(),
+            job_quota: Memory::new(MOST_WAITED),
+            answer_memory: Memory::new(UNTAKEN_BYTES),
+        }
     }
 }
 
 impl Waiters {
-    /// These jobs have ended: tells their callers.
+    /// Notifies the callers that wait for these jobs, which have ended.
     pub(crate) fn ended(&self, ids: &[i64]) {
         let mut waiting = self.by_job.lock();
         for id in ids {
             for sender in waiting.remove(id).unwrap_or_default() {
-                // The caller may have gone.
+                // The caller may have stopped waiting.
                 let _ = sender.send(*id);
             }
         }
     }
 
-    /// Adds a caller, who gets the ids of these jobs as they end, and its places: they count for the account.
+    /// Adds a caller. Returns a receiver of job ids, sent as the jobs end, and the quota taken from the account.
     pub(crate) fn add(&self, ids: &[i64], account: &Arc<Account>) -> Result<(UnboundedReceiver<i64>, Held), Error> {
-        let places = self.places.try_take(account, ids.len()).ok_or_else(|| {
+        let job_quota = self.job_quota.try_take(account, ids.len()).ok_or_else(|| {
             let message = format!(
-                "callers of this broker wait for {MOST_WAITED} jobs, or those of this connection or its principal for a \
-                 quarter of that: more are not allowed"
+                "too many jobs are waited for: callers of one broker may wait for {MOST_WAITED} jobs, callers of one \
+                 connection or principal for a quarter of that; wait for fewer jobs, or try again later"
             );
             Error::Exhausted { reason: "TOO_MANY_WAIT", message, retry_after: RETRY_AFTER }
         })?;
@@ -59,10 +63,10 @@ impl Waiters {
         for id in ids {
             waiting.entry(*id).or_default().push(sender.clone());
         }
-        Ok((ended, places))
+        Ok((ended, job_quota))
     }
 
-    /// Removes what [`Self::add`] has added, after its receiver was dropped.
+    /// Removes the caller added by [`Self::add`], after its receiver was dropped.
     pub(crate) fn remove(&self, ids: &[i64]) {
         let mut waiting = self.by_job.lock();
         for id in ids {

@@ -1,4 +1,4 @@
-//! Tokens on the command line.
+//! Management of tokens on the command line.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! A broker that asks for tokens, and callers with scopes.
+//! A broker with token authentication, and callers with scopes.
 
 use std::io::Write as _;
 
@@ -7,10 +7,10 @@ use howdah_server::{access::Token, config::Config};
 
 use crate::support::{Service, TestBroker, soon};
 
-/// A broker with `auth = token`, and an administrator of it.
+/// A broker with `auth = token`, and an administrator.
 pub struct Guarded {
     pub broker: TestBroker,
-    /// Called with all scopes.
+    /// A caller with all scopes.
     pub admin: Service,
     file: tempfile::NamedTempFile,
 }
@@ -23,7 +23,7 @@ impl Guarded {
         Self::start_with(|_| {}).await
     }
 
-    /// The same with other settings.
+    /// Starts the broker with other settings.
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let token = Token::generate().secret().to_owned();
         let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -39,7 +39,7 @@ impl Guarded {
         Self { broker, admin, file }
     }
 
-    /// One more broker on the same database, with the same file.
+    /// Starts another broker on the same database with the same token file.
     pub async fn another(&self) -> TestBroker {
         let path = self.file.path().to_owned();
         let configure = |config: &mut Config| {
@@ -49,7 +49,7 @@ impl Guarded {
         self.broker.another_with(configure).await
     }
 
-    /// A new token of a principal, with these scopes.
+    /// Creates a token of a principal with these scopes.
     pub async fn token(&self, principal: &str, scopes: &[&str]) -> String {
         let request = CreateTokenRequest {
             principal: principal.into(),
@@ -60,7 +60,7 @@ impl Guarded {
         soon("a token", access.create_token(request)).await.expect("create").into_inner().secret
     }
 
-    /// The broker as this principal with these scopes calls it.
+    /// A caller with a new token of this principal and these scopes.
     pub async fn caller(&self, principal: &str, scopes: &[&str]) -> Service {
         self.broker.with_token(&self.token(principal, scopes).await)
     }

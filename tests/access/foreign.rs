@@ -1,4 +1,4 @@
-//! What a caller may not touch is for it like something that does not exist.
+//! To a caller, jobs without permission look like jobs that do not exist.
 
 use howdah_proto::v1::{self, JobState, SettleStatus};
 use tonic::Code;
@@ -12,7 +12,7 @@ async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
     let mine = guarded.caller("ann", &["enqueue:mine", "read:mine", "operate:mine"]).await;
     let foreign = guarded.admin.enqueue(new_job("theirs", "secret")).await;
     let own = mine.enqueue("mine").await;
-    // With as many digits.
+    // No job has this id. It has as many digits as the foreign id, so both errors have the same length.
     let missing = foreign + 5;
     let normal = |text: String, id: i64| text.replace(&id.to_string(), "ID");
     let get = async |id| {
@@ -52,7 +52,7 @@ async fn what_follows_from_a_retry_needs_no_scope_and_of_foreign_jobs_nothing_is
     let request = v1::RetryJobsRequest { filter, ..Default::default() };
     let answer = soon("an answer", ann.jobs().retry_jobs(request)).await.expect("a retry").into_inner();
     assert_eq!((answer.retried_ids, answer.revived_ids), (vec![parent], vec![own]));
-    // Who enqueued it let it run after the job that runs again.
+    // The retry of the parent also revives this foreign job, because its producer made it depend on the parent.
     assert_eq!(guarded.admin.state(foreign).await, JobState::Waiting);
 }
 
@@ -83,7 +83,7 @@ async fn a_foreign_lease_is_lost_like_an_unknown_one_and_stays_its_workers() {
     assert_eq!(stream.extend(&job, secs(60)).await, SettleStatus::LeaseLost);
     let mut resumed = thief.worker("mine").resumes(&stream.welcome.session_id, &[&job]).await;
     assert_eq!((resumed.lost(1).await.len(), resumed.welcome.kept.len()), (1, 0));
-    // Its own worker still has it.
+    // The job's worker still holds it.
     theirs.ack(&job).await;
     assert_eq!(guarded.admin.state(job.id).await, JobState::Succeeded);
 }
@@ -100,7 +100,7 @@ async fn a_worker_with_a_scope_settles_what_it_was_given_also_after_its_stream_b
     worker.vanish();
     let mut again = caller.worker("t").resumes(&session, &[&jobs[1]]).await;
     assert_eq!(again.welcome.kept.len(), 1);
-    // The same outcome once more: the answer may have been lost.
+    // Repeats an outcome whose response may have been lost.
     assert_eq!(again.ack(&jobs[0]).status().await, SettleStatus::Ok);
     again.ack(&jobs[1]).await;
     for id in ids {
@@ -123,7 +123,7 @@ async fn another_principals_session_and_request_key_are_unknown() {
 
     let mut worker = ann.worker("t").await;
     let job = worker.next().await;
-    // Bob takes nothing by the id of Ann's session: her stream goes on.
+    // With the id of Ann's session, Bob cannot take her session over: her stream continues.
     let _bobs = bob.worker("t").window(1).resumes(&worker.welcome.session_id, &[]).await;
     worker.ack(&job).await;
 }
@@ -176,7 +176,7 @@ async fn a_worker_cannot_choose_the_id_of_its_session_so_nobody_guesses_one() {
         let refused: Refusal = broker.worker("t").resumes(guess, &[]).answer().await.err().expect(guess).into();
         refused.names("session_id");
     }
-    // A well-formed guess is a session of its own, which releases nothing.
+    // A well-formed guess of a session id creates a new session and releases no jobs.
     let guess = "0".repeat(40);
     let _other = broker.worker("t").window(1).resumes(&guess, &[]).await;
     assert_eq!(broker.state(job.id).await, JobState::Leased);

@@ -1,19 +1,20 @@
-//! An issuer of JSON Web Tokens whose keys are in a file, and a broker that trusts it.
+//! JWT issuers whose keys are in files, and a broker that trusts them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use howdah_server::config::Config;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::signing::{SigningKey, key_set};
 use crate::support::*;
 
-/// Issuers, their keys, and where the files are.
+/// Issuers, their keys, and the directory of their files.
 pub struct Issuers {
     directory: TempDir,
     /// The keys of `corp`: ES256, EdDSA, RS256.
     pub keys: [SigningKey; 3],
-    /// The key of `other`, under the same name as the first one of `corp`.
+    /// The key of `other`, with the same key id as the first key of `corp`.
     pub other: SigningKey,
 }
 
@@ -37,7 +38,7 @@ impl Issuers {
         issuers
     }
 
-    /// Adds an issuer whose keys are there.
+    /// Adds an issuer with the keys in `jwks`.
     pub fn also(&mut self, name: &str, jwks: &str) {
         let text = std::fs::read_to_string(self.file()).unwrap();
         let more = format!(
@@ -51,23 +52,29 @@ impl Issuers {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// The file of issuers.
+    /// Path of the configuration file with the issuers.
     pub fn file(&self) -> String {
         self.path("jwt.toml")
     }
 
-    /// Replaces the keys of `corp`.
+    /// Replaces the published keys of `corp`.
     pub fn publish(&self, keys: &[&SigningKey]) {
-        // In one step, as a broker may read at any time.
+        // Atomically, because a broker may read the file at any time.
         std::fs::write(self.path("new"), key_set(keys)).unwrap();
         std::fs::rename(self.path("new"), self.path("corp.json")).unwrap();
     }
 
-    /// A broker that takes only their tokens.
+    /// A broker that accepts only tokens of these issuers.
     pub async fn broker(&self) -> TestBroker {
+        self.broker_with(|_| {}).await
+    }
+
+    /// A broker with changed settings that takes only their tokens.
+    pub async fn broker_with(&self, change: impl FnOnce(&mut Config)) -> TestBroker {
         TestBroker::start_with(|config| {
             config.auth.jwt = true;
             config.auth_jwt_file = Some(self.file().into());
+            change(config);
         })
         .await
     }
@@ -78,12 +85,12 @@ impl Issuers {
     }
 }
 
-/// Seconds of Unix time.
+/// Unix time in seconds.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// What tokens of `corp` claim.
+/// The claims of a token of `corp`.
 pub fn claims(subject: &str, scopes: &str) -> Value {
     json!({ "iss": "https://corp.example", "aud": "howdah", "exp": now() + 600, "sub": subject, "scope": scopes })
 }

@@ -1,4 +1,4 @@
-//! JSON Web Tokens of other issuers: which of them are good, what they allow, and when they end.
+//! JSON Web Tokens of external issuers: validity, scopes and expiry.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use howdah_proto::v1::{self, GetSettingsRequest, revoke_tokens_request::Selection};
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::support::*;
 
-/// A call that needs nothing but a credential.
+/// A call that needs a valid credential and no scope.
 async fn call(broker: &Service, token: &str) -> Result<(), Status> {
     soon("an answer", broker.with_token(token).settings().get_settings(GetSettingsRequest {})).await.map(drop)
 }
 
-/// The refusal of a token, which has no part of it.
+/// The error for a token, which must not quote any part of it.
 async fn refusal(broker: &Service, token: &str) -> String {
     let status = call(broker, token).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
@@ -62,7 +62,7 @@ async fn a_token_that_its_issuer_did_not_sign_is_refused() {
     for (token, problem) in [
         (compact(&json!({ "alg": "none" }), &claims, |_| Vec::new()), "algorithm"),
         (compact(&json!({ "alg": "none", "kid": "ec" }), &claims, |text| ec.sign(text)), "algorithm"),
-        // The public key as a shared secret.
+        // Algorithm confusion: the public key used as an HMAC secret.
         (compact(&json!({ "alg": "HS256", "kid": "rsa" }), &claims, |text| hmac(&n, text)), "algorithm"),
         (sign(rsa, json!({ "alg": "RS512", "kid": "rsa" })), "algorithm"),
         (sign(rsa, json!({ "alg": "ES256", "kid": "rsa" })), "kid"),
@@ -75,7 +75,7 @@ async fn a_token_that_its_issuer_did_not_sign_is_refused() {
         ),
         (sign(ec, json!({ "alg": "ES256", "kid": "ec", "crit": ["exp"] })), "crit"),
         (sign(ec, json!({ "alg": "ES256", "kid": "ec", "typ": "logout+jwt" })), "typ"),
-        // The key of another issuer, under a name that both use.
+        // A key of another issuer with the same key id.
         (issuers.other.token(&claims), "wrong signature"),
         (changed.join("."), "wrong signature"),
         (format!("{}AA", ec.token(&claims)), "signature"),
@@ -83,8 +83,8 @@ async fn a_token_that_its_issuer_did_not_sign_is_refused() {
         (Token::generate().secret().to_owned(), "three parts"),
         (ec.token(&with("x", json!("x".repeat(9_000)))), "at most 8192"),
     ] {
-        let said = refusal(&broker, &token).await;
-        assert!(said.contains(problem), "{problem}: {said}");
+        let error = refusal(&broker, &token).await;
+        assert!(error.contains(problem), "{problem}: {error}");
     }
 }
 
@@ -198,17 +198,17 @@ async fn a_token_that_holds_for_longer_than_its_issuers_may_is_refused() {
     let broker = issuers.broker().await;
     let (day, key) = (86_400, &issuers.keys[0]);
     call(&broker, &key.token(&with("exp", json!(now() + day - 60)))).await.unwrap();
-    let said = refusal(&broker, &key.token(&with("exp", json!(now() + 2 * day)))).await;
-    assert!(said.contains("may hold for 1day") && said.contains("max_lifetime"), "{said}");
-    // What it has left does not count if it says when it was issued.
+    let error = refusal(&broker, &key.token(&with("exp", json!(now() + 2 * day)))).await;
+    assert!(error.contains("may be valid for 1day") && error.contains("max_lifetime"), "{error}");
+    // In a token with an `iat` claim, `max_lifetime` limits the time from `iat` to `exp`, not the time that is left.
     let mut old = with("iat", json!(now() - 2 * day));
     assert!(refusal(&broker, &key.token(&old)).await.contains("max_lifetime"));
     old["iat"] = json!(now() - 60);
     call(&broker, &key.token(&old)).await.unwrap();
 }
 
-/// A token of `corp` with these claims too.
-fn of(issuers: &Issuers, subject: &str, jti: &str, issued: u64) -> String {
+/// A token of `corp` with this id and issue time.
+fn issued_token(issuers: &Issuers, subject: &str, jti: &str, issued: u64) -> String {
     let mut claims = claims(subject, "work:t");
     (claims["jti"], claims["iat"]) = (json!(jti), json!(issued));
     issuers.keys[0].token(&claims)
@@ -224,8 +224,8 @@ async fn a_token_is_revoked_by_its_id_and_all_of_a_subject_by_its_name_at_every_
     });
     let other = other.await;
     let admin = broker.with_token(&issuers.token("admin", "admin:* read:*"));
-    let [one, two] = ["id-1", "id-2"].map(|jti| of(&issuers, "ann", jti, now()));
-    let bob = of(&issuers, "bob", "id-1b", now());
+    let [one, two] = ["id-1", "id-2"].map(|jti| issued_token(&issuers, "ann", jti, now()));
+    let bob = issued_token(&issuers, "bob", "id-1b", now());
     let mut streams = [other.with_token(&one).worker("t").await, other.with_token(&two).worker("t").await];
     let revoke = async |selection| {
         let request = v1::RevokeTokensRequest { selection: Some(selection) };
@@ -243,14 +243,14 @@ async fn a_token_is_revoked_by_its_id_and_all_of_a_subject_by_its_name_at_every_
     streams[1].drained().await;
     assert_eq!(streams[1].message().await.expect_err("the end").code(), Code::Unauthenticated);
     assert!(refusal(&other, &two).await.contains("was revoked"));
-    // It may be an old one; and one that was issued later is good.
+    // A token issued before the revocation is refused; one issued after it is valid.
     assert!(refusal(&broker, &issuers.token("ann", "work:t")).await.contains("was revoked"));
-    call(&broker, &of(&issuers, "ann", "id-3", now() + 2)).await.unwrap();
+    call(&broker, &issued_token(&issuers, "ann", "id-3", now() + 2)).await.unwrap();
     call(&broker, &bob).await.unwrap();
     let audited = "SELECT count(*) FROM howdah.audit WHERE method = 'RevokeTokens' AND principal = 'jwt:corp:admin'
                    AND ids[1] IN ('jwt:corp:id-1', 'jwt:corp:ann')";
     assert_eq!(broker.count(audited).await, 2);
-    // A broker that starts later knows it, before it serves.
+    // A broker that starts later reads the revocation before it serves.
     let third = broker.another_with(|config| {
         config.auth.jwt = true;
         config.auth_jwt_file = Some(issuers.file().into());
@@ -271,7 +271,7 @@ async fn a_new_key_is_found_and_what_a_removed_one_has_signed_ends() {
     let new = SigningKey::new("ES256", "new");
     issuers.publish(&[kept, &new]);
     let fresh = new.token(&claims("ann", "work:t"));
-    eventually("the new key is known", async || call(&broker, &fresh).await.is_ok()).await;
+    eventually("an accepted token of the new key", async || call(&broker, &fresh).await.is_ok()).await;
     worker.drained().await;
     assert_eq!(worker.message().await.expect_err("the end").code(), Code::Unauthenticated);
     assert!(refusal(&broker, &token).await.contains("kid"));
@@ -281,7 +281,7 @@ async fn a_new_key_is_found_and_what_a_removed_one_has_signed_ends() {
 #[tokio::test]
 async fn a_server_of_keys_that_stalls_holds_up_neither_the_start_nor_other_callers() {
     let mut issuers = Issuers::new();
-    // It takes connections, and says nothing.
+    // A server that accepts connections and never responds.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port();
     issuers.also("stalled", &format!("https://localhost:{port}/keys"));
@@ -294,7 +294,7 @@ async fn a_server_of_keys_that_stalls_holds_up_neither_the_start_nor_other_calle
         async move { call(&broker, &token).await }
     });
     call(&broker, &issuers.token("ann", "read:*")).await.unwrap();
-    // The read ends by itself, and so does the call that waits for it.
+    // The broker's read of the keys times out, and then the call that waited for the keys fails.
     let status = soon("an answer", stalled).await.unwrap().expect_err("no keys");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("the keys of the issuer stalled could not be read yet"), "{status}");
@@ -333,10 +333,10 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
     soon("the end of the program", program.wait()).await.expect("wait");
     let log = soon("the log", reading).await.expect("no panic");
-    assert!(log.lines().any(|line| line.contains("TRACE")), "it does not log everything");
+    assert!(log.lines().any(|line| line.contains("TRACE")), "the broker does not log at trace level");
     for token in [good, bad, expired] {
         let parts: Vec<&str> = token.split('.').collect();
-        // The header is the same for all tokens of a key, and says nothing.
+        // The header is the same for all tokens of a key, so it is not secret.
         for secret in &parts[1..] {
             assert_eq!(log.lines().find(|line| line.contains(secret)), None, "a token is in the log");
         }

@@ -1,4 +1,4 @@
-//! One principal, and one address, takes nothing from the others.
+//! A principal or an address cannot exhaust resources that others need.
 
 use std::{
     sync::Arc,
@@ -21,7 +21,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, transport::Endpoint};
 
-use super::fixture::Guarded;
+use super::{
+    fixture::Guarded,
+    issuer::{Issuers, claims},
+    signing::SigningKey,
+};
 use crate::{
     hostile::raw::{CALLS, Frame, Http2, data, frame, headers_as},
     http_producer::curl,
@@ -36,13 +40,13 @@ async fn a_principal_above_its_rate_is_told_when_to_come_back_and_others_are_not
     })
     .await;
     let (flood, ann) = (guarded.caller("flood", &["enqueue:*"]).await, guarded.caller("ann", &["enqueue:*"]).await);
-    // More than a second's worth passes once, and is owed.
+    // A request of 100 jobs passes although it exceeds the rate; its excess delays later requests.
     flood.enqueue_all(["t"; 100]).await;
     for caller in [&flood, &guarded.caller("flood", &["enqueue:t"]).await] {
         let refused = caller.enqueue("t").refused().await;
         assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "PRINCIPAL_RATE"), "{refused}");
         let wait = refused.retry_after.expect("when to come back");
-        // A hundred seconds' worth but for the one that may come at once, and for the time that it took to get here.
+        // At most 99 seconds at one job per second: 100 jobs are charged, and one passes as a burst.
         assert!((secs(5)..=secs(99)).contains(&wait), "{wait:?}");
         assert!(refused.message.contains("limits.principal_jobs_per_second"), "{refused}");
     }
@@ -105,7 +109,7 @@ async fn jobs_that_are_retried_or_run_by_hand_count_for_the_rate() {
         assert!(refused.retry_after.is_some_and(|wait| wait > secs(5)), "{refused:?}");
     };
     let ann = guarded.caller("ann", &["operate:*", "enqueue:*"]).await;
-    // All dead jobs of a type come back at once, and are owed.
+    // One retry of all 100 dead jobs passes although it exceeds the rate; its excess delays later requests.
     let filter = |ids: &[i64]| Some(v1::JobFilter { ids: ids.to_vec(), ..Default::default() });
     let of_type = Some(v1::JobFilter { task_type: "t".into(), ..Default::default() });
     let retry = |filter| v1::RetryJobsRequest { filter, ..Default::default() };
@@ -153,7 +157,7 @@ async fn a_pipeline_that_waits_for_its_rate_ends_with_its_token() {
     let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(10)).await;
     let ann = guarded.caller("ann", &["enqueue:*"]).await;
     let request = |sequence, jobs| StreamEnqueueRequest { sequence, jobs, ..Default::default() };
-    // The second one owes 24 seconds.
+    // At 10 jobs per second, the first request of 250 jobs delays the second request by 24 seconds.
     let requests = [request(1, vec![new_job("t", "x"); 250]), request(2, vec![new_job("t", "y")])];
     let mut answers = ann.jobs().stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
     let first = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
@@ -183,20 +187,20 @@ async fn a_principal_has_so_many_streams_and_a_closed_one_makes_room() {
     ann.enqueue("t").await;
     let _others = guarded.caller("bob", &["work:*"]).await.worker("t").await;
     one.vanish();
-    eventually("room for one more", async || ann.worker("t").answer().await.is_ok()).await;
+    eventually("a stream in the place of the closed one", async || ann.worker("t").answer().await.is_ok()).await;
 }
 
 #[tokio::test]
 async fn a_principal_has_so_many_connections() {
     let guarded = Guarded::start_with(|config| config.limits.principal_connections = Some(2)).await;
     let ann = guarded.caller("ann", &["work:*"]).await;
-    // Each worker has a connection of its own.
+    // Each worker uses a separate connection.
     let (one, _two) = (ann.worker("t").await, ann.worker("t").await);
     let refused: Refusal = ann.worker("t").answer().await.err().expect("three").into();
     assert!(refused.message.contains("limits.principal_connections"), "{refused}");
     let _others = guarded.caller("bob", &["work:*"]).await.worker("t").await;
     one.vanish();
-    eventually("room for one more", async || ann.worker("t").answer().await.is_ok()).await;
+    eventually("a connection in the place of the closed one", async || ann.worker("t").answer().await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -207,7 +211,8 @@ async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_
     guarded.admin.enqueue_all(vec![new_job("large", vec![7; 1 << 20]); 4]).await;
     let list =
         ListJobsRequest { task_type: "large".into(), include_payload: true, page_size: 10, ..Default::default() };
-    // Pages of 4 MiB on ten connections whose windows are closed. One of them is all that fits into the quarter.
+    // Ten calls ask for pages of 4 MiB and do not read them. The quarter of the response memory that one principal may use has
+    // room for one page.
     let encoded = list.encode_to_vec();
     let end = frame(Frame::DATA, Frame::END_STREAM, 1, &[]);
     let call = [headers_as(1, CALLS[2], Some(&token)), data(1, &encoded), end].concat();
@@ -227,7 +232,7 @@ async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_
         }
     };
     let (refused, ()) = tokio::join!(flood.list_jobs(list.clone()), served);
-    let refused = refused.expect_err("the quarter is in use");
+    let refused = refused.expect_err("the memory quota of the principal is used up");
     assert!(refused.code() == Code::Unavailable && refused.message().contains("its principal"), "{refused}");
 }
 
@@ -235,14 +240,14 @@ async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_
 async fn an_address_has_so_many_connections_until_it_is_known_who_calls() {
     let guarded = Guarded::start_with(|config| config.limits.address_connections = Some(2)).await;
     let ann = guarded.caller("ann", &["work:*"]).await;
-    // Those that have authenticated do not count.
+    // Authenticated connections do not count towards the limit of connections without a credential.
     let _workers = [ann.worker("t").await, ann.worker("t").await, ann.worker("t").await];
     let address = guarded.broker.address().to_owned();
     let connect = async || TcpStream::connect(&address).await.expect("connect");
     let (_one, _two) = (connect().await, connect().await);
     let mut three = connect().await;
     let mut byte = [0];
-    let closed = soon("the end of the third", three.read(&mut byte)).await;
+    let closed = soon("the end of the third connection", three.read(&mut byte)).await;
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
 }
 
@@ -251,23 +256,41 @@ async fn an_address_may_guess_so_many_tokens_in_a_second_and_who_has_one_is_serv
     let guarded = Guarded::start_with(|config| config.limits.address_failures_per_second = 1).await;
     let ann = guarded.caller("ann", &["enqueue:*"]).await;
     ann.enqueue("t").await;
-    // Whether it was refused for the rate.
+    // Tries to enqueue with this token. Returns whether the broker refused because of `address_failures_per_second`.
     let guess = async |token: &str| {
         let guess = guarded.broker.with_token(token).enqueue("t").refused().await;
         assert!(guess.code == Code::Unauthenticated || guess.reason == "ADDRESS_RATE", "{guess}");
         assert!(guess.code == Code::Unauthenticated || guess.retry_after.is_some(), "{guess}");
         guess.code == Code::ResourceExhausted
     };
-    // A token that could be one is not even looked up.
-    for token in ["nonsense", Token::generate().secret()] {
-        // Twenty at once, and again if a slow machine takes seconds for them.
-        eventually("more guesses than the rate allows", async || {
-            let refused = join_all((0..20).map(|_| guess(token))).await;
-            refused.iter().filter(|refused| **refused).count() >= 10
-        })
-        .await;
-    }
+    // A text without the format of a token does not count as a guess.
+    assert!(!join_all((0..20).map(|_| guess("nonsense"))).await.contains(&true));
+    let token = Token::generate();
+    // Guesses 20 times at once. Repeats it, because on a slow machine 20 guesses may take seconds and stay within the rate.
+    eventually("more guesses than the rate allows", async || {
+        let refused = join_all((0..20).map(|_| guess(token.secret()))).await;
+        refused.iter().filter(|refused| **refused).count() >= 10
+    })
+    .await;
     ann.enqueue("t").await;
+}
+
+#[tokio::test]
+async fn calls_without_a_credential_and_guesses_of_unknown_keys_stop_no_new_token_from_the_same_address() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker_with(|config| config.limits.address_failures_per_second = 1).await;
+    for n in 0..20 {
+        let refused = broker.enqueue("t").refused().await;
+        assert_eq!(refused.code, Code::Unauthenticated, "{n}: {refused}");
+    }
+    let stranger = SigningKey::new("ES256", "new").token(&claims("eve", "enqueue:*"));
+    eventually("a guess that is refused for the rate", async || {
+        broker.with_token(&stranger).enqueue("t").refused().await.reason == "ADDRESS_RATE"
+    })
+    .await;
+    for n in 0..20 {
+        broker.with_token(&issuers.token(&format!("ann-{n}"), "enqueue:*")).enqueue("t").await;
+    }
 }
 
 #[tokio::test]
@@ -295,7 +318,7 @@ async fn revoking_a_token_ends_a_thousand_streams() {
         let end = loop {
             match soon("the end of a stream", stream.message()).await {
                 Ok(Some(_)) => {}
-                Ok(None) => panic!("it ended without a reason"),
+                Ok(None) => panic!("the stream ended without an error"),
                 Err(end) => break end,
             }
         };

@@ -1,4 +1,4 @@
-//! A job that becomes one of another task type between the check of a call and what the call does.
+//! A job changes its task type between the permission check of a call and its effect.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{self, JobFilter};
@@ -7,7 +7,8 @@ use tonic::Code;
 use super::fixture::Guarded;
 use crate::{locks::Open, support::*};
 
-/// A dead job, and one that is ready, of a type that the caller may operate on. While it calls, they become foreign.
+/// A dead job and a ready job of a type that the caller may operate on. While a call runs, `during` moves its job to a foreign
+/// type.
 struct Moving {
     guarded: Guarded,
     caller: Service,
@@ -29,11 +30,11 @@ impl Moving {
         Self { guarded, caller, dead, ready }
     }
 
-    /// Makes the job a foreign one after the call was checked, and before it has changed the job.
+    /// Moves the job to the foreign type after the call was checked and before it changes the job.
     async fn during<T>(&self, table: &str, id: i64, call: impl Future<Output = T>) -> T {
         let moved = format!(
             "UPDATE howdah.{table} SET {} type_id = (SELECT t.id FROM howdah.task_type t WHERE t.name = 'theirs') WHERE id = {id}",
-            // It has ended, and another worker has it.
+            // A leased job also gets another token, as if it had been released and delivered to another worker.
             if table == "leased" { "token = token + 1," } else { "" }
         );
         let database = &self.guarded.broker.database;

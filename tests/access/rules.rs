@@ -1,4 +1,4 @@
-//! Every call with every scope: what one lets through and the others do not.
+//! Every call with every scope: which scope permits it, and that the others do not.
 
 use howdah_proto::{Rpc, v1};
 use howdah_server::access::{Operation, Rule, rule};
@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use super::fixture::Guarded;
 use crate::support::*;
 
-/// Makes a call about a task type. Each call of the protocol must be here: the match has no default.
+/// Makes a call about a task type. Covers every call of the protocol, because the match has no default.
 pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status> {
     let task_type = || task_type.to_owned();
     let (name, jobs) = (|| format!("s.{}", task_type()), || vec![new_job(&task_type(), "p")]);
@@ -174,12 +174,13 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
     }
 }
 
-/// Whether a call was let through to what it does, whatever came of that.
+/// Whether the permission check let the call pass, whatever its result.
 fn is_permitted(result: &Result<(), Status>) -> bool {
     !result.as_ref().is_err_and(|error| matches!(error.code(), Code::PermissionDenied | Code::Unauthenticated))
 }
 
-/// Calls that name jobs, schedules or bulk operations, not task types. What is foreign does not exist for them (`foreign`).
+/// Calls that name jobs, schedules or bulk operations instead of task types. To these calls, foreign objects do not exist (see
+/// `foreign`).
 const BY_NAME: [Rpc; 16] = [
     Rpc::GetBulk,
     Rpc::PauseBulk,
@@ -198,7 +199,7 @@ const BY_NAME: [Rpc; 16] = [
     Rpc::ResumeSchedule,
     Rpc::RunSchedule,
 ];
-/// Lists of everything: what is foreign is not in them.
+/// Lists across all task types, which omit foreign items.
 const OF_ALL: [Rpc; 1] = [Rpc::ListSchedules];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Every way in which a job can go on in another task type, and the scopes that each needs.
+//! Every way in which a job can continue in another task type, and the scopes that it needs.
 
 use howdah_proto::v1;
 use tonic::{Code, Status};
@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use super::fixture::Guarded;
 use crate::support::*;
 
-/// The ways, as calls of `caller` that send jobs of `from` to `to`.
+/// The ways in which `caller` can send a job of the type `from` to the type `to`.
 const WAYS: [&str; 8] = [
     "fallback of a job",
     "stage of a job",
@@ -77,7 +77,7 @@ async fn no_way_leads_to_a_task_type_without_a_scope_for_it() {
 async fn an_operator_cannot_send_jobs_where_it_sees_payloads_that_it_may_not_see() {
     let guarded = Guarded::start().await;
     let operates = ["operate:mail", "operate:own", "enqueue:own"];
-    // A paused move is not resumed for it either.
+    // Resuming a paused bulk move needs the same scopes as starting it.
     guarded.admin.enqueue_all(vec!["slow"; 600]).await;
     let spec = v1::BulkSpec {
         operation: v1::BulkOperation::Move as i32,
@@ -91,7 +91,11 @@ async fn an_operator_cannot_send_jobs_where_it_sees_payloads_that_it_may_not_see
     guarded.admin.bulks().pause_bulk(v1::PauseBulkRequest { id: paused }).await.expect("pause");
     for sees in [&["work:own"][..], &["payload:own", "read:own"], &["payload:*", "read:own"]] {
         let caller = guarded.caller("ann", &[&operates[..], &["operate:slow"], sees].concat()).await;
-        let refused = caller.bulks().resume_bulk(v1::ResumeBulkRequest { id: paused }).await.expect_err("a resume");
+        let refused = caller
+            .bulks()
+            .resume_bulk(v1::ResumeBulkRequest { id: paused })
+            .await
+            .expect_err("a resume without the scopes");
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         for way in ["fallback of a task type", "bulk move"] {
             let refused = send(&guarded, &caller, way, "mail", "own").await.expect_err(way);

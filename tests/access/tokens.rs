@@ -1,4 +1,4 @@
-//! Tokens: made, used, expired, revoked.
+//! Tokens are created, used, expire and are revoked.
 
 use howdah_proto::v1::{self, ListTokensRequest, RevokeTokensRequest, revoke_tokens_request::Selection};
 use howdah_server::access::Token;
@@ -58,7 +58,7 @@ async fn a_new_token_holds_at_another_broker_at_once_and_a_revoked_one_at_none()
     assert_eq!(revoked.ids, [Token::parse(&token).unwrap().id().clone()]);
     let refused = guarded.broker.with_token(&token).enqueue("t").refused().await;
     assert_eq!(refused.code, Code::Unauthenticated, "{refused}");
-    eventually("the other broker refuses it too", async || {
+    eventually("a refusal of the revoked token at the other broker", async || {
         other.with_token(&token).enqueue("t").answer().await.is_err_and(|error| error.code() == Code::Unauthenticated)
     })
     .await;
@@ -101,7 +101,7 @@ async fn a_token_ends_when_its_time_is_over() {
     let made = guarded.admin.access().create_token(request).await.expect("create").into_inner();
     assert!(made.token.unwrap().expire_time.is_some());
     let caller = guarded.broker.with_token(&made.secret);
-    eventually("it has ended", async || {
+    eventually("the end of the token's lifetime", async || {
         caller.enqueue("t").answer().await.is_err_and(|error| error.code() == Code::Unauthenticated)
     })
     .await;
@@ -123,7 +123,7 @@ async fn a_worker_whose_token_is_revoked_is_told_to_drain_finishes_its_job_and_i
     let end = worker.message().await.expect_err("the end");
     assert_eq!(end.code(), Code::Unauthenticated, "{end}");
     assert_eq!(guarded.admin.state(done).await, v1::JobState::Succeeded);
-    // What it had not finished goes to another worker.
+    // The jobs that were not settled when the token ended go to another worker.
     let mut other = guarded.admin.worker("t").await;
     let mut again: Vec<i64> = other.take(2).await.iter().map(|job| job.id).collect();
     again.sort_unstable();

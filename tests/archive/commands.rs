@@ -19,7 +19,7 @@ async fn days_are_archived_listed_and_verified_by_hand() {
     assert!(good, "{err}");
     assert!(out.contains(&format!("{}: archived 1000 jobs", setting.day)), "{out}");
     let (good, out, _) = archive(&setting, &["now", "--url", &url, "--json"]).await;
-    assert!(good && out.is_empty(), "nothing is archived twice: {out}");
+    assert!(good && out.is_empty(), "a day was archived twice: {out}");
     setting.assert_all_once(1_000).await;
 
     let (_, out, _) = archive(&setting, &["list"]).await;
@@ -33,13 +33,13 @@ async fn days_are_archived_listed_and_verified_by_hand() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&out).expect("JSON")["state"], "archived");
 
     let (good, _, err) = archive(&setting, &["verify", "--url", &url]).await;
-    assert!(good && err.contains("with 1000 jobs are what was written"), "{err}");
-    // A bit of a payload is another one; a file is gone.
+    assert!(good && err.contains("(1000 jobs)"), "{err}");
+    // One bit of a payload in a file is flipped, and another file is missing.
     let (path, mut data) = setting.files.parquet().remove(0);
     data[300] ^= 1;
     std::fs::write(&path, data).expect("damaged");
     let (good, out, _) = archive(&setting, &["verify", "--url", &url, "--day", &setting.day]).await;
-    assert!(!good && out.contains("its hash is another one"), "{out}");
+    assert!(!good && out.contains("SHA-256 mismatch"), "{out}");
     std::fs::remove_file(&path).expect("removed");
     let (good, out, _) = archive(&setting, &["verify", "--url", &url]).await;
     assert!(!good && out.lines().count() == 1 && out.contains("not found"), "{out}");
@@ -56,7 +56,7 @@ async fn the_archive_is_turned_off_by_hand_and_that_is_recorded() {
     assert_eq!(setting.count(audit).await, 1);
     assert_eq!(setting.drop_old().await, 1);
     let (good, _, err) = archive(&setting, &["off"]).await;
-    assert!(good && err.contains("there was no archive"), "{err}");
+    assert!(good && err.contains("the archive is already off"), "{err}");
 }
 
 #[tokio::test]
@@ -77,12 +77,12 @@ async fn a_run_goes_by_the_load_of_the_database_and_the_time_that_is_left() {
     let (store, hours) = (setting.store(), |hours: u64| std::time::Duration::from_secs(hours * 3_600));
     let before = store.archive_load(&setting.day, hours(18)).await.expect("the load");
     assert_eq!(before.jobs, 3_000.0);
-    // The day is over since one to two days.
+    // The deadline, one day after `DAY`, passed less than 30 hours ago.
     assert!(before.seconds_left < 0.0 && before.seconds_left > -30.0 * 3_600.0, "{before:?}");
     assert!(store.archive_load(&setting.day, hours(72)).await.expect("the load").seconds_left > 0.0);
     setting.finish(3_001, 2_000).await;
-    // Postgres counts with a delay.
-    eventually("the rows that were changed", async || {
+    // Polls, because Postgres updates its table statistics with a delay.
+    eventually("the changed rows in the statistics", async || {
         let now = store.archive_load(&setting.day, hours(18)).await.expect("the load");
         now.changed_rows >= before.changed_rows + 2_000
     })

@@ -1,4 +1,4 @@
-//! Days that are older than `archive_days` are deleted.
+//! `archive expire` deletes archived days older than `archive_days`.
 
 use tonic::Code;
 
@@ -6,7 +6,7 @@ use super::{DAY, Setting, archiver};
 use crate::support::*;
 
 impl Setting {
-    /// Deletes the days that are older than this; says which.
+    /// Deletes days older than `days_kept` days and returns them.
     async fn expire(&self, days_kept: u16) -> Result<Vec<String>, String> {
         let archiver = self.archiver().await;
         let mut gone = Vec::new();
@@ -27,9 +27,9 @@ async fn a_day_is_deleted_when_it_is_old_and_its_partition_is_gone() {
     let setting = Setting::with(500).await;
     setting.turn_on().await;
     setting.archive().await.expect("archived");
-    assert!(setting.expire(1).await.expect("nothing").is_empty(), "its partition is there");
+    assert!(setting.expire(1).await.expect("nothing").is_empty(), "a day was expired whose partition exists");
     assert_eq!(setting.drop_old().await, 1);
-    assert!(setting.expire(2).await.expect("nothing").is_empty(), "it is not older than that");
+    assert!(setting.expire(2).await.expect("nothing").is_empty(), "a day was expired that is not older than 2 days");
     let broker = TestBroker::on(&setting.database).await;
     assert_eq!(broker.job(17).await.id, 17);
     assert_eq!(setting.expire(1).await.expect("gone"), std::slice::from_ref(&setting.day));
@@ -38,7 +38,7 @@ async fn a_day_is_deleted_when_it_is_old_and_its_partition_is_gone() {
     assert_eq!(setting.count(&format!("SELECT count(*) FROM howdah.archive WHERE day = {DAY}")).await, 0);
     let request = howdah_proto::v1::GetJobRequest { id: 17 };
     assert_eq!(broker.jobs().get_job(request).await.expect_err("gone").code(), Code::NotFound);
-    // Jobs that come to that day even now are archived as those of a new one.
+    // Jobs that arrive later for a deleted day are archived as a new day.
     setting.finish(501, 5).await;
     assert_eq!(setting.archive().await.expect("archived").jobs, 5);
     assert_eq!(setting.files.ids(), (501..=505).collect::<Vec<_>>());
@@ -50,17 +50,17 @@ async fn a_day_whose_files_cannot_be_deleted_is_deleted_later() {
     setting.archive_and_drop().await;
     setting.files.move_away();
     let error = setting.expire(1).await.expect_err("no files");
-    assert!(error.contains("no such directory"), "{error}");
+    assert!(error.contains("the directory does not exist"), "{error}");
     let broker = TestBroker::on(&setting.database).await;
     let request = howdah_proto::v1::GetJobRequest { id: 17 };
     let refused = broker.jobs().get_job(request).await.expect_err("gone");
-    assert_eq!(refused.code(), Code::NotFound, "nobody looks for it any more");
+    assert_eq!(refused.code(), Code::NotFound, "a lookup reads a day that is being deleted");
     setting.files.move_back();
-    // Another run has it, and is killed when it has deleted the manifest.
+    // Another run holds the day. It is killed after it has deleted the manifest and before it deletes the other files.
     setting.database.sql("UPDATE howdah.archive SET held_until = now() + interval '1 hour'").await;
     assert!(setting.expire(1).await.expect("nothing").is_empty());
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
-    setting.files.place().delete(&format!("store=0/day={}/_manifest.json", setting.day)).await.expect("deleted");
+    setting.files.location().delete(&format!("store=0/day={}/_manifest.json", setting.day)).await.expect("deleted");
     assert_eq!(setting.expire(1).await.expect("gone"), std::slice::from_ref(&setting.day));
     assert_eq!(setting.files_of_day(), 0);
 }
@@ -76,7 +76,7 @@ async fn files_of_another_database_are_not_deleted() {
     other.database.sql(&wrong).await;
     let archiver = archiver(&other.database.url, &other.files.url()).await;
     let error = archiver.expire(&other.day, 1).await.expect_err("refused").to_string();
-    assert!(error.contains("archive_url of its own"), "{error}");
+    assert!(error.contains("its own archive_url"), "{error}");
     one.assert_all_once(50).await;
 }
 
@@ -89,7 +89,10 @@ async fn a_broker_deletes_days_that_are_older_than_archive_days() {
         config.archive_days = Some(1);
     })
     .await;
-    broker.until("no files", "SELECT NOT EXISTS (SELECT FROM howdah.archive_file)").await;
-    eventually("the metric", async || broker.metrics().await.contains("howdah_archive_expired_days_total 1\n")).await;
+    broker.until("no files in the table of archive files", "SELECT NOT EXISTS (SELECT FROM howdah.archive_file)").await;
+    eventually("the expired day in the metric", async || {
+        broker.metrics().await.contains("howdah_archive_expired_days_total 1\n")
+    })
+    .await;
     eventually("no files of the day", async || setting.files_of_day() == 0).await;
 }

@@ -1,10 +1,9 @@
-//! What lies in the directory, as a reader would find it: by its name alone.
+//! The files of an archive directory, found by name alone, as an external reader finds them.
 
 use std::path::{Path, PathBuf};
 
-use howdah_archive::{Manifest, Place};
+use howdah_archive::{Location, Manifest};
 
-/// The directory of an archive.
 pub struct Files(tempfile::TempDir);
 
 impl Files {
@@ -12,33 +11,33 @@ impl Files {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
-    /// Its URL.
+    /// `file://` URL of the directory.
     pub fn url(&self) -> String {
         format!("file://{}/archive", self.0.path().display())
     }
 
-    /// A URL below a file, which cannot be a directory.
+    /// A URL below a regular file, where no directory can be created.
     pub fn a_file(&self) -> String {
         let path = self.0.path().join("file");
         std::fs::write(&path, "").expect("written");
         format!("file://{}", path.display())
     }
 
-    /// The directory that has the archive as `archive`.
+    /// The directory that contains the archive as `archive`.
     pub fn parent(&self) -> &Path {
         self.0.path()
     }
 
-    pub fn place(&self) -> Place {
-        Place::open(&self.url()).expect("a place")
+    pub fn location(&self) -> Location {
+        Location::open(&self.url()).expect("a location")
     }
 
-    /// The directory is not where it was.
+    /// Renames the directory, so that the archive is missing.
     pub fn move_away(&self) {
         std::fs::rename(self.root(), self.0.path().join("away")).expect("moved");
     }
 
-    /// It is back.
+    /// Undoes `move_away`.
     pub fn move_back(&self) {
         std::fs::rename(self.0.path().join("away"), self.root()).expect("moved");
     }
@@ -47,7 +46,7 @@ impl Files {
         self.0.path().join("archive")
     }
 
-    /// All files whose names end in this.
+    /// All files whose names end with `end`.
     fn ending(&self, end: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(&self.root(), &mut found);
@@ -56,17 +55,16 @@ impl Files {
         found
     }
 
-    /// All files.
     pub fn everything(&self) -> Vec<PathBuf> {
         self.ending("")
     }
 
-    /// What `**/*.parquet` finds.
+    /// All files that match `**/*.parquet`, with their contents.
     pub fn parquet(&self) -> Vec<(PathBuf, Vec<u8>)> {
         self.ending(".parquet").into_iter().map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
     }
 
-    /// The ids in all of these files, sorted. Each file is whole.
+    /// The job ids in all Parquet files, sorted. Fails if a file is incomplete.
     pub fn ids(&self) -> Vec<i64> {
         let files = self.parquet().into_iter();
         let mut ids: Vec<i64> = files
@@ -78,19 +76,19 @@ impl Files {
         ids
     }
 
-    /// Files of runs that have not come to their end.
+    /// Number of staged files, left by unfinished runs.
     pub fn staged(&self) -> usize {
         self.ending(".unfinished").len()
     }
 
-    /// The manifest of a day, of the only store that has archived it.
+    /// The manifest of a day that exactly one store has archived.
     pub fn manifest(&self, day: &str) -> Manifest {
         let found = self.ending(&format!("day={day}/_manifest.json"));
         let [only] = &found[..] else { panic!("not one manifest: {found:?}") };
         serde_json::from_slice(&std::fs::read(only).expect("read")).expect("a manifest")
     }
 
-    /// That of a store.
+    /// The manifest of a day of this store.
     pub fn manifest_of(&self, store: i64, day: &str) -> Manifest {
         let name = format!("store={store}/day={day}/_manifest.json");
         let text = std::fs::read(self.root().join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -1,4 +1,4 @@
-//! A job that has left the database is found by its id in the archive.
+//! `GetJob` finds a job by its id in the archive after the job has left the database.
 
 use howdah_proto::v1::{GetJobRequest, Job, JobState};
 use tonic::Code;
@@ -7,7 +7,7 @@ use super::{DAY, Setting};
 use crate::{support::*, ui::client::Browser};
 
 impl Setting {
-    /// All days that are over are archived, and their partitions dropped.
+    /// Archives all days that are over and drops their partitions.
     pub async fn archive_and_drop(&self) {
         self.turn_on().await;
         let archiver = self.archiver().await;
@@ -26,7 +26,7 @@ async fn refused(broker: &Service, id: i64) -> (Code, String) {
 #[tokio::test]
 async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     let setting = Setting::with(3_000).await;
-    // Stages, tags, failures, a fallback, a result, and a payload out of line.
+    // Covers stages, tags, failures, a fallback, a result and a payload stored in `howdah.payload`.
     setting.database.sql(EVERYTHING).await;
     let broker = TestBroker::on(&setting.database).await;
     let ids = [1, 7, 35, 50, 100, 1_234, 3_000];
@@ -41,7 +41,7 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     for (id, before) in ids.into_iter().zip(before) {
         assert_eq!(broker.job(id).await, before);
     }
-    // Between the ids of the files, and beyond them.
+    // Ids that no job has: one beyond the ids of the files, and the highest possible id.
     for id in [3_001, i64::MAX] {
         assert_eq!(refused(&broker, id).await.0, Code::NotFound);
     }
@@ -54,7 +54,7 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     assert!(status.success() && out.contains("\"id\":1234") && !out.contains("payload"), "{out} {err}");
 }
 
-/// A job with everything that a job may have.
+/// Gives a job every optional field.
 const EVERYTHING: &str = "
     UPDATE howdah.history SET payload = '', result = 'done',
         failures = '[{\"attempt\": 1, \"error\": \"no\", \"started\": \"2026-01-01T00:00:00Z\", \"failed\": \"2026-01-01T00:00:01Z\"}]',
@@ -66,8 +66,7 @@ const EVERYTHING: &str = "
 #[tokio::test]
 async fn of_a_job_that_ended_on_several_days_the_last_end_is_shown() {
     let setting = Setting::with(500).await;
-    // Job 50 was cancelled three days ago, came back, and succeeded two days ago. (Yesterday is over only some minutes after
-    // midnight.) Its key is another one since.
+    // Job 50 was cancelled three days ago, was retried, and succeeded two days ago. Another job holds its key now.
     setting.database.sql(&format!("SELECT howdah.make_day_partition('history', 'finished', {DAY} - 1)")).await;
     let earlier =
         "INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, payload)
@@ -101,11 +100,11 @@ async fn an_archive_that_is_away_hurts_only_those_who_ask_for_what_it_has() {
     assert_eq!(broker.job(live).await.state(), JobState::Ready);
     let (code, message) = refused(&broker, 17).await;
     assert_eq!(code, Code::Unavailable);
-    assert!(message.contains("job 17") && message.contains("no such directory"), "{message}");
+    assert!(message.contains("job 17") && message.contains("the directory does not exist"), "{message}");
     assert_eq!(refused(&broker, 1 << 40).await.0, Code::NotFound, "no file has such ids");
     setting.files.move_back();
     assert_eq!(broker.job(17).await.id, 17);
-    // One file of several is damaged: what is in it is not known, what is in others is.
+    // The file that contains job 17 is cut in half: jobs of this file cannot be read, and jobs of other files can.
     let (path, data) = setting.files.parquet().into_iter().find(|(_, data)| ids(data).contains(&17)).expect("a file");
     std::fs::write(&path, &data[..data.len() / 2]).expect("cut");
     let (code, message) = refused(&broker, 17).await;
@@ -135,7 +134,7 @@ async fn payloads_in_the_archive_are_for_those_who_may_see_them() {
         config.auth_token_file = Some(file.path().to_owned());
     })
     .await;
-    // Of the type mail, with a payload.
+    // Job 1 has the type `mail`, which only the first two callers may read; only the first one may read payloads.
     let callers: Vec<Service> = tokens.iter().map(|token| broker.with_token(token)).collect();
     assert_eq!(callers[0].job(1).await.payload, "payload 1");
     assert_eq!((callers[1].job(1).await.payload.len(), callers[1].job(1).await.task_type.as_str()), (0, "mail"));

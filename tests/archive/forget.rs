@@ -1,4 +1,4 @@
-//! `howdah archive forget`: what is forgotten is nowhere any more, and all else is where it was, whatever is killed when.
+//! `howdah archive forget` removes the selected jobs from every file and keeps all others, even if it is killed at any step.
 
 use std::{
     sync::{
@@ -18,30 +18,30 @@ use tonic::Code;
 use super::{DAY, Setting, archiver};
 use crate::support::*;
 
-/// What the process that is killed is told: database, URL, day, key, the number of the step.
-const TOLD: &str = "HOWDAH_TEST_FORGET";
+/// Environment variable with the arguments of the child process: database, URL, day, step number, occurrence of the step.
+const ARGUMENTS: &str = "HOWDAH_TEST_FORGET";
 
-/// Not a test of its own: the process that is killed.
+/// The child process that `forget_in_and_kill` starts; does nothing in a normal test run.
 #[tokio::test]
 #[ignore = "run by the others"]
 async fn the_process_that_is_killed() {
-    let Ok(told) = std::env::var(TOLD) else { return };
-    let [database, url, day, step, nth] = told.split('|').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
+    let [database, url, day, step, nth] = arguments.split('|').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let (step, nth) = (Step::ALL[step.parse::<usize>().unwrap()], nth.parse::<usize>().unwrap());
     let reached = AtomicUsize::new(0);
     let archiver = archiver(database, url).await.on_step(Arc::new(move |at| {
         if at == step && reached.fetch_add(1, Ordering::Relaxed) + 1 == nth {
-            let own = rustix::process::getpid();
-            rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("kill");
+            let pid = rustix::process::getpid();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
         }
     }));
     let _ = archiver.forget(day, &early(day), &Actor::of_session("a test")).await;
 }
 
-/// The jobs 1 to 500, which are in several files of all types.
+/// Selects the jobs 1 to 500, which are in several files of all types.
 fn early(day: &str) -> ForgetQuery {
     let parts: Vec<u64> = day.split('-').map(|part| part.parse().expect("a number")).collect();
-    // Years that begin in March, so that the leap day is their last one.
+    // Counts years from March, so that the leap day is the last day of a year.
     let (year, month) = if parts[1] > 2 { (parts[0], parts[1] - 3) } else { (parts[0] - 1, parts[1] + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + parts[2] - 1 - 719_468;
     let before = UNIX_EPOCH + Duration::from_secs(days * 86_400) + Duration::from_millis(1_501);
@@ -55,7 +55,7 @@ impl Setting {
         (status.success(), out, err)
     }
 
-    /// The same in this process, only in the files.
+    /// Forgets the jobs of `early` in this process, in the files only.
     pub async fn forget_early(&self) -> Option<Forgotten> {
         let by = Actor::of_session("a test");
         self.archiver().await.forget(&self.day, &early(&self.day), &by).await.expect("forgotten")
@@ -65,28 +65,29 @@ impl Setting {
         self.forget_in_and_kill(&self.files.url(), Vec::new(), step, nth).await;
     }
 
-    /// The same in another place, with these variables.
+    /// Forgets the jobs of `early` in a child process that is killed at the `nth` time it reaches `step`. `url` is the archive, and
+    /// `variables` are the environment of the process.
     pub async fn forget_in_and_kill(&self, url: &str, variables: Vec<(&str, String)>, step: Step, nth: usize) {
         use std::os::unix::process::ExitStatusExt as _;
         let number = Step::ALL.iter().position(|known| *known == step).expect("a step");
-        let told = format!("{}|{url}|{}|{number}|{nth}", self.database.url, self.day);
+        let arguments = format!("{}|{url}|{}|{number}|{nth}", self.database.url, self.day);
         let mut command = tokio::process::Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "archive::forget::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
-        command.envs(variables).env(TOLD, told).kill_on_drop(true).stdout(std::process::Stdio::null());
+        command.envs(variables).env(ARGUMENTS, arguments).kill_on_drop(true).stdout(std::process::Stdio::null());
         let status = soon("the end of the process", command.status()).await.expect("run");
         assert_eq!(status.signal(), Some(9), "{step:?} was not reached");
-        // Nobody hears of it any more: its time is over.
+        // The process is dead; expire its hold on the day.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;
     }
 
-    /// In the files are the jobs from 501 on, once, and nothing else; and so say the manifest and the database.
+    /// Asserts that the files, the manifest and the database hold the jobs 501 to `last` once, and no others.
     async fn assert_early_are_gone(&self, last: i64) {
         assert_eq!(self.files.ids(), (501..=last).collect::<Vec<_>>());
         assert_eq!(self.files.staged(), 0);
         let manifest = self.files.manifest(&self.day);
         assert_eq!((manifest.sums.rows, manifest.parts.len()), (last - 500, self.files.parquet().len()));
         for part in &manifest.parts {
-            howdah_archive::check(&self.files.place(), &part.path, part).await.expect("a good file");
+            howdah_archive::check(&self.files.location(), &part.path, part).await.expect("a good file");
         }
         let known = "SELECT count(*) FROM howdah.archive a WHERE rewrite IS NULL AND held_until IS NULL AND files = \
                      (SELECT count(*) FROM howdah.archive_file f WHERE f.day = a.day) AND jobs = \
@@ -102,31 +103,28 @@ impl Setting {
 async fn the_jobs_of_a_key_are_nowhere_any_more() {
     let setting = Setting::with(2_000).await;
     setting.turn_on().await;
-    // Large, and not archived yet.
+    // Job 2004 has a large payload, and its day is not archived yet.
     setting.finish_yesterday(2_001).await;
     let large = "UPDATE howdah.history SET key = 'key-8', payload = '', options = '{\"payload_bytes\": 100000}' WHERE id = 2004;
                  INSERT INTO howdah.payload (id, created, data) VALUES (2004, now(), convert_to(repeat('x', 100000), 'UTF8'))";
     setting.database.sql(large).await;
     setting.archive().await.expect("archived");
-    // Archived, and still in the database.
+    // Job 8 is on a day that is archived and whose partition still exists.
     let (good, out, err) = setting.forget(&["--key", "key-8"]).await;
     assert!(!good && out.is_empty() && err.contains("--yes"), "{err}");
-    assert!(
-        err.contains("1 job in 1 files of 1 days of the archive") && err.contains("2 jobs in the database"),
-        "{err}"
-    );
+    assert!(err.contains("archive: 1 job in 1 files of 1 days") && err.contains("database: 2 jobs"), "{err}");
     assert_eq!(setting.files.ids().len(), 2_000);
     let (good, out, err) = setting.forget(&["--key", "key-8", "--yes", "--reason", "asked for"]).await;
     assert!(good && out.contains("database: forgot 2 jobs"), "{out} {err}");
-    assert!(out.contains(&format!("{}: forgot 1 job; 1 files were written anew", setting.day)), "{out}");
+    assert!(out.contains(&format!("{}: forgot 1 job, rewrote 1 files", setting.day)), "{out}");
     let ids: Vec<i64> = (1..=2_000).filter(|id| *id != 8).collect();
     assert_eq!(setting.files.ids(), ids);
     let rows = "SELECT count(*) FROM howdah.history WHERE key = 'key-8' OR id IN (8, 2004)";
     assert_eq!(setting.count(rows).await + setting.count("SELECT count(*) FROM howdah.payload").await, 0);
     let audit = "SELECT count(*) FROM howdah.audit WHERE method = 'howdah archive forget' AND reason = 'asked for' AND '8' = ANY (ids)";
-    assert_eq!(setting.count(audit).await, 2, "of the database and of the day");
+    assert_eq!(setting.count(audit).await, 2, "audit entries for the database and for the archived day");
     assert_eq!(setting.count("SELECT count(*) FROM howdah.audit a WHERE a::text LIKE '%key-8%'").await, 0);
-    // Its partition goes as before, and what is left is found by id.
+    // Retention still drops the partition, and the remaining jobs are found by id.
     assert_eq!(setting.drop_old().await, 1);
     let broker = TestBroker::on(&setting.database).await;
     let gone = broker.jobs().get_job(GetJobRequest { id: 8 }).await.expect_err("gone");
@@ -152,7 +150,7 @@ async fn a_type_is_forgotten_and_of_another_one_what_is_old() {
     assert_eq!(setting.files.ids(), (1..=2_000).filter(stays).collect::<Vec<_>>());
     let (_, out, _) = run_history(&setting).await;
     assert_eq!(out.lines().count(), (1..=2_010).filter(stays).count());
-    // All that is left of a day.
+    // Selects all remaining jobs of the archived day.
     let (good, _, err) = setting.forget(&["--before", "1d", "--yes"]).await;
     assert!(good, "{err}");
     assert!(setting.files.ids().is_empty() && run_history(&setting).await.1.lines().count() <= 10);
@@ -172,13 +170,14 @@ async fn a_forget_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twic
         let setting = Setting::with(2_000).await;
         setting.archive_and_drop().await;
         setting.forget_and_kill(step, 1).await;
-        // Until the database names the new files all are there, then those that stay; each once.
+        // Readers see all jobs, each once, until the database names the new files; after that they see only the remaining jobs.
         let (good, out, err) = run_history(&setting).await;
         assert!(good, "{step:?}: {err}");
         let expected = if step == Step::Archived { 1_500 } else { 2_000 };
         let lines: std::collections::BTreeSet<&str> = out.lines().collect();
         assert_eq!((out.lines().count(), lines.len()), (expected, expected), "{step:?}");
-        // Once it was decided, whoever comes finishes it: another forget, or a broker.
+        // Once the database has a note of the new files, the next forget or the next run of a broker completes the killed
+        // forget.
         let decided = matches!(step, Step::Noted | Step::Named | Step::ManifestWritten | Step::Archived);
         if decided && step != Step::Named {
             let archiver = setting.archiver().await;
@@ -191,7 +190,7 @@ async fn a_forget_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twic
         setting.assert_early_are_gone(2_000).await;
         assert!(setting.archiver().await.days(false).await.expect("days").is_empty(), "{step:?}");
         let audit = "SELECT count(*) FROM howdah.audit WHERE method = 'a test' AND count = 500";
-        assert_eq!(setting.count(audit).await, 1, "{step:?}: recorded once");
+        assert_eq!(setting.count(audit).await, 1, "{step:?}: audit entries of the forget");
         let broker = TestBroker::on(&setting.database).await;
         assert_eq!(broker.job(501).await.id, 501);
         let gone = broker.jobs().get_job(GetJobRequest { id: 500 }).await.expect_err("gone");
@@ -203,21 +202,21 @@ async fn a_forget_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twic
 async fn whoever_forgets_is_told_of_each_file() {
     let setting = Setting::with(2_000).await;
     setting.archive().await.expect("archived");
-    let told = std::sync::Arc::<std::sync::Mutex<Vec<ForgetProgress>>>::default();
-    let note = told.clone();
-    let on_forget = std::sync::Arc::new(move |progress| note.lock().expect("told").push(progress));
+    let reports = std::sync::Arc::<std::sync::Mutex<Vec<ForgetProgress>>>::default();
+    let sink = reports.clone();
+    let on_forget = std::sync::Arc::new(move |progress| sink.lock().expect("reports").push(progress));
     let by = Actor::of_session("a test");
     let archiver = setting.archiver().await.on_forget(on_forget);
     let done = archiver.forget(&setting.day, &early(&setting.day), &by).await.expect("forgotten").expect("a day");
-    let told = told.lock().expect("told").clone();
-    let (written, looked): (Vec<_>, Vec<_>) = told.into_iter().partition(|progress| progress.is_writing);
-    for (all, jobs) in [(&looked, done.jobs), (&written, written.last().expect("files").jobs)] {
+    let reports = reports.lock().expect("reports").clone();
+    let (written, scanned): (Vec<_>, Vec<_>) = reports.into_iter().partition(|progress| progress.is_writing);
+    for (all, jobs) in [(&scanned, done.jobs), (&written, written.last().expect("files").jobs)] {
         let numbers: Vec<usize> = all.iter().map(|progress| progress.done).collect();
         assert_eq!(numbers, (1..=all[0].files).collect::<Vec<_>>());
         assert_eq!(all.last().expect("files").jobs, jobs);
     }
-    assert_eq!((looked.last().expect("files").jobs, written.len()), (500, done.files));
-    assert!(looked.len() > written.len(), "some files have none of them");
+    assert_eq!((scanned.last().expect("files").jobs, written.len()), (500, done.files));
+    assert!(scanned.len() > written.len(), "every file was rewritten, although some have no selected jobs");
 }
 
 #[tokio::test]
@@ -225,24 +224,29 @@ async fn a_day_belongs_to_one_run_whatever_it_does() {
     let setting = Setting::with(2_000).await;
     setting.archive_and_drop().await;
     setting.forget_and_kill(Step::Noted, 1).await;
-    // It is alive, for all that others know.
+    // The killed process still holds the day, so other processes must not change its files.
     setting.database.sql("UPDATE howdah.archive SET held_until = now() + interval '1 hour'").await;
     assert!(setting.archive().await.is_none());
     assert!(setting.forget_early().await.is_none());
     assert!(setting.archiver().await.expire(&setting.day, 1).await.expect("nothing").is_none());
     let (good, _, err) = setting.forget(&["--key", "key-8", "--yes"]).await;
-    assert!(!good && err.contains("somebody works on this day") && err.contains("give the command again"), "{err}");
-    // It is dead. More jobs have come to the day: first the forget is finished, then they are archived.
+    assert!(
+        !good && err.contains("another process is working on this day") && err.contains("run the command again"),
+        "{err}"
+    );
+    // The hold has expired, and 50 jobs were added to the day. The next run completes the killed forget; the run after it
+    // archives the added jobs.
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
     setting.finish(2_001, 50).await;
     assert_eq!(setting.archive().await.expect("finished").jobs, 0);
     assert_eq!(setting.archive().await.expect("archived").jobs, 50);
     assert_eq!(setting.files.ids(), (501..=2_050).collect::<Vec<_>>());
-    // What is being archived may have jobs that were deleted meanwhile.
+    // A run holds the day and has staged its files. A forget must wait, because the staged files may contain the jobs to
+    // forget.
     setting.finish(2_051, 50).await;
     assert!(setting.archive_and_kill(Step::AllStaged, 1).await);
     let (good, _, err) = setting.forget(&["--key", "key-2060", "--yes"]).await;
-    assert!(!good && err.contains("somebody works on this day"), "{err}");
+    assert!(!good && err.contains("another process is working on this day"), "{err}");
     setting.archive().await.expect("archived");
     let (good, _, err) = setting.forget(&["--key", "key-2062", "--yes"]).await;
     assert!(good, "{err}");
@@ -266,18 +270,23 @@ async fn a_run_that_was_thought_dead_replaces_nothing() {
         }
     }));
     let day = setting.day.clone();
-    // On a thread of its own: it is stopped in the middle.
+    // Runs on a separate thread, because the forget blocks at the step until the test continues it.
     let slow = tokio::task::spawn_blocking(move || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let (query, by) = (early(&day), Actor::of_session("a test"));
         runtime.block_on(slow.forget(&day, &query, &by)).map(|_| ()).map_err(|error| error.to_string())
     });
-    tokio::task::spawn_blocking(move || there.recv().expect("it is there")).await.expect("a thread");
+    tokio::task::spawn_blocking(move || there.recv().expect("the forget has reached the step"))
+        .await
+        .expect("a thread");
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
     assert_eq!(setting.forget_early().await.expect("forgotten").jobs, 500);
-    go_on.send(()).expect("it waits");
-    let error = soon("its end", slow).await.expect("no panic").expect_err("it has lost its day");
+    go_on.send(()).expect("the forget waits at the step");
+    let error = soon("the end of the blocked forget", slow)
+        .await
+        .expect("no panic")
+        .expect_err("the blocked forget has lost its hold on the day");
     assert!(error.contains("another run"), "{error}");
     setting.assert_early_are_gone(2_000).await;
 }

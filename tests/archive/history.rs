@@ -1,4 +1,4 @@
-//! `howdah history`: finished jobs of the database and of the archive in one.
+//! `howdah history` lists finished jobs from the database and from the archive, each once.
 
 use std::{ops::ControlFlow, sync::mpsc};
 
@@ -16,7 +16,7 @@ impl Setting {
         (status.success(), out, err)
     }
 
-    /// The jobs as objects, sorted by id.
+    /// Lists jobs as JSON objects, sorted by id.
     async fn listed(&self, args: &[&str]) -> Vec<Value> {
         let (good, out, err) = self.history(&[args, &["--all", "--json"]].concat()).await;
         assert!(good, "{err}");
@@ -34,7 +34,7 @@ impl Setting {
         assert_eq!(ids, wanted.collect::<Vec<_>>());
     }
 
-    /// Ten jobs of another day, which is not archived.
+    /// Inserts ten finished jobs of yesterday, which is not archived.
     pub async fn finish_yesterday(&self, first: i64) {
         self.finish(first, 10).await;
         let last = first + 9;
@@ -52,17 +52,17 @@ async fn jobs_are_listed_once_wherever_they_are() {
     setting.turn_on().await;
     setting.finish_yesterday(1_001).await;
     setting.assert_listed_once(1_010).await;
-    // In the archive, and still in the database.
+    // The jobs are both in the archive and in the database.
     setting.archive().await.expect("archived");
     setting.assert_listed_once(1_010).await;
-    // Some came after that.
+    // Adds jobs to the day after it was archived.
     setting.finish(1_011, 5).await;
     setting.assert_listed_once(1_015).await;
     setting.archive().await.expect("archived again");
     setting.assert_listed_once(1_015).await;
     assert_eq!(setting.drop_old().await, 1);
     setting.assert_listed_once(1_015).await;
-    // And some when the partition was gone. Another run has their day, and is half done.
+    // Adds jobs to the day after its partition was dropped. Runs that archive them are killed half way.
     setting.finish(1_016, 5).await;
     setting.assert_listed_once(1_020).await;
     for step in [howdah_server::archive::Step::AllStaged, howdah_server::archive::Step::ManifestWritten] {
@@ -129,13 +129,17 @@ async fn a_parquet_file_appears_when_it_is_whole() {
     let mut ids = howdah_archive::ids_of(std::fs::read(&file).expect("a file").into()).expect("Parquet");
     ids.sort_unstable();
     assert_eq!(ids, (1..=1_010).collect::<Vec<_>>());
-    // Half of what there is makes no file.
+    // The second listing fails at a damaged file of the archive, and must leave no incomplete output file.
     std::fs::remove_file(&file).expect("removed");
     let (path, _) = setting.files.parquet().remove(1);
     std::fs::write(&path, "no Parquet").expect("damaged");
     let (good, _, err) = setting.history(&["--all", "--parquet", name]).await;
     assert!(!good && err.contains("part-"), "{err}");
-    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0, "not even a half one");
+    assert_eq!(
+        std::fs::read_dir(directory.path()).expect("a directory").count(),
+        0,
+        "an incomplete listing left a file"
+    );
 }
 
 #[tokio::test]
@@ -145,13 +149,13 @@ async fn an_archive_that_is_away_is_an_error_after_what_the_database_has() {
     setting.finish_yesterday(101).await;
     setting.files.move_away();
     let (good, out, err) = setting.history(&["--json"]).await;
-    assert!(!good && err.contains("no such directory"), "{err}");
+    assert!(!good && err.contains("the directory does not exist"), "{err}");
     assert_eq!(out.lines().count(), 10, "{out}");
     let (good, out, _) = setting.history(&["--json", "--limit", "10"]).await;
-    assert!(good && out.lines().count() == 10, "the archive is not needed");
+    assert!(good && out.lines().count() == 10, "the first 10 jobs are in the database, and yet the listing failed");
 }
 
-/// Tells of the first job, and waits until it may go on.
+/// A writer that signals the first job and then blocks until the test lets it continue.
 struct Slow {
     is_there: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
@@ -178,7 +182,7 @@ async fn a_day_that_is_dropped_while_it_is_read_is_an_error() {
     let (is_there, there) = mpsc::channel();
     let (go_on, wait) = mpsc::channel();
     let reader = Reader::new(setting.store());
-    // On a thread of its own: it is stopped in the middle.
+    // Runs on a separate thread, because the writer blocks until the test continues it.
     let reading = tokio::task::spawn_blocking(move || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
@@ -186,11 +190,16 @@ async fn a_day_that_is_dropped_while_it_is_read_is_an_error() {
         let query = HistoryQuery::default();
         runtime.block_on(reader.history(&query, &mut slow)).map_err(|error| error.to_string())
     });
-    tokio::task::spawn_blocking(move || there.recv().expect("it is there")).await.expect("a thread");
+    tokio::task::spawn_blocking(move || there.recv().expect("the listing has written its first job"))
+        .await
+        .expect("a thread");
     setting.archive().await.expect("archived");
     assert_eq!(setting.drop_old().await, 1);
-    go_on.send(()).expect("it waits");
-    let error = soon("its end", reading).await.expect("no panic").expect_err("it has moved");
+    go_on.send(()).expect("the writer of the listing waits");
+    let error = soon("the end of the listing", reading)
+        .await
+        .expect("no panic")
+        .expect_err("the day was archived and dropped during the listing");
     assert!(error.contains("read it again"), "{error}");
 }
 
@@ -208,12 +217,14 @@ async fn a_day_whose_files_are_replaced_while_it_is_read_is_an_error() {
         let query = HistoryQuery::default();
         runtime.block_on(reader.history(&query, &mut slow)).map_err(|error| error.to_string())
     });
-    tokio::task::spawn_blocking(move || there.recv().expect("it is there")).await.expect("a thread");
+    tokio::task::spawn_blocking(move || there.recv().expect("the listing has written its first job"))
+        .await
+        .expect("a thread");
     assert_eq!(setting.forget_early().await.expect("forgotten").jobs, 500);
-    go_on.send(()).expect("it waits");
-    match soon("its end", reading).await.expect("no panic") {
+    go_on.send(()).expect("the writer of the listing waits");
+    match soon("the end of the listing", reading).await.expect("no panic") {
         Err(error) => assert!(error.contains("read it again"), "{error}"),
-        Ok(()) => panic!("it has read files that are gone"),
+        Ok(()) => panic!("the listing succeeded although its files were replaced"),
     }
     setting.assert_listed(501..=5_000).await;
 }

@@ -1,4 +1,4 @@
-//! `kill -9` at each step of a run, and the next run.
+//! `kill -9` at each step of an archive run, followed by another run.
 
 use std::sync::{
     Arc,
@@ -10,50 +10,52 @@ use howdah_server::archive::Step;
 use super::{Setting, archiver};
 use crate::support::*;
 
-/// What the process that is killed is told: database, URL, day, the number of the step, how often it is reached.
-const TOLD: &str = "HOWDAH_TEST_ARCHIVE";
+/// Environment variable with the arguments of the child process: database, URL, day, step number, occurrence of the step.
+const ARGUMENTS: &str = "HOWDAH_TEST_ARCHIVE";
 
-/// Not a test of its own: the process that is killed.
+/// The child process that `archive_to_and_kill` starts; does nothing in a normal test run.
 #[tokio::test]
 #[ignore = "run by the others"]
 async fn the_process_that_is_killed() {
-    let Ok(told) = std::env::var(TOLD) else { return };
-    let [database, url, day, step, nth] = told.split('|').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
+    let [database, url, day, step, nth] = arguments.split('|').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let (step, nth) = (Step::ALL[step.parse::<usize>().unwrap()], nth.parse::<usize>().unwrap());
     let reached = AtomicUsize::new(0);
     let archiver = archiver(database, url).await.on_step(Arc::new(move |at| {
         if at == step && reached.fetch_add(1, Ordering::Relaxed) + 1 == nth {
-            let own = rustix::process::getpid();
-            rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("kill");
+            let pid = rustix::process::getpid();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
         }
     }));
     let _ = archiver.archive(day).await;
 }
 
 impl Setting {
-    /// Archives the day in a process that is killed at this step; false: it was not reached.
+    /// Archives the day in a child process that is killed at the `nth` time it reaches `step`. Returns false if it ended before
+    /// that.
     pub async fn archive_and_kill(&self, step: Step, nth: usize) -> bool {
         self.archive_to_and_kill(&self.files.url(), Vec::new(), step, nth).await
     }
 
-    /// The same, to another place, with these variables.
+    /// Archives the day to `url` in a child process that is killed at the `nth` time it reaches `step`, with these environment
+    /// variables. Returns false if it ended before that.
     pub async fn archive_to_and_kill(&self, url: &str, variables: Vec<(&str, String)>, step: Step, nth: usize) -> bool {
         use std::os::unix::process::ExitStatusExt as _;
         let number = Step::ALL.iter().position(|known| *known == step).expect("a step");
-        let told = format!("{}|{url}|{}|{number}|{nth}", self.database.url, self.day);
+        let arguments = format!("{}|{url}|{}|{number}|{nth}", self.database.url, self.day);
         let mut command = tokio::process::Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "archive::kill::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
-        command.envs(variables).env(TOLD, told).kill_on_drop(true).stdout(std::process::Stdio::null());
+        command.envs(variables).env(ARGUMENTS, arguments).kill_on_drop(true).stdout(std::process::Stdio::null());
         let status = soon("the end of the process", command.status()).await.expect("run");
-        // Nobody hears of it any more: its time is over.
+        // The process is dead; expire its hold on the day.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;
         status.signal() == Some(9)
     }
 
-    /// Whole files only, and no job twice, whenever somebody looks.
+    /// Asserts that readers see complete files only, and no job twice.
     fn assert_no_reader_is_misled(&self, last: i64) {
         let ids = self.files.ids();
-        assert!(ids.windows(2).all(|two| two[0] < two[1]), "a job is there twice");
+        assert!(ids.windows(2).all(|two| two[0] < two[1]), "a job is in two files");
         assert!(ids.iter().all(|id| (1..=last).contains(id)));
     }
 }
@@ -66,7 +68,11 @@ async fn a_run_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twice()
         assert!(setting.archive_and_kill(step, 1).await, "{step:?} was not reached");
         setting.assert_no_reader_is_misled(2_000);
         let dropped = setting.drop_old().await;
-        assert_eq!(dropped, i64::from(step == Step::Archived), "{step:?}: it is dropped only when it is archived");
+        assert_eq!(
+            dropped,
+            i64::from(step == Step::Archived),
+            "{step:?}: a partition is dropped only after its day is archived"
+        );
         let again = setting.archive().await;
         assert_eq!(again.is_some(), step != Step::Archived, "{step:?}");
         setting.assert_all_once(2_000).await;
@@ -114,17 +120,20 @@ async fn a_run_that_was_thought_dead_changes_nothing_any_more() {
         }
     }));
     let day = setting.day.clone();
-    // On a thread of its own: it is stopped in the middle.
+    // Runs on a separate thread, because the archive run blocks at the step until the test continues it.
     let slow = tokio::task::spawn_blocking(move || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         runtime.block_on(slow.archive(&day)).map(|_| ()).map_err(|error| error.to_string())
     });
-    tokio::task::spawn_blocking(move || there.recv().expect("it is there")).await.expect("a thread");
+    tokio::task::spawn_blocking(move || there.recv().expect("the run has reached the step")).await.expect("a thread");
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
     setting.archive().await.expect("archived by another run");
-    go_on.send(()).expect("it waits");
-    let error = soon("its end", slow).await.expect("no panic").expect_err("it has lost its day");
+    go_on.send(()).expect("the run waits at the step");
+    let error = soon("the end of the blocked run", slow)
+        .await
+        .expect("no panic")
+        .expect_err("the blocked run has lost its hold on the day");
     assert!(error.contains("another run"), "{error}");
     setting.assert_all_once(1_000).await;
 }

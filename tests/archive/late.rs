@@ -1,4 +1,4 @@
-//! Jobs that come to a day after it was archived are archived too.
+//! Jobs that are added to a day after it was archived are archived by the next run.
 
 use super::{DAY, Setting};
 use crate::support::*;
@@ -8,19 +8,23 @@ async fn a_job_that_comes_late_is_archived_before_its_day_is_dropped() {
     let setting = Setting::with(1_000).await;
     setting.turn_on().await;
     setting.archive().await.expect("archived");
-    assert!(setting.archive().await.is_none(), "there is nothing to do");
-    // A transaction that began before midnight, or an application's own.
+    assert!(setting.archive().await.is_none(), "an archived day was archived again");
+    // Adds jobs after the run, as a transaction does that began before the run and commits after it.
     setting.finish(1_001, 10).await;
-    assert_eq!(setting.drop_old().await, 0, "it has jobs that are not archived");
+    assert_eq!(setting.drop_old().await, 0, "a partition was dropped with jobs that are not archived");
     let done = setting.archive().await.expect("archived again");
     assert_eq!((done.jobs, done.manifest.generation, done.manifest.sums.rows), (10, 2, 1_010));
     setting.assert_all_once(1_010).await;
     assert_eq!(setting.count("SELECT count(*) FROM howdah.archive_late").await, 0);
     assert_eq!(setting.drop_old().await, 1);
-    // Even later: the partition is gone, so they wait in the default one.
+    // Adds jobs after the partition was dropped, so they are stored in the default partition.
     setting.finish(1_011, 5).await;
     assert_eq!(setting.drop_old().await, 0);
-    assert_eq!(setting.count("SELECT count(*) FROM howdah.history_default").await, 5, "they are kept");
+    assert_eq!(
+        setting.count("SELECT count(*) FROM howdah.history_default").await,
+        5,
+        "jobs in the default partition before they are archived"
+    );
     assert_eq!(setting.archiver().await.days(false).await.expect("days")[0], setting.day);
     assert_eq!(setting.archive().await.expect("archived again").jobs, 5);
     setting.assert_all_once(1_015).await;
@@ -48,9 +52,9 @@ async fn a_job_that_comes_while_its_day_is_written_is_archived_with_the_next_run
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         runtime.block_on(archiver.archive(&day)).expect("archived").expect("a day").jobs
     });
-    tokio::task::spawn_blocking(move || there.recv().expect("it is there")).await.expect("a thread");
+    tokio::task::spawn_blocking(move || there.recv().expect("the run has reached the step")).await.expect("a thread");
     setting.finish(1_001, 3).await;
-    // This one has not committed when the day is archived.
+    // This transaction adds a job and stays open while the day is archived, so the run does not see the job.
     writer
         .batch_execute(
             "BEGIN; CREATE TEMP TABLE one ON COMMIT DROP AS SELECT * FROM howdah.history WHERE id = 1;
@@ -58,11 +62,11 @@ async fn a_job_that_comes_while_its_day_is_written_is_archived_with_the_next_run
         )
         .await
         .expect("an open transaction");
-    go_on.send(()).expect("it waits");
-    assert_eq!(soon("the run", run).await.expect("no panic"), 1_000);
+    go_on.send(()).expect("the run waits at the step");
+    assert_eq!(soon("the end of the run", run).await.expect("no panic"), 1_000);
     assert!(
         setting.store().drop_partitions(1).await.is_err() || setting.drop_old_kept().await,
-        "somebody writes to it"
+        "a partition was dropped although an open transaction writes to it"
     );
     writer.batch_execute("COMMIT").await.expect("commit");
     assert_eq!(setting.archive().await.expect("archived again").jobs, 4);
@@ -71,7 +75,7 @@ async fn a_job_that_comes_while_its_day_is_written_is_archived_with_the_next_run
 }
 
 impl Setting {
-    /// Whether the day is still there.
+    /// Runs retention and returns whether it kept the day.
     async fn drop_old_kept(&self) -> bool {
         let rows =
             format!("SELECT count(*) FROM howdah.history WHERE finished < ({DAY} + 1)::timestamp AT TIME ZONE 'UTC'");
@@ -99,5 +103,5 @@ async fn the_current_day_can_be_archived_so_far_and_the_rest_of_it_later() {
     assert_eq!(archiver.archive(&today).await.expect("archived").expect("a day").jobs, 5);
     let ids = setting.files.ids();
     assert_eq!(ids.len(), 25);
-    assert!(ids.windows(2).all(|two| two[0] < two[1]), "none twice");
+    assert!(ids.windows(2).all(|two| two[0] < two[1]), "a job is in two files");
 }

@@ -1,4 +1,4 @@
-//! Others read the files: the programs of docs/operate/archive.md, as they are written there.
+//! Other programs read the files: runs the examples of docs/operate/archive.md as they are written there.
 
 use std::fs;
 
@@ -14,13 +14,13 @@ async fn duckdb_pandas_and_polars_read_the_archive_as_the_page_says() {
     }
     let python = tokio::task::spawn_blocking(|| environment("readers", &PACKAGES)).await.expect("a Python");
     let setting = Setting::with(3_000).await;
-    // What the page asks for.
-    let asked = "UPDATE howdah.task_type SET name = 'greet' WHERE name = 'mail';
+    // Creates the jobs that the examples of the page query.
+    let setup = "UPDATE howdah.task_type SET name = 'greet' WHERE name = 'mail';
                  UPDATE howdah.history SET key = 'order-4711' WHERE id = 10";
-    setting.database.sql(asked).await;
+    setting.database.sql(setup).await;
     setting.archive_and_drop().await;
     let expected = [
-        // Every fiftieth is cancelled.
+        // Every fiftieth job is cancelled.
         "a/b:c cancelled 20\na/b:c succeeded 970\ngreet cancelled 40\ngreet succeeded 1940\nrare succeeded 30\n",
         "1980 jobs of greet\n",
         "10 greet payload 10\n",
@@ -32,14 +32,14 @@ async fn duckdb_pandas_and_polars_read_the_archive_as_the_page_says() {
         command.arg("-c").arg(program).current_dir(setting.files.parent()).kill_on_drop(true);
         let output = soon("the end of a program", command.output()).await.expect("python");
         assert!(output.status.success(), "{program}\n{}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8(output.stdout).expect("UTF-8");
-        let mut lines: Vec<&str> = said.lines().collect();
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines.join("\n") + "\n", expected, "{program}");
     }
 }
 
-/// The Python programs of the page.
+/// The Python examples of the page.
 fn documented() -> Vec<String> {
     let page = fs::read_to_string(root().join("docs/operate/archive.md")).expect("a page");
     page.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! `howdah archive restore`: archived jobs come back as new ones.
+//! `howdah archive restore` enqueues archived jobs again, as new jobs.
 
 use howdah_proto::v1::JobState;
 use howdah_server::{archive::Archiver, config::ArchivePayloads};
@@ -14,7 +14,7 @@ impl Setting {
         (status.success(), out, err)
     }
 
-    /// The ids that live jobs were restored from, sorted.
+    /// The archived ids from which the live jobs were restored, sorted.
     async fn restored(&self) -> Vec<i64> {
         let client = self.database.connect().await;
         let sql = "SELECT (headers ->> 'howdah-restored-from')::bigint FROM howdah.ready ORDER BY 1";
@@ -55,7 +55,7 @@ async fn chosen_jobs_come_back_as_new_ones_with_what_they_were_enqueued_with() {
     let policy =
         format!("SELECT (options #>> '{{retry_policy,max_delay_ms}}')::bigint FROM howdah.ready WHERE id = {id}");
     assert_eq!(setting.count(&policy).await, 5_000);
-    // It is a job like others.
+    // A worker can run the restored job.
     let mut worker = broker.worker(&new.task_type).await;
     loop {
         let job = worker.next().await;
@@ -77,7 +77,7 @@ async fn jobs_are_chosen_counted_and_restored_once_however_often_the_command_is_
     setting.archive_and_drop().await;
     let (good, _, err) = setting.restore(&["--yes"]).await;
     assert!(!good && err.contains("--type"), "{err}");
-    // Nobody can be asked: it says how many, and changes nothing.
+    // Standard input is not a terminal, so the command cannot prompt: it prints the number of jobs and changes nothing.
     let (good, out, err) = setting.restore(&["--type", "a/b:c", "--state", "cancelled"]).await;
     assert!(!good && out.is_empty() && err.contains("13 jobs in the archive") && err.contains("--yes"), "{err}");
     assert!(setting.restored().await.is_empty());
@@ -87,21 +87,25 @@ async fn jobs_are_chosen_counted_and_restored_once_however_often_the_command_is_
     assert!(good && out.lines().count() == cancelled.len(), "{out} {err}");
     assert_eq!(setting.restored().await, cancelled);
     let (good, out, err) = setting.restore(&choice).await;
-    assert!(good && out.is_empty() && err.contains("13 jobs before"), "{out} {err}");
+    assert!(good && out.is_empty() && err.contains("13 jobs already restored"), "{out} {err}");
     assert_eq!(setting.restored().await, cancelled);
-    // By key, without a type; the job that holds the key is kept.
+    // Restores by key, without a type. Once the request keys are deleted, a second restore is not recognized, and it fails
+    // because the restored job holds the key.
     let (good, _, err) = setting.restore(&["--key", "key-8", "--yes"]).await;
     assert!(good, "{err}");
     setting.database.sql("DELETE FROM howdah.request").await;
     let (good, _, err) = setting.restore(&["--key", "key-8", "--yes"]).await;
     assert!(!good && err.contains("holds its key"), "{err}");
     let (good, _, err) = setting.restore(&["--key", "key-8", "--yes"]).await;
-    assert!(!good && err.contains("holds its key"), "each time: nothing was restored for it: {err}");
-    // A limit, and then all of them: those that are there already stay as they are.
+    assert!(
+        !good && err.contains("holds its key"),
+        "a repeated restore of a job whose key is held must fail again: {err}"
+    );
+    // Restores 7 jobs, then all others: the second run does not restore the 7 jobs again.
     let (good, out, err) = setting.restore(&["--type", "rare", "--limit", "7", "--yes"]).await;
     assert!(good && out.lines().count() == 7 && err.contains("there may be more"), "{out} {err}");
     let (good, out, err) = setting.restore(&["--type", "rare", "--yes"]).await;
-    assert!(good && out.lines().count() == 13 && err.contains("7 jobs before"), "{out} {err}");
+    assert!(good && out.lines().count() == 13 && err.contains("7 jobs already restored"), "{out} {err}");
     let rare: Vec<i64> = (1..=2_000).filter(|id| id % 100 == 7).collect();
     let all: std::collections::BTreeSet<i64> = cancelled.into_iter().chain(rare).chain([8]).collect();
     assert_eq!(setting.restored().await, all.into_iter().collect::<Vec<_>>());
@@ -120,8 +124,8 @@ async fn a_restore_that_is_killed_and_given_again_restores_each_job_once() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("run");
-    // The second transaction is on its way, or the third.
-    eventually("a batch", async || setting.count("SELECT count(*) FROM howdah.ready").await > 0).await;
+    // Kills the process after its first transaction has committed.
+    eventually("the first restored jobs", async || setting.count("SELECT count(*) FROM howdah.ready").await > 0).await;
     child.kill().await.expect("killed");
     let (good, _, err) = setting.restore(&["--since", "10d", "--yes"]).await;
     assert!(good, "{err}");
@@ -134,14 +138,14 @@ async fn a_job_that_the_database_refuses_does_not_hold_up_the_others() {
     setting.database.skip_ids(10_000).await;
     setting.archive_and_drop().await;
     setting.database.sql("UPDATE howdah.task_type SET max_payload_bytes = 1 WHERE name = 'rare'").await;
-    // Job 17 has come back by itself.
+    // Makes job 17 a live (dead) job again, without a restore.
     let back = "INSERT INTO howdah.dead (id, rank, created, died, leased_at, type_id, attempt, max_attempts, priority, failures, payload)
                 SELECT 17, 0, now(), now(), now(), id, 1, 1, 0, '[]', '' FROM howdah.task_type WHERE name = 'mail'";
     setting.database.sql(back).await;
     let (good, out, err) = setting.restore(&["--since", "10d", "--yes"]).await;
     assert!(!good && err.contains("job 7 was not restored") && err.contains("at most 1 are allowed"), "{err}");
-    assert!(err.contains("job 17 was not restored: it has come back") && err.contains("3 jobs not restored"), "{err}");
-    // Job 207 has no payload.
+    assert!(err.contains("job 17 was not restored: it was retried") && err.contains("3 jobs not restored"), "{err}");
+    // Jobs 7, 17 and 107 of 300 are refused. Job 207 of the type `rare` is restored, because its payload is empty.
     assert_eq!(out.lines().count(), 297);
 }
 

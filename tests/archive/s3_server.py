@@ -24,7 +24,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 class Faulty:
     def __init__(self, app):
         self.app = app
-        # The same chances each time.
+        # A fixed seed, so that each run has the same failures.
         self.kind, self.every, self.chance, self.failed = "", 0, random.Random(7), 0
         self.lock = threading.Lock()
 
@@ -32,7 +32,7 @@ class Faulty:
         path = environ["PATH_INFO"]
         if path.startswith("/_faults/"):
             return self.control(path, start_response)
-        # What the server answers, as a whole.
+        # Collects the complete response, because a fault may replace or cut it.
         answer = {}
 
         def answered(status, headers, _=None):
@@ -89,12 +89,12 @@ def main():
     faulty = Faulty(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, faulty, threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # It looks only whose service is asked.
+    # Creates the bucket. moto reads only the service name from the signature and does not verify it.
     signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"}
     bucket = urllib.request.Request(f"http://127.0.0.1:{server.port}/bucket", method="PUT", headers=signed)
     urllib.request.urlopen(bucket).read()
     print(server.port, flush=True)
-    # Until whoever has started it is gone.
+    # Serves until the parent process closes standard input.
     sys.stdin.read()
 
 

@@ -1,9 +1,9 @@
-//! The stores of a broker archive to one place, each under its number.
+//! The stores of a broker archive to one directory, each under its store number.
 
 use super::{DAY, Setting};
 use crate::support::*;
 
-/// The day is archived.
+/// A query that is true when the day is archived.
 fn archived() -> String {
     format!("SELECT count(*) = 1 FROM howdah.archive WHERE day = {DAY} AND state IN ('archived', 'dropped')")
 }
@@ -11,19 +11,23 @@ fn archived() -> String {
 #[tokio::test]
 async fn the_stores_of_a_broker_archive_to_one_place_and_each_has_its_own_files_there() {
     let (shop, mail) = (Setting::with(500).await, Setting::with(300).await);
-    // Databases of tests are copies of one.
+    // Moves the ids of `mail` into the id range of another store.
+    let ids = "UPDATE howdah.history SET id = id + howdah.ids_of_a_store(); UPDATE howdah.payload SET id = id + howdah.ids_of_a_store()";
+    mail.database.sql(ids).await;
+    // Test databases are copies of one template and have the same identity, with which two databases cannot be stores of one
+    // broker.
     let url = ["--database-url", &mail.database.url];
-    let (status, _, said) = run(&[&["migrate", "--new-identity"], &url[..]].concat(), b"").await;
-    assert!(status.success(), "{said}");
+    let (status, _, err) = run(&[&["migrate", "--new-identity"], &url[..]].concat(), b"").await;
+    assert!(status.success(), "{err}");
     let stores = [("shop", &shop.database), ("mail", &mail.database)];
     let broker = TestBroker::on_stores(&stores, |config| config.archive_url = Some(shop.files.url())).await;
     for setting in [&shop, &mail] {
         setting.database.until("an archived day", &archived()).await;
-        // Nor is any other day worked on when the broker ends.
+        // Waits until the broker has archived the other days too, because its stop would interrupt a run.
         let store = setting.store();
         let rest = async || store.days_to_archive(5, false).await.expect("days").is_empty();
         eventually("an archive of all days that are over", rest).await;
-        setting.database.until("a day that is free", "SELECT count(held_until) = 0 FROM howdah.archive").await;
+        setting.database.until("no day that a run holds", "SELECT count(held_until) = 0 FROM howdah.archive").await;
     }
     let failed = "SELECT count(*) FROM howdah.archive WHERE error IS NOT NULL";
     assert_eq!([shop.count(failed).await, mail.count(failed).await], [0, 0]);
@@ -33,17 +37,17 @@ async fn the_stores_of_a_broker_archive_to_one_place_and_each_has_its_own_files_
     assert_eq!(shop.files.manifest_of(of_mail, &shop.day).sums.rows, 300);
     assert_eq!(shop.files.staged(), 0);
     broker.stop().await;
-    // What is done with files later finds those of its own store.
-    let place = shop.files.url();
-    let verify = [&["archive", "verify", "--url", &place], &url[..]].concat();
-    let (status, out, said) = run(&verify, b"").await;
-    assert!(status.success() && said.contains("300 jobs"), "{out}{said}");
+    // Both stores archive to one directory. Each command reads only the files of the store in `--database-url`.
+    let archive_url = shop.files.url();
+    let verify = [&["archive", "verify", "--url", &archive_url], &url[..]].concat();
+    let (status, out, err) = run(&verify, b"").await;
+    assert!(status.success() && err.contains("300 jobs"), "{out}{err}");
     let forget = [&["archive", "forget", "--type", "rare", "--reason", "a test", "--yes"], &url[..]].concat();
-    let (status, out, said) = run(&forget, b"").await;
-    assert!(status.success(), "{out}{said}");
+    let (status, out, err) = run(&forget, b"").await;
+    assert!(status.success(), "{out}{err}");
     assert_eq!(mail.drop_old().await, 1);
     assert_eq!(shop.files.manifest_of(of_mail, &shop.day).sums.rows, 297);
-    let archiver = super::archiver(&mail.database.url, &place).await;
+    let archiver = super::archiver(&mail.database.url, &archive_url).await;
     assert_eq!(archiver.expired(1).await.expect("days"), [mail.day.as_str()]);
     archiver.expire(&mail.day, 1).await.expect("deleted");
     let left = shop.files.everything();

@@ -1,4 +1,4 @@
-//! A change by each call that is recorded.
+//! One change by each recorded call.
 
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Status};
@@ -6,7 +6,7 @@ use tonic::{Request, Status};
 use super::Entry;
 use crate::support::*;
 
-/// The calls that are recorded.
+/// The calls that write audit entries.
 pub const ACTIONS: [Rpc; 23] = [
     Rpc::CancelJobs,
     Rpc::RetryJobs,
@@ -33,16 +33,16 @@ pub const ACTIONS: [Rpc; 23] = [
     Rpc::RevokeTokens,
 ];
 
-/// What a call changes.
+/// The item that a call changes.
 pub struct Subject {
     task_type: String,
-    /// Or a bulk operation.
+    /// The id of a job or of a bulk operation.
     job: i64,
     token: String,
 }
 
 impl Subject {
-    /// The task types of its row.
+    /// The expected task types of its audit entry.
     pub fn types(&self, rpc: Rpc) -> Vec<String> {
         match rpc {
             Rpc::UpdateSettings | Rpc::DrainStore | Rpc::OpenStore | Rpc::CreateToken | Rpc::RevokeTokens => Vec::new(),
@@ -50,7 +50,7 @@ impl Subject {
         }
     }
 
-    /// The ids of its row. The id of a new token is known only then.
+    /// The expected ids of its audit entry. The id of a new token is read from the entry.
     pub fn ids(&self, rpc: Rpc, entry: &Entry) -> Vec<String> {
         match rpc {
             Rpc::CancelJobs | Rpc::RetryJobs | Rpc::EndLeases | Rpc::DiscardJobs | Rpc::ReprioritizeJobs => {
@@ -82,12 +82,12 @@ fn token(task_type: &str) -> v1::CreateTokenRequest {
     v1::CreateTokenRequest { principal: "p".into(), scopes: vec![format!("read:{task_type}")], lifetime: None }
 }
 
-/// Makes what the call changes.
+/// Creates the item that the call changes.
 pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
     let task_type = format!("t.{}", rpc.name());
     let mut subject = Subject { job: 0, token: String::new(), task_type: task_type.clone() };
     match rpc {
-        // The type of a limit key must be known.
+        // These calls need an existing job or task type.
         Rpc::CancelJobs | Rpc::ReprioritizeJobs | Rpc::ResumeLimitKey | Rpc::StartBulk => {
             subject.job = admin.enqueue(&*task_type).await
         }
@@ -106,7 +106,7 @@ pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
             let request = v1::CreateScheduleRequest { schedule: schedule(&task_type) };
             admin.schedules().create_schedule(request).await.expect("a schedule");
         }
-        // One that has nothing to do, and does not end before it is due.
+        // A bulk operation without jobs, which is due in a day, so that it does not end before the call.
         Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => {
             let state = if rpc == Rpc::ResumeBulk { "paused" } else { "running" };
             let insert = format!(
@@ -134,7 +134,6 @@ fn because<T>(message: T, reason: Option<&str>) -> Request<T> {
     request
 }
 
-/// Makes the call.
 pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&str>) -> Result<(), Status> {
     let (task_type, name) = (|| subject.task_type.clone(), || format!("s.{}", subject.task_type));
     let limit_key = || "k".to_owned();
@@ -194,7 +193,7 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
             let request = v1::UpdateSettingsRequest { settings, update_mask: None };
             admin.settings().update_settings(because(request, reason)).await.map(drop)
         }
-        // Whatever came before: it is open, or closed, without a row of the audit.
+        // Opens the store with SQL, which writes no audit entry, because draining a closed store changes nothing.
         Rpc::DrainStore => {
             admin.count("SELECT count(howdah.open_store())").await;
             let store = stores::own_name().to_owned();
@@ -231,12 +230,12 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
             let selection = Some(v1::revoke_tokens_request::Selection::Id(subject.token.clone()));
             admin.access().revoke_tokens(because(v1::RevokeTokensRequest { selection }, reason)).await.map(drop)
         }
-        other => panic!("{other:?} is not recorded"),
+        other => panic!("{other:?} writes no audit entry"),
     }
 }
 
-/// What the calls change, as text. The counters of a schedule are part of it; names of task types, which brokers get to know
-/// before they change anything, are not.
+/// All data that the calls change, as text. It includes the counters of schedules, and excludes the names of task types, which
+/// brokers store before a change.
 pub async fn snapshot(database: &TestDatabase) -> String {
     let sql = "SELECT concat_ws(E'\\n',
         (SELECT string_agg(concat(id, state, priority, attempt), ' ' ORDER BY id) FROM howdah.job),

@@ -1,4 +1,4 @@
-//! `howdah audit`, and `--reason`.
+//! The command `howdah audit` and the flag `--reason`.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ async fn a_reason_is_listed_with_who_and_what_page_by_page() {
     let (_, table, _) = run(&[&["audit"], &common[..]].concat(), b"").await;
     assert!(table.contains("PRINCIPAL") && table.contains("Ticket 42") && table.contains("CreateToken"), "{table}");
 
-    // In pages of one, the newest first, without gaps.
+    // Reads pages of one entry, newest first, without gaps.
     let mut request = v1::ListAuditRequest { page_size: 1, ..Default::default() };
     let mut seen = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What nobody may do with rows of the audit, and when they go.
+//! Audit entries are immutable for every role, and retention drops them by day.
 
 use howdah_server::{config::Config, store::Store};
 use tokio_postgres::error::SqlState;
@@ -22,7 +22,8 @@ async fn rows_are_never_changed_or_deleted_not_even_by_the_owner() {
             [format!("TRUNCATE {table}"), format!("UPDATE {table} SET reason = ''"), format!("DELETE FROM {table}")]
         {
             let result = client.batch_execute(&change).await;
-            // The default partition has no rows of which a change could be refused.
+            // UPDATE and DELETE succeed in the empty default partition, because the trigger that refuses them runs for each
+            // row.
             if table.ends_with("_default") && !change.starts_with("TRUNCATE") {
                 result.expect(&change);
             } else {
@@ -40,12 +41,13 @@ async fn a_day_goes_with_its_partition_after_audit_days() {
     let old = "INSERT INTO howdah.audit (time, principal, peer, method, types, count, ids, reason)
                SELECT now() - n * interval '1 day', '', '', 'old', '{}', 1, '{}', '' FROM generate_series(0, 20) n";
     for day in [0, 1, 20] {
-        let make =
-            format!("SELECT howdah.make_audit_partition(((now() AT TIME ZONE 'UTC') - interval '{day} days')::date)");
+        let make = format!(
+            "SELECT howdah.make_day_partition('audit', 'time', ((now() AT TIME ZONE 'UTC') - interval '{day} days')::date)"
+        );
         database.connect().await.query(&make, &[]).await.expect(&make);
     }
     database.sql(old).await;
-    // Rows of days without a partition are in the default one, which goes when all of its rows are old.
+    // Entries of days without a partition are in the default one, which is emptied when all of its entries have expired.
     assert_eq!(store.drop_audit_partitions(10).await.expect("drop"), 1);
     assert_eq!(database.count("SELECT count(*) FROM howdah.audit").await, 20);
     assert_eq!(store.drop_audit_partitions(1).await.expect("drop"), 1);

@@ -1,4 +1,4 @@
-//! Functions of SQL that change jobs.
+//! Changes of jobs by SQL functions are recorded in the audit.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-// A broker of its own, with some jobs of every kind.
+// Starts a broker for the browser tests and fills it with jobs in every state.
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 
 const program = process.env.HOWDAH_BIN;
 
-/** Starts a program; returns it, its ready line, and a function that stops it. */
+/** Starts `howdah`; returns its addresses and a function that stops it. */
 async function ready(args, env = {}) {
   const broker = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, HOWDAH_LOG: "error", ...env } });
   const ended = once(broker, "exit");
@@ -30,8 +30,8 @@ async function ready(args, env = {}) {
 const ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
 /**
- * Starts a broker; returns where it serves HTTP, a function that runs a command, one that starts a worker, one that starts another
- * broker on the same database, with these options, and one that stops it.
+ * Starts a broker. Returns its HTTP URL and functions that run a command, start a worker, start another broker on the same database
+ * with these options, and stop the broker.
  */
 export async function start() {
   const broker = await ready(["dev", "--ephemeral", ...ports, "--name", "broker-1"]);
@@ -41,7 +41,7 @@ export async function start() {
     const worker = spawn(program, ["--server", broker.grpc, "work", ...args], { stdio: "ignore" });
     const ended = once(worker, "exit");
     const stop = async () => {
-      // Twice: it does not wait for the job that it runs.
+      // The second signal makes the worker exit without waiting for its job.
       worker.kill("SIGTERM");
       worker.kill("SIGINT");
       await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 3_000))]);
@@ -53,7 +53,7 @@ export async function start() {
   return { http: broker.http, run, work, another, stop: broker.stop };
 }
 
-/** A file with a token of Ann, who may read everything; and the token. */
+/** Creates a token of Ann, who may read everything; returns its file and the token. */
 export async function token() {
   const secret = (await promisify(execFile)(program, ["token", "generate"])).stdout.trim();
   const folder = await mkdtemp(join(tmpdir(), "howdah-page-"));
@@ -62,7 +62,7 @@ export async function token() {
   return { secret, file, remove: () => rm(folder, { recursive: true }) };
 }
 
-/** Enqueues, works, fails, schedules. */
+/** Fills the database: enqueues jobs, runs some, lets some fail, creates a schedule. */
 export async function fill(run) {
   const enqueue = (type, payload, ...options) => run("enqueue", ...options, type, payload);
   const fails = ["--max-attempts", "1"];

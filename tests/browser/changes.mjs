@@ -1,7 +1,7 @@
-// What is changed: a question first, then the call.
+// Tests that each change asks for confirmation before the page makes the call.
 import assert from "node:assert/strict";
 
-/** The steps. */
+/** Steps that change data. */
 export async function changes({ step, open, picture, comes, broker }) {
   await step("a type is paused and resumed after a question", async () => {
     const { page, close } = await open();
@@ -85,7 +85,7 @@ export async function changes({ step, open, picture, comes, broker }) {
       await form.getByRole("button", { name: "Preview…" }).click();
       await page.getByRole("heading", { name: heading }).waitFor();
       assert.equal(await page.locator("tbody tr").count(), 3);
-      // What was filled in is told again before anything is done.
+      // The preview shows the entered values again before the operator starts the operation.
       for (const value of Object.values(fields)) await page.locator("dl.asked dd").getByText(value).waitFor();
       await completed("It was started.");
     };

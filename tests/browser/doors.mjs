@@ -1,10 +1,10 @@
-// Who comes in, and by which way: a token, a page that changes nothing, a proxy.
+// Access to the page: login with a token, a read-only page, a reverse proxy.
 import assert from "node:assert/strict";
 import { token } from "./broker.mjs";
 import { goTo } from "./keys.mjs";
 import { proxy } from "./proxy.mjs";
 
-/** The steps. */
+/** Steps that test access. */
 export async function doors({ step, open, broker }) {
   await step("one logs in with a token, sees what it allows, and logs out", async () => {
     const ann = await token();
@@ -15,12 +15,12 @@ export async function doors({ step, open, broker }) {
     await page.locator("#token:focus").waitFor();
     await page.keyboard.type("hwd_no_token");
     await page.keyboard.press("Enter");
-    await page.getByRole("alert").getByText("This token does not hold").waitFor();
+    await page.getByRole("alert").getByText("This token is not valid").waitFor();
     await page.getByLabel("Token").fill(ann.secret);
     await page.getByRole("button", { name: "Log in" }).click();
     await page.waitForURL("**/ui/jobs?type=mail.send&state=dead");
     await page.getByText("ann", { exact: true }).waitFor();
-    // She may read, and change nothing.
+    // Ann may read but not change anything, so the page offers her no actions.
     assert.equal(await page.getByRole("button", { name: "Retry…" }).count(), 0);
     assert.deepEqual(await page.evaluate(() => document.cookie), "");
     assert.equal(await page.getByRole("link", { name: "Tokens" }).count(), 0);

@@ -1,9 +1,9 @@
-// What is done with single jobs and schedules, searches, and what others have written into jobs.
+// Actions on single jobs and schedules, searches, and user input in jobs.
 import assert from "node:assert/strict";
 
 const script = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
 
-/** The steps. */
+/** Steps for single jobs, schedules and searches. */
 export async function jobs({ step, open, comes, broker }) {
   await step("a schedule is run now", async () => {
     const { page, close } = await open();

@@ -1,6 +1,6 @@
-// Keys that are pressed one after the other.
+// Key sequences.
 
-/** Presses "g" and this key until the page at this address is there: a page forgets the first one when the second takes long. */
+/** Presses "g" and this key until the page at this URL is open: a page forgets the first key if the second one is late. */
 export async function goTo(page, key, url) {
   for (let tries = 1; ; tries++) {
     await page.keyboard.press("g");

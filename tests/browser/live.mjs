@@ -1,14 +1,14 @@
-// Figures that change while one looks, and what must not change under one's hands.
+// Live figures, and elements that must not change while they are in use.
 import assert from "node:assert/strict";
 
-/** The steps. */
+/** Steps that test live updates. */
 export async function live({ step, open, broker }) {
   const later = () => broker.run("enqueue", "later.on", "1", "--delay", "3h");
   const figure = (page) => page.locator('[data-live="scheduled"]');
   const number = async (page) => Number((await figure(page).textContent()).replaceAll(",", ""));
-  /** Waits until the overview in this window shows so many, without a reload. */
+  /** Waits until the overview in this window shows this count, without a reload. */
   const shows = (page, count) => figure(page).getByText(String(count), { exact: true }).waitFor();
-  /** How many jobs are scheduled. */
+  /** Number of scheduled jobs. */
   const scheduled = async () => {
     const types = (await broker.run("types", "--json")).trim().split("\n");
     return types.reduce((sum, type) => sum + JSON.parse(type).scheduled, 0);
@@ -38,7 +38,8 @@ export async function live({ step, open, broker }) {
       await page.evaluate(begin);
       await later();
       await shows(other.page, before + 1);
-      // The broker sends each window the same, every two seconds: by the next change the first one has come here, too.
+      // The broker sends the same figures to all windows every two seconds. When the other window shows the second change, this
+      // window has received the first one and must not have shown it.
       await later();
       await shows(other.page, before + 2);
       assert.equal(await number(page), before, `the figures changed under a ${what}`);

@@ -1,9 +1,9 @@
-// What is shown, and how it looks.
+// Contents and appearance of the page.
 import assert from "node:assert/strict";
 
 const firstLoad = 60_000;
 
-/** The steps. */
+/** Steps that test contents and appearance. */
 export async function looks({ step, open, picture, comes, broker }) {
   await step("the first load is small", async () => {
     const { page, close } = await open();

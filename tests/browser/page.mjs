@@ -1,4 +1,4 @@
-// The page for operators in a real browser. Each step has a name; the first one that fails ends the run.
+// The operator page in a real browser. Each step has a name; the first failing step ends the run.
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
@@ -25,12 +25,13 @@ async function step(name, run) {
 }
 
 /**
- * A window that fails the run for each error in its console, each refusal by the policy, each request elsewhere.
- * `http`: where it may ask. `refused`: how many answers may be a refusal, which the console tells as an error.
+ * Opens a window that fails the run on errors in its console, violations of the content security policy, and requests to other
+ * hosts. `http`: the only permitted origin. `refused`: the expected number of responses with status 401 or 403, which the console
+ * reports as errors.
  */
 async function open({ http = broker.http, refused = 0, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1180, height: 800 }, locale: "en-GB", ...options });
-  // Figures come when the broker counts, which it does seldom on a machine that is busy.
+  // The page shows figures after the broker has counted jobs, which takes long on a busy machine.
   context.setDefaultTimeout(240_000);
   const page = await context.newPage();
   const problems = [];
@@ -56,7 +57,7 @@ async function picture(page, name, options = {}) {
   await page.screenshot({ path: `${pictures}${name}.png`, ...options });
 }
 
-/** Shows a view again until it has what brokers count or sum up in their own time. */
+/** Reloads a view until it shows the data, which brokers count and sum up periodically. */
 async function comes(page, path, locator) {
   for (let n = 0; n < 240 && (await locator.count()) === 0; n += 1) {
     await page.waitForTimeout(250);

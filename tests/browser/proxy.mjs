@@ -1,8 +1,8 @@
-// A reverse proxy that shows the broker's HTTP port under a path, and nothing beside it.
+// A reverse proxy that serves the broker's HTTP port under a path, and nothing else.
 import { once } from "node:events";
 import { createServer, request } from "node:http";
 
-/** Serves `target` under `path`; `keeps`: the path is passed on, otherwise it is taken off. The header Host is passed on. */
+/** Serves `target` under `path`. Passes the path on if `keeps` is set, otherwise strips it; always passes the Host header on. */
 export async function proxy(target, path, keeps) {
   const server = createServer((incoming, answer) => {
     if (!incoming.url.startsWith(`${path}/`)) {

@@ -1,7 +1,7 @@
-// Views of what is kept beside jobs, filled: workers, limits, storage, tokens, audit, plots of each length.
+// Views of other records with data: workers, limits, storage, tokens, audit, plots of each period.
 import assert from "node:assert/strict";
 
-/** The steps. */
+/** Steps for the views of other records. */
 export async function records({ step, open, picture, comes, broker }) {
   await step("a worker is shown with what it holds", async () => {
     const { page, close } = await open();
@@ -23,7 +23,7 @@ export async function records({ step, open, picture, comes, broker }) {
     for (let n = 0; n < 7; n += 1) {
       await broker.run("enqueue", "import.customer", String(n), "--limit-key", n < 5 ? "customer 17" : "customer 4");
     }
-    await comes(page, "/ui/limits?type=import.customer", page.locator("tbody").getByText("1 of a key at once"));
+    await comes(page, "/ui/limits?type=import.customer", page.locator("tbody").getByText("1 running per key"));
     const row = page.locator("tbody tr").filter({ hasText: "customer 17" });
     await row.getByRole("cell", { name: "4", exact: true }).waitFor();
     for (const [button, said] of [["Pause", "It was paused."], ["Resume", "It was resumed."]]) {
@@ -69,10 +69,10 @@ export async function records({ step, open, picture, comes, broker }) {
       await page.getByRole("button", { name: "Show" }).click();
       await page.waitForURL(`**/ui/statistics?*over=${over}`);
       const boxes = await page.locator(".plot path.succeeded, .plot path.ready, .plot path.dead").all();
-      // Succeeded, failed and enqueued; and the backlog, of which brokers take a sample each minute.
+      // A plot shows succeeded, failed and enqueued jobs, and the backlog, which brokers sample every minute.
       assert.ok(boxes.length >= 3, `${boxes.length} series over ${name}`);
       for (const path of boxes) assert.ok((await path.boundingBox()).height > 10, `a flat series over ${name}`);
-      // The points of durations; one alone is a dot.
+      // Each plot of durations has two paths with a point per period; the path of a single point is a dot.
       assert.equal(await page.locator(".plot path.half, .plot path.tail").count(), 4, name);
       for (const column of ["Wait mean", "Run p90", "Run sum"]) {
         await page.getByRole("columnheader", { name: column, exact: true }).waitFor();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tries the page for operators in a real browser: `just browser`. HOWDAH_BIN names the broker's program, HOWDAH_BROWSER the
-# browser. With --pictures it writes those of docs/page, too. Without a browser it says so, and ends well.
+# Tests the operator page in a real browser: `just browser`. HOWDAH_BIN is the broker's program, HOWDAH_BROWSER the browser. With
+# --pictures it also writes the screenshots of docs/page. Without a browser it prints a message and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +11,7 @@ find_browser() {
             return
         fi
     done
-    # On Debian as root, as the other programs of CI are installed.
+    # As root on Debian, install it, as CI does with other programs.
     if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
         DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1 || true
         command -v chromium && return
@@ -20,12 +20,12 @@ find_browser() {
 }
 
 if ! command -v node >/dev/null || ! HOWDAH_BROWSER=$(find_browser); then
-    echo '!!! there is no browser (chromium) or no Node.js: the page for operators is NOT tried in one'
+    echo '!!! a browser (chromium) or Node.js is missing: the operator page is NOT tested in a browser'
     exit
 fi
 export HOWDAH_BROWSER HOWDAH_BIN=${HOWDAH_BIN:-$PWD/../../target/debug/howdah}
 if ! npm ci --silent --no-audit --no-fund; then
-    echo '!!! playwright-core cannot be installed: the page for operators is NOT tried in a browser'
+    echo '!!! playwright-core cannot be installed: the operator page is NOT tested in a browser'
     exit
 fi
 exec node page.mjs "$@"

@@ -1,4 +1,4 @@
-// Ways to use the page: a phone, no script, the keyboard.
+// Other ways to use the page: a phone, no scripts, the keyboard.
 import assert from "node:assert/strict";
 import { goTo } from "./keys.mjs";
 
@@ -6,13 +6,13 @@ const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=ma
   "/ui/statistics", "/ui/statistics?type=mail.send&over=2h", "/ui/workers", "/ui/schedules",
   "/ui/schedule?name=nightly-report", "/ui/limits", "/ui/bulks", "/ui/storage", "/ui/audit", "/ui/tokens", "/ui/confirm?do=discard&type=mail.send"];
 
-/** Nothing is wider than the window. */
+/** Asserts that nothing is wider than the window. */
 async function fits(page) {
   const width = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
   assert.ok(width[0] <= width[1], `${page.url()} is ${width[0]} px wide in a window of ${width[1]} px`);
 }
 
-/** The steps. */
+/** Steps for phones, no scripts and the keyboard. */
 export async function ways({ step, open, picture, broker }) {
   await step("every view fits a phone and a window", async () => {
     for (const options of [{ viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true }, {}]) {

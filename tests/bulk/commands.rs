@@ -1,8 +1,8 @@
-//! `howdah bulk`.
+//! The command `howdah bulk`.
 
 use super::*;
 
-/// What came of a command.
+/// Exit code and output of a `howdah bulk` command.
 #[derive(Debug)]
 struct Came {
     code: i32,
@@ -24,7 +24,7 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     assert!(preview.stdout.starts_with("retry c, error \"no host 7\": 2 jobs\n"), "{preview:?}");
     assert_eq!(preview.stdout.matches(" dead, attempt 1 of 1, priority 0: no host").count(), 2, "{preview:?}");
 
-    // Nobody can be asked.
+    // Standard input is not a terminal, so the command cannot prompt.
     let unasked = howdah(&["start", "retry", "--type", "c"]).await;
     assert_eq!(unasked.code, 2, "{unasked:?}");
     assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
@@ -63,7 +63,7 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     assert_eq!(waited.code, 1, "{waited:?}");
     let preview = howdah(&["preview", "undo", &id]).await;
     assert!(preview.stdout.starts_with(&format!("undo bulk operation {id}: ")), "{preview:?}");
-    assert!(preview.stdout.contains("is not undone"), "{preview:?}");
+    assert!(preview.stdout.contains("are not undone"), "{preview:?}");
     let undone = howdah(&["start", "undo", &id, "--yes", "--wait"]).await;
     assert!(undone.code == 0 && undone.stderr.contains("is completed"), "{undone:?}");
     let again = howdah(&["preview", "undo", &id]).await;

@@ -1,18 +1,18 @@
-//! Brokers that are killed or stopped in the middle, several at work at once, jobs that others have locked.
+//! Brokers killed or stopped during bulk operations, several operations at once, locked jobs.
 
 use super::*;
 
-/// Jobs that have been cancelled, each in history once.
+/// Number of cancelled jobs, each of which must be in history once.
 async fn cancelled_once(broker: &Service) -> i64 {
     let twice = "SELECT count(*) FROM (SELECT id FROM howdah.history GROUP BY id HAVING count(*) > 1) twice";
     assert_eq!(broker.count(twice).await, 0);
     broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await
 }
 
-/// A broker that others miss soon.
+/// Flags for a broker whose lease expires soon.
 pub(super) const QUICK: [&str; 4] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms"];
 
-/// A configuration in which a broker that is gone is noticed soon.
+/// Configures a broker whose lease expires soon.
 pub(super) fn short_lease(config: &mut howdah_server::config::Config) {
     (config.renew_interval, config.broker_lease) = (millis(200), secs(1));
 }
@@ -35,7 +35,8 @@ async fn when_a_broker_is_killed_another_one_goes_on_and_each_job_is_changed_onc
 #[tokio::test]
 async fn a_broker_killed_inside_a_transaction_has_changed_nothing_of_it() {
     let database = database().await;
-    // The transaction goes on when the gate is open; it waits for no lock, which brokers would give up soon.
+    // The broker's transaction is blocked until the gate opens. Its trigger polls the gate instead of waiting for a lock,
+    // because brokers give up soon on locks.
     let gate = database.connect().await;
     gate.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
     let mut killed = Program::serve(&database, &QUICK).await;
@@ -55,7 +56,7 @@ async fn a_broker_killed_inside_a_transaction_has_changed_nothing_of_it() {
     eventually("a transaction that has changed jobs", async || database.count(inside).await == 1).await;
     killed.kill().await;
     gate.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
-    eventually("the end of its transaction", async || database.count(inside).await == 0).await;
+    eventually("the rollback of the killed broker's transaction", async || database.count(inside).await == 0).await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 100);
     let other = TestBroker::on_with(&database, short_lease).await;
     assert_eq!(other.ended_bulk(bulk.id).await.done_count, 100);
@@ -82,7 +83,7 @@ async fn two_brokers_never_work_on_the_same_batch() {
     for broker in [&a, &b, &a, &b] {
         bulks.push(broker.start_bulk(spec(BulkOperation::Cancel, "t")).await.id);
     }
-    // Whoever gives one up and takes one, at any moment.
+    // Takes each operation away from its broker at an arbitrary moment, so that brokers take it over.
     let mut done = 0;
     for id in bulks {
         a.sql(&format!("UPDATE howdah.bulk SET owner = NULL WHERE id = {id} AND ended IS NULL")).await;
@@ -97,7 +98,7 @@ async fn a_broker_that_lost_its_bulk_operation_changes_nothing_of_it() {
     broker.enqueue_all(vec!["o"; 600]).await;
     let bulk = broker.start_bulk(slow(BulkOperation::Cancel, "o")).await;
     broker.begun_bulk(bulk.id).await;
-    // Another one, which lives, has taken it.
+    // Simulates another live broker that has taken over the operation.
     broker
         .sql(&format!(
             "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'thief', now() + interval '1 hour');
@@ -107,7 +108,7 @@ async fn a_broker_that_lost_its_bulk_operation_changes_nothing_of_it() {
         .await;
     let before = broker.bulk(bulk.id).await;
     assert_eq!(before.broker, "thief");
-    // This broker is at work on others, and leaves that one alone.
+    // The first broker runs another operation to its end meanwhile, and does not touch the operation that it lost.
     broker.enqueue_all(vec!["o.other"; 2_500]).await;
     broker.ended_bulk(broker.start_bulk(spec(BulkOperation::Cancel, "o.other")).await.id).await;
     assert_eq!(broker.bulk(bulk.id).await.done_count, before.done_count);
@@ -123,8 +124,8 @@ async fn jobs_that_another_transaction_has_locked_come_when_it_ends_and_hold_up_
     let lock = format!("BEGIN; SELECT FROM howdah.ready WHERE id IN ({}, {}) FOR UPDATE", ids[3], ids[11]);
     locker.batch_execute(&lock).await.expect("a lock");
     let bulk = broker.start_bulk(spec(BulkOperation::Cancel, "l")).await;
-    // Seen at once: each round begins with none that failed.
-    eventually("the other jobs, and why these are left", async || {
+    // Reads both values by one call, because each round of the operation resets the count of failed jobs.
+    eventually("18 cancelled jobs, and a problem that names a locked job", async || {
         let at = broker.bulk(bulk.id).await;
         let says_why = at.problem.starts_with("job ") && at.problem.contains("locked");
         (at.done_count, at.failed_count) == (18, 2) && says_why

@@ -1,4 +1,4 @@
-//! Move: jobs become jobs of another type, in the state that they are in, with all that is their own.
+//! Move: jobs change their task type and keep their state and options.
 
 use howdah_proto::v1::{SettleStatus, TaskTypeSettings};
 use tonic::Code;
@@ -15,11 +15,11 @@ pub(super) async fn moved(broker: &Service, spec: BulkSpec) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// All that is stored of the jobs of a type that have not ended, but for the type.
+/// All stored data of a type's unfinished jobs, without the type and the last token, which ends with a move.
 async fn of_type(broker: &Service, task_type: &str) -> String {
     let all = |table: &str, at: &str| {
         format!(
-            "SELECT '{table}' AS state, id, rank, created, timeout_ms, last_token, {at} AS at, attempt, max_attempts, priority, key,
+            "SELECT '{table}' AS state, id, rank, created, timeout_ms, {at} AS at, attempt, max_attempts, priority, key,
                     headers, options, failures, payload
              FROM howdah.{table} WHERE type_id = (SELECT id FROM howdah.task_type WHERE name = '{task_type}')"
         )
@@ -48,7 +48,7 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
     assert_eq!(
         broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'b'").await,
         0,
-        "a look creates no type"
+        "a preview created the task type b"
     );
     let bulk = moved(&broker, to("a", "b")).await;
     assert_eq!((bulk.state(), bulk.done_count, bulk.skipped_count), (BulkState::Completed, 4, 0), "{bulk:?}");
@@ -62,16 +62,16 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
         let job = broker.job(id).await;
         assert_eq!((job.state(), &*job.task_type), (state, "b"), "{id}");
     }
-    // What runs stays with its worker.
+    // A running job stays with its worker.
     assert_eq!((job.id, &*broker.job(running).await.task_type), (running, "a"));
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
-    // It is found by its tag there, and holds its key there.
+    // The moved job is found by its tag in the new type, and holds its key there.
     let query = Some(v1::search_jobs_request::Query::Tag("red".into()));
     let tagged = v1::SearchJobsRequest { task_type: "b".into(), query, ..Default::default() };
     let found = broker.jobs().search_jobs(tagged).await.expect("a search").into_inner();
     assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [ready]);
     assert_eq!(broker.enqueue("b").key("k").outcome().await.id, scheduled);
-    assert_ne!(broker.enqueue("a").key("k").delay(HOUR).await, scheduled, "and here it is free");
+    assert_ne!(broker.enqueue("a").key("k").delay(HOUR).await, scheduled, "the old type still holds the key");
     let mut other = broker.worker("b").window(1).await;
     for id in [ready, waiting] {
         let job = other.next().await;
@@ -83,7 +83,7 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
 #[tokio::test]
 async fn the_order_stays_among_the_jobs_of_the_other_type() {
     let broker = TestBroker::start().await;
-    // With another step of the priorities, ranks are made anew.
+    // The other type has another priority step, so the move computes new ranks.
     let hour = Some(HOUR.try_into().expect("an hour"));
     broker.set("b", TaskTypeSettings { priority_step: hour, ..Default::default() }).await;
     let first = broker.enqueue(new_job("a", "").priority(2)).await;
@@ -131,11 +131,12 @@ async fn limit_keys_count_in_the_other_type_and_free_their_slots_here() {
     let waits = broker.enqueue("a").limit_key("l").await;
     broker.until_state(waits, JobState::Waiting).await;
     let ready = BulkSpec { state: JobState::Ready as i32, ..to("a", "b") };
-    // The slot that it had here goes to the next job. If that is ready before the bulk operation has ended, it is moved, too.
+    // The slot of the moved job goes to the waiting job of its limit key. If that job becomes ready before the operation ends,
+    // the same operation moves it too.
     let first = moved(&broker, ready).await.done_count;
     let second = moved(&broker, to("a", "b")).await.done_count;
     assert!(first >= 1 && first + second == 2, "{first} and {second}");
-    // There it takes its turn.
+    // In the new type, its limit key decides which job runs.
     broker.until_state(slot, JobState::Ready).await;
     broker.until_state(waits, JobState::Waiting).await;
     let mut worker = broker.worker("b").window(5).await;
@@ -187,7 +188,7 @@ async fn who_moves_jobs_may_operate_both_types_and_the_audit_names_both() {
     let half = guarded.caller("half", &["operate:a", "read:a"]).await;
     let cancel = half.bulks().cancel_bulk(v1::CancelBulkRequest { id: bulk.id }).await.map(drop);
     assert_eq!(cancel.unwrap_err().code(), Code::NotFound);
-    assert_eq!(half.bulk(bulk.id).await.id, bulk.id, "it may read it");
+    assert_eq!(half.bulk(bulk.id).await.id, bulk.id, "the caller may read the operation");
     guarded.admin.hurry(bulk.id).await;
     assert_eq!(guarded.admin.ended_bulk(bulk.id).await.done_count, 600);
     assert_eq!(guarded.admin.audited().await, 600);

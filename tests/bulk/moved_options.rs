@@ -1,5 +1,5 @@
-//! Move: what a job has to do with others or with its type: fair keys, stages, fallbacks, keys that are held or of dead jobs, and
-//! a type that is gone.
+//! Move: options that relate a job to other jobs or to its type: fair keys, stages, fallbacks, held keys, keys of dead jobs, and a
+//! deleted target type.
 
 use howdah_proto::v1::EnqueueOutcome;
 
@@ -12,7 +12,7 @@ async fn type_of(broker: &Service, id: i64) -> String {
     broker.job(id).await.task_type
 }
 
-/// The next job of a type, which succeeds.
+/// Runs the next job of a type, which succeeds.
 async fn runs(broker: &Service, task_type: &str, id: i64) {
     let mut worker = broker.worker(task_type).window(1).await;
     let job = worker.next().await;
@@ -20,7 +20,7 @@ async fn runs(broker: &Service, task_type: &str, id: i64) {
     worker.ack(&job).await;
 }
 
-/// The next job of a type, which fails for good.
+/// Runs the next job of a type, which fails for good.
 async fn fails(broker: &Service, task_type: &str, id: i64) {
     let mut worker = broker.worker(task_type).window(1).await;
     let job = worker.next().await;
@@ -33,7 +33,7 @@ async fn jobs_with_a_fair_key_take_their_turns_in_the_other_type() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(vec![new_job("b", "x").fair_key("x"); 10]).await;
     broker.enqueue_all(vec![new_job("a", "y").fair_key("y"); 2]).await;
-    // By what they had there, they would come last.
+    // Gives the jobs of `a` ranks behind all jobs of `b`. The move must compute new ranks from the fair key.
     let later = "UPDATE howdah.ready SET rank = rank + 60000000
                  WHERE type_id = (SELECT id FROM howdah.task_type WHERE name = 'a')";
     broker.sql(later).await;
@@ -51,16 +51,16 @@ async fn a_job_in_a_later_stage_goes_on_from_the_other_type_and_keeps_the_key_of
     runs(&broker, "fetch", id).await;
     assert_eq!(moved(&broker, to("parse", "parse.slow")).await.done_count, 1);
     assert_eq!(type_of(&broker, id).await, "parse.slow");
-    assert_eq!(broker.enqueue(staged("fetch")).await, id, "it holds its key");
+    assert_eq!(broker.enqueue(staged("fetch")).await, id, "the moved job holds its key in the type of its first stage");
     let other = broker.enqueue(new_job("parse.slow", "").key("k").delay(HOUR)).await;
-    assert_ne!(other, id, "another type has keys of its own");
+    assert_ne!(other, id, "each type has a separate key space");
     runs(&broker, "parse.slow", id).await;
     runs(&broker, "index", id).await;
     assert_eq!(broker.state(id).await, JobState::Succeeded);
     let next = broker.enqueue(staged("fetch")).await;
-    assert_ne!(next, id, "its key is free");
+    assert_ne!(next, id, "a finished job still holds its key");
 
-    // In its first stage it takes the key along, and that type has it in all stages.
+    // Moves a job in its first stage: the job holds its key in the new type from then on, also in later stages.
     assert_eq!(moved(&broker, to("fetch", "load")).await.done_count, 1);
     runs(&broker, "load", next).await;
     assert_eq!(type_of(&broker, next).await, "parse");
@@ -76,7 +76,7 @@ async fn a_job_that_is_in_its_first_type_again_leaves_its_key_there() {
     runs(&broker, "a", id).await;
     runs(&broker, "b", id).await;
     assert_eq!(moved(&broker, to("a", "c")).await.done_count, 1);
-    assert_eq!(broker.enqueue(staged()).await, id, "it holds its key");
+    assert_eq!(broker.enqueue(staged()).await, id, "the moved job holds its key in the type of its first stage");
     runs(&broker, "c", id).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job_key").await, 0);
 }
@@ -106,7 +106,7 @@ async fn when_the_other_type_is_deleted_meanwhile_the_jobs_stay_and_the_operatio
     broker.begun_bulk(bulk.id).await;
     let paused = broker.pause_bulk(bulk.id).await;
     assert_eq!(paused.state(), BulkState::Paused);
-    // What was moved is cancelled, and a week goes by.
+    // Deletes the target type: cancels the jobs that were moved there, and simulates eight days without use.
     broker.ended_bulk(broker.start_bulk(spec(BulkOperation::Cancel, "b")).await.id).await;
     let unused = "SELECT howdah.delete_unused_task_types('1 week', 10);
                   UPDATE howdah.task_type SET unused_since = now() - interval '8 days' WHERE name = 'b';
@@ -118,11 +118,11 @@ async fn when_the_other_type_is_deleted_meanwhile_the_jobs_stay_and_the_operatio
     let ended = broker.ended_bulk(bulk.id).await;
     assert_eq!((ended.state(), ended.done_count), (BulkState::Completed, paused.done_count));
     assert!(ended.skipped_count >= 600 - paused.done_count, "{ended:?}");
-    let said = "was not moved: the task type b has been deleted meanwhile; start the operation again";
-    assert!(ended.problem.ends_with(said), "{}", ended.problem);
+    let expected = "was not moved: the task type b has been deleted meanwhile; start the operation again";
+    assert!(ended.problem.ends_with(expected), "{}", ended.problem);
     let stayed = broker.count("SELECT count(*) FROM howdah.job WHERE task_type = 'a' AND state = 'ready'").await;
     assert_eq!(stayed, 600 - paused.done_count);
-    // Started again, it makes the type again. A broker knows types for an hour, so it is one that has not known this one.
+    // A new operation creates the type again. It runs at a new broker, because brokers cache types for an hour.
     let another = TestBroker::on(&broker.database).await;
     assert_eq!(moved(&another, to("a", "b")).await.done_count, stayed);
 }
@@ -135,7 +135,7 @@ async fn a_key_that_is_held_for_a_time_is_held_in_the_other_type_and_one_held_th
     assert_eq!(moved(&broker, to("a", "b")).await.done_count, 1);
     runs(&broker, "b", id).await;
     let again = broker.enqueue(held("b")).outcome().await;
-    assert_eq!((again.id, again.outcome()), (id, EnqueueOutcome::Kept), "its time is not over");
+    assert_eq!((again.id, again.outcome()), (id, EnqueueOutcome::Kept), "the key hold has not ended");
     let next = broker.enqueue(held("a")).await;
     assert_ne!(next, id);
 
@@ -155,8 +155,8 @@ async fn the_version_of_a_key_goes_along() {
     let id = broker.enqueue(version("a", 5)).await;
     assert_eq!(moved(&broker, to("a", "b")).await.done_count, 1);
     for (newer, expected) in [(4, EnqueueOutcome::Stale), (6, EnqueueOutcome::Replaced)] {
-        let told = broker.enqueue(version("b", newer)).outcome().await;
-        assert_eq!((told.id, told.outcome()), (id, expected), "version {newer}");
+        let outcome = broker.enqueue(version("b", newer)).outcome().await;
+        assert_eq!((outcome.id, outcome.outcome()), (id, expected), "version {newer}");
     }
 }
 
@@ -175,7 +175,7 @@ async fn a_dead_job_moves_without_its_key_and_takes_it_when_it_is_retried() {
     for (task_type, holder) in [("a", here), ("b", there)] {
         assert_eq!(broker.enqueue(task_type).key("k").await, holder, "keys of {task_type} stay");
     }
-    assert_eq!(broker.retry(&[id]).await, [0; 0], "its key is held there");
+    assert_eq!(broker.retry(&[id]).await, [0; 0], "another job of the new type holds the key");
     broker.cancel(&[there]).await;
     assert_eq!(broker.retry(&[id]).await, [id]);
     assert_eq!(broker.enqueue("b").key("k").await, id);

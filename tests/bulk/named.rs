@@ -1,4 +1,4 @@
-//! Who ended a job: a bulk operation is named where people look.
+//! A job that a bulk operation ended shows the id of that operation.
 
 use howdah_proto::v1::ExplainJobRequest;
 
@@ -17,12 +17,12 @@ async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_do
     broker.ended_bulk(cancel).await;
     let discard = broker.start_bulk(spec(BulkOperation::Discard, "d")).await.id;
     broker.ended_bulk(discard).await;
-    for (id, says) in [
+    for (id, expected) in [
         (id, format!("Bulk operation {cancel} did that (ticket 42).")),
         (gone, format!("Bulk operation {discard} did that.")),
     ] {
         let explained = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation").into_inner();
-        assert!(explained.reasons[0].text.ends_with(&says), "{explained:?}");
+        assert!(explained.reasons[0].text.ends_with(&expected), "{explained:?}");
     }
     let undo = broker.start_bulk(undo(cancel)).await.id;
     broker.ended_bulk(undo).await;
@@ -32,17 +32,17 @@ async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_do
         let answer = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation");
         answer.into_inner().reasons[0].text.clone()
     };
-    let said = explained().await;
+    let reason = explained().await;
     let (had, by) = (format!(" Bulk operation {cancel} had cancelled it at "), format!(" by bulk operation {undo}."));
-    assert!(said.contains(&had) && said.contains("; that was undone at ") && said.ends_with(&by), "{said}");
+    assert!(reason.contains(&had) && reason.contains("; that was undone at ") && reason.ends_with(&by), "{reason}");
     let page = Browser::at(&broker).get(&format!("/ui/job?id={id}")).await;
     page.has(&[&*had, &*by]);
-    // It is told whatever becomes of the job, for as long as the journal is kept.
+    // Cancels the job again. The earlier and the later operation are shown for as long as their journals are kept.
     let again = broker.start_bulk(spec(BulkOperation::Cancel, "n")).await.id;
     broker.ended_bulk(again).await;
-    let said = explained().await;
-    assert!(said.contains(&format!("Bulk operation {again} did that.")) && said.ends_with(&by), "{said}");
+    let reason = explained().await;
+    assert!(reason.contains(&format!("Bulk operation {again} did that.")) && reason.ends_with(&by), "{reason}");
     broker.sql("DELETE FROM howdah.bulk").await;
-    let said = explained().await;
-    assert!(said.contains(&format!(" Bulk operation {cancel} had ended it at ")), "{said}");
+    let reason = explained().await;
+    assert!(reason.contains(&format!(" Bulk operation {cancel} had ended it at ")), "{reason}");
 }

@@ -1,4 +1,4 @@
-//! What is refused: junk, what one may not do, too many at once.
+//! Refused bulk operations: malformed, without permission, or too many at once.
 
 use howdah_proto::v1::{GetBulkRequest, ListBulksRequest};
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! Undo: what a bulk cancel or discard has ended comes back as it was, each job once, or is skipped with a reason.
+//! Undo: restores each job that a bulk cancel or discard ended, once, or skips it with a reason.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use tonic::Code;
 use super::*;
 use crate::access::Guarded;
 
-/// All that is stored of unfinished jobs and dead ones, of what they wait for, and of their keys. One that runs looks as if it
-/// had been released. Which job of a limit key has the slot is decided anew: all of them count as waiting.
+/// All stored data of unfinished and dead jobs, their dependencies and their keys. A running job is shown as if it had been
+/// released. Jobs with a limit key are shown as waiting, because slots are assigned anew.
 const UNFINISHED: &str = "
     SELECT concat_ws(E'\\n', (SELECT string_agg(j::text, E'\\n' ORDER BY id) FROM (
         SELECT id, CASE WHEN options ? 'limit_key' THEN 'waiting' ELSE 'ready' END, rank, created, timeout_ms, last_token, NULL::timestamptz, attempt, max_attempts, priority, key, headers, options,
@@ -31,7 +31,7 @@ async fn unfinished(broker: &Service) -> String {
     broker.database.connect().await.query_one(UNFINISHED, &[]).await.expect("jobs").get(0)
 }
 
-/// Lines of one that the other has not, for people.
+/// Readable lines that occur in only one of the texts.
 fn difference(before: &str, after: &str) -> String {
     let mut text = String::new();
     for (sign, a, b) in [('-', before, after), ('+', after, before)] {
@@ -66,7 +66,7 @@ async fn undone(broker: &Service, id: i64) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// Enqueues a job of any kind. Some jobs run after others that were there before.
+/// Enqueues a job with random options. Some jobs depend on earlier ones.
 fn any_job(random: &mut StdRng, n: usize, ids: &[i64]) -> NewJob {
     let size = if random.random_ratio(1, 8) { 3_000 } else { random.random_range(0..40) };
     let mut job =
@@ -96,7 +96,7 @@ fn any_job(random: &mut StdRng, n: usize, ids: &[i64]) -> NewJob {
     job
 }
 
-/// Jobs in all states: some have run and failed, some run, some are dead.
+/// Creates jobs in all states: failed, running and dead ones among them.
 async fn any_jobs(broker: &Service, seed: u64) -> Worker {
     let mut random = StdRng::seed_from_u64(seed);
     let settings = TaskTypeSettings { key_max_running: 1, ..Default::default() };
@@ -114,7 +114,7 @@ async fn any_jobs(broker: &Service, seed: u64) -> Worker {
             _ => {}
         }
     }
-    // A fifth of them runs now; the others wait for their turn.
+    // Three jobs are still running. With a window of one job, the worker gets no more, so the next 1,200 jobs stay ready.
     worker.window("u", 1).await;
     let more: Vec<_> = (0..1_200).map(|n| new_job("u", vec![7; n % 9])).collect();
     broker.enqueue_all(more).await;
@@ -128,7 +128,7 @@ async fn random_jobs_in_all_states_are_after_cancel_and_undo_what_they_were() {
         let _worker = any_jobs(&broker, seed).await;
         let settled = "SELECT count(*) = 0 FROM howdah.limit_state WHERE check_at <= now()";
         broker.until("limits that are checked", settled).await;
-        // From now on nothing starts: what runs is cancelled, and its worker leaves.
+        // Pauses the type, so that no job starts; running jobs are cancelled when their worker leaves.
         broker.set("u", TaskTypeSettings { key_max_running: 1, paused: true, ..Default::default() }).await;
         let states = "SELECT count(DISTINCT state) FROM howdah.job WHERE state IN ('ready', 'leased', 'scheduled', 'waiting', 'dead')";
         assert_eq!(broker.count(states).await, 5, "seed {seed}");
@@ -162,7 +162,7 @@ async fn jobs_that_come_back_run_at_once_with_the_attempt_that_was_cut_short() {
     assert_eq!((worker.next().await.id, first.job(id).await.attempt), (id, 1));
     let bulk = cancelled(&first, "w").await;
     worker.cancelled().await;
-    // Whichever broker puts it back: this one hears of it.
+    // The second broker restores the job and notifies the first broker, which delivers it.
     undone(&second, bulk.id).await;
     let again = worker.next().await;
     assert_eq!((again.id, again.attempt), (id, 1));
@@ -248,7 +248,7 @@ async fn a_job_whose_key_another_holds_is_skipped_until_the_key_is_free() {
     broker.cancel(&[holder]).await;
     let ended = undone(&broker, bulk.id).await;
     assert_eq!((ended.selected_count, ended.done_count, &*ended.problem), (1, 1, ""));
-    assert_eq!(broker.enqueue("k").key("k").outcome().await.id, keyed, "it holds its key");
+    assert_eq!(broker.enqueue("k").key("k").outcome().await.id, keyed, "the restored job does not hold its key");
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn the_next_job_of_a_key_comes_back_behind_its_holder() {
     let job = worker.next().await;
     let next = broker.enqueue("n").key("k").replace().await;
     assert_ne!(runs, next);
-    // The holder runs on.
+    // Cancels only the waiting job; the running job keeps the key.
     let waiting = BulkSpec { state: JobState::Waiting as i32, ..spec(BulkOperation::Cancel, "n") };
     let bulk = broker.start_bulk(waiting).await;
     broker.ended_bulk(bulk.id).await;
@@ -286,7 +286,7 @@ async fn a_job_that_ran_after_one_that_has_not_come_back_is_skipped() {
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
     let ended = undone(&broker, bulk.id).await;
     assert_eq!((ended.done_count, ended.skipped_count), (1, 2), "{}", ended.problem);
-    assert_eq!(broker.state(ends).await, JobState::Ready, "its parent has succeeded meanwhile");
+    assert_eq!(broker.state(ends).await, JobState::Ready, "the parent of the restored job has succeeded");
     for id in [parent, child] {
         assert_eq!(broker.state(id).await, JobState::Cancelled);
     }
@@ -351,7 +351,7 @@ async fn an_undo_needs_the_right_on_the_type_and_is_audited() {
     guarded.admin.enqueue_all(["mine", "theirs"]).await;
     let (mine, theirs) = (cancelled(&guarded.admin, "mine").await.id, cancelled(&guarded.admin, "theirs").await.id);
     let ann = guarded.caller("ann", &["operate:mine", "read:mine"]).await;
-    assert_eq!(refused(&ann, undo(theirs)).await.code(), Code::NotFound, "it is not there");
+    assert_eq!(refused(&ann, undo(theirs)).await.code(), Code::NotFound, "a foreign bulk operation must look missing");
     let bob = guarded.caller("bob", &["read:mine"]).await;
     assert_eq!(refused(&bob, undo(mine)).await.code(), Code::PermissionDenied);
     let ended = undone(&ann, mine).await;

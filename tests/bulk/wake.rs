@@ -1,11 +1,11 @@
-//! What a bulk operation makes ready is announced: brokers that look for work by themselves once an hour have it at once.
+//! Jobs that a bulk operation makes ready are announced: brokers with a poll interval of an hour deliver them at once.
 
 use howdah_proto::v1::{BulkFields, bulk_fields::Start};
 
 use super::{moved::to, set::set, undo::undo, *};
 use crate::due::sweeps;
 
-/// Two brokers that look for work by themselves once an hour.
+/// Two brokers with a poll interval of an hour.
 struct Quiet {
     other: TestBroker,
     acting: TestBroker,
@@ -17,7 +17,8 @@ impl Quiet {
         Self::start_on(&database().await).await
     }
 
-    /// With a type whose limit keys have one slot each. A limit that is new is looked at for a while.
+    /// Starts with a type whose limit keys have one slot each. The limit exists before the brokers start, because brokers keep
+    /// checking a new limit for a while.
     async fn with_one_slot() -> Self {
         let database = database().await;
         database.sql("INSERT INTO howdah.task_type (name, key_max_running) VALUES ('w', 1)").await;
@@ -31,17 +32,17 @@ impl Quiet {
         Self { other, acting, sweeps: 0 }
     }
 
-    /// From now on they look for nothing by themselves, as they do when they have begun to listen.
+    /// Waits for the sweeps at the start of listening; after them the brokers do not sweep.
     async fn settle(&mut self) {
         for broker in [&self.other, &self.acting] {
             eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n"))
                 .await;
-            eventually("its sweeps", async || sweeps(broker).await >= 2).await;
+            eventually("two sweeps of the broker", async || sweeps(broker).await >= 2).await;
         }
         self.sweeps = sweeps(&self.other).await + sweeps(&self.acting).await;
     }
 
-    /// They have not looked since.
+    /// Asserts that no broker has swept since `settle`.
     async fn are_quiet(&self) {
         assert_eq!(sweeps(&self.other).await + sweeps(&self.acting).await, self.sweeps, "sweeps");
     }
@@ -56,14 +57,14 @@ async fn done(broker: &Service, spec: BulkSpec) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// A worker that idles, and wants so many jobs.
+/// An idle worker with this window.
 async fn idle(broker: &TestBroker, window: i32) -> Worker {
     let mut worker = broker.worker("w").window(window).await;
     worker.ping().await;
     worker
 }
 
-/// The ids of the next jobs, which succeed.
+/// Runs the next jobs, which succeed, and returns their ids.
 async fn taken(mut worker: Worker, jobs: usize) -> Vec<i64> {
     let mut ids = Vec::new();
     for job in worker.take(jobs).await {
@@ -74,7 +75,8 @@ async fn taken(mut worker: Worker, jobs: usize) -> Vec<i64> {
     ids
 }
 
-/// The same of scheduled jobs: once a minute brokers look at all of them, whatever was announced.
+/// Runs the next scheduled jobs, which must arrive within 40 s: later, the check of all scheduled jobs (once a minute) would
+/// find them without an announcement.
 async fn taken_before_the_next_look(worker: Worker, jobs: usize) -> Vec<i64> {
     tokio::time::timeout(secs(40), taken(worker, jobs)).await.expect("jobs that were announced")
 }
@@ -112,7 +114,7 @@ async fn a_scheduled_job_that_comes_back_starts_at_its_time() {
     brokers.settle().await;
     let id = brokers.acting.enqueue("w").delay(HOUR).await;
     let bulk = done(&brokers.acting, spec(BulkOperation::Cancel, "w")).await;
-    // No broker has an alarm for this time.
+    // Makes the restored job due at a time for which no broker has set a timer.
     brokers.acting.sql("UPDATE howdah.bulk_change SET at = now() + interval '500 ms'").await;
     let worker = idle(&brokers.other, 1).await;
     assert_eq!(done(&brokers.acting, undo(bulk.id)).await.done_count, 1);
@@ -147,7 +149,7 @@ async fn workers_of_both_brokers_hear_at_once_of_jobs_that_are_set_to_start_now_
     brokers.are_quiet().await;
 }
 
-/// The batches of bulk operations come hours apart.
+/// Delays the batches of bulk operations by hours.
 const HOURS_APART: &str = "
     CREATE FUNCTION howdah.hours_apart() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN NEW.next_at := NEW.next_at + interval '1 hour'; RETURN NEW; END $$;
@@ -164,7 +166,7 @@ async fn a_job_that_is_set_to_start_later_or_moved_frees_its_slot_at_once() {
         brokers.acting.until_state(has_slot, JobState::Ready).await;
         assert_eq!(brokers.acting.state(waits).await, JobState::Waiting);
         brokers.settle().await;
-        // One job; the next one would come an hour later.
+        // The operation changes one job; its next batch is an hour away and cannot free the slot.
         let one = BulkSpec { state: JobState::Ready as i32, max_jobs_per_second: 1, ..change };
         let bulk = brokers.acting.start_bulk(one).await;
         brokers.acting.begun_bulk(bulk.id).await;

@@ -1,4 +1,4 @@
-//! Expiry: a job that has not begun in time does not begin.
+//! Expiry: a job that has not started in time is not run.
 
 use howdah_proto::v1::{JobState, NewJob, SettleStatus};
 
@@ -8,7 +8,7 @@ fn expiring() -> NewJob {
     new_job("late", "").expire_after(HOUR)
 }
 
-/// Moves the time by which all jobs expire to now.
+/// Moves the expiry time of all ready jobs to the past, and makes the brokers' check of expired jobs due.
 const OVER: &str = "UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}';
     UPDATE howdah.expiry SET expire_at = now()";
 
@@ -26,7 +26,8 @@ async fn a_job_that_is_claimed_too_late_is_not_handed_out() {
     let broker = TestBroker::start().await;
     let late = broker.enqueue(expiring()).await;
     let fine = broker.enqueue(new_job("late", "fine")).await;
-    // Only the job knows: the task that ends expired ones is not told.
+    // Changes only the options of the job. The check of expired jobs is not due, so only the claim can find that the job has
+    // expired.
     broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}' WHERE options IS NOT NULL").await;
     let mut worker = broker.worker("late").await;
     assert_eq!(worker.next().await.id, fine);
@@ -46,7 +47,7 @@ async fn a_job_that_has_begun_does_not_expire() {
     assert_eq!((again.id, again.attempt), (id, 2));
 }
 
-/// The time by which a leased job expires is over, and somebody has looked.
+/// Lets the expiry time of a leased job pass, and waits until the broker has checked the job without expiring it.
 async fn over_while_it_is_leased(broker: &TestBroker) {
     broker
         .sql(
@@ -54,7 +55,9 @@ async fn over_while_it_is_leased(broker: &TestBroker) {
              UPDATE howdah.expiry SET expire_at = now()",
         )
         .await;
-    broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at <= now())").await;
+    broker
+        .until("the check of expired jobs", "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at <= now())")
+        .await;
 }
 
 #[tokio::test]
@@ -62,11 +65,11 @@ async fn a_job_that_is_released_after_its_time_expires() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue(expiring()).await;
     let child = broker.enqueue(new_job("late", "child").after(&[id])).await;
-    // It is pulled, so nobody takes it a second time.
+    // Pulls the job, so that no worker gets the released job again.
     let job = broker.pull("late").lease(HOUR).await.remove(0);
     over_while_it_is_leased(&broker).await;
     assert_eq!(broker.settle(vec![release(&job)]).await, [SettleStatus::Ok]);
-    // The next look is now.
+    // Makes the check of expired jobs due now.
     broker.sql("UPDATE howdah.expiry SET expire_at = now()").await;
     assert_eq!(broker.wait(id).await.state(), JobState::Expired);
     assert_eq!(broker.wait(child).await.state(), JobState::Cancelled);

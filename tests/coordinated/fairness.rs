@@ -1,19 +1,19 @@
-//! Fair keys: tenants take turns, however much one of them has waiting.
+//! Fair keys: tenants are served round-robin, however many jobs one of them has.
 
 use howdah_proto::v1::NewJob;
 
 use crate::support::*;
 
-fn of(tenant: &str) -> NewJob {
+fn fair_job(tenant: &str) -> NewJob {
     new_job("share", tenant.to_owned()).fair_key(tenant)
 }
 
 #[tokio::test]
 async fn tenants_take_turns() {
     let broker = TestBroker::start().await;
-    broker.enqueue_all((0..50).map(|_| of("a"))).await;
-    broker.enqueue_all((0..3).map(|_| of("b"))).await;
-    broker.enqueue_all((0..3).map(|_| of("c"))).await;
+    broker.enqueue_all((0..50).map(|_| fair_job("a"))).await;
+    broker.enqueue_all((0..3).map(|_| fair_job("b"))).await;
+    broker.enqueue_all((0..3).map(|_| fair_job("c"))).await;
     let mut worker = broker.worker("share").window(100).await;
     let mut first = Vec::new();
     for _ in 0..9 {
@@ -24,17 +24,17 @@ async fn tenants_take_turns() {
     }
 }
 
-/// With one tenant's 100,000 jobs waiting and ninety-nine tenants arriving with 100 each, all of theirs are
-/// among the next 20,000. (A million in the issue; the rule does not know how many there are.)
+/// One tenant has 100,000 ready jobs, then 99 tenants enqueue 100 jobs each. All of their jobs are among the next 20,000
+/// deliveries.
 #[tokio::test]
 async fn a_flood_of_one_tenant_does_not_hold_up_the_others() {
-    // For requests of ten thousand on a slow machine.
+    // A request of ten thousand jobs may exceed the default timeout on a slow machine.
     let broker = TestBroker::start_with(|config| config.database_timeout = PATIENCE).await;
     for _ in 0..10 {
-        broker.enqueue_all((0..10_000).map(|_| of("flood"))).await;
+        broker.enqueue_all((0..10_000).map(|_| fair_job("flood"))).await;
     }
     for tenant in 0..99 {
-        broker.enqueue_all((0..100).map(|_| of(&format!("t{tenant}")))).await;
+        broker.enqueue_all((0..100).map(|_| fair_job(&format!("t{tenant}")))).await;
     }
     let among_the_next = broker
         .count(
@@ -48,9 +48,9 @@ async fn a_flood_of_one_tenant_does_not_hold_up_the_others() {
 #[tokio::test]
 async fn priority_goes_before_fairness() {
     let broker = TestBroker::start().await;
-    broker.enqueue_all((0..10).map(|_| of("a"))).await;
-    broker.enqueue(of("b").priority(5)).await;
-    broker.enqueue(of("a").priority(-5)).await;
+    broker.enqueue_all((0..10).map(|_| fair_job("a"))).await;
+    broker.enqueue(fair_job("b").priority(5)).await;
+    broker.enqueue(fair_job("a").priority(-5)).await;
     let mut worker = broker.worker("share").window(100).await;
     let mut order = Vec::new();
     for _ in 0..12 {
@@ -60,7 +60,8 @@ async fn priority_goes_before_fairness() {
     assert!(order[..11].iter().all(|payload| payload == "a"));
 }
 
-/// A request whose jobs ask for nothing but turns is stored by a statement of its own.
+/// Two statements store jobs with fair keys: one for requests without any other option, and a general one. Both must assign the
+/// same ranks.
 #[tokio::test]
 async fn turns_are_the_same_if_a_job_of_the_request_asks_for_more() {
     let broker = TestBroker::start().await;
@@ -72,12 +73,12 @@ async fn turns_are_the_same_if_a_job_of_the_request_asks_for_more() {
         jobs[6].priority = 3;
         jobs
     };
-    let mut asks_more = jobs("asks-more");
-    asks_more[8] = asks_more[8].clone().tags(&["tagged"]);
+    let mut requests_more = jobs("asks-more");
+    requests_more[8] = requests_more[8].clone().tags(&["tagged"]);
     let mut orders = Vec::new();
-    for (task_type, jobs) in [("share", jobs("share")), ("asks-more", asks_more)] {
+    for (task_type, jobs) in [("share", jobs("share")), ("asks-more", requests_more)] {
         let stored = broker.enqueue_all(jobs).await;
-        assert!(stored.is_sorted(), "ids in the order of the jobs: {stored:?}");
+        assert!(stored.is_sorted(), "the ids are not in the order of the jobs: {stored:?}");
         let mut worker = broker.worker(task_type).window(100).await;
         let order: Vec<_> = worker.take(9).await.into_iter().map(|job| job.payload).collect();
         orders.push(order);
@@ -89,6 +90,6 @@ async fn turns_are_the_same_if_a_job_of_the_request_asks_for_more() {
     assert_eq!(orders[0], orders[1]);
     let expected: Vec<_> = ["0", &large, "1", "7", "2", "5", "8"].map(String::from).into();
     let of_keys: Vec<_> = orders[0].iter().filter(|payload| **payload != "4" && **payload != "6").cloned().collect();
-    assert_eq!(of_keys, expected, "a and b take turns");
-    assert_eq!(orders[0][8], "6", "priority goes before fairness");
+    assert_eq!(of_keys, expected, "jobs of the fair keys a and b");
+    assert_eq!(orders[0][8], "6", "a job of lower priority did not come last");
 }

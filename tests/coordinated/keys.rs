@@ -1,4 +1,4 @@
-//! Keys: who keeps them, and what the next one with the same key does.
+//! Keys: which job holds a key, and what an enqueue with the same key does.
 
 use howdah_proto::v1::{EnqueueOutcome, JobState, KeyPolicy, NewJob};
 use tonic::Code;
@@ -13,8 +13,8 @@ fn keyed(policy: KeyPolicy, payload: &str) -> NewJob {
 async fn a_job_that_has_not_begun_is_replaced_where_it_is() {
     let broker = TestBroker::start().await;
     let first = broker.enqueue_all([new_job("index", "before"), keyed(KeyPolicy::Keep, "old")]).await;
-    let told = broker.enqueue(keyed(KeyPolicy::Replace, "new")).outcome().await;
-    assert_eq!((told.id, told.is_new, told.outcome()), (first[1], false, EnqueueOutcome::Replaced));
+    let enqueued = broker.enqueue(keyed(KeyPolicy::Replace, "new")).outcome().await;
+    assert_eq!((enqueued.id, enqueued.is_new, enqueued.outcome()), (first[1], false, EnqueueOutcome::Replaced));
     let mut worker = broker.worker("index").await;
     assert_eq!(worker.next().await.payload, "before");
     let job = worker.next().await;
@@ -40,7 +40,7 @@ async fn a_job_that_is_replaced_while_it_runs_is_run_once_more_afterwards() {
     let running = worker.next().await;
     let second = b.enqueue(keyed(KeyPolicy::Replace, "2")).outcome().await;
     assert_eq!((second.is_new, second.outcome()), (true, EnqueueOutcome::Next));
-    // Again: the one that waits is replaced, there is no third.
+    // A third job replaces the second one, which waits for the running job.
     let third = a.enqueue(keyed(KeyPolicy::Replace, "3")).outcome().await;
     assert_eq!((third.id, third.outcome()), (second.id, EnqueueOutcome::Replaced));
     assert_eq!(b.state(second.id).await, JobState::Waiting);
@@ -71,11 +71,11 @@ async fn an_older_version_changes_nothing() {
     let broker = TestBroker::start().await;
     let version = |n, payload| new_job("index", payload).key("doc-7").replace_if_newer(n);
     let id = broker.enqueue(version(5, "five")).await;
-    let told = broker.enqueue_all([version(5, "again"), version(4, "four")]).outcomes().await;
-    assert!(told.iter().all(|job| job.id == id && job.outcome() == EnqueueOutcome::Stale));
+    let enqueued = broker.enqueue_all([version(5, "again"), version(4, "four")]).outcomes().await;
+    assert!(enqueued.iter().all(|job| job.id == id && job.outcome() == EnqueueOutcome::Stale));
     assert_eq!(broker.job(id).await.payload, "five");
-    let told = broker.enqueue(version(6, "six")).outcome().await;
-    assert_eq!(told.outcome(), EnqueueOutcome::Replaced);
+    let enqueued = broker.enqueue(version(6, "six")).outcome().await;
+    assert_eq!(enqueued.outcome(), EnqueueOutcome::Replaced);
     assert_eq!(broker.job(id).await.payload, "six");
 }
 
@@ -85,19 +85,19 @@ async fn versions_go_from_the_lowest_to_the_highest_number_of_64_bits() {
     let version = |n: i64| new_job("index", n.to_string()).key("doc-7").replace_if_newer(n);
     let id = broker.enqueue(version(i64::MIN)).await;
     let stale = async |n| {
-        let told = broker.enqueue(version(n)).outcome().await;
-        assert_eq!((told.id, told.outcome()), (id, EnqueueOutcome::Stale), "{n}");
+        let enqueued = broker.enqueue(version(n)).outcome().await;
+        assert_eq!((enqueued.id, enqueued.outcome()), (id, EnqueueOutcome::Stale), "{n}");
     };
     stale(i64::MIN).await;
     for n in [i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX] {
-        let told = broker.enqueue(version(n)).outcome().await;
-        assert_eq!((told.id, told.outcome()), (id, EnqueueOutcome::Replaced), "{n}");
+        let enqueued = broker.enqueue(version(n)).outcome().await;
+        assert_eq!((enqueued.id, enqueued.outcome()), (id, EnqueueOutcome::Replaced), "{n}");
         assert_eq!(broker.job(id).await.payload, n.to_string());
     }
     for n in [i64::MAX, i64::MIN, 0] {
         stale(n).await;
     }
-    // The same in SQL, and what is outside is refused.
+    // SQL accepts the same versions and refuses values outside the range.
     let sql = |key: &str, version: &str| {
         format!(
             "SELECT id, outcome::text FROM howdah.enqueue_batch('[{{\"task_type\": \"index\", \"key\": \"{key}\",
@@ -114,8 +114,8 @@ async fn versions_go_from_the_lowest_to_the_highest_number_of_64_bits() {
         assert_eq!(enqueue("doc-8", n).await, outcome, "{n}");
     }
     for outside in ["9223372036854775808", "-9223372036854775809", "1.5"] {
-        let error = client.query(&sql("doc-9", outside), &[]).await.expect_err("a refusal");
-        let message = error.as_db_error().expect("of Postgres").message().to_owned();
+        let error = client.query(&sql("doc-9", outside), &[]).await.expect_err("a refused version");
+        let message = error.as_db_error().expect("an error of Postgres").message().to_owned();
         let range = "-9223372036854775808 to 9223372036854775807 is allowed";
         assert_eq!(message, format!("jobs[0].key_version is {outside}; {range}"));
     }
@@ -140,8 +140,8 @@ async fn a_debounced_job_is_put_off_but_never_beyond_its_limit() {
         |payload: &str, seconds| keyed(KeyPolicy::Debounce, payload).delay(secs(seconds)).key_debounce_limit(HOUR);
     let id = broker.enqueue(debounced("1", 600)).await;
     let first = broker.job(id).await.run_time.unwrap();
-    let told = broker.enqueue(debounced("2", 1200)).outcome().await;
-    assert_eq!((told.id, told.outcome()), (id, EnqueueOutcome::Debounced));
+    let enqueued = broker.enqueue(debounced("2", 1200)).outcome().await;
+    assert_eq!((enqueued.id, enqueued.outcome()), (id, EnqueueOutcome::Debounced));
     let job = broker.job(id).await;
     assert!(job.run_time.unwrap().seconds >= first.seconds + 590 && job.payload == "2", "{job:?}");
     broker.enqueue(debounced("3", 7200)).await;
@@ -158,11 +158,11 @@ async fn a_key_may_be_held_for_a_time_whether_its_job_has_finished_or_not() {
     let mut worker = broker.worker("index").await;
     let job = worker.next().await;
     worker.ack(&job).await;
-    let told = broker.enqueue(held("2")).outcome().await;
-    assert_eq!((told.id, told.outcome()), (id, EnqueueOutcome::Kept));
-    // Plain jobs with a key meet the same key.
+    let enqueued = broker.enqueue(held("2")).outcome().await;
+    assert_eq!((enqueued.id, enqueued.outcome()), (id, EnqueueOutcome::Kept));
+    // A job without `key_hold` also finds the held key.
     assert_eq!(broker.enqueue(keyed(KeyPolicy::Keep, "3")).await, id);
-    broker.until("the end of the hold", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
+    broker.until("a held key", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
     let next = broker.enqueue(keyed(KeyPolicy::Keep, "4")).outcome().await;
     assert!(next.is_new && next.id != id);
 }
@@ -170,10 +170,10 @@ async fn a_key_may_be_held_for_a_time_whether_its_job_has_finished_or_not() {
 #[tokio::test]
 async fn jobs_of_one_request_with_one_key_become_one() {
     let broker = TestBroker::start().await;
-    let told = broker.enqueue_all((0..5).map(|n| keyed(KeyPolicy::Replace, &n.to_string()))).outcomes().await;
-    assert!(told.iter().all(|job| job.id == told[0].id));
-    assert_eq!(told.iter().filter(|job| job.is_new).count(), 1);
-    assert_eq!(broker.job(told[0].id).await.payload, "4");
+    let enqueued = broker.enqueue_all((0..5).map(|n| keyed(KeyPolicy::Replace, &n.to_string()))).outcomes().await;
+    assert!(enqueued.iter().all(|job| job.id == enqueued[0].id));
+    assert_eq!(enqueued.iter().filter(|job| job.is_new).count(), 1);
+    assert_eq!(broker.job(enqueued[0].id).await.payload, "4");
 }
 
 #[tokio::test]

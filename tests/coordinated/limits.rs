@@ -1,4 +1,4 @@
-//! Limits: how many jobs of a type or a limit key run at once, and how fast they begin.
+//! Limits: how many jobs of a type or a limit key run concurrently, and at which rate they start.
 
 use std::collections::HashMap;
 
@@ -59,7 +59,10 @@ async fn a_job_that_backs_off_lets_others_pass_unless_the_order_is_strict() {
         worker.nack(&first, "later").retry_after(HOUR).await;
         if strict {
             broker
-                .until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())")
+                .until(
+                    "the check of the limits",
+                    "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())",
+                )
                 .await;
             assert_eq!(broker.job(jobs[1]).await.state(), JobState::Waiting);
         } else {
@@ -67,7 +70,7 @@ async fn a_job_that_backs_off_lets_others_pass_unless_the_order_is_strict() {
             assert_eq!(second.id, jobs[1]);
             worker.ack(&second).await;
         }
-        broker.until("the time", "UPDATE howdah.scheduled SET run_at = now() RETURNING true").await;
+        broker.until("a scheduled job", "UPDATE howdah.scheduled SET run_at = now() RETURNING true").await;
         let again = worker.next().await;
         assert_eq!((again.id, again.attempt), (jobs[0], 2));
         worker.ack(&again).await;
@@ -94,7 +97,7 @@ async fn a_limit_on_a_type_holds_over_all_brokers_and_ends_when_it_is_lifted() {
     assert!(!held.iter().any(|job| job.id == next.id));
     assert!(a.count("SELECT count(*) FROM howdah.leased").await <= 3);
     a.set("work", TaskTypeSettings::default()).await;
-    a.until("all", "SELECT count(*) = 7 FROM howdah.leased").await;
+    a.until("seven leases", "SELECT count(*) = 7 FROM howdah.leased").await;
 }
 
 #[tokio::test]
@@ -106,7 +109,7 @@ async fn a_rate_grants_a_burst_and_then_a_token_at_a_time() {
     let mut worker = broker.worker("work").window(50).await;
     worker.take(4).await;
     let one_more = "UPDATE howdah.limit_state SET refilled = refilled - interval '1000 seconds' WHERE limit_key = '' RETURNING true";
-    broker.until("a token", one_more).await;
+    broker.until("a state of the rate limit", one_more).await;
     worker.take(1).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.leased").await, 5);
 }
@@ -123,18 +126,20 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
     assert_eq!(first.iter().filter(|job| job.payload == "x").count(), 2);
     let moved = "UPDATE howdah.limit_state SET refilled = refilled - interval '1000 seconds', check_at = now()
         WHERE limit_key = 'x' RETURNING true";
-    broker.until("a token", moved).await;
+    broker.until("a state of the rate limit of x", moved).await;
     worker.take(1).await;
     broker.set("work", TaskTypeSettings { key_min_gap: Some(wire(HOUR)), ..Default::default() }).await;
     broker.enqueue_all([keyed("z"), keyed("z")]).await;
     assert_eq!(worker.next().await.payload, "z");
-    broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())").await;
+    broker
+        .until("the check of the limits", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())")
+        .await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.waiting WHERE limit_key = 'z'").await, 1);
-    // An hour passes: the gap is counted from when the first began.
+    // Moves the start of the first job of z back by an hour, so that the minimum gap has passed.
     let hour = "WITH a AS (UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour' WHERE options ->> 'limit_key' = 'z'),
         b AS (UPDATE howdah.limit_state SET check_at = now(), last_start = last_start - interval '1 hour' WHERE limit_key = 'z')
         SELECT true";
-    broker.until("an hour", hour).await;
+    broker.until("the changed start of z", hour).await;
     assert_eq!(worker.next().await.payload, "z");
 }
 
@@ -152,7 +157,7 @@ async fn a_database_clock_that_goes_back_stops_neither_a_rate_nor_a_gap() {
         broker.enqueue(keyed("x")).await;
         let job = worker.next().await;
         worker.ack(&job).await;
-        // As after a clock went back by an hour: stored times are an hour ahead.
+        // Moves the stored times ahead by an hour, as if the database's clock had gone back by an hour.
         let ahead = "UPDATE howdah.limit_state SET refilled = refilled + interval '1 h', last_start = last_start + interval '1 h'";
         broker.sql(ahead).await;
         for _ in 0..3 {
@@ -177,10 +182,10 @@ async fn a_key_is_paused_and_resumed() {
     assert_eq!((keys[0].limit_key.as_str(), keys[0].waiting_count, keys[0].paused), ("x", 1, true));
     a.resume_key("work", "x").await;
     assert_eq!(worker.next().await.id, jobs[0]);
-    // It counts when it has the answer of Postgres; the other may have claimed the job before.
+    // The broker that admitted the job counts it in its metrics after the worker may have received it, so the test polls.
     let admitted = async || [a.metrics().await, b.metrics().await].map(|all| all.contains("howdah_admitted_total 1\n"));
-    eventually("one of them that has admitted it", async || admitted().await != [false, false]).await;
-    assert_ne!(admitted().await, [true, true], "one of them has admitted it");
+    eventually("the admitted job in the metrics of a broker", async || admitted().await != [false, false]).await;
+    assert_ne!(admitted().await, [true, true], "both brokers counted the admitted job");
 }
 
 #[tokio::test]
@@ -188,9 +193,9 @@ async fn jobs_that_were_ready_before_a_limit_was_set_are_held_to_it() {
     let broker = TestBroker::start().await;
     broker.enqueue_all((0..5).map(|_| keyed("x"))).await;
     broker.set("work", TaskTypeSettings { key_max_running: 2, ..Default::default() }).await;
-    broker.until("two", "SELECT count(*) = 2 FROM howdah.ready").await;
+    broker.until("two ready jobs", "SELECT count(*) = 2 FROM howdah.ready").await;
     broker.set("work", TaskTypeSettings { key_max_running: 4, ..Default::default() }).await;
-    broker.until("four", "SELECT count(*) = 4 FROM howdah.ready").await;
+    broker.until("four ready jobs", "SELECT count(*) = 4 FROM howdah.ready").await;
 }
 
 #[tokio::test]

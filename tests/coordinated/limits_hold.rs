@@ -1,4 +1,4 @@
-//! Limits hold whatever becomes of a job on its way, and while they are being changed.
+//! Limits hold through every transition of a job, and while they change.
 
 use howdah_proto::v1::{JobState, LeasedJob, NewJob, Outcome, Rate, SettleStatus, TaskTypeSettings};
 
@@ -6,19 +6,19 @@ use crate::support::*;
 
 const LOOKED: &str = "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())";
 
-/// A job that is tried again at once when its time is over.
+/// A job with a limit key whose retry delay after a failure or a timeout is 0.
 fn keyed(key: &str) -> NewJob {
     new_job("work", key).limit_key(key).retry_after_each(secs(0))
 }
 
-/// What was scheduled is due, and somebody has looked at it.
+/// Makes scheduled jobs due and waits until brokers have checked the limits.
 async fn promote(database: &TestDatabase) {
     database.sql("UPDATE howdah.scheduled SET run_at = now()").await;
-    database.until("the time", "SELECT NOT EXISTS (SELECT FROM howdah.scheduled)").await;
-    database.until("the look", LOOKED).await;
+    database.until("no scheduled jobs", "SELECT NOT EXISTS (SELECT FROM howdah.scheduled)").await;
+    database.until("the check of the limits", LOOKED).await;
 }
 
-/// An hour passes for starts and rates.
+/// Lets an hour pass for the limits: moves the start times of jobs and the refill times of rates back.
 async fn an_hour_passes(database: &TestDatabase) {
     database
         .sql(
@@ -48,7 +48,8 @@ async fn a_job_that_is_to_be_tried_again_at_once_waits_while_its_key_is_paused()
     }
 }
 
-/// Each way in which a job is there again at once.
+/// Ends attempts in each way that makes a job ready again at once: nack, release, timeout, a lost broker. The job must wait at
+/// its limit.
 async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) {
     let b = TestBroker::on(database).await;
     b.set("work", settings).await;
@@ -57,7 +58,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
     for key in ["nacked", "released", "timed out"] {
         let id = b.enqueue(keyed(key)).await;
         let job = worker.next().await;
-        // It was let in long ago, and has begun now.
+        // Moves the time of the admission back, so that only the start of this attempt counts for the gap.
         database.sql("UPDATE howdah.limit_state SET last_start = last_start - interval '2 hours'").await;
         match key {
             "nacked" => worker.nack(&job, "no").at_once().await,
@@ -68,7 +69,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
             }
         }
         b.until_state(id, JobState::Waiting).await;
-        database.until("the look", LOOKED).await;
+        database.until("the check of the limits", LOOKED).await;
         assert_eq!(b.state(id).await, JobState::Waiting, "{key}");
         database.sql("DELETE FROM howdah.waiting").await;
     }
@@ -80,7 +81,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
         "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT broker_id FROM howdah.leased)";
     database.sql(died).await;
     b.until_state(id, JobState::Waiting).await;
-    database.until("the look", LOOKED).await;
+    database.until("the check of the limits", LOOKED).await;
     assert_eq!(b.state(id).await, JobState::Waiting);
     let mut worker = b.worker("work").window(50).await;
     an_hour_passes(database).await;
@@ -162,15 +163,15 @@ async fn strict_order_holds_over_new_limits() {
     let jobs = b.enqueue_all((0..4).map(|_| keyed("x"))).await;
     let mut worker = b.worker("work").window(2).await;
     let (first, second) = (worker.next().await, worker.next().await);
-    // It wants no more: its broker may see late that it is gone.
+    // Closes the window before the nacks, so that the worker gets no more jobs before the broker notices that it has left.
     worker.window("work", 0).await;
     worker.nack(&first, "later").retry_after(HOUR).await;
     worker.nack(&second, "later").retry_after(HOUR).await;
     drop(worker);
-    // Both are ready; then there is room for one.
+    // The old limit of two makes both jobs ready. The new limit then has room for one of them.
     promote(&a.database).await;
     a.set("work", strict).await;
-    a.until("one", "SELECT count(*) = 1 FROM howdah.ready").await;
+    a.until("one ready job", "SELECT count(*) = 1 FROM howdah.ready").await;
     let mut worker = b.worker("work").window(2).await;
     for id in jobs {
         let job = worker.next().await;
@@ -212,14 +213,14 @@ async fn ready_jobs_are_moved_behind_a_new_limit_in_batches_by_whoever_is_there(
         )
         .await;
     let waiting = database.count("SELECT count(*) FROM howdah.waiting").await;
-    assert!((1..2_000).contains(&waiting), "{waiting} in one batch");
-    // Its broker has died on the way.
+    assert!((1..2_000).contains(&waiting), "{waiting} jobs were moved in one batch");
+    // The change of the limit is half done, as if its broker had died. Other brokers must complete it.
     let (a, b) = (TestBroker::on(&database).await, TestBroker::on(&database).await);
-    database.until("three", "SELECT count(*) = 3 FROM howdah.ready").await;
-    database.until("the rest", "SELECT count(*) = 2500 FROM howdah.waiting").await;
+    database.until("three ready jobs", "SELECT count(*) = 3 FROM howdah.ready").await;
+    database.until("the other jobs at their limit key", "SELECT count(*) = 2500 FROM howdah.waiting").await;
     assert_eq!(a.state(others[0]).await, JobState::Ready);
     for id in [jobs[0], others[1]] {
-        assert_eq!(b.state(id).await, JobState::Ready, "each key begins with its first");
+        assert_eq!(b.state(id).await, JobState::Ready, "the first job of each limit key is ready");
     }
 }
 
@@ -232,23 +233,27 @@ async fn leases_of_brokers_that_did_not_know_of_a_limit_yet_are_counted() {
         left.next().await;
     }
     b.set("work", TaskTypeSettings { max_running: 3, ..Default::default() }).await;
-    // As if they had been claimed now, by a broker that has not read it. The limit is as new: until two seconds after
-    // a change nobody has looked for such.
+    // Simulates claims by a broker that has not read the new limit. For two seconds after the change, brokers do not search for
+    // such leases.
     a.sql(
         "BEGIN; SELECT howdah.begin_limit_change(id) FROM howdah.task_type;
          UPDATE howdah.leased SET limited = NULL; COMMIT",
     )
     .await;
     let _right = b.worker("work").window(50).await;
-    let asked = "SELECT EXISTS (SELECT FROM howdah.limit_state WHERE limit_key = '')";
-    a.until("a claim", asked).await;
+    let claimed = "SELECT EXISTS (SELECT FROM howdah.limit_state WHERE limit_key = '')";
+    a.until("a claim that found the limit", claimed).await;
     assert_eq!(a.count("SELECT count(*) FROM howdah.leased").await, 3);
-    // All brokers have read it, and everything has ended that was under way.
+    // Ages the change of the limit: by then all brokers have read the limit, and older claims have committed.
     let later = "UPDATE howdah.limit_change SET changed = changed - interval '1 hour', due_at = now()";
     for _ in 0..2 {
         a.sql(later).await;
-        a.until("the mark", "SELECT NOT EXISTS (SELECT FROM howdah.leased WHERE limited IS NULL)").await;
+        a.until(
+            "no lease without the mark of its limit",
+            "SELECT NOT EXISTS (SELECT FROM howdah.leased WHERE limited IS NULL)",
+        )
+        .await;
     }
-    a.until("the end of it", "SELECT NOT EXISTS (SELECT FROM howdah.limit_change)").await;
+    a.until("the end of the limit change", "SELECT NOT EXISTS (SELECT FROM howdah.limit_change)").await;
     assert_eq!(a.count("SELECT count(*) FROM howdah.leased WHERE limited").await, 3);
 }

@@ -1,5 +1,4 @@
-//! What happens to keys and dependents when several transactions are at them at once. The other transaction is the
-//! test's own: it is held open until the broker waits for it.
+//! Concurrent transactions on keys and dependents. The test holds the other transaction open until the broker waits for it.
 
 use std::{
     sync::{
@@ -25,7 +24,7 @@ fn replacing(payload: &str) -> NewJob {
     keyed("index", "doc-7", KeyPolicy::Replace, payload)
 }
 
-/// A transaction in which the job with a key is replaced, as another broker would; not yet committed.
+/// Opens a transaction that replaces the job with this key, as another broker would, and leaves it open.
 async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, payload: &str) -> Client {
     let client = database.connect().await;
     client.batch_execute("BEGIN").await.unwrap();
@@ -40,8 +39,8 @@ async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, p
     client
 }
 
-/// Until a broker waits for a row, which only the test's transaction can have. (Those who notify wait for each other,
-/// in all databases; that is another lock.)
+/// Waits until a broker waits for a row lock, which only the test's transaction can hold. (Sessions that notify also wait for each
+/// other, across all databases, but for another kind of lock.)
 async fn until_it_waits(database: &TestDatabase) {
     let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
                               AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple'))";
@@ -149,7 +148,7 @@ async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
     let mut worker = broker.worker("index").window(1).await;
     let running = worker.next().await;
     let other = broker.database.connect().await;
-    // The ack of another broker.
+    // An open transaction ends the running job and its key, as an ack at another broker would.
     other
         .batch_execute(&format!(
             "BEGIN; DELETE FROM howdah.leased WHERE id = {}; DELETE FROM howdah.job_key WHERE job_id = {first}",
@@ -161,12 +160,12 @@ async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
         until_it_waits(&broker.database).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
-    let (told, ()) = tokio::join!(broker.enqueue(replacing("2")).outcome(), commit);
-    assert!(told.is_new && told.id != first, "{told:?}");
+    let (enqueued, ()) = tokio::join!(broker.enqueue(replacing("2")).outcome(), commit);
+    assert!(enqueued.is_new && enqueued.id != first, "{enqueued:?}");
     assert_eq!(keys(&broker.database).await, 1);
 }
 
-/// Jobs of a few keys, replaced all the time, some of which expire or are cancelled.
+/// Enqueues jobs that replace each other under a few keys. Some of them expire or are cancelled.
 async fn produce(grpc: String, seed: usize) {
     let mut client = jobs_client(&grpc).await;
     for round in 0..60 {
@@ -177,15 +176,15 @@ async fn produce(grpc: String, seed: usize) {
             if (round + n) % 3 == 0 { NewJob { expiry, ..job } } else { job }
         });
         let request = EnqueueJobsRequest { jobs: jobs.collect(), request_key: String::new() };
-        let told = client.enqueue_jobs(request).await.expect("enqueue").into_inner().jobs;
+        let enqueued = client.enqueue_jobs(request).await.expect("enqueue").into_inner().jobs;
         if round % 4 == seed % 4 {
-            let ids = vec![told[round % 6].id];
+            let ids = vec![enqueued[round % 6].id];
             client.cancel_jobs(CancelJobsRequest { ids, ..Default::default() }).await.expect("cancel");
         }
     }
 }
 
-/// Pulls and acks until there is nothing left and nobody produces.
+/// Pulls and acks until no job is left and the producers have stopped.
 async fn work(grpc: String, produced: Arc<AtomicBool>) {
     let mut client = workers_client(&grpc).await;
     loop {
@@ -229,12 +228,13 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
         "SELECT id FROM howdah.ready UNION ALL SELECT id FROM howdah.leased UNION ALL SELECT id FROM howdah.scheduled
                 UNION ALL SELECT id FROM howdah.waiting";
     let lost = format!("SELECT count(*) FROM howdah.job_key k WHERE k.job_id NOT IN ({live})");
-    assert_eq!(a.count(&lost).await, 0, "keys of jobs that are no more");
+    assert_eq!(a.count(&lost).await, 0, "keys that jobs hold which no longer exist");
     let forgotten = format!(
         "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'queued_behind')::bigint NOT IN ({live}) OR NOT w.options ? 'queued_behind'"
     );
-    assert_eq!(a.count(&forgotten).await, 0, "successors of jobs that are no more");
-    // A worker that finds nothing for a moment must not be the last one.
+    assert_eq!(a.count(&forgotten).await, 0, "waiting jobs whose predecessor no longer exists");
+    // Each of the other workers ends once it finds no job, perhaps before the last job is ready; this worker runs what they
+    // left.
     let done = Arc::new(AtomicBool::new(false));
     let worker = tokio::spawn(work(b.grpc.clone(), done.clone()));
     for n in 0..8 {
@@ -244,7 +244,7 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
     }
     done.store(true, Ordering::SeqCst);
     worker.await.expect("the last worker");
-    a.until("no key to be held", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
+    a.until("no held keys", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
 }
 
 #[tokio::test]
@@ -253,11 +253,12 @@ async fn ten_thousand_jobs_of_one_request_with_one_key_stop_nobody() {
     let mut jobs: Vec<_> = (0..10_000).map(|n| replacing(&n.to_string())).collect();
     let parent = broker.enqueue("parent").await;
     jobs[0].after = vec![parent];
-    let told = broker.enqueue_all(jobs).outcomes().await;
-    assert!(told.iter().all(|job| job.id == told[0].id));
-    // It is one, as the last one says, and waits for what the first one named.
+    let enqueued = broker.enqueue_all(jobs).outcomes().await;
+    assert!(enqueued.iter().all(|job| job.id == enqueued[0].id));
+    // The parent and one job are stored. The job has the payload of the last entry of the request and the dependency of the
+    // first one.
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 2);
-    let job = broker.job(told[0].id).await;
+    let job = broker.job(enqueued[0].id).await;
     assert_eq!((job.state(), &job.payload[..]), (JobState::Waiting, &b"9999"[..]));
 }
 
@@ -266,11 +267,11 @@ async fn of_several_large_payloads_for_one_key_the_last_one_is_kept() {
     let broker = TestBroker::start().await;
     let large = |n: u8| String::from_utf8(vec![b'a' + n; 5_000]).unwrap();
     let versions = (0..4).map(|n| new_job("index", large(n)).key("v").replace_if_newer(n.into()));
-    let told = broker.enqueue_all(versions).outcomes().await;
-    assert_eq!(broker.job(told[0].id).await.payload, large(3));
+    let enqueued = broker.enqueue_all(versions).outcomes().await;
+    assert_eq!(broker.job(enqueued[0].id).await.payload, large(3));
     assert_eq!(broker.count("SELECT count(*) FROM howdah.payload").await, 1);
     assert_eq!(broker.count("SELECT version FROM howdah.job_key").await, 3);
-    let told = broker.enqueue_all([replacing(&large(5)), replacing("small")]).outcomes().await;
-    assert_eq!(broker.job(told[1].id).await.payload, "small");
+    let enqueued = broker.enqueue_all([replacing(&large(5)), replacing("small")]).outcomes().await;
+    assert_eq!(broker.job(enqueued[1].id).await.payload, "small");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.payload").await, 1);
 }

@@ -1,4 +1,4 @@
-//! What the death of a job has cancelled comes back when the job is retried.
+//! Retrying a dead job revives the jobs that its death cancelled.
 
 use howdah_proto::v1::{JobFilter, JobState, NewJob, RetryJobsRequest};
 
@@ -30,21 +30,22 @@ async fn its_dependents_and_theirs_run_after_it() {
     let grandchild = broker.enqueue(after("grandchild", &[child])).await;
     dies(&broker, "parent").await;
     assert_eq!(broker.state(grandchild).await, JobState::Cancelled);
-    // One that is enqueued after the dead job comes back too; one after a cancelled job does not.
+    // The job `late` depends on the dead parent, so the retry revives it. The job `never` was enqueued after its dependency had
+    // been cancelled, so it stays cancelled.
     let late = broker.enqueue(after("late", &[parent])).await;
     let never = broker.enqueue(after("never", &[child])).await;
     assert_eq!(retried(&broker, &[parent]).await, [child, grandchild, late]);
     assert_eq!(broker.state(never).await, JobState::Cancelled);
     let job = broker.job(child).await;
     assert_eq!((job.state(), job.after, job.priority), (JobState::Waiting, vec![parent], 3));
-    assert_eq!(broker.enqueue(new_job("child", "").key("k")).await, child, "it has its key again");
+    assert_eq!(broker.enqueue(new_job("child", "").key("k")).await, child, "the revived job does not hold its key");
     let mut parents = broker.worker("parent").await;
     let job = parents.next().await;
     parents.ack(&job).await;
     let mut children = broker.worker("child").await;
     let job = children.next().await;
     assert_eq!((job.id, &job.payload[..]), (child, &b"child"[..]));
-    assert!(job.deadline.is_some(), "its timeout is as it was");
+    assert!(job.deadline.is_some(), "the revived job has no timeout");
     children.ack(&job).await;
     assert_eq!(broker.worker("grandchild").await.next().await.id, grandchild);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.dependency").await, 0);
@@ -59,7 +60,7 @@ async fn one_that_ran_after_two_comes_back_with_the_second() {
     dies(&broker, "b").await;
     assert_eq!(retried(&broker, &[a]).await, [] as [i64; 0]);
     assert_eq!(retried(&broker, &[b]).await, [child]);
-    // Once more, and SQL does it too.
+    // The SQL function `retry_now` revives the child too.
     dies(&broker, "a").await;
     assert_eq!(broker.state(child).await, JobState::Cancelled);
     broker.sql(&format!("SELECT howdah.retry_now({a})")).await;

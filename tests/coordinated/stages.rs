@@ -19,7 +19,7 @@ async fn a_job_goes_on_with_the_result_of_the_stage_before() {
     fetch.ack(&job).result("page").await;
     let job = parse.next().await;
     assert_eq!((job.id, &job.payload[..], job.attempt), (id, &b"page"[..], 1));
-    // A stage may fail like any job; the attempts are its own.
+    // A failed attempt of a stage is retried, and each stage counts its attempts from 1.
     parse.nack(&job, "once").at_once().await;
     let job = parse.next().await;
     assert_eq!(job.attempt, 2);
@@ -59,7 +59,7 @@ async fn a_job_may_keep_its_payload_and_a_worker_may_name_the_stage() {
     let job = index.next().await;
     assert_eq!((job.id, job.payload), (id, large.into()));
     let job = broker.job(id).await;
-    assert!(job.next_stages.is_empty(), "parse was passed over: {job:?}");
+    assert!(job.next_stages.is_empty(), "the skipped stage parse is still planned: {job:?}");
 }
 
 #[tokio::test]

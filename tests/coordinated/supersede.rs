@@ -1,4 +1,4 @@
-//! A newer version waits for one that runs and fails.
+//! A newer version of a job waits for a running one, and replaces it if it fails.
 
 use howdah_proto::v1::{HolderFailure, JobState, NewJob};
 
@@ -24,7 +24,7 @@ async fn it_runs_at_once_when_an_attempt_of_the_older_fails() {
     assert_eq!(job.state(), JobState::Cancelled);
     let errors: Vec<&str> = job.failures.iter().map(|failure| &failure.error[..]).collect();
     assert_eq!(errors, ["no", &format!("superseded by job {new}")]);
-    // The worker may say it again, and no other outcome.
+    // The worker may repeat its nack, but an ack of the same lease is lost.
     worker.nack(&running, "no").await;
     assert_eq!(worker.ack(&running).status().await, howdah_proto::v1::SettleStatus::LeaseLost);
     assert_eq!(broker.state(child).await, JobState::Cancelled);
@@ -55,8 +55,8 @@ async fn it_waits_for_all_retries_if_it_asks_to() {
     let old = broker.enqueue(version(1)).await;
     let mut worker = broker.worker("index").await;
     let running = worker.next().await;
-    let patient = version(2).with(|job| job.on_holder_failure = HolderFailure::Retry.into());
-    let new = broker.enqueue(patient).await;
+    let waits_for_retries = version(2).with(|job| job.on_holder_failure = HolderFailure::Retry.into());
+    let new = broker.enqueue(waits_for_retries).await;
     worker.nack(&running, "no").at_once().await;
     let again = worker.next().await;
     assert_eq!((again.id, again.attempt), (old, 2));
@@ -105,7 +105,7 @@ async fn sql_workers_are_told_that_it_was_superseded() {
 #[tokio::test]
 async fn the_option_needs_a_key_and_a_known_value() {
     let broker = TestBroker::start().await;
-    let asks = |value| new_job("t", "").with(move |job: &mut NewJob| job.on_holder_failure = value);
-    broker.enqueue(asks(1)).refused().await.names("jobs[0].on_holder_failure");
-    broker.enqueue(asks(9).key("k")).refused().await.names("jobs[0].on_holder_failure");
+    let with_value = |value| new_job("t", "").with(move |job: &mut NewJob| job.on_holder_failure = value);
+    broker.enqueue(with_value(1)).refused().await.names("jobs[0].on_holder_failure");
+    broker.enqueue(with_value(9).key("k")).refused().await.names("jobs[0].on_holder_failure");
 }

@@ -1,4 +1,4 @@
-//! Options that meet: what one of them leaves behind must not hold up another.
+//! Combined options: state left by one option must not delay another.
 
 use howdah_proto::v1::{DependencyFailure, EnqueueOutcome, JobState, NewJob, TaskTypeSettings};
 
@@ -12,10 +12,10 @@ fn expiring() -> NewJob {
     new_job("work", "").key("k").replace().expire_after(HOUR)
 }
 
-/// All that was to begin within an hour had to begin yesterday.
+/// Moves all expiry times back by a day, and waits until the brokers have checked the jobs.
 async fn expire(broker: &TestBroker) {
     broker.sql("UPDATE howdah.expiry SET expire_at = expire_at - interval '1 day'").await;
-    broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
+    broker.until("the check of expired jobs", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
 }
 
 #[tokio::test]
@@ -23,9 +23,11 @@ async fn a_job_that_is_replaced_by_one_with_another_limit_key_leaves_its_slot_to
     let broker = TestBroker::start().await;
     broker.set("work", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     broker.enqueue(keyed("x")).await;
-    broker.until("its slot", "SELECT count(*) = 1 FROM howdah.ready").await;
+    broker.until("a ready job in the slot of x", "SELECT count(*) = 1 FROM howdah.ready").await;
     let next = broker.enqueue("work").limit_key("x").await;
-    broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())").await;
+    broker
+        .until("the check of the limits", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())")
+        .await;
     assert_eq!(broker.job(next).await.state(), JobState::Waiting);
     broker.enqueue(keyed("y")).await;
     broker.until_state(next, JobState::Ready).await;
@@ -71,7 +73,10 @@ async fn a_dead_job_that_is_retried_after_its_expiry_runs() {
     let mut worker = broker.worker("work").window(1).await;
     die(&mut worker).await;
     broker
-        .until("the time", "UPDATE howdah.dead SET options = options || '{\"expire_at_us\": 1}' RETURNING true")
+        .until(
+            "the changed expiry time",
+            "UPDATE howdah.dead SET options = options || '{\"expire_at_us\": 1}' RETURNING true",
+        )
         .await;
     assert_eq!(broker.retry(&[id]).await, [id]);
     assert_eq!(worker.next().await.id, id);
@@ -128,6 +133,8 @@ async fn the_gap_of_a_key_is_kept_when_its_job_ends_before_anybody_looks() {
     broker.enqueue_all((0..3).map(|_| new_job("work", "").limit_key("x"))).await;
     let job = worker.next().await;
     worker.ack(&job).await;
-    broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())").await;
+    broker
+        .until("the check of the limits", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())")
+        .await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.waiting").await, 2);
 }

@@ -18,15 +18,15 @@ async fn a_waiter_is_told_of_each_end_on_whichever_broker() {
     let (first, second, third) = (worker.next().await, worker.next().await, worker.next().await);
     worker.ack(&first).await;
     let mut ends = a.jobs().wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
-    let ended = soon("the first", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = soon("the first job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, ended.state()), (jobs[0], JobState::Succeeded));
     worker.ack(&second).result("answer").await;
-    let ended = soon("the second", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = soon("the second job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, &ended.result[..]), (jobs[1], &b"answer"[..]));
     worker.nack(&third, "no").no_retry().await;
-    let ended = soon("the third", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = soon("the third job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, ended.state(), ended.failures.len()), (jobs[2], JobState::Dead, 1));
-    assert!(soon("the end", ends.message()).await.unwrap().is_none());
+    assert!(soon("the end of the wait", ends.message()).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -67,19 +67,19 @@ async fn a_waiter_that_hangs_up_in_the_middle_of_large_results_leaves_no_memory_
         let job = worker.next().await;
         worker.ack(&job).result(large.clone()).await;
     }
-    // All have ended, so they are told of in their order.
+    // All jobs have ended before the call, so the call returns them in the order of the request.
     let mut client = broker.jobs().max_decoding_message_size(8 << 20);
-    // More than what may be on its way to all callers, if any of it were left behind.
+    // Drops 80 calls after their first answer. If they kept their memory, the broker's memory for answers would be used up.
     for _ in 0..80 {
         let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
-        assert!(soon("the first", ends.message()).await.unwrap().is_some());
+        assert!(soon("the first job", ends.message()).await.unwrap().is_some());
     }
     let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
     for id in jobs {
-        let job = soon("each", ends.message()).await.unwrap().unwrap().job.unwrap();
+        let job = soon("a job", ends.message()).await.unwrap().unwrap().job.unwrap();
         assert_eq!((job.id, job.result.len(), job.payload.len()), (id, large.len(), large.len()));
     }
-    assert!(soon("the end", ends.message()).await.unwrap().is_none());
+    assert!(soon("the end of the wait", ends.message()).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -89,7 +89,8 @@ async fn a_job_that_is_retried_while_a_waiter_looks_for_it_is_waited_for() {
     let id = broker.enqueue("ask").await;
     let job = worker.next().await;
     worker.nack(&job, "no").no_retry().await;
-    // It is dead when it is to be marked, and live again when it is to be read.
+    // The test retries the dead job between two steps of the call: the broker marks the job as awaited while it is dead, and
+    // reads it when it is ready again.
     let retry = "ALTER FUNCTION howdah.mark_awaited RENAME TO mark_awaited_before;
                  CREATE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
                  DECLARE live bigint[] := howdah.mark_awaited_before(ids);
@@ -101,18 +102,23 @@ async fn a_job_that_is_retried_while_a_waiter_looks_for_it_is_waited_for() {
     let mut ends = broker.jobs().wait_jobs(waiting(vec![id])).await.unwrap().into_inner();
     let again = worker.next().await;
     worker.ack(&again).result("at last").await;
-    let ended = soon("the end", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = soon("the end of the job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, ended.state(), &ended.result[..]), (id, JobState::Succeeded, &b"at last"[..]));
 }
 
 #[tokio::test]
 async fn a_job_that_ends_while_a_waiter_looks_at_others_is_told_as_it_ended() {
-    // Without notifications, all jobs are looked at together.
+    // Without notifications, the broker polls all awaited jobs by one statement.
     let broker = TestBroker::start_with(|config| config.wake = WakeMode::Poll).await;
     let ids = broker.enqueue_all(["ask", "ask"]).await;
     let mut ends = broker.jobs().wait_jobs(waiting(ids.clone())).await.unwrap().into_inner();
-    broker.until("marks", "SELECT count(*) = 2 FROM howdah.ready WHERE options -> 'awaited' IS NOT NULL").await;
-    // The second one is cancelled by the statement that finds the end of the first one.
+    broker
+        .until(
+            "two jobs that are marked as awaited",
+            "SELECT count(*) = 2 FROM howdah.ready WHERE options -> 'awaited' IS NOT NULL",
+        )
+        .await;
+    // Makes the polling statement cancel the second job while it reads the first one.
     let cancel = "CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
                   BEGIN
                       PERFORM howdah.cancel(r.id) FROM howdah.ready r;
@@ -121,7 +127,7 @@ async fn a_job_that_ends_while_a_waiter_looks_at_others_is_told_as_it_ended() {
     broker.sql(cancel).await;
     broker.sql(&format!("SELECT howdah.cancel({})", ids[0])).await;
     for id in ids {
-        let ended = soon("an end", ends.message()).await.unwrap().unwrap().job.unwrap();
+        let ended = soon("the end of a job", ends.message()).await.unwrap().unwrap().job.unwrap();
         assert_eq!((ended.id, ended.state()), (id, JobState::Cancelled));
     }
 }

@@ -1,4 +1,4 @@
-//! Brokers as processes at addresses that stay: one that is restarted is where it was.
+//! Broker processes at fixed addresses, which survive a restart.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -12,11 +12,11 @@ use tokio::{
 use super::record::diary;
 use crate::support::{howdah, soon, unused_address};
 
-/// Short lives, so that there is much to recover.
-pub(super) const QUICK: [&str; 6] =
-    ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
+/// Short lease, grace and liveness times, so that brokers rescue and release jobs soon after each fault.
+pub(super) const QUICK: [&str; 8] =
+    ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s", "--set", "liveness=10s"];
 
-/// Where one is, and its process.
+/// The addresses of a broker and its process.
 pub(super) struct Broker {
     pub(super) grpc: String,
     pub(super) http: String,
@@ -26,7 +26,7 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    /// Starts one on a database, or on several with names (`NAME=URL`), and waits until it is ready.
+    /// Starts a broker on one database, or on several named ones (`NAME=URL`), and waits until it is ready.
     pub(super) async fn start(urls: &[String], more: &[&str], records: &std::path::Path, name: &str) -> Self {
         let [grpc, http] = [(); 2].map(|()| unused_address().to_string());
         let mut arguments = ["serve", "--listen", &grpc, "--http", &http, "--name", name].map(str::to_owned).to_vec();
@@ -40,17 +40,18 @@ impl Broker {
         broker
     }
 
-    /// Starts it again where it was; it is ready later.
+    /// Starts the broker again at the same addresses, without waiting until it is ready.
     pub(super) fn restart(&mut self) {
         self.child = spawn(&self.arguments, &self.diary);
     }
 
-    /// Waits for its ready line, if nobody has yet.
+    /// Waits for the `ready` line, unless it was read already.
     pub(super) async fn ready(&mut self) {
         assert!(self.is_ready().await, "{} did not start: see {}", self.diary.1, self.diary.0.display());
     }
 
-    /// The same, with as many starts as it takes: it gives up when it does not find Postgres.
+    /// Waits until the broker is ready. Restarts it whenever it exits, because a broker exits if it cannot reach Postgres at
+    /// its start.
     pub(super) async fn revive(&mut self) {
         while !self.is_ready().await {
             soon("the end of a broker", self.child.wait()).await.expect("wait");
@@ -58,7 +59,7 @@ impl Broker {
         }
     }
 
-    /// Whether it has been ready; if nobody knows yet, whether it will be.
+    /// Reads the `ready` line unless it was read already; false if the broker exited before it was ready.
     async fn is_ready(&mut self) -> bool {
         let Some(stdout) = self.child.stdout.as_mut() else { return true };
         let line = soon("a ready broker", BufReader::new(stdout).lines().next_line()).await.expect("read");
@@ -72,20 +73,20 @@ impl Broker {
         send_signal(&self.child, signal);
     }
 
-    /// `kill -9`, and its end.
+    /// Sends SIGKILL and waits for the end of the process.
     pub(super) async fn kill(&mut self) {
         self.signal(Signal::KILL);
         soon("the end of a broker", self.child.wait()).await.expect("wait");
     }
 
-    /// SIGTERM; how it ended, or nothing if it took longer than that.
+    /// Sends SIGTERM and returns the exit status, or `None` if the process still runs after `limit`.
     pub(super) async fn stop(&mut self, limit: Duration) -> Option<std::process::ExitStatus> {
         self.signal(Signal::TERM);
         Some(timeout(limit, self.child.wait()).await.ok()?.expect("wait"))
     }
 }
 
-/// A signal to a process that we started.
+/// Sends a signal to a child process.
 pub(super) fn send_signal(child: &Child, signal: Signal) {
     let pid = child.id().expect("it runs") as i32;
     let pid = rustix::process::Pid::from_raw(pid).expect("pid");

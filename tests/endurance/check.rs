@@ -1,9 +1,9 @@
-//! The invariants, from the records and the tables at the end.
+//! Checks the invariants against the records and the tables at the end.
 
 #[cfg(test)]
 mod tests;
 
-mod tables; // jobs in the tables at the end
+mod tables; // the tables at the end
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -18,7 +18,7 @@ use super::{
 };
 use tables::{Stored, drain, moved, stored, ticks};
 
-/// What a worker did with a lease.
+/// The records of one lease, from its delivery to the result of its outcome.
 #[derive(Default)]
 struct Delivery {
     begun: u64,
@@ -26,10 +26,10 @@ struct Delivery {
     task_type: String,
     name: String,
     lost: Option<u64>,
-    /// A report of then was OK.
+    /// Send time of the last confirmed progress report, in microseconds; 0 without one.
     alive: u64,
     sent: Option<(u64, String)>,
-    /// All answers, in their order.
+    /// Statuses of its outcome, in order of arrival.
     answers: Vec<String>,
 }
 
@@ -38,46 +38,47 @@ impl Delivery {
         self.answers.iter().any(|answer| answer == "Ok")
     }
 
-    /// It was certainly leased from its beginning to this time.
+    /// Last time at which the broker certainly held this lease as live: the send time of an accepted outcome or a confirmed
+    /// report.
     fn held_until(&self) -> u64 {
         let sent = self.sent.as_ref().filter(|_| self.ok()).map_or(0, |(at, _)| *at);
         sent.max(self.alive)
     }
 }
 
-/// What was found.
+/// Data of the records and tables, and the violations found in them.
 pub(super) struct Findings {
     jobs: HashMap<i64, Stored>,
-    /// Of jobs that have moved to another store, the next id of each.
+    /// For each job that moved to another store, its next id.
     moved: HashMap<i64, i64>,
-    /// When each request was made first.
-    asked: HashMap<String, u64>,
+    /// Time of the first call of each request, in microseconds.
+    requested: HashMap<String, u64>,
     accepted: HashMap<String, Vec<i64>>,
     deliveries: HashMap<Lease, Delivery>,
     pub(super) refused: BTreeMap<String, usize>,
-    /// The longest that a call took, however it was answered.
+    /// Duration of the longest call, whether it succeeded or failed.
     pub(super) longest_call: Duration,
-    /// Streams that ended.
+    /// Number of streams that ended.
     broken: usize,
     wrong: Vec<String>,
 }
 
 impl Load {
-    /// Waits until all jobs have succeeded, or are dead if that is expected, and checks all of it.
+    /// Waits until all jobs have succeeded (or are dead where a test expects that) and checks the invariants.
     pub(super) async fn check(mut self, fault: &str, times: usize) -> Findings {
         self.finish_producing().await;
         let drained = self.drain().await;
         let took = self.began.elapsed();
-        // They write no more.
+        // Stop the workers, so that the records are complete.
         for worker in self.workers.iter_mut().flatten() {
             let _ = worker.kill().await;
         }
         let jobs = stored(&self).await;
         let mut findings = Findings::read((jobs, moved(&self).await), record::read(&self.records.path()));
-        let mut looks = 0;
-        for (more, seen) in self.watches.drain(..).map(Watch::end) {
-            looks += more;
-            findings.wrong.extend(seen);
+        let mut table_checks = 0;
+        for (more, violations) in self.watches.drain(..).map(Watch::end) {
+            table_checks += more;
+            findings.wrong.extend(violations);
         }
         if let Err(left) = drained {
             findings.wrong.push(left);
@@ -94,14 +95,14 @@ impl Load {
         }
         eprintln!("{fault} × {times}, {} s: {}", took.as_secs(), findings.summary());
         eprintln!(
-            "  {looks} looks at the tables; the longest call took {:?}; answers that were not OK: {:?}",
+            "  {table_checks} checks of the tables; the longest call took {:?}; answers that were not OK: {:?}",
             findings.longest_call, findings.refused
         );
         assert!(findings.wrong.is_empty(), "{fault}: {} wrong:\n{}", findings.wrong.len(), findings.first());
         findings
     }
 
-    /// Until nothing is left to do; what is left after a minute without progress is an error.
+    /// Waits until no unfinished jobs are left. Fails after a minute without progress.
     async fn drain(&self) -> Result<(), String> {
         for database in self.databases() {
             drain(database).await?;
@@ -115,7 +116,7 @@ impl Findings {
         let mut found = Self {
             jobs,
             moved,
-            asked: HashMap::new(),
+            requested: HashMap::new(),
             accepted: HashMap::new(),
             deliveries: HashMap::new(),
             refused: BTreeMap::new(),
@@ -129,7 +130,7 @@ impl Findings {
         found
     }
 
-    /// The id that a job has in the end: a new one each time that it has moved to another store.
+    /// The final id of a job, which gets a new id with each move to another store.
     fn last_id(&self, mut id: i64) -> i64 {
         while let Some(next) = self.moved.get(&id) {
             id = *next;
@@ -144,8 +145,8 @@ impl Findings {
 
     fn take(&mut self, line: Line) {
         match line {
-            Line::Asked { at, request } => {
-                self.asked.entry(request).or_insert(at);
+            Line::Requested { at, request } => {
+                self.requested.entry(request).or_insert(at);
             }
             Line::Broken { .. } => self.broken += 1,
             Line::Accepted { request, ids, after, .. } => {
@@ -193,10 +194,10 @@ impl Findings {
         self.wrong.append(&mut wrong);
     }
 
-    /// Lost, unexpected, dead, another's payload.
+    /// Finds jobs that are lost, unexpected or dead, or have the payload of another job.
     fn stored(&self, poison: &str, wrong: &mut Vec<String>) {
         let accepted: HashSet<i64> = self.accepted.values().flatten().copied().collect();
-        let unanswered = self.asked.keys().filter(|request| !self.accepted.contains_key(*request));
+        let unanswered = self.requested.keys().filter(|request| !self.accepted.contains_key(*request));
         wrong.extend(unanswered.map(|request| format!("never answered: {request}")));
         for (request, ids) in &self.accepted {
             for (n, id) in ids.iter().enumerate() {
@@ -226,7 +227,7 @@ impl Findings {
         }
     }
 
-    /// Accepted twice; accepted after the worker was told that it is lost; what an OK is worth.
+    /// Finds jobs accepted twice, outcomes accepted after the lease was lost, and confirmed acks without effect.
     fn settled(&self, wrong: &mut Vec<String>) {
         let mut done: HashMap<(i64, &str), Lease> = HashMap::new();
         for (lease, delivery) in &self.deliveries {
@@ -246,7 +247,7 @@ impl Findings {
                 wrong.push(format!("{lease:?} was acked, and is nowhere"));
             }
         }
-        // A job has succeeded because somebody acked it (whose answer may be lost).
+        // Every succeeded job must have an ack that a worker sent, even if the worker got no result for it.
         let acked: HashSet<i64> = self
             .deliveries
             .iter()
@@ -255,11 +256,11 @@ impl Findings {
             .collect();
         let succeeded = self.jobs.iter().filter(|(_, job)| job.state == "succeeded");
         for (id, _) in succeeded.filter(|(id, _)| !acked.contains(id)) {
-            wrong.push(format!("{id} has succeeded, and nobody acked it"));
+            wrong.push(format!("{id} has succeeded, and no worker acked it"));
         }
     }
 
-    /// Times in which a job was certainly leased do not overlap.
+    /// Finds overlapping leases: the times in which a job was certainly leased must be disjoint.
     fn leases(&self, wrong: &mut Vec<String>) {
         let mut by_job: HashMap<i64, Vec<(u64, u64, Lease)>> = HashMap::new();
         for (lease, delivery) in &self.deliveries {
@@ -271,7 +272,7 @@ impl Findings {
         for leases in by_job.values_mut() {
             leases.sort_unstable();
             for (n, (_, until, lease)) in leases.iter().enumerate() {
-                // One that begins inside of the other, and was alive at its own beginning: it was answered well later.
+                // Finds a lease that began before an earlier lease was last confirmed, and that was itself confirmed.
                 let inside = leases[n + 1..].iter().find(|(begun, held, _)| begun < until && held > begun);
                 if let Some((_, _, other)) = inside {
                     wrong.push(format!("overlapping: {lease:?} and {other:?}"));
@@ -280,14 +281,14 @@ impl Findings {
         }
     }
 
-    /// A number of an attempt is delivered once, unless the worker released it.
+    /// Finds attempt numbers that were delivered twice without a release.
     fn attempts(&self, wrong: &mut Vec<String>) {
         let mut seen: HashMap<(i64, &str, u32), Lease> = HashMap::new();
         for (lease, delivery) in &self.deliveries {
             if delivery.attempt > MAX_ATTEMPTS {
                 wrong.push(format!("attempt {} of {lease:?}", delivery.attempt));
             }
-            // What replaces a job has attempts of its own.
+            // A replaced job counts its attempts from 1 again, so attempt numbers of the type `keyed` may repeat.
             let replaced = delivery.task_type == "keyed";
             if replaced
                 || delivery.sent.as_ref().is_some_and(|(_, outcome)| outcome == "release" || outcome == "snooze")
@@ -300,7 +301,7 @@ impl Findings {
         }
     }
 
-    /// Never more at once than the limits, of those that were certainly leased.
+    /// Counts the jobs that were certainly leased at once and compares their number with the limits.
     fn limits(&self, wrong: &mut Vec<String>) {
         let mut changes: Vec<(u64, i32)> = Vec::new();
         for delivery in self.deliveries.values().filter(|delivery| delivery.task_type == "limited") {
@@ -319,7 +320,7 @@ impl Findings {
         }
     }
 
-    /// What comes after another begins after that.
+    /// Finds jobs that started before the job on which they depend was acked.
     fn order(&self, wrong: &mut Vec<String>) {
         let mut acked: HashMap<&str, u64> = HashMap::new();
         for delivery in self.deliveries.values() {
@@ -358,13 +359,13 @@ impl Findings {
         self.wrong.iter().take(20).map(|line| format!("  {line}\n")).collect()
     }
 
-    /// When each job of a type was asked for, and how long it took until a worker had it first, in microseconds.
+    /// Request time of each job of a type, and the time until its first delivery, both in microseconds.
     pub(super) fn waits(&self, task_type: &str) -> Vec<(u64, u64)> {
         let first =
             self.deliveries.values().filter(|delivery| delivery.task_type == task_type && delivery.attempt == 1);
         let wait = |delivery: &Delivery| {
-            let asked = *self.asked.get(delivery.name.rsplit_once('-')?.0)?;
-            Some((asked, delivery.begun.saturating_sub(asked)))
+            let requested = *self.requested.get(delivery.name.rsplit_once('-')?.0)?;
+            Some((requested, delivery.begun.saturating_sub(requested)))
         };
         first.filter_map(wait).collect()
     }
@@ -373,7 +374,7 @@ impl Findings {
         self.jobs.values().filter(|job| job.state == "dead").count()
     }
 
-    /// Jobs that needed more than one attempt, though they have all the time in the world.
+    /// Number of jobs that needed more than one attempt although their timeout is long.
     pub(super) fn tried_again(&self) -> usize {
         self.jobs.values().filter(|job| job.attempt > 1 && job.task_type != "timed").count()
     }

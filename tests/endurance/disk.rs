@@ -1,4 +1,4 @@
-//! The disk under Postgres is full, and then not any more.
+//! Fills the disk under Postgres and frees it again.
 
 use std::{fs::File, io::Write as _, path::Path, process::Command, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::open_directory;
 
-/// A small file system of its own.
+/// A small separate file system.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -55,12 +55,12 @@ async fn a_full_disk_under_postgres_is_an_error_and_never_a_false_ok() {
         fill(&filling);
         while load.refused() < refused + 20 {
             sleep(Duration::from_millis(50)).await;
-            // What Postgres gave free is taken, too.
+            // Postgres may have freed space meanwhile; takes this too.
             fill(&filling);
         }
         sleep(Duration::from_secs(3)).await;
         std::fs::remove_file(&filling).expect("free it");
-        // It may have ended: it cannot go on without its log.
+        // Postgres exits if it cannot write its WAL; then it is restarted.
         let url = load.database.url.clone();
         let back = timeout(Duration::from_secs(10), async {
             while tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err() {
@@ -74,16 +74,16 @@ async fn a_full_disk_under_postgres_is_an_error_and_never_a_false_ok() {
         load.progress(1_000).await;
     }
     eprintln!("Postgres ended and was started again: {restarted} times");
-    // What was only in memory is gone now.
+    // An immediate stop discards everything that Postgres has not written to disk, so the check sees only durable data.
     load.cluster().stop(StopMode::Immediate).await;
     load.cluster().restart().await.expect("restart");
     load.check("disk full under Postgres", 3).await;
 }
 
-/// Takes what is left.
+/// Takes all free space.
 fn fill(path: &Path) {
     let mut file = File::options().create(true).append(true).open(path).expect("a file");
     let block = vec![1; 64 << 10];
     while file.write_all(&block).is_ok() {}
-    // The last part of a block was written, too: less than a page is free.
+    // The write that failed has stored a part of its block, so less than a page of 8 KiB is free.
 }

@@ -1,5 +1,5 @@
-//! Thirty switchovers and failovers of a real Patroni, under load: nothing is lost, nothing is doubled, and jobs flow again
-//! soon after there is a new primary.
+//! Thirty switchovers and failovers of a real Patroni cluster under load: no job is lost or duplicated, and jobs flow again soon
+//! after a new primary is elected.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicUsize, time::Duration};
 
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::support::{PATIENCE, TestDatabase, soon};
 
-/// From a new primary until everything goes on.
+/// Promised recovery time after a new primary is elected.
 const PROMISED: Duration = Duration::from_secs(5);
 
-/// What one of them took.
+/// Durations of one recovery.
 #[derive(Clone, Copy)]
 struct Recovery {
-    /// From the fault until another node answered as the primary: Patroni's part.
+    /// From the fault until another node is the primary. This time depends on Patroni, not on Howdah.
     another_primary: Duration,
-    /// From then until each broker had accepted a job.
+    /// From the new primary until each broker has accepted a job.
     accepted: Duration,
-    /// From then until these jobs had been delivered and had succeeded.
+    /// From the new primary until these jobs have succeeded.
     succeeded: Duration,
-    /// From then until each broker was ready.
+    /// From the new primary until each broker is ready.
     ready: Duration,
-    /// From then until no broker was connected to the former primary.
+    /// From the new primary until no broker is connected to the former primary.
     left: Duration,
 }
 
@@ -39,7 +39,7 @@ async fn thirty_switchovers_and_failovers_of_patroni_lose_nothing_and_jobs_flow_
     let times: usize = wish.map_or(30, |wish| wish.parse().expect("HOWDAH_ENDURANCE_FAILOVERS is a number"));
     let mut patroni = Patroni::start().await;
     let mut plan = Plan::new(Mix::All, 30 * times as u64);
-    // Longer than any answer may take: one that does not come shows.
+    // Longer than the longest permitted response time, so that a missing response is noticed.
     plan.patience = Duration::from_secs(60);
     let url = patroni.url();
     let mut load = Load::start_at(plan, TestDatabase { url: url.clone() }, &url).await;
@@ -73,7 +73,7 @@ async fn thirty_switchovers_and_failovers_of_patroni_lose_nothing_and_jobs_flow_
     assert!(slowest <= PROMISED, "{slowest:?} after a new primary, and {PROMISED:?} are promised");
 }
 
-/// Waits until everything goes on; how long each part took.
+/// Waits until all brokers have recovered and measures each part.
 async fn recover(load: &Load, patroni: &Patroni, former: usize, primary: usize, round: usize) -> Recovery {
     let began = Instant::now();
     let working = async {
@@ -97,21 +97,21 @@ async fn recover(load: &Load, patroni: &Patroni, former: usize, primary: usize, 
         began.elapsed()
     };
     let left = async {
-        // What waits for a standby there does not notice that nobody waits for the answer any more.
+        // Ignores sessions that wait for synchronous replication: they do not notice that their client has gone.
         let sql = "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'howdah'
                    AND application_name ~ '^(broker|howdah)' AND wait_event IS DISTINCT FROM 'SyncRep'";
-        // One that does not answer cannot be asked.
+        // `None`: the node does not respond.
         while patroni.node(former).ask(sql).await == Some(false) {
             sleep(Duration::from_millis(50)).await;
         }
         began.elapsed()
     };
     let all = async { tokio::join!(working, ready, left) };
-    let ((accepted, succeeded), ready, left) = soon("jobs that flow again", all).await;
+    let ((accepted, succeeded), ready, left) = soon("the recovery of all brokers", all).await;
     Recovery { another_primary: Duration::ZERO, accepted, succeeded, ready, left }
 }
 
-/// A job by each broker.
+/// Enqueues one job at each broker.
 async fn enqueue_at_each(load: &Load, round: usize) -> Vec<i64> {
     let each = load.brokers.iter().enumerate().map(|(n, broker)| {
         let record = Record::open(&load.records.path(), &format!("again-{n}"));
@@ -126,24 +126,24 @@ async fn enqueue_at_each(load: &Load, round: usize) -> Vec<i64> {
 }
 
 impl Recovery {
-    fn text(&self, what: &str) -> String {
+    fn text(&self, name: &str) -> String {
         let [primary, accepted, succeeded, ready, left] =
             [self.another_primary, self.accepted, self.succeeded, self.ready, self.left].map(|d| d.as_secs_f64());
         format!(
-            "{what:14} another primary {primary:5.2} s; from then: accepted {accepted:.2} s, succeeded {succeeded:.2} s, \
+            "{name:14} another primary {primary:5.2} s; from then: accepted {accepted:.2} s, succeeded {succeeded:.2} s, \
              ready {ready:.2} s, the former one left {left:.2} s"
         )
     }
 
-    /// A figure of each part.
+    /// Applies `figure`, for example the median, to each field of several recoveries.
     fn of_each(some: &[Self], figure: fn(Vec<Duration>) -> Duration) -> Self {
-        let of = |part: fn(&Self) -> Duration| figure(some.iter().map(part).collect());
+        let figure_of = |part: fn(&Self) -> Duration| figure(some.iter().map(part).collect());
         Self {
-            another_primary: of(|r| r.another_primary),
-            accepted: of(|r| r.accepted),
-            succeeded: of(|r| r.succeeded),
-            ready: of(|r| r.ready),
-            left: of(|r| r.left),
+            another_primary: figure_of(|r| r.another_primary),
+            accepted: figure_of(|r| r.accepted),
+            succeeded: figure_of(|r| r.succeeded),
+            ready: figure_of(|r| r.ready),
+            left: figure_of(|r| r.left),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Postgres with fsync, brokers, workers, producers: each a process, but for the producers.
+//! The processes of a load: Postgres with fsync, brokers and workers. Producers are tasks of the test process.
 
 use std::{
     path::PathBuf,
@@ -27,21 +27,21 @@ use super::{
 };
 use crate::support::{TestDatabase, cluster_config, open_directory};
 
-/// What a test asks for.
+/// The parameters of a test.
 pub(super) struct Plan {
     pub(super) brokers: usize,
     pub(super) workers: usize,
     pub(super) mix: Mix,
-    /// For about so long; the jobs are spread over it.
+    /// Approximate duration of the load. The producers spread their jobs over it.
     pub(super) duration: Duration,
-    /// Further arguments of the brokers.
+    /// Additional arguments of the brokers.
     pub(super) settings: Vec<&'static str>,
-    /// How long a producer waits for an answer.
+    /// Timeout of a producer's call.
     pub(super) patience: Duration,
     pub(super) poison: &'static str,
-    /// Workers only ack.
+    /// Whether workers only ack. Otherwise they also nack, snooze and release some jobs.
     pub(super) plain: bool,
-    /// What happens to each job is recorded, and replayed at the end.
+    /// Whether the test records all changes of jobs, and replays them against the model of leases at the end.
     pub(super) replayed: bool,
 }
 
@@ -61,16 +61,16 @@ impl Plan {
     }
 }
 
-/// Producers of a load.
+/// Number of producers.
 pub(super) const PRODUCERS: usize = 4;
 
-/// How many jobs a test has, at least.
+/// Minimum number of jobs in a test.
 pub(super) fn jobs() -> usize {
     let wish = std::env::var("HOWDAH_ENDURANCE_JOBS").ok();
     wish.map_or(50_000, |wish| wish.parse().expect("HOWDAH_ENDURANCE_JOBS is a number"))
 }
 
-/// Where the records of a test are. It stays when the test fails.
+/// Directory of a test's records, which is kept if the test fails.
 pub(super) struct Records(Option<tempfile::TempDir>);
 
 impl Records {
@@ -93,14 +93,14 @@ impl Drop for Records {
     }
 }
 
-/// All that runs.
+/// All parts of a running load.
 pub(super) struct Load {
     pub(super) workers: Vec<Option<Child>>,
     pub(super) brokers: Vec<Broker>,
     pub(super) database: TestDatabase,
-    /// The database of the second store, if there are two.
+    /// Database of the second store, if there is one.
     pub(super) second: Option<TestDatabase>,
-    /// The Postgres, if it is ours alone.
+    /// The Postgres cluster, if the load has a private one.
     cluster: Option<Cluster>,
     pub(super) production: Production,
     pub(super) producers: Vec<JoinHandle<()>>,
@@ -108,11 +108,11 @@ pub(super) struct Load {
     pub(super) plan: Plan,
     pub(super) began: Instant,
     pub(super) watches: Vec<Watch>,
-    /// Lives of workers so far, for the names of their records.
+    /// Number of workers started so far, for the names of their records.
     lives: usize,
 }
 
-/// A private Postgres that keeps what it has committed.
+/// Configuration of a private Postgres with durable commits.
 pub(super) fn durable() -> ClusterConfig {
     let mut config = cluster_config();
     config.fsync = true;
@@ -121,7 +121,7 @@ pub(super) fn durable() -> ClusterConfig {
 }
 
 impl Load {
-    /// Brokers on a database of their own, and workers; nothing is produced yet.
+    /// Starts brokers and workers on a new private Postgres, without producers.
     pub(super) async fn start(plan: Plan) -> Self {
         let cluster = Cluster::start(durable()).await.expect("Postgres");
         cluster.create_database("app").await.expect("database");
@@ -129,18 +129,19 @@ impl Load {
         Self::start_on(plan, cluster, &url).await
     }
 
-    /// The same, with a Postgres that is there; the brokers reach it by this URL.
+    /// Starts brokers and workers on this Postgres, which the brokers reach by `url`, without producers.
     pub(super) async fn start_on(plan: Plan, cluster: Cluster, url: &str) -> Self {
         let database = TestDatabase { url: cluster.url("app") };
         Self { cluster: Some(cluster), ..Self::start_at(plan, database, url).await }
     }
 
-    /// The same, with a Postgres that somebody else runs.
+    /// Starts brokers and workers on a Postgres that the caller manages, without producers.
     pub(super) async fn start_at(plan: Plan, database: TestDatabase, url: &str) -> Self {
         Self::start_with(plan, database, None, |name| vec![TestDatabase { url: url.to_owned() }.named(name).url]).await
     }
 
-    /// The same with a second store: its database, and the URL by which brokers reach it.
+    /// Starts brokers and workers on two stores. `second` is the database of the second store and the URL by which brokers reach
+    /// it.
     pub(super) async fn start_two(plan: Plan, cluster: Cluster, second: (TestDatabase, String)) -> Self {
         let database = TestDatabase { url: cluster.url("app") };
         let stores = vec![format!("first={}", database.url), format!("second={}", second.1)];
@@ -164,7 +165,7 @@ impl Load {
             database.record().await;
         }
         if let Some(second) = &second {
-            // A type is at home where it was made first.
+            // Creates each type in its store first: that store is then the home of the type.
             database.sql("INSERT INTO howdah.task_type (name) VALUES ('plain')").await;
             second.sql("INSERT INTO howdah.task_type (name) VALUES ('second')").await;
         }
@@ -203,12 +204,12 @@ impl Load {
         load
     }
 
-    /// Its own Postgres.
+    /// The private Postgres cluster.
     pub(super) fn cluster(&mut self) -> &mut Cluster {
         self.cluster.as_mut().expect("a Postgres of its own")
     }
 
-    /// Those of all stores.
+    /// The databases of all stores.
     pub(super) fn databases(&self) -> impl Iterator<Item = &TestDatabase> {
         std::iter::once(&self.database).chain(&self.second)
     }
@@ -217,7 +218,7 @@ impl Load {
         self.brokers.iter().map(|broker| broker.grpc.clone()).collect()
     }
 
-    /// A worker, which goes first to the nth broker.
+    /// Starts a worker that connects to the nth broker first.
     pub(super) fn worker(&mut self, n: usize) -> Child {
         let mut brokers = self.addresses();
         let first = n % brokers.len();
@@ -225,7 +226,7 @@ impl Load {
         self.worker_at(n, brokers)
     }
 
-    /// A worker that finds the brokers at these addresses.
+    /// Starts a worker that connects to the brokers at these addresses.
     pub(super) fn worker_at(&mut self, n: usize, brokers: Vec<String>) -> Child {
         self.lives += 1;
         let orders = Orders {
@@ -235,19 +236,19 @@ impl Load {
             windows: self.plan.mix.windows(),
             poison: self.plan.poison.into(),
             plain: self.plan.plain,
-            // One of them: its leases do not outlive a restart by a session, only by the clock.
+            // The fourth worker pulls jobs: pulled leases have no session, and only their deadlines end them.
             pulls: n == 3 && self.plan.mix == Mix::All && !self.plan.plain,
         };
         self.ourselves(worker::TEST, worker::VARIABLE, &orders.text())
     }
 
-    /// A producer of its own process, which goes on where the one before was killed.
+    /// Starts a producer process. It reads the record of its killed predecessor and continues there.
     pub(super) fn producer(&self, n: usize) -> Child {
         let orders = producer::Orders { number: n, brokers: self.addresses(), records: self.records.path() };
         self.ourselves(producer::TEST, producer::VARIABLE, &orders.text())
     }
 
-    /// This program as another process; it ends with us.
+    /// Starts this test program as another process, which ends together with this one.
     fn ourselves(&self, test: &str, variable: &str, orders: &str) -> Child {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([test, "--exact", "--ignored", "--nocapture"]).env(variable, orders);
@@ -255,7 +256,7 @@ impl Load {
         command.kill_on_drop(true).spawn().expect("start this program")
     }
 
-    /// Producers that go on until they are told to stop.
+    /// Starts producers that run until they are stopped.
     pub(super) fn produce(&mut self) {
         for n in 0..PRODUCERS {
             let record = Record::open(&self.records.path(), &format!("producer-{n}"));
@@ -265,23 +266,23 @@ impl Load {
         }
     }
 
-    /// Jobs that were answered OK.
+    /// Number of jobs that brokers have accepted.
     pub(super) fn accepted(&self) -> usize {
         self.production.jobs.load(Ordering::Relaxed)
     }
 
-    /// Answers to producers that were not OK.
+    /// Number of errors that producers received.
     pub(super) fn refused(&self) -> usize {
         self.production.refused.load(Ordering::Relaxed)
     }
 
-    /// Waits until some more have been accepted: the load goes on.
+    /// Waits until `more` further jobs have been accepted.
     pub(super) async fn progress(&self, more: usize) {
         let enough = self.accepted() + more;
         self.accept(enough).await;
     }
 
-    /// Waits until so many have been accepted in all.
+    /// Waits until `enough` jobs have been accepted in total.
     pub(super) async fn accept(&self, enough: usize) {
         let patience = Duration::from_secs(120);
         loop {
@@ -299,7 +300,7 @@ impl Load {
         }
     }
 
-    /// Has the producers reach the number of jobs that was asked for, and stop.
+    /// Waits until the requested number of jobs is accepted, then stops the producers.
     pub(super) async fn finish_producing(&mut self) {
         if !self.producers.is_empty() {
             self.accept(jobs()).await;
@@ -310,7 +311,7 @@ impl Load {
         }
     }
 
-    /// A pause between faults, at random, with this mean.
+    /// Pauses between faults for a random time with this mean.
     pub(super) async fn pause(&self, mean: Duration) {
         sleep(mean.mul_f64(rand::random_range(0.2..1.8))).await;
     }

@@ -1,4 +1,4 @@
-//! What somebody holds in an open transaction makes nothing slower that does not need it.
+//! Locks held by an open transaction delay only the operations that need them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,19 +10,19 @@ use crate::{
     support::*,
 };
 
-/// How often everything is done, with and without a lock.
+/// Number of runs of all operations, each with and without the locks.
 const ROUNDS: usize = 20;
-/// How much longer an operation may take. A job that becomes due, expires or times out is found by a sweep, so how long that
-/// takes is as different without a lock.
+/// Permitted difference between the longest times with and without the lock. Jobs that become due, expire or time out are found
+/// by sweeps, so the times of these operations vary as much without a lock.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// The longest of each operation.
+/// The longest time of each operation.
 async fn longest(broker: &TestBroker, name: &str) -> BTreeMap<&'static str, Duration> {
     let mut longest = BTreeMap::new();
     for round in 0..ROUNDS {
         let Times(times) = everything(broker, &format!("{name}/{round}")).await;
-        for (what, time) in times {
-            let most: &mut Duration = longest.entry(what).or_default();
+        for (operation, time) in times {
+            let most: &mut Duration = longest.entry(operation).or_default();
             *most = time.max(*most);
         }
     }
@@ -40,9 +40,9 @@ async fn nothing_is_slower_by_more_than_100_ms_while_others_hold_locks() {
         let open = Open::after(&broker.database, "psql", sql).await;
         let held = longest(&broker, &format!("held/{n}")).await;
         open.roll_back().await;
-        for (what, time) in held {
-            if time > before[what] + MARGIN {
-                slower.push(format!("{what}: {time:?} instead of {:?} while held: {sql}", before[what]));
+        for (operation, time) in held {
+            if time > before[operation] + MARGIN {
+                slower.push(format!("{operation}: {time:?} instead of {:?} while held: {sql}", before[operation]));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What kinds of jobs a load has.
+//! The kinds of jobs in a load.
 
 use std::time::Duration;
 
@@ -7,26 +7,25 @@ use howdah_proto::v1::{KeyPolicy, NewJob, TaskTypeSettings, UpdateTaskTypeReques
 
 use crate::support::task_types_client;
 
-/// Kinds of jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// Nothing asked for.
+    /// Jobs without options.
     Plain,
-    /// The same, of a type of the second store.
+    /// Jobs without options, of a type in the second store.
     Second,
-    /// Half of the producers enqueue for the first store, and half for the second.
+    /// Half of the producers enqueue to the first store, the other half to the second.
     Stores,
-    /// Priorities, delays, keys, limits, stages and dependencies as well.
+    /// Jobs without options, and jobs with priorities, delays, keys, limits, stages and dependencies.
     All,
 }
 
-/// Jobs of `limited` that may run at once.
+/// Concurrency limit of the type `limited`.
 pub(super) const MAX_RUNNING: usize = 5;
-/// Deliveries: enough that nothing dies of a hundred faults.
+/// Maximum attempts of a job, so high that a hundred faults do not use them up.
 pub(super) const MAX_ATTEMPTS: u32 = 500;
 
 impl Mix {
-    /// Types, and jobs at once of each at a worker.
+    /// Task types, each with the window of a worker.
     pub(super) fn windows(self) -> Vec<(String, i32)> {
         let types: &[(&str, i32)] = match self {
             Self::Plain => &[("plain", 40)],
@@ -49,7 +48,7 @@ impl Mix {
         types.iter().map(|(name, window)| ((*name).to_owned(), *window)).collect()
     }
 
-    /// What the nth producer enqueues.
+    /// The mix of the nth producer.
     pub(super) fn of_producer(self, n: usize) -> Self {
         match self {
             Self::Stores if n.is_multiple_of(2) => Self::Plain,
@@ -58,7 +57,7 @@ impl Mix {
         }
     }
 
-    /// Limits of its types.
+    /// Sets the limits of the types.
     pub(super) async fn prepare(self, grpc: &str) {
         if self != Self::All {
             return;
@@ -70,14 +69,15 @@ impl Mix {
             let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
             client.update_task_type(request).await.expect("settings");
         }
-        // Each second a job, none left out.
+        // The schedule fires every second and makes up for missed times.
         let job = howdah_client::NewJob::new("tick").payload("tick").max_attempts(MAX_ATTEMPTS);
         let tick = NewSchedule::new("tick", job, Plan::every(Duration::from_secs(1)));
         let client = Client::connect(grpc.to_owned()).await.expect("connect");
         client.create_schedule(tick.missed_all(1_000)).await.expect("a schedule");
     }
 
-    /// The jobs of a request. Their payloads are their names. Every other request asks for nothing: it takes the short way.
+    /// Returns the jobs of one request; the payload of each job is its name. Every other request has jobs without options, so
+    /// that the broker can enqueue them directly into `leased`.
     pub(super) fn jobs(self, turn: usize, request: &str, count: usize) -> Vec<NewJob> {
         if turn % 2 == 1 && self == Self::All {
             return Self::Plain.jobs(0, request, count);
@@ -115,7 +115,7 @@ impl Mix {
             },
             8 => NewJob { local_name: "first".into(), ..job("plain") },
             9 | 10 => NewJob { after_local: vec!["first".into()], ..job("after") },
-            // Some jobs take longer, at each attempt as the dice fall.
+            // Some attempts take longer than the timeout; the worker draws a new duration for each attempt.
             11 => NewJob {
                 timeout: Some(Duration::from_millis(500).try_into().expect("a timeout")),
                 retry_policy: Some(RetryPolicy::fixed(Duration::from_millis(200)).into_proto()),

@@ -1,4 +1,4 @@
-//! A cluster of Patroni: three nodes, and etcd, on loopback. As in production, but for the one machine.
+//! A Patroni cluster of three nodes and etcd on loopback, otherwise as in production.
 
 mod install; // Python, etcd
 mod node; // Patroni and its Postgres
@@ -13,22 +13,22 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use self::node::{Node, Place, as_user};
+use self::node::{Node, Setup, as_user};
 use super::{load::Records, record::diary};
 use crate::support::{open_directory, unused_address};
 
-/// Ways to lose a primary.
+/// Ways in which a primary fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     /// `patronictl switchover`.
     Switchover,
     /// `kill -9` of its Postgres.
     PostgresKilled,
-    /// `kill -9` of its Postgres and its Patroni: the machine is gone.
+    /// `kill -9` of its Postgres and its Patroni, as if the machine were lost.
     NodeKilled,
-    /// SIGSTOP of its Patroni. There is no watchdog: its Postgres goes on as if it were the primary.
+    /// SIGSTOP of its Patroni. Without a watchdog, its Postgres continues as if it were the primary.
     PatroniStopped,
-    /// SIGSTOP of its Patroni and all of its Postgres: the machine answers nobody, and its connections stay open.
+    /// SIGSTOP of its Patroni and its Postgres: the machine does not respond, and its connections stay open.
     NodeStopped,
 }
 
@@ -39,14 +39,14 @@ impl Fault {
 
 pub(super) struct Patroni {
     nodes: Vec<Node>,
-    place: Place,
+    setup: Setup,
     _etcd: Child,
-    // Dropped last; kept if the test failed.
+    // The last field, so that the processes end before the directory is deleted. The directory is kept if the test failed.
     _records: Records,
 }
 
 impl Patroni {
-    /// Three nodes with a database `app`, one of them the primary, one synchronous.
+    /// Starts three nodes with a database `app`: a primary, a synchronous standby and another standby.
     pub(super) async fn start() -> Self {
         let records = Records::new(open_directory());
         let (user, directory) = (install::user(), records.path().join("cluster"));
@@ -61,12 +61,12 @@ impl Patroni {
         let etcd = etcd.stdout(Stdio::null()).stderr(diary(&directory, "etcd")).spawn().expect("start etcd");
         let address = |text: &str| text.trim_start_matches("http://").parse::<SocketAddr>().expect("an address");
         let python = install::python();
-        let place = Place { python, etcd: address(&client), directory, user };
-        let node = |n: usize| Node::prepare(&place, &format!("node-{n}"), [(); 2].map(|()| unused_address()));
+        let setup = Setup { python, etcd: address(&client), directory, user };
+        let node = |n: usize| Node::prepare(&setup, &format!("node-{n}"), [(); 2].map(|()| unused_address()));
         let nodes: Vec<Node> = (1..=3).map(node).collect();
-        let mut cluster = Self { nodes, place, _etcd: etcd, _records: records };
+        let mut cluster = Self { nodes, setup, _etcd: etcd, _records: records };
         for node in &mut cluster.nodes {
-            node.start(&cluster.place);
+            node.start(&cluster.setup);
         }
         let primary = cluster.healthy().await;
         let admin = cluster.nodes[primary].connect("postgres").await.expect("connect");
@@ -75,7 +75,7 @@ impl Patroni {
         cluster
     }
 
-    /// As brokers are given it.
+    /// The URL for brokers, with all nodes.
     pub(super) fn url(&self) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.postgres.to_string()).collect();
         format!("postgres://howdah@{}/app?target_session_attrs=read-write", hosts.join(","))
@@ -85,7 +85,7 @@ impl Patroni {
         &self.nodes[n]
     }
 
-    /// Waits until there is a primary, a synchronous standby, and a third that follows. Which is the primary.
+    /// Waits until there is a primary, a synchronous standby and a third streaming node. Returns the number of the primary.
     pub(super) async fn healthy(&self) -> usize {
         let healthy = async {
             loop {
@@ -110,7 +110,7 @@ impl Patroni {
         self.nodes.iter().position(|node| whole && named(&node.name))
     }
 
-    /// What etcd knows of each: role and state. The nodes that do not answer are asked in vain.
+    /// Role and state of each node according to etcd. Any node can answer; the first one that responds is used.
     async fn roles(&self) -> BTreeMap<String, (String, String)> {
         for node in &self.nodes {
             let answer = http_get(&format!("http://{}/cluster", node.api)).await;
@@ -126,7 +126,7 @@ impl Patroni {
         BTreeMap::new()
     }
 
-    /// Does it to the primary.
+    /// Applies the fault to the primary.
     pub(super) async fn strike(&mut self, primary: usize, fault: Fault) {
         match fault {
             Fault::Switchover => self.switchover(primary).await,
@@ -143,11 +143,11 @@ impl Patroni {
         }
     }
 
-    /// Ends the fault, so that the former primary comes back as a standby.
+    /// Ends the fault, so that the former primary returns as a standby.
     pub(super) fn mend(&mut self, former: usize, fault: Fault) {
         match fault {
             Fault::Switchover | Fault::PostgresKilled => {}
-            Fault::NodeKilled => self.nodes[former].start(&self.place),
+            Fault::NodeKilled => self.nodes[former].start(&self.setup),
             Fault::PatroniStopped => self.nodes[former].signal_patroni(Signal::CONT),
             Fault::NodeStopped => {
                 self.nodes[former].signal_postgres(Signal::CONT);
@@ -156,21 +156,22 @@ impl Patroni {
         }
     }
 
-    /// To the synchronous standby: no other has everything. It returns when `patronictl` has been started.
+    /// Starts `patronictl` with a switchover to the synchronous standby, which is the only standby that certainly has all
+    /// commits.
     async fn switchover(&self, primary: usize) {
         let roles = self.roles().await;
         let (candidate, _) = roles.iter().find(|(_, (role, _))| role == "sync_standby").expect("a synchronous standby");
         let primary = &self.nodes[primary].name;
-        let mut command = as_user(self.place.user, &self.place.python);
+        let mut command = as_user(self.setup.user, &self.setup.python);
         let program = "from patroni.ctl import ctl; ctl()";
-        command.args(["-c", program, "-c"]).arg(Node::configuration(&self.place, primary));
+        command.args(["-c", program, "-c"]).arg(Node::configuration(&self.setup, primary));
         command.args(["switchover", "--primary", primary, "--candidate", candidate, "--force"]);
-        let diary = diary(&self.place.directory, "patronictl");
+        let diary = diary(&self.setup.directory, "patronictl");
         let mut child = command.stdout(diary.try_clone().expect("a diary")).stderr(diary).spawn().expect("patronictl");
         tokio::spawn(async move { child.wait().await });
     }
 
-    /// Waits until another node than this one is the primary, and says which. It returns some 20 ms after that.
+    /// Waits until a node other than `former` is the primary. Returns its number at most about 20 ms after the change.
     pub(super) async fn next_primary(&self, former: usize) -> usize {
         let others = (0..self.nodes.len()).filter(|n| *n != former);
         let became = others.map(|n| {
@@ -187,7 +188,7 @@ impl Patroni {
     }
 }
 
-/// The body of a page, if it is there and well.
+/// The body of a successful HTTP response, or `None`.
 pub(super) async fn http_get(url: &str) -> Option<String> {
     let (address, path) = url.strip_prefix("http://")?.split_once('/')?;
     let getting = async {

@@ -81,7 +81,7 @@ async fn brokers_that_lose_their_leases_all_the_time_change_nothing() {
 async fn a_worker_stopped_until_its_leases_are_gone_settles_nothing_after() {
     let mut load = Load::start(Plan::new(Mix::All, 130)).await;
     load.produce();
-    // Two at once, until the brokers have noticed (15 s) and the grace time is over.
+    // Stops two workers for longer than the 10 s after which brokers notice it.
     for turn in 0..5 {
         let stopped = [turn % 4, (turn + 1) % 4];
         let signal = |signal| {
@@ -140,7 +140,8 @@ async fn all_kinds_of_faults_at_once_lose_nothing() {
             }
         }
         faults += 1;
-        // Sometimes it is not ready yet when the next thing happens.
+        // In some rounds the next fault comes only after the broker is ready again; in others it may hit a broker that is still
+        // starting.
         if wait {
             load.brokers[n].revive().await;
         }

@@ -1,4 +1,4 @@
-//! Producers: they repeat a request under its key until it is OK, at one broker or another, and write down the ids.
+//! Producers repeat a request with its request key at different brokers until it succeeds, and record the ids.
 
 use std::{
     path::PathBuf,
@@ -22,23 +22,23 @@ use super::{
     record::{self, Line, Record, now},
 };
 
-/// What all producers of a test share.
+/// State that all producers of a test share.
 #[derive(Clone)]
 pub(super) struct Production {
-    /// Answered OK so far.
+    /// Number of jobs accepted so far.
     pub(super) jobs: Arc<AtomicUsize>,
-    /// Answered otherwise.
+    /// Number of calls that failed.
     pub(super) refused: Arc<AtomicUsize>,
-    /// After this nobody begins a new request; the one under way is still repeated until it is OK.
+    /// Once set, producers begin no new requests; they still repeat a pending one until it succeeds.
     pub(super) stop: Arc<AtomicBool>,
     pub(super) mix: mix::Mix,
-    /// Between the requests of a producer.
+    /// Pause between the requests of a producer.
     pub(super) pause: Duration,
-    /// A call that takes longer is given up, and made again.
+    /// Timeout of a call, after which the producer repeats it.
     pub(super) patience: Duration,
 }
 
-/// Jobs in a request.
+/// Jobs per request.
 pub(super) const BATCH: usize = 20;
 
 /// One client for each broker.
@@ -50,7 +50,7 @@ pub(super) fn clients(brokers: &[String]) -> Vec<JobServiceClient<Channel>> {
     brokers.iter().map(client).collect()
 }
 
-/// Makes requests until it is told to stop.
+/// Makes requests until `production.stop` is set.
 pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record, production: Production) {
     let mut clients = clients(&brokers);
     for turn in 0.. {
@@ -67,12 +67,12 @@ pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record,
     }
 }
 
-/// The variable that makes a run of this test program a producer.
+/// The environment variable that turns this test program into a producer.
 pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_PRODUCER";
-/// The test that becomes a producer then.
+/// The test that becomes a producer if the variable is set.
 pub(super) const TEST: &str = "endurance::a_producer_process_of_the_tests_beside_it";
 
-/// What a producer process is told.
+/// Parameters of a producer process.
 pub(super) struct Orders {
     pub(super) number: usize,
     pub(super) brokers: Vec<String>,
@@ -85,7 +85,7 @@ impl Orders {
     }
 }
 
-/// Repeats what it, in a former life, asked for and has no answer to; then goes on until its standard input ends.
+/// Repeats the unanswered request of its killed predecessor, then continues until its standard input ends.
 #[tokio::main(flavor = "current_thread")]
 pub(super) async fn run(orders: &str) {
     let (number, brokers, records): (usize, Vec<String>, PathBuf) = serde_json::from_str(orders).expect("orders");
@@ -106,12 +106,12 @@ pub(super) async fn run(orders: &str) {
             let name = format!("q{number}.{part}");
             let record = Record::open(&records, &name);
             let mut clients = clients(&brokers);
-            // All but the last one were answered.
+            // A producer sends one request at a time, so at most the last request of the record has no answer.
             let before = record::read_one(&records, &name);
-            let asked = before.iter().filter(|line| matches!(line, Line::Asked { .. })).count();
+            let requested = before.iter().filter(|line| matches!(line, Line::Requested { .. })).count();
             let answered = before.iter().filter(|line| matches!(line, Line::Accepted { .. })).count();
             for turn in answered.. {
-                if stop.load(Ordering::Relaxed) && turn >= asked {
+                if stop.load(Ordering::Relaxed) && turn >= requested {
                     return;
                 }
                 let request = format!("{name}-{turn}");
@@ -127,7 +127,7 @@ pub(super) async fn run(orders: &str) {
     }
 }
 
-/// One request, until it is OK. The ids of its jobs.
+/// Repeats one request until it succeeds; returns the ids of its jobs.
 pub(super) async fn enqueue(
     clients: &mut [JobServiceClient<Channel>],
     first: usize,
@@ -137,7 +137,7 @@ pub(super) async fn enqueue(
     patience: Duration,
     refused: &AtomicUsize,
 ) -> Vec<i64> {
-    record.write(&Line::Asked { at: now(), request: request.into() });
+    record.write(&Line::Requested { at: now(), request: request.into() });
     let message = EnqueueJobsRequest { jobs, request_key: request.into() };
     for attempt in first.. {
         let (began, count) = (Instant::now(), clients.len());
@@ -156,10 +156,10 @@ pub(super) async fn enqueue(
         record.write(&Line::Refused { at: now(), code, after: began.elapsed().as_millis() as u64 });
         sleep(Duration::from_millis(rand::random_range(10..60))).await;
     }
-    unreachable!("it is repeated for ever")
+    unreachable!("bug: the loop above ends only when the request has succeeded")
 }
 
-/// An error that a broker gave, by its code; or one of the way there.
+/// Tells errors of a broker from errors on the way to it: returns `broker:CODE` or `way:CODE`.
 fn whose(status: &Status) -> String {
     let by_broker = status.get_details_error_info().is_some() && status.code() != Code::Unknown;
     format!("{}:{:?}", if by_broker { "broker" } else { "way" }, status.code())

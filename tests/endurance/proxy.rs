@@ -1,5 +1,5 @@
-//! A network between two parties, that can lose every packet: nothing arrives, and nobody is told. What was under way arrives
-//! when it works again, as with TCP.
+//! A network path between two parties that can drop every packet silently. Data in transit arrives once the path works again, as
+//! with TCP retransmission.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Where it leads.
+/// Address to which the proxy connects.
 #[derive(Clone)]
 pub(super) enum Target {
     Tcp(String),
@@ -18,7 +18,7 @@ pub(super) enum Target {
 }
 
 pub(super) struct Proxy {
-    /// Where it listens.
+    /// Listening address.
     pub(super) address: String,
     open: watch::Sender<bool>,
     accepting: JoinHandle<()>,
@@ -38,7 +38,7 @@ impl Proxy {
         Self { address, open, accepting }
     }
 
-    /// From now on every packet is lost, those of new connections too.
+    /// Drops every packet from now on, including new connections.
     pub(super) fn cut(&self) {
         self.open.send_replace(false);
     }
@@ -75,7 +75,7 @@ async fn connect(stream: TcpStream, target: Target, mut way: watch::Receiver<boo
     }
 }
 
-/// One direction, until its end; which is told on only while there is a way.
+/// Copies data in one direction until the sender closes. Data, and the end, wait while the path is cut.
 async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut way: watch::Receiver<bool>) {
     let mut buffer = vec![0; 64 << 10];
     loop {

@@ -1,4 +1,4 @@
-//! A worker without a stream: it pulls jobs with leases that live by the clock, and settles them by calls.
+//! A worker without a stream: it pulls jobs with leases that expire by time, and settles them by unary calls.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     worker::{Orders, lasts, outcome, word},
 };
 
-/// Longer than any job takes, if nothing goes wrong.
+/// Duration of a pulled lease, longer than the longest job takes.
 const LEASE: Duration = Duration::from_secs(4);
 
 pub(super) async fn run(orders: Orders, record: Record) {
@@ -44,7 +44,7 @@ async fn failed(record: &Record, why: String) {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// All of them at once; they are settled together, when the last one is done.
+/// Runs the pulled jobs concurrently, and settles them by one call when the longest one is done.
 async fn work(
     orders: &Orders,
     record: &Record,

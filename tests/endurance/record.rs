@@ -1,5 +1,5 @@
-//! The record of what was called and answered: a file a process, outside the system, and only ever appended to. Each line
-//! is one write, so that a process that is killed leaves whole lines.
+//! Append-only records of calls and responses, one file per process, outside the system. Each line is a single write, so a killed
+//! process leaves complete lines.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,17 +9,17 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Microseconds since 1970, on the one clock of this machine.
+/// Microseconds since 1970; all processes use the clock of this machine.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros() as u64
 }
 
-/// What a process appends to.
+/// An append-only record file.
 #[derive(Clone)]
 pub(super) struct Record(std::sync::Arc<File>);
 
 impl Record {
-    /// Opens or goes on with `<dir>/<name>.log`.
+    /// Opens `<dir>/<name>.log` for appending.
     pub(super) fn open(dir: &Path, name: &str) -> Self {
         let path = dir.join(format!("{name}.log"));
         Self(File::options().create(true).append(true).open(path).expect("a record").into())
@@ -30,40 +30,40 @@ impl Record {
     }
 }
 
-/// A lease, as its worker knows it.
+/// Job id and token of a lease, as the worker received them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Lease {
     pub(super) id: i64,
     pub(super) token: i64,
 }
 
-/// A line, each with the time at which it happened.
+/// A line of a record, with the time of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A producer begins to ask for these jobs.
-    Asked { at: u64, request: String },
-    /// They were answered OK, so many ms after the last call for them, and these are their ids.
+    /// A producer sends a request for the first time.
+    Requested { at: u64, request: String },
+    /// A request succeeded with these ids, `after` milliseconds after its last call.
     Accepted { at: u64, request: String, after: u64, ids: Vec<i64> },
-    /// A broker answered an enqueue with an error.
+    /// An enqueue call failed.
     Refused { at: u64, code: String, after: u64 },
-    /// A worker has a job in its hands.
+    /// A worker received a job.
     Begun { at: u64, lease: Lease, attempt: u32, task_type: String, name: String },
-    /// A worker was told that a lease is not its own any more.
+    /// A worker learned that it lost a lease.
     Lost { at: u64, lease: Lease },
-    /// A report of progress that was sent then was answered OK.
+    /// A progress report sent at this time succeeded.
     Alive { at: u64, lease: Lease },
     /// A worker sends an outcome for the first time.
     Sent { at: u64, lease: Lease, outcome: String },
-    /// The answer to an outcome.
+    /// The status of an outcome.
     Settled { at: u64, lease: Lease, status: String },
-    /// A worker's stream ended, or could not be opened.
+    /// A worker's stream ended or could not be opened.
     Broken { at: u64, why: String },
 }
 
 impl Line {
     fn text(&self) -> String {
         match self {
-            Self::Asked { at, request } => format!("asked {at} {request}\n"),
+            Self::Requested { at, request } => format!("requested {at} {request}\n"),
             Self::Accepted { at, request, after, ids } => {
                 let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
                 format!("accepted {at} {request} {after} {}\n", ids.join(","))
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    /// None for a line of which only a part was written.
+    /// Returns `None` for an incomplete line.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let kind = words.next()?;
@@ -90,7 +90,7 @@ impl Line {
         }
         let words = &mut words;
         Some(match kind {
-            "asked" => Self::Asked { at, request: next(words)? },
+            "requested" => Self::Requested { at, request: next(words)? },
             "accepted" => {
                 let (request, after) = (next(words)?, next(words)?);
                 let ids = words.next()?.split(',').map(|id| id.parse().ok()).collect::<Option<_>>()?;
@@ -127,7 +127,7 @@ pub(super) fn read(dir: &Path) -> Vec<Line> {
     logs.flat_map(|path| lines(path)).collect()
 }
 
-/// The lines of one record; none if nobody has begun it.
+/// The lines of one record; empty if the file does not exist.
 pub(super) fn read_one(dir: &Path, name: &str) -> Vec<Line> {
     lines(&dir.join(format!("{name}.log")))
 }
@@ -141,7 +141,7 @@ fn lines(path: &Path) -> Vec<Line> {
     text.split_inclusive('\n').map(line).collect()
 }
 
-/// Where a program's standard error goes.
+/// Opens the file for a process's standard error.
 pub(super) fn diary(dir: &Path, name: &str) -> File {
     OpenOptions::new().create(true).append(true).open(dir.join(format!("{name}.err"))).expect("a diary")
 }

@@ -1,4 +1,4 @@
-//! The primary is lost and its synchronous replica promoted; a server becomes read-only.
+//! The primary is lost and its synchronous replica is promoted; a server becomes read-only.
 
 use std::time::Duration;
 
@@ -41,11 +41,11 @@ async fn a_synchronous_replica_that_is_promoted_has_all_that_was_accepted() {
     load.check("a promoted replica, and read-only for 7 s three times", 1).await;
 }
 
-/// What a demoted primary looks like to those who are connected.
+/// Makes the database look like a demoted primary to its sessions.
 async fn read_only(database: &TestDatabase, how: &str) {
     let client = database.connect().await;
     let set = format!("ALTER SYSTEM SET default_transaction_read_only = {how}");
-    client.batch_execute("SET default_transaction_read_only = off").await.expect("for us");
+    client.batch_execute("SET default_transaction_read_only = off").await.expect("SET default_transaction_read_only");
     client.batch_execute(&set).await.expect("set");
     client.batch_execute("SELECT pg_reload_conf()").await.expect("reload");
 }

@@ -1,5 +1,5 @@
-//! Two stores, each in a Postgres of its own, of which one is stopped hard, started again, and replaced by its replica; a type that
-//! moves from one to the other. Nothing is lost, and the other store goes on as if nothing had happened.
+//! Two stores on separate Postgres servers: one crashes, restarts and is replaced by its replica; a task type moves between them.
+//! No job is lost, and the other store is not affected.
 
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::support::{PATIENCE, Replicated, TestDatabase, run};
 
-/// How long a store is away.
+/// Downtime of a store.
 const AWAY: Duration = Duration::from_secs(8);
 
-/// How often the type moves, there and back, and how many jobs are put before it each time.
+/// Number of moves of the task type, there and back. `BEFORE_A_MOVE` jobs are enqueued before each move.
 const MOVES: usize = 6;
 const BEFORE_A_MOVE: usize = 2_000;
 
-/// Times, in microseconds.
+/// Begin and end, in microseconds.
 type Span = (u64, u64);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +55,7 @@ async fn a_store_that_is_stopped_and_then_promoted_loses_nothing_and_the_other_g
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn the_first_store_that_is_stopped_hard_loses_nothing_and_the_other_goes_on() {
-    let (_cluster, second) = apart().await;
+    let (_cluster, second) = second_server().await;
     let mut load = started((second.clone(), second.url.clone())).await;
     let before = quiet().await;
     let mut away = Vec::new();
@@ -74,7 +74,7 @@ async fn the_first_store_that_is_stopped_hard_loses_nothing_and_the_other_goes_o
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn a_type_that_moves_between_the_stores_loses_nothing_and_the_other_goes_on() {
-    let (_cluster, second) = apart().await;
+    let (_cluster, second) = second_server().await;
     let load = started((second.clone(), second.url.clone())).await;
     let before = quiet().await;
     let mut moving = Vec::new();
@@ -83,12 +83,12 @@ async fn a_type_that_moves_between_the_stores_loses_nothing_and_the_other_goes_o
         backlog(&load, round).await;
         let began = now();
         let server = format!("http://{}", load.brokers[round % load.brokers.len()].grpc);
-        let (status, _, said) = run(&["type", "move", "plain", "--to", to, "--server", &server], b"").await;
-        assert!(status.success(), "{said}");
+        let (status, _, err) = run(&["type", "move", "plain", "--to", to, "--server", &server], b"").await;
+        assert!(status.success(), "{err}");
         moving.push((began, now()));
         let took = Duration::from_micros(now() - began);
-        eprintln!("{} in {took:.1?}", said.lines().last().unwrap_or_default());
-        // The load goes on where the type is now.
+        eprintln!("{} in {took:.1?}", err.lines().last().unwrap_or_default());
+        // The producers' jobs are accepted after the move.
         load.progress(400).await;
     }
     let findings = load.check("a type moved to the other store", MOVES).await;
@@ -97,7 +97,7 @@ async fn a_type_that_moves_between_the_stores_loses_nothing_and_the_other_goes_o
     eprintln!("the longest time from request to worker of a job of the type that moved: {:.1} s", rest as f64 / 1e6);
 }
 
-/// Jobs of the type that moves: as many as workers cannot do at once.
+/// Enqueues more jobs of the moving type than the workers can run at once.
 async fn backlog(load: &Load, round: usize) {
     let record = Record::open(&load.records.path(), "backlog");
     let mut clients = producer::clients(&load.addresses());
@@ -106,15 +106,15 @@ async fn backlog(load: &Load, round: usize) {
     producer::enqueue(&mut clients, round, &request, jobs, &record, PATIENCE, &AtomicUsize::new(0)).await;
 }
 
-/// A Postgres of its own for the second store.
-async fn apart() -> (Cluster, TestDatabase) {
+/// A separate Postgres for the second store.
+async fn second_server() -> (Cluster, TestDatabase) {
     let cluster = Cluster::start(durable()).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
     let second = TestDatabase { url: cluster.url("app") };
     (cluster, second)
 }
 
-/// Brokers on a Postgres of their own and on this store, under load.
+/// Starts brokers on a new Postgres and on the second store, under load.
 async fn started(second: (TestDatabase, String)) -> Load {
     let cluster = Cluster::start(durable()).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
@@ -125,7 +125,7 @@ async fn started(second: (TestDatabase, String)) -> Load {
     load
 }
 
-/// A while in which nothing is stopped. At its beginning connections are made.
+/// Waits until the connections are made, then returns the begin and end of 15 s without faults.
 async fn quiet() -> Span {
     sleep(Duration::from_secs(3)).await;
     let began = now();
@@ -133,7 +133,7 @@ async fn quiet() -> Span {
     (began, now())
 }
 
-/// Waits until each broker has stored a job there again, and says how long that took.
+/// Waits until each broker has stored a job in the store again, and prints the time.
 async fn serves_again(load: &Load, store: &str, mix: Mix, round: usize) {
     let ready = Instant::now();
     let again = load.brokers.iter().enumerate().map(|(n, broker)| {
@@ -149,8 +149,8 @@ async fn serves_again(load: &Load, store: &str, mix: Mix, round: usize) {
     eprintln!("from a {store} store that is ready until each broker has stored a job there: {:?}", ready.elapsed());
 }
 
-/// Says what those noticed who use the other store: the time from a request until a worker has its jobs. Nobody knows how busy this
-/// machine is, so it is said, and not asserted.
+/// Prints the p99 from request to delivery for jobs of the other store, before and during the fault. The load of the machine is
+/// unknown, so the ratio is not asserted.
 fn compare(findings: &Findings, task_type: &str, before: Span, away: &[Span]) {
     let waits = findings.waits(task_type);
     let during = |(from, until): &Span| {
@@ -164,13 +164,13 @@ fn compare(findings: &Findings, task_type: &str, before: Span, away: &[Span]) {
          (goal: at most 1.5)",
         stopped / calm
     );
-    // As if it were away itself, they would wait until its end.
+    // If the other store waited for the store with the fault, its jobs would wait until the end of the downtime.
     let longest = AWAY.as_millis() as f64 / 2.0;
     assert!(stopped < longest, "the other store waited: p99 {stopped:.0} ms");
 }
 
 fn p99_ms(mut waits: Vec<u64>) -> f64 {
-    assert!(!waits.is_empty(), "no job came in this time");
+    assert!(!waits.is_empty(), "no job was delivered in this time");
     waits.sort_unstable();
     waits[(waits.len() - 1) * 99 / 100] as f64 / 1e3
 }

@@ -1,4 +1,4 @@
-//! Looks at the tables all the time, each look one snapshot: no job in two places, no limit exceeded.
+//! Checks the tables continuously, each time in one snapshot: no job is in two tables, and no limit is exceeded.
 
 use std::{
     sync::{
@@ -16,8 +16,8 @@ use tokio_postgres::{Client, NoTls};
 
 use super::mix::MAX_RUNNING;
 
-/// One look. The tables of jobs that have not ended are small.
-const LOOK: &str = "WITH live AS (
+/// The query of one check. It scans the tables of unfinished jobs, which stay small during a load.
+const CHECK: &str = "WITH live AS (
     SELECT id FROM howdah.ready UNION ALL SELECT id FROM howdah.leased UNION ALL SELECT id FROM howdah.scheduled
     UNION ALL SELECT id FROM howdah.waiting UNION ALL SELECT id FROM howdah.dead)
 SELECT (SELECT count(*) - count(DISTINCT id) FROM live),
@@ -27,35 +27,35 @@ SELECT (SELECT count(*) - count(DISTINCT id) FROM live),
             SELECT count(*) AS n FROM howdah.leased JOIN howdah.task_type t ON t.id = type_id
             WHERE t.name = 'queued' GROUP BY leased.options ->> 'limit_key') q)";
 
-/// What it has seen so far.
+/// Result of the checks so far.
 pub(super) struct Watch {
-    looking: JoinHandle<()>,
-    looks: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+    checks: Arc<AtomicUsize>,
     wrong: Arc<Mutex<Vec<String>>>,
 }
 
 impl Watch {
     pub(super) fn start(url: String) -> Self {
-        let (looks, wrong) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let looking = tokio::spawn(look(url, looks.clone(), wrong.clone()));
-        Self { looking, looks, wrong }
+        let (checks, wrong) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let task = tokio::spawn(check_repeatedly(url, checks.clone(), wrong.clone()));
+        Self { task, checks, wrong }
     }
 
-    /// How often it looked, and what was wrong.
+    /// Stops, and returns the number of checks and the violations.
     pub(super) fn end(self) -> (usize, Vec<String>) {
-        self.looking.abort();
-        (self.looks.load(Ordering::Relaxed), self.wrong.lock().expect("no panic").clone())
+        self.task.abort();
+        (self.checks.load(Ordering::Relaxed), self.wrong.lock().expect("no panic").clone())
     }
 }
 
-async fn look(url: String, looks: Arc<AtomicUsize>, wrong: Arc<Mutex<Vec<String>>>) {
+async fn check_repeatedly(url: String, checks: Arc<AtomicUsize>, wrong: Arc<Mutex<Vec<String>>>) {
     loop {
-        // Postgres goes away, and comes back.
+        // The connection breaks when a test stops Postgres; connects again until Postgres is available.
         if let Ok((client, connection)) = tokio_postgres::connect(&url, NoTls).await {
             let connection = tokio::spawn(connection);
-            while let Ok(Ok(seen)) = timeout(Duration::from_secs(10), once(&client)).await {
-                looks.fetch_add(1, Ordering::Relaxed);
-                wrong.lock().expect("no panic").extend(seen);
+            while let Ok(Ok(violation)) = timeout(Duration::from_secs(10), once(&client)).await {
+                checks.fetch_add(1, Ordering::Relaxed);
+                wrong.lock().expect("no panic").extend(violation);
                 sleep(Duration::from_millis(300)).await;
             }
             connection.abort();
@@ -65,7 +65,7 @@ async fn look(url: String, looks: Arc<AtomicUsize>, wrong: Arc<Mutex<Vec<String>
 }
 
 async fn once(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
-    let row = client.query_one(LOOK, &[]).await?;
+    let row = client.query_one(CHECK, &[]).await?;
     let [twice, also_history, limited, queued]: [i64; 4] = std::array::from_fn(|n| row.get(n));
     let fine = twice == 0 && also_history == 0 && limited <= MAX_RUNNING as i64 && queued <= 1;
     Ok((!fine).then(|| {

@@ -1,5 +1,5 @@
-//! A worker of its own process, which speaks the protocol itself and writes down what it sees. It comes back to its
-//! session, sends again what was not answered, and is stubborn: it sends outcomes of leases that it was told it has lost.
+//! A worker process that uses the protocol directly and records what it receives. It resumes its session, resends unanswered
+//! outcomes, and also sends outcomes of leases that it has lost.
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
@@ -18,25 +18,25 @@ use tonic::{Streaming, transport::Endpoint};
 
 use super::record::{Lease, Line, Record, now};
 
-/// The variable that makes a run of this test program a worker.
+/// The environment variable that turns this test program into a worker.
 pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_WORKER";
-/// The test that becomes a worker then.
+/// The test that becomes a worker if the variable is set.
 pub(super) const TEST: &str = "endurance::a_worker_process_of_the_tests_beside_it";
 
-/// What a worker is told.
+/// Parameters of a worker process.
 #[derive(Clone)]
 pub(super) struct Orders {
     pub(super) name: String,
-    /// The one it goes to first is the first.
+    /// Addresses of the brokers. The worker begins with the first one, and goes on to the next one whenever a stream ends.
     pub(super) brokers: Vec<String>,
     pub(super) records: PathBuf,
-    /// Types, and jobs at once of each.
+    /// Task types, each with its window.
     pub(super) windows: Vec<(String, i32)>,
-    /// A job with this name ends the worker.
+    /// Name of the job that kills the worker.
     pub(super) poison: String,
-    /// Only acks.
+    /// Whether the worker only acks. Otherwise it also nacks, snoozes and releases some jobs.
     pub(super) plain: bool,
-    /// Without a stream.
+    /// Whether the worker pulls jobs by unary calls instead of a stream.
     pub(super) pulls: bool,
 }
 
@@ -64,7 +64,7 @@ impl Orders {
     }
 }
 
-/// Works until it is killed, or until the process that started it is gone.
+/// Works until it is killed or its parent process ends.
 pub(super) fn run(orders: &str) -> ! {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -88,14 +88,14 @@ pub(super) fn run(orders: &str) -> ! {
     })
 }
 
-/// A job in hand.
+/// A job that the worker runs.
 struct Held {
-    /// When its outcome is to be sent, or sent again.
+    /// Time at which the worker sends the outcome of the job, or sends it again.
     due: Instant,
-    /// What it will be.
+    /// The outcome, drawn when the job arrived.
     outcome: Outcome,
     sent: bool,
-    /// When a report was sent.
+    /// Send time of the last progress report, in microseconds since 1970; None before the first one.
     reported: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ struct Life {
 type Failed = String;
 
 impl Life {
-    /// One stream, from its opening to its end.
+    /// Runs one stream from its opening to its end.
     async fn stream(&mut self) -> Result<(), Failed> {
         let broker = self.orders.brokers[self.turn % self.orders.brokers.len()].clone();
         let endpoint = Endpoint::from_shared(format!("http://{broker}"))
@@ -155,7 +155,8 @@ impl Life {
                     let message = message.map_err(|status| format!("stream: {} {}", status.code(), status.message()))?;
                     let Some(message) = message.and_then(|message| message.message) else { return Ok(()) };
                     if let Some(wait) = self.take(message, send.as_ref()) {
-                        // What is nearly done is settled; with the rest it goes to the next broker.
+                        // Waits 100 ms before it leaves, to settle jobs that are nearly done. It resumes the other jobs at the
+                        // next broker.
                         leave.get_or_insert((Instant::now() + Duration::from_millis(100), wait));
                     }
                 }
@@ -181,7 +182,7 @@ impl Life {
         }
     }
 
-    /// Deals with a message; what it returns is a broker's wish that we leave, and how long to wait then.
+    /// Handles a message. Returns the delay before reconnecting if the broker asks the worker to leave.
     fn take(
         &mut self,
         message: work_response::Message,
@@ -191,7 +192,7 @@ impl Life {
             work_response::Message::Welcome(welcome) => {
                 self.session = welcome.session_id;
                 self.lose(welcome.lost.iter().map(|lease| Lease { id: lease.id, token: lease.token }));
-                // What was sent before and not answered is sent again.
+                // Sends all outcomes again that have no result, because the old stream may have lost them or their results.
                 self.held.values_mut().filter(|held| held.sent).for_each(|held| held.due = Instant::now());
             }
             work_response::Message::Jobs(jobs) => jobs.jobs.into_iter().for_each(|job| self.begin(job, send)),
@@ -202,7 +203,7 @@ impl Life {
                 let ok = progressed.results.iter().filter(|result| result.status() == SettleStatus::Ok);
                 for result in ok {
                     let lease = Lease { id: result.id, token: result.token };
-                    // It was live when the broker looked: not before this time.
+                    // The broker confirmed the lease after the report was sent, so the lease was live at the send time.
                     let reported = self.held.get(&lease).and_then(|held| held.reported);
                     reported.into_iter().for_each(|at| self.record.write(&Line::Alive { at, lease }));
                 }
@@ -213,7 +214,12 @@ impl Life {
             work_response::Message::Drain(drain) => {
                 return Some(drain.reconnect_after.and_then(|d| d.try_into().ok()).unwrap_or_default());
             }
-            work_response::Message::Ping(_) | work_response::Message::Extended(_) => {}
+            work_response::Message::Ping(_) => {
+                if let Some(send) = send {
+                    let _ = send.send(WorkRequest { message: Some(work_request::Message::Pong(v1::Pong {})) });
+                }
+            }
+            work_response::Message::Pong(_) | work_response::Message::Extended(_) => {}
         }
         None
     }
@@ -256,7 +262,8 @@ impl Life {
                 self.record.write(&Line::Sent { at: now(), lease: *lease, outcome });
                 held.sent = true;
             }
-            // If no answer comes, the stream is dead; this is only so that it is not sent again at once.
+            // Does not send the outcome again on this stream. If no result arrives, the stream breaks, and the next stream
+            // sends it again.
             held.due = now_instant + Duration::from_secs(3600);
             outcomes.push(held.outcome.clone());
         }
@@ -279,13 +286,13 @@ impl Life {
         }
     }
 
-    /// It goes on with what is not its own any more: the outcome must not count.
+    /// Records that the worker has lost leases. It keeps running their jobs, so that it also sends outcomes of lost leases.
     fn lose(&mut self, leases: impl Iterator<Item = Lease>) {
         leases.for_each(|lease| self.record.write(&Line::Lost { at: now(), lease }));
     }
 }
 
-/// What becomes of a job: most go well.
+/// Draws the outcome of a job: mostly success.
 pub(super) fn outcome(dice: u64, plain: bool) -> outcome::Outcome {
     let soon = |ms| Some(Duration::from_millis(ms).try_into().expect("a duration"));
     match (dice / 1_000) % 100 {
@@ -300,7 +307,7 @@ pub(super) fn outcome(dice: u64, plain: bool) -> outcome::Outcome {
     }
 }
 
-/// How long a job takes: mostly nothing, sometimes long enough to be caught in the middle.
+/// Draws the duration of a job: mostly zero, sometimes long enough to be interrupted.
 pub(super) fn lasts(dice: u64) -> Duration {
     Duration::from_millis(match (dice / 100_000) % 100 {
         0..=7 => 300 + dice % 900,

@@ -1,5 +1,5 @@
-//! What is said of the position of jobs, compared with the order in which they really run: after random priorities, fairness
-//! keys, limit keys, changed priorities, cancelled jobs, failed attempts, retries by an operator, and delays that are over.
+//! The reported position of jobs, compared with the order in which they run: after random priorities, fair keys, limit keys,
+//! changed priorities, cancels, failed attempts, retries by an operator, and elapsed delays.
 
 use std::{
     collections::BTreeMap,
@@ -25,12 +25,12 @@ enum Step {
         limit_key: Option<u8>,
         jobs: usize,
     },
-    /// Enqueued for later, and its time has come.
+    /// A job with a delay that has elapsed.
     Due {
         priority: i32,
         limit_key: Option<u8>,
     },
-    /// The next job fails, and its next attempt is due at once.
+    /// The next job fails and is retried immediately.
     Fail,
     /// The next job dies, and an operator retries it.
     Retry,
@@ -43,7 +43,7 @@ enum Step {
     },
 }
 
-/// The limit of each key; no limit, no order: jobs with a limit key are like others.
+/// Settings of the limit keys of a task type.
 #[derive(Clone, Debug)]
 struct Limits {
     key_max_running: u32,
@@ -83,7 +83,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A job, and its limit key.
+/// Ids of the unfinished jobs, with the limit key of each.
 type Jobs = BTreeMap<i64, Option<u8>>;
 
 fn job_of(task_type: &str, priority: i32, fair_key: Option<u8>, limit_key: Option<u8>) -> NewJob {
@@ -97,7 +97,7 @@ fn job_of(task_type: &str, priority: i32, fair_key: Option<u8>, limit_key: Optio
     job
 }
 
-/// The jobs after these steps.
+/// Runs the steps and returns the remaining jobs.
 async fn play(task_type: &str, steps: &[Step]) -> Jobs {
     let broker = &WORLD.broker;
     let mut jobs = Jobs::new();
@@ -142,9 +142,9 @@ async fn play(task_type: &str, steps: &[Step]) -> Jobs {
     jobs
 }
 
-/// Until each job is ready, or waits at its key for others.
+/// Waits until each job is ready or waits at its limit key.
 async fn until_nothing_is_due(jobs: &Jobs) {
-    eventually("ready jobs, and those behind them", async || {
+    eventually("jobs that are ready or wait at their limit key", async || {
         for &id in jobs.keys() {
             let explained = explain(&WORLD.broker, id).await;
             let is_settled = matches!(explained.state(), JobState::Ready | JobState::Waiting);
@@ -164,14 +164,14 @@ async fn check(limits: Limits, steps: Vec<Step>) {
     broker.set(&task_type, TaskTypeSettings { key_max_running, key_strict_order, ..Default::default() }).await;
     let jobs = play(&task_type, &steps).await;
 
-    // Ready jobs are in one order, and those that wait at a key are in one for each key.
-    let mut said: BTreeMap<Option<u8>, Vec<(i64, i64)>> = BTreeMap::new();
+    // Ready jobs have one order. The jobs that wait at a limit key have a separate order for each key.
+    let mut reported: BTreeMap<Option<u8>, Vec<(i64, i64)>> = BTreeMap::new();
     for (&id, &limit_key) in &jobs {
         let explained = explain(broker, id).await;
         let position = explained.position.expect("a position");
         assert!(!position.has_more);
         let order = limit_key.filter(|_| explained.state() == JobState::Waiting);
-        said.entry(order).or_default().push((position.jobs_before, id));
+        reported.entry(order).or_default().push((position.jobs_before, id));
     }
     let mut ran = Vec::new();
     while ran.len() < jobs.len() {
@@ -179,16 +179,16 @@ async fn check(limits: Limits, steps: Vec<Step>) {
         ran.push(pulled.id);
         assert_eq!(broker.settle(vec![ack(&pulled)]).await, [SettleStatus::Ok]);
     }
-    for mut said in said.into_values() {
-        said.sort_unstable();
-        let is_one = |id: &&i64| said.iter().any(|(_, one)| one == *id);
+    for mut reported in reported.into_values() {
+        reported.sort_unstable();
+        let is_one = |id: &&i64| reported.iter().any(|(_, one)| one == *id);
         let really: Vec<(i64, i64)> = (0..).zip(ran.iter().filter(is_one).copied()).collect();
-        assert_eq!(said, really);
+        assert_eq!(reported, really);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: sized(12, 48), max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn a_job_has_as_many_before_it_as_really_run_first(limits in limits(), steps in prop::collection::vec(step(), 1..10)) {

@@ -1,4 +1,4 @@
-//! Types whose jobs programs pull, without a stream: what a job of one waits for.
+//! Explanations of jobs whose type is served by pull calls instead of streams.
 
 use std::future::IntoFuture as _;
 
@@ -14,10 +14,13 @@ async fn a_job_of_a_type_that_is_pulled_waits_for_the_next_pull_and_every_broker
     let first = a.enqueue("p").await;
     let waits = reason(&a, first, ReasonKind::NextPull).await;
     assert!(waits.since.is_some() && waits.text.contains("PullJobs") && waits.text.contains("ago"), "{waits:?}");
-    eventually("word at the other broker", async || kinds(&b, first).await == [ReasonKind::NextPull]).await;
+    eventually("the pull in the explanation of the other broker", async || {
+        kinds(&b, first).await == [ReasonKind::NextPull]
+    })
+    .await;
     let second = a.enqueue("p").await;
     assert_eq!(kinds(&b, second).await, [ReasonKind::NextPull, ReasonKind::OthersFirst]);
-    // Of another type nobody has pulled anything.
+    // The type q has never been pulled.
     let other = a.enqueue("q").await;
     reason(&b, other, ReasonKind::NoWorker).await;
 }
@@ -27,7 +30,7 @@ async fn when_the_last_pull_is_long_ago_nobody_takes_the_job_and_the_reason_says
     let (a, b) = TestBroker::pair().await;
     a.pull("p").await;
     let id = a.enqueue("p").await;
-    a.until("a note", "SELECT count(*) = 1 FROM howdah.pull").await;
+    a.until("the stored time of the pull", "SELECT count(*) = 1 FROM howdah.pull").await;
     a.sql("UPDATE howdah.pull SET last = now() - interval '3 hours'").await;
     let nobody = reason(&b, id, ReasonKind::NoWorker).await;
     assert!(nobody.since.is_some() && nobody.text.contains("3h"), "{nobody:?}");
@@ -41,10 +44,13 @@ async fn a_program_that_waits_for_jobs_holds_nothing_back() {
     let id = broker.enqueue("p").await;
     assert_eq!(kinds(&broker, id).await, [ReasonKind::TypePaused, ReasonKind::NoWorker]);
     let waiting = tokio::spawn(broker.pull("p").wait(MINUTE).into_future());
-    eventually("a call", async || kinds(&broker, id).await == [ReasonKind::TypePaused]).await;
+    eventually("an explanation that knows of the waiting pull", async || {
+        kinds(&broker, id).await == [ReasonKind::TypePaused]
+    })
+    .await;
     waiting.abort();
     let gone = [ReasonKind::TypePaused, ReasonKind::NextPull];
-    eventually("its end", async || kinds(&broker, id).await == gone).await;
+    eventually("an explanation that knows of the end of the pull", async || kinds(&broker, id).await == gone).await;
 }
 
 #[tokio::test]
@@ -70,7 +76,7 @@ async fn a_pull_takes_what_is_too_large_for_every_worker_or_what_they_have_no_ro
 async fn a_type_that_is_deleted_takes_along_when_it_was_pulled() {
     let broker = TestBroker::start().await;
     broker.pull("p").await;
-    broker.until("a note", "SELECT count(*) = 1 FROM howdah.pull").await;
+    broker.until("the stored time of the pull", "SELECT count(*) = 1 FROM howdah.pull").await;
     broker.sql("UPDATE howdah.task_type SET unused_since = now() - interval '1 year'").await;
     broker.sql("SELECT howdah.delete_unused_task_types('1 day', 10)").await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.pull").await, 0);

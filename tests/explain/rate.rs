@@ -1,4 +1,4 @@
-//! When a ready job is expected to start: by the rate of the last minutes.
+//! The expected start of a ready job, estimated from the rate of the last minutes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use howdah_proto::v1::ExplainJobResponse;
 use super::explain;
 use crate::support::*;
 
-/// Ten jobs, of which a worker holds the first: what is said of the last.
+/// Enqueues ten jobs, of which a worker holds the first; returns the worker and the last job.
 async fn ten(broker: &TestBroker) -> (Worker, i64) {
     let mut worker = broker.worker("e").window(1).await;
     let ids = broker.enqueue_all(["e"; 10]).await;
@@ -24,7 +24,7 @@ async fn the_rate_of_the_last_minutes_says_when_a_job_starts() {
     let broker = TestBroker::start().await;
     let (_worker, last) = ten(&broker).await;
     assert_eq!((explain(&broker, last).await.settled_per_minute, explain(&broker, last).await.expected_in), (0, None));
-    // 300 attempts since four minutes ago; what is older does not count, nor does another type.
+    // Inserts statistics of 300 attempts in the last four minutes. Older attempts and other types must not count.
     broker
         .sql(
             "INSERT INTO howdah.task_type (name) VALUES ('other');
@@ -36,9 +36,9 @@ async fn the_rate_of_the_last_minutes_says_when_a_job_starts() {
         )
         .await;
     let explained = explain(&broker, last).await;
-    // Four minutes and a part of one, or a little more if a minute has just ended.
+    // 300 attempts in four to five minutes are 60 to 75 per minute. It may be less if a minute ends before the call.
     assert!((50..=75).contains(&explained.settled_per_minute), "{explained:?}");
-    // Eight go first, and it.
+    // Eight ready jobs are before this job, so it is the ninth.
     let rate = f64::from(explained.settled_per_minute);
     let (least, most) = (9.0 * 60.0 / (rate + 0.5), 9.0 * 60.0 / (rate - 0.5));
     let expected = expected(&explained).as_secs_f64();
@@ -55,8 +55,8 @@ async fn the_rate_counts_what_is_settled_on_streams_by_calls_and_in_sql_and_is_t
     let (_worker, last) = ten(&broker).await;
     let done =
         "SELECT NOT EXISTS (SELECT FROM howdah.statistics_change) AND howdah.sum_statistics(100000, '0 s') IS NOT NULL";
-    broker.until("statistics", done).await;
+    broker.until("summed statistics", done).await;
     let settled = explain(&broker, last).await.settled_per_minute;
-    // A minute that ended in between makes it a little more than a minute.
+    // The rate covers slightly more than a minute if a minute ends before the call.
     assert!((2..=3).contains(&settled), "{settled}");
 }

@@ -1,4 +1,4 @@
-//! Jobs that ask for more than a place in the order fail like any other.
+//! Coordinated jobs fail like other jobs.
 
 use howdah_proto::v1::{
     DiscardJobsRequest, JobState, NewJob, RetryJobsRequest, TaskTypeSettings, retry_jobs_request::Start,
@@ -22,13 +22,13 @@ async fn in_its_fallback_no_stages_follow_and_dependents_of_the_job_still_wait()
     let mut fallback = b.worker("mail.failed").await;
     let mut children = b.worker("child").await;
     let job = worker.next().await;
-    assert_eq!((job.id, worker.buffered()), (ids[0], 0), "one of the limit's key");
+    assert_eq!((job.id, worker.buffered()), (ids[0], 0), "the first job, and no other of its limit key");
     worker.nack(&job, "no").no_retry().await;
-    assert_eq!(worker.next().await.id, ids[2], "its place among those of the key is free");
+    assert_eq!(worker.next().await.id, ids[2], "the next job of the limit key");
     let job = fallback.next().await;
     assert_eq!((job.id, &job.payload[..]), (ids[0], &b"first"[..]));
     assert_eq!(a.state(ids[1]).await, JobState::Waiting);
-    // Its key is free, as if it were dead.
+    // While the job is in its fallback, it does not hold its key, as if it were dead.
     let again = a.enqueue(parent.local_name("")).await;
     assert_ne!(again, ids[0]);
     fallback.ack(&job).await;
@@ -50,11 +50,11 @@ async fn a_retried_job_waits_for_the_limit_of_its_key_like_any_other() {
     let answer = retry(&broker, RetryJobsRequest { filter: Some(filter), ..RETRY }).await;
     assert_eq!(answer.retried_ids, ids[..1]);
     let waits = format!("SELECT EXISTS (SELECT FROM howdah.waiting WHERE id = {})", ids[0]);
-    broker.until("its turn", &waits).await;
+    broker.until("the retried job at its limit key", &waits).await;
     worker.ack(&second).await;
     let job = worker.next().await;
     assert_eq!((job.id, job.attempt), (ids[0], 1));
-    // And at a time to come, with another payload.
+    // Retries the dead job at a time in the future, with another payload.
     worker.nack(&job, "no").no_retry().await;
     let later = at(2_000_000_000);
     let start = Some(Start::RunAt(later));
@@ -98,14 +98,14 @@ async fn a_dead_job_takes_its_key_again_when_the_time_is_over_for_which_another_
     }
     let request = |id: i64| RetryJobsRequest { filter: of_ids(&[id]), ..RETRY };
     assert_eq!(retry(&broker, request(dead[0])).await.key_held_ids, [dead[0]]);
-    // The hold is over, and nobody has cleaned up.
-    broker.until("the end of the hold", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
+    // The key hold has ended, but its row exists until a broker deletes it.
+    broker.until("a held key", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
     assert_eq!(retry(&broker, request(dead[0])).await.retried_ids, [dead[0]]);
     assert_eq!(retry(&broker, request(dead[1])).await.key_held_ids, [dead[1]]);
     let job = worker.next().await;
     assert_eq!(job.id, dead[0]);
     worker.ack(&job).await;
-    // Of two with one key, one takes it.
+    // Both dead jobs have the same key. The second one can be retried now, because the first one has ended.
     assert_eq!(retry(&broker, request(dead[1])).await.retried_ids, [dead[1]]);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job_key WHERE held_until IS NULL").await, 1);
 }

@@ -1,4 +1,4 @@
-//! Dead jobs, and those that back off: retried, discarded, cancelled; by id, type and error group.
+//! Dead jobs and jobs in backoff: retried, discarded, cancelled; by id, type and error group.
 
 use howdah_proto::v1::{
     CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, RetryJobsRequest, retry_jobs_request::Start,
@@ -51,18 +51,18 @@ async fn a_job_is_retried_at_a_time_or_after_a_delay_and_the_past_is_now() {
         assert_eq!(retry(&broker, request).await.retried_ids, [id]);
     }
     assert_eq!(broker.job(ids[0]).await.run_time, Some(later));
-    // Ten minutes from the call, however long ago that is.
+    // The delay counts from the call, which is between `before` and now.
     let delayed = format!("SELECT count(*) FROM howdah.scheduled WHERE id = {}
                            AND run_at BETWEEN '{before}'::timestamptz + interval '10 min' AND now() + interval '10 min'", ids[1]);
     assert_eq!(broker.count(&delayed).await, 1);
     assert_eq!(broker.state(ids[2]).await, JobState::Ready);
-    // One that is scheduled already is moved to another time, and keeps its attempts.
+    // The retry of a scheduled job only changes its start time.
     let earlier = at(1_999_999_999);
     let request = RetryJobsRequest { start: Some(Start::RunAt(earlier)), filter: of_ids(&ids[..1]), ..RETRY };
     assert_eq!(retry(&broker, request).await.retried_ids, ids[..1]);
     let job = broker.job(ids[0]).await;
     assert_eq!((job.run_time, job.state()), (Some(earlier), JobState::Scheduled));
-    // And by type now, dead or not.
+    // A retry by type and without a start time makes dead and scheduled jobs ready now.
     let mut retried = retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await.retried_ids;
     retried.sort_unstable();
     assert_eq!(retried, ids[..2]);
@@ -108,7 +108,7 @@ async fn a_dead_job_takes_its_key_again_unless_another_job_has_it() {
     worker.ack(&job).await;
     let answer = retry(&broker, RetryJobsRequest { filter: of_ids(&[first]), ..RETRY }).await;
     assert_eq!(answer.retried_ids, [first]);
-    assert_eq!(broker.enqueue(keyed()).await, first, "the key is its own again");
+    assert_eq!(broker.enqueue(keyed()).await, first, "the retried job holds its key");
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
     add_dead_jobs(&a.database, "t", 300, "out of paper").await;
     add_dead_jobs(&a.database, "other", 300, "no host #").await;
     let filter = Some(JobFilter { error_group: "no host #".into(), state: JobState::Dead as i32, ..of_type("t") });
-    // Two at once do each job once.
+    // Two calls at once must retry each job once.
     let request = || RetryJobsRequest { filter: filter.clone(), ..RETRY };
     let (one, two) = tokio::join!(retry(&a, request()), retry(&b, request()));
     let mut ids = [one.retried_ids, two.retried_ids].concat();
@@ -141,7 +141,7 @@ async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
     let rest = RetryJobsRequest { filter: Some(of_type("t")), page_token: first.next_page_token, ..RETRY };
     let second = retry(&broker, rest).await;
     assert_eq!((second.retried_ids.len(), second.next_page_token.as_str()), (2_500, ""));
-    // Cancelling what is ready now: the same.
+    // A cancel of all ready jobs of the type also needs several pages.
     let filter = Some(JobFilter { state: JobState::Ready as i32, ..of_type("t") });
     let mut request = CancelJobsRequest { filter, ..Default::default() };
     let mut jobs = broker.jobs();
@@ -184,7 +184,7 @@ async fn discarded_jobs_are_in_history_and_only_dead_ones_can_be() {
 async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told() {
     let (a, b) = TestBroker::pair().await;
     let mut worker = b.worker("t").window(2).await;
-    // What fails backs off for an hour: on a slow machine, too, it has not begun again when we cancel it.
+    // With a backoff of an hour, failed jobs stay scheduled until the test cancels them, even on a slow machine.
     let job = || new_job("t", "").retry_after_each(HOUR);
     let ids = a.enqueue_all((0..4).map(|_| job())).await;
     let (first, second) = (worker.next().await, worker.next().await);
@@ -195,7 +195,7 @@ async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told
         ..Default::default()
     };
     let answer = jobs.cancel_jobs(by(JobState::Ready, "")).await.unwrap().into_inner();
-    assert_eq!(answer.cancelled_ids, ids[2..], "what runs goes on");
+    assert_eq!(answer.cancelled_ids, ids[2..], "running jobs are not selected");
     worker.nack(&first, "no host 3").await;
     assert!(
         jobs.cancel_jobs(by(JobState::Unspecified, "another")).await.unwrap().into_inner().cancelled_ids.is_empty()

@@ -1,4 +1,4 @@
-//! Like errors together.
+//! Error groups: errors that differ only in details belong to one group.
 
 use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, RetryJobsRequest};
 
@@ -18,6 +18,7 @@ async fn numbers_ids_and_quoted_texts_do_not_split_a_group_and_words_do() {
         ("order ab12f9 of usr_42 in utf8", "order # of usr_# in utf#"),
         ("connect 10.0.0.1:5432: refused", "connect #: refused"),
         ("Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'abc12'\n", "KeyError: '#'"),
+        ("Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'user_id'\n", "KeyError: 'user_id'"),
         ("first line 1\nsecond line", "first line #"),
         ("\r\n  a  lot\tof   room ", "a lot of room"),
         ("never \"ended", "never \"#\""),
@@ -30,7 +31,7 @@ async fn numbers_ids_and_quoted_texts_do_not_split_a_group_and_words_do() {
         let sql = "SELECT howdah.error_group($1), howdah.error_group(howdah.error_group($1))";
         let row = client.query_one(sql, &[&error]).await.unwrap();
         assert_eq!(row.get::<_, String>(0), group, "{error:?}");
-        assert_eq!(row.get::<_, String>(1), group, "a group is in its own group");
+        assert_eq!(row.get::<_, String>(1), group, "the group of a group is the group itself");
     }
     let row = client
         .query_one("SELECT howdah.error_group(NULL), char_length(howdah.error_group(repeat('long ', 9999)))", &[]);
@@ -42,13 +43,13 @@ async fn numbers_ids_and_quoted_texts_do_not_split_a_group_and_words_do() {
 async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
     let (a, b) = TestBroker::pair().await;
     let mut worker = a.worker("mail").await;
-    // For an hour, so that they still do when we look, on a slow machine too.
+    // With a backoff of an hour, failed jobs stay scheduled until the test has checked them, even on a slow machine.
     let job = || new_job("mail", "").retry_after_each(HOUR);
     let ids = a.enqueue_all((0..5).map(|_| job())).await;
     let errors = ["no host 17", "no host 4", "no host 250", "out of paper", "no host 1"];
     for (index, error) in errors.iter().enumerate() {
         let job = worker.next().await;
-        // The first two die, the others back off.
+        // The first two jobs die; the others back off.
         let failed = worker.nack(&job, error);
         if index < 2 { failed.no_retry().await } else { failed.await }
     }
@@ -70,11 +71,11 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
 
     let all = jobs.list_error_groups(list("", 0)).await.unwrap().into_inner().groups;
     let shown: Vec<_> = all.iter().map(|g| (g.task_type.as_str(), g.dead_count + g.backing_off_count)).collect();
-    assert_eq!(shown, [("mail", 4), ("other", 3), ("mail", 1)], "those with most jobs first");
+    assert_eq!(shown, [("mail", 4), ("other", 3), ("mail", 1)], "groups with the most jobs come first");
     assert_eq!(jobs.list_error_groups(list("", 1)).await.unwrap().into_inner().groups.len(), 1);
     assert!(jobs.list_error_groups(list("nobody", 0)).await.unwrap().into_inner().groups.is_empty());
 
-    // The group, or an error of it, finds the dead.
+    // A filter finds the dead jobs both by the group and by an error that belongs to the group.
     for error in ["no host #", "no host 99"] {
         let request = ListJobsRequest {
             task_type: "mail".into(),
@@ -85,7 +86,7 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
         let listed = jobs.list_jobs(request).await.unwrap().into_inner().jobs;
         assert_eq!(listed.iter().map(|j| j.id).collect::<Vec<_>>(), ids[..2], "{error}");
     }
-    // And retries those that back off with them, the others not.
+    // A retry by error group selects the dead jobs of the group and those in backoff, and no others.
     let filter = howdah_proto::v1::JobFilter { error_group: "no host 99".into(), ..of_type("mail") };
     let mut retried = retry(&b, RetryJobsRequest { filter: Some(filter), ..Default::default() }).await.retried_ids;
     retried.sort_unstable();

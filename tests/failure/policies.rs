@@ -1,4 +1,4 @@
-//! Delays, read from the table.
+//! Retry policies: reads the delays from `scheduled`.
 
 use howdah_client::RetryPolicy as Policy;
 use howdah_proto::v1::{JobState, NewJob, RetryJobsRequest, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
@@ -6,7 +6,7 @@ use howdah_proto::v1::{JobState, NewJob, RetryJobsRequest, RetryPolicy, RetryPol
 use super::{of_type, retry};
 use crate::support::*;
 
-/// The delays of every scheduled job in seconds, by id.
+/// Delay of each scheduled job in seconds, ordered by id.
 async fn delays(database: &TestDatabase) -> Vec<i64> {
     let sql = "SELECT round(extract(epoch FROM run_at - (failures -> -1 ->> 'failed')::timestamptz))::bigint
                FROM howdah.scheduled ORDER BY id";
@@ -24,7 +24,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
         with(Policy::exponential(2 * MINUTE, 720 * HOUR)),
         with(Policy::linear(5 * MINUTE, 720 * HOUR)),
         with(Policy::linear(5 * MINUTE, 12 * MINUTE)),
-        // A fixed delay is not capped by the default of an hour.
+        // A fixed delay of 2 h is kept: the default maximum of an hour limits only growing delays.
         with(Policy::fixed(2 * HOUR)),
         with(Policy::list([secs(1), secs(10), 2 * HOUR])),
     ];
@@ -44,7 +44,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
         for _ in &ids {
             worker.settled().await;
         }
-        // The one of a second may be on its way again.
+        // The fifth job has a delay of one second and may be ready already.
         let delays = delays(&a.database).await;
         assert_eq!(delays[..4], expected[..4]);
         if let Some(delay) = delays.get(4) {
@@ -53,7 +53,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
         let request = RetryJobsRequest { filter: Some(of_type("p")), ..Default::default() };
         assert!(retry(&a, request).await.retried_ids.len() >= 4);
     }
-    // What is left of the attempts is kept.
+    // The retries by the test kept the number of attempts.
     assert_eq!(worker.next().await.attempt, 5);
 }
 
@@ -91,15 +91,15 @@ async fn a_job_takes_what_it_leaves_unsaid_from_its_type_and_says_the_rest_itsel
 async fn a_policy_that_contradicts_itself_is_refused_and_nothing_is_stored() {
     let broker = TestBroker::start().await;
     let second = prost_types::Duration { seconds: 1, nanos: 0 };
-    let of = |kind: i32| RetryPolicy { kind, ..Default::default() };
+    let of_kind = |kind: i32| RetryPolicy { kind, ..Default::default() };
     for (field, policy) in [
-        ("kind", of(5)),
-        ("delays", of(4)),
-        ("delays", RetryPolicy { delays: vec![second; 101], ..of(4) }),
-        ("delays", RetryPolicy { delays: vec![second], ..of(0) }),
-        ("multiplier", RetryPolicy { multiplier: Some(2.0), ..of(2) }),
-        ("max_delay", RetryPolicy { max_delay: Some(second), ..of(3) }),
-        ("initial_delay", RetryPolicy { initial_delay: Some(second), delays: vec![second], ..of(4) }),
+        ("kind", of_kind(5)),
+        ("delays", of_kind(4)),
+        ("delays", RetryPolicy { delays: vec![second; 101], ..of_kind(4) }),
+        ("delays", RetryPolicy { delays: vec![second], ..of_kind(0) }),
+        ("multiplier", RetryPolicy { multiplier: Some(2.0), ..of_kind(2) }),
+        ("max_delay", RetryPolicy { max_delay: Some(second), ..of_kind(3) }),
+        ("initial_delay", RetryPolicy { initial_delay: Some(second), delays: vec![second], ..of_kind(4) }),
     ] {
         let refused = broker.enqueue_all([new_job("p", ""), new_job("p", "").retry_policy(policy)]).refused().await;
         refused.names(&format!("jobs[1].retry_policy.{field}"));
@@ -107,7 +107,7 @@ async fn a_policy_that_contradicts_itself_is_refused_and_nothing_is_stored() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
 }
 
-/// Somebody with SQL may have put anything there. The broker goes on, and so do the jobs.
+/// SQL users may write anything to the options of a job. Options that are junk must not stop the broker or the job.
 #[tokio::test]
 async fn junk_instead_of_options_is_not_asked_and_harms_nobody() {
     let broker = TestBroker::start().await;

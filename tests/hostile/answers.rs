@@ -1,5 +1,5 @@
-//! What was put in must come out again: no job, list or answer is too large for a message, whatever
-//! producers and workers have put into them.
+//! Stored data can always be read again: no job, list or response exceeds the message limit, whatever producers and workers have
+//! stored.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ use tonic::Status;
 use super::{channel, enqueue};
 use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, soon, workers_client};
 
-/// 8 KiB of headers.
+/// Headers of 8 KiB.
 fn headers() -> HashMap<String, String> {
     (0..64).map(|n| (format!("name-{n:03}"), "v".repeat(120))).collect()
 }
 
-/// Every page of a list.
+/// All pages of a list.
 async fn pages(grpc: &str, query: ListJobsRequest) -> Result<Vec<ListJobsResponse>, Status> {
     let mut client = jobs_client(grpc).await;
     let mut pages: Vec<ListJobsResponse> = Vec::new();
@@ -53,7 +53,7 @@ async fn a_list_of_jobs_with_long_failures_comes_in_pages_that_fit_a_message() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("failing", ""); 30]).await;
-    // As a hundred attempts with the longest errors would leave them.
+    // Stores the failures that a job has after a hundred attempts with the longest errors.
     let fail = "UPDATE howdah.ready SET failures = (SELECT jsonb_agg(jsonb_build_object(
                     'attempt', n, 'error', repeat('e', 16384), 'started', now(), 'failed', now()))
                 FROM generate_series(1, 100) n)";
@@ -76,10 +76,10 @@ async fn a_pull_of_ten_thousand_jobs_with_large_headers_returns_what_fits() {
     let pulled = pulled.expect("an answer").into_inner().jobs;
     assert!(!pulled.is_empty() && pulled.iter().all(|job| job.headers.len() == 64));
     let leased = database.count("SELECT count(*) FROM howdah.leased").await;
-    assert_eq!(leased, pulled.len() as i64, "leased, and not sent");
+    assert_eq!(leased, pulled.len() as i64, "jobs were leased that are not in the answer");
 }
 
-/// A worker that measures what it gets.
+/// A worker that measures the messages it receives.
 struct Measuring {
     send: tokio::sync::mpsc::Sender<WorkRequest>,
     receive: tonic::Streaming<WorkResponse>,
@@ -115,7 +115,7 @@ async fn jobs_come_in_messages_no_larger_than_the_worker_said() {
     const LIMIT: usize = 8 << 10;
     let database = database().await;
     let broker = TestBroker::on(&database).await;
-    // Much of what is not payload, and payloads up to where they no longer fit.
+    // Jobs with long metadata and growing payloads: some fit into a message of 8 KiB, and others are just too large.
     let task_type = "t".repeat(200);
     let timeout = Some(prost_types::Duration { seconds: 3600, nanos: 0 });
     let headers: HashMap<_, _> = (0..64).map(|n| (format!("{n:02}"), "v".repeat(8))).collect();
@@ -128,7 +128,7 @@ async fn jobs_come_in_messages_no_larger_than_the_worker_said() {
     });
     enqueue(&broker.grpc, jobs.collect()).await;
     let mut worker = Measuring::subscribe(&broker.grpc, &task_type, LIMIT).await;
-    // Fifty of them fit for certain.
+    // The fifty jobs with the smallest payloads certainly fit, so the worker gets at least these.
     let mut jobs = 0;
     while jobs < 50 {
         if let work_response::Message::Jobs(more) = worker.next().await {
@@ -161,7 +161,7 @@ async fn answers_and_cancellations_come_in_messages_no_larger_than_the_worker_sa
     while settled + extended + cancelled < 3_000 {
         worker.largest = 0;
         let next = worker.next().await;
-        let what = match next {
+        let kind = match next {
             work_response::Message::Settled(answers) => {
                 settled += answers.results.len();
                 "Settled"
@@ -176,7 +176,7 @@ async fn answers_and_cancellations_come_in_messages_no_larger_than_the_worker_sa
             }
             _ => continue,
         };
-        assert!(worker.largest <= LIMIT, "{what} of {} bytes", worker.largest);
+        assert!(worker.largest <= LIMIT, "{kind} of {} bytes", worker.largest);
     }
     assert_eq!((settled, extended, cancelled), (1_000, 1_000, 1_000));
 }
@@ -197,8 +197,8 @@ async fn a_job_that_is_too_large_by_its_headers_alone_is_left_where_it_is_and_ho
         worker.ack(&job).await;
     }
     assert_eq!(super::get(&broker.grpc, poison).await.state(), JobState::Ready);
-    assert_eq!(database.count(&row).await, before, "it was claimed, for nobody, and given back");
-    // One who has room for it gets it.
+    assert_eq!(database.count(&row).await, before, "the job was claimed although it fits no worker");
+    // A worker that accepts larger messages gets the large job.
     let mut other = Worker::connect(&broker.grpc, "t", 1).await;
     let job = other.next().await;
     assert_eq!(job.id, poison);

@@ -1,5 +1,5 @@
-//! What piles up while Postgres does not answer: bounded in bytes, whatever it is made of, and no
-//! connection is lost over it. The broker is a process of its own where its memory is told.
+//! While Postgres does not respond, requests pile up: their memory is bounded in bytes, whatever they contain, and no connection
+//! breaks. Tests that measure memory run the broker as a separate process.
 
 use std::sync::{
     Arc,
@@ -16,13 +16,13 @@ use super::{
     hold,
     raw::{self, Frame, Http2, STREAM_ENQUEUE, WORK},
 };
-use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, soon, until_still};
+use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, sized, soon, until_still};
 
 #[tokio::test]
 async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_on_the_same_stream() {
     const JOBS: usize = 5_000;
     let database = database().await;
-    // However slow we are, Postgres is not given up.
+    // The broker must wait for Postgres as long as the test does, also on a slow machine.
     let broker = TestBroker::on_with(&database, |c| c.database_timeout = PATIENCE).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); JOBS]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", JOBS as i32).await;
@@ -34,7 +34,7 @@ async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_
     for job in &jobs {
         worker.settle(vec![ack(job)]).await;
     }
-    // All of them have come, and the first of them wait.
+    // After the ping, the broker has read all outcomes; the first ones wait for Postgres.
     worker.ping().await;
     database.until_blocked().await;
     held.batch_execute("COMMIT").await.expect("commit");
@@ -44,8 +44,8 @@ async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_
     assert_eq!(database.count("SELECT count(*) FROM howdah.history").await, JOBS as i64);
 }
 
-/// Sends these while settling is blocked, reading every answer, until no more are taken; how many were,
-/// and by how much the broker has grown. Another worker's ack behind them is OK.
+/// Sends messages while settling is blocked, and reads every response, until the broker takes no more. Returns the number of
+/// messages taken and the growth of the broker's memory. Afterwards, the ack of another worker succeeds.
 async fn settle_while_blocked(messages: Vec<Bytes>) -> (u64, u64) {
     let database = database().await;
     let broker = Program::serve(&database, &[]).await;
@@ -64,25 +64,30 @@ async fn settle_while_blocked(messages: Vec<Bytes>) -> (u64, u64) {
     let (taken, grown) = (count.load(Ordering::Relaxed), broker.program.resident().saturating_sub(before));
     worker.settle(vec![ack(&job)]).await;
     held.batch_execute("COMMIT").await.expect("commit");
-    assert_eq!(worker.settled().await.status(), SettleStatus::Ok, "another worker's");
-    soon("an answer to all of it", reading).await.expect("no panic");
+    assert_eq!(worker.settled().await.status(), SettleStatus::Ok, "the ack of another worker");
+    soon("answers to all messages", reading).await.expect("no panic");
     assert_serves(&grpc).await;
     (taken, grown)
 }
 
 #[tokio::test]
 async fn large_results_that_wait_for_postgres_are_bounded_in_bytes_too() {
-    // 600 outcomes, 600 MiB; 20,000 outcomes would be allowed.
+    // 600 outcomes of 1 MiB each. The limit of 20,000 unanswered outcomes would permit them.
     let result = Bytes::from(vec![7; 1 << 20]);
-    let settle = |n: i64| {
-        let outcomes = (0..15).map(|i| forged(1_000 + n * 15 + i, &result)).collect();
+    let settle = |n: u64| {
+        let outcomes = (0..15).map(|i| forged((1_000 + n * 15 + i) as i64, &result)).collect();
         message(work_request::Message::Settle(Settle { outcomes }))
     };
-    let (taken, grown) = settle_while_blocked((0..40).map(settle).collect()).await;
-    assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
+    let (taken, grown) = settle_while_blocked((0..large_messages()).map(settle).collect()).await;
+    assert!(grown < 256 * MIB, "with {} MiB taken, the broker grew by {} MiB", taken * 15, grown / MIB);
 }
 
-/// A field that nobody knows, with 15 MiB in it.
+/// Number of messages of 15 MiB whose total exceeds the 256 MiB by which the broker may grow.
+fn large_messages() -> u64 {
+    sized(24, 40)
+}
+
+/// An unknown field of 15 MiB.
 fn junk() -> Vec<u8> {
     let mut junk = Vec::new();
     prost::encoding::encode_key(15, prost::encoding::WireType::LengthDelimited, &mut junk);
@@ -94,12 +99,13 @@ fn junk() -> Vec<u8> {
 #[tokio::test]
 async fn a_small_result_in_a_large_message_does_not_keep_all_of_the_message() {
     let (result, junk) = (Bytes::from_static(b"x"), junk());
-    let settle = |n: i64| {
-        let settle = message(work_request::Message::Settle(Settle { outcomes: vec![forged(1_000 + n, &result)] }));
+    let settle = |n: u64| {
+        let settle =
+            message(work_request::Message::Settle(Settle { outcomes: vec![forged((1_000 + n) as i64, &result)] }));
         Bytes::from([&settle[..], &junk].concat())
     };
-    let (taken, grown) = settle_while_blocked((0..40).map(settle).collect()).await;
-    assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
+    let (taken, grown) = settle_while_blocked((0..large_messages()).map(settle).collect()).await;
+    assert!(grown < 256 * MIB, "with {} MiB taken, the broker grew by {} MiB", taken * 15, grown / MIB);
 }
 
 #[tokio::test]
@@ -113,7 +119,7 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
     let held = hold(&database, "howdah.ready").await;
     let before = broker.program.resident();
     let junk = junk();
-    let requests = (0..40).map(move |sequence| {
+    let requests = (0..large_messages()).map(move |sequence| {
         let request = StreamEnqueueRequest { sequence, jobs: vec![new_job("t", "x")], ..Default::default() };
         Bytes::from([&request.encode_to_vec()[..], &junk].concat())
     });
@@ -122,18 +128,18 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
     until_still("the end of the flood", || count.load(Ordering::Relaxed)).await;
     let (taken, grown) = (count.load(Ordering::Relaxed), broker.program.resident().saturating_sub(before));
     held.batch_execute("COMMIT").await.expect("commit");
-    for _ in 0..40 {
+    for _ in 0..large_messages() {
         soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
     }
-    assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
+    assert!(grown < 256 * MIB, "with {} MiB taken, the broker grew by {} MiB", taken * 15, grown / MIB);
 }
 
-/// Sends small messages, each in a DATA frame of its own as most languages do it, as fast as flow control
-/// lets us. A table is held until no more are taken. Returns the reason of a GOAWAY, if one came before
-/// the end of the stream.
+/// Sends small messages, each in a separate DATA frame as most gRPC libraries do, as fast as flow control permits. A table is
+/// locked until the broker takes no more. Returns the reason of a GOAWAY that came before the end of the stream.
 async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) -> Option<u32> {
     let database = database().await;
-    let broker = TestBroker::on(&database).await;
+    let queued = sized(10_000, 100_000);
+    let broker = TestBroker::on_with(&database, |config| config.limits.gathered_jobs = queued).await;
     let held = hold(&database, table).await;
     let sent = Arc::new(AtomicU64::new(0));
     let held = tokio::spawn({
@@ -178,14 +184,16 @@ async fn a_pipeline_of_the_smallest_requests_that_pile_up_keeps_its_connection()
         let jobs = vec![new_job("t", "")];
         Bytes::from(StreamEnqueueRequest { sequence, jobs, ..Default::default() }.encode_to_vec())
     };
-    let goaway = small_frames_while_held("howdah.ready", STREAM_ENQUEUE, (0..110_000).map(request).collect()).await;
+    let goaway =
+        small_frames_while_held("howdah.ready", STREAM_ENQUEUE, (0..sized(11_000, 110_000)).map(request).collect())
+            .await;
     assert_eq!(goaway, None, "11 is ENHANCE_YOUR_CALM");
 }
 
 #[tokio::test]
-async fn a_worker_with_fifty_thousand_small_acks_under_way_keeps_its_connection() {
+async fn a_worker_with_many_small_acks_under_way_keeps_its_connection() {
     let settle = |id| message(work_request::Message::Settle(Settle { outcomes: vec![forged(id, &Bytes::new())] }));
-    let messages = std::iter::once(subscribe("t")).chain((0..50_000).map(settle)).collect();
+    let messages = std::iter::once(subscribe("t")).chain((0..sized(10_000, 50_000)).map(settle)).collect();
     let goaway = small_frames_while_held("howdah.leased", WORK, messages).await;
     assert_eq!(goaway, None, "11 is ENHANCE_YOUR_CALM");
 }

@@ -1,5 +1,5 @@
-//! Much memory for few bytes: empty jobs, answers that nobody reads, messages that are announced and never come. The broker
-//! is a process of its own where its memory is told.
+//! Much memory for few bytes: empty jobs, unread responses, announced messages that never arrive. Tests that measure memory run the
+//! broker as a separate process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,11 +15,11 @@ use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
 
 #[tokio::test]
 async fn empty_jobs_that_wait_for_postgres_are_bounded_by_what_they_take_in_memory() {
-    // 320 calls of 10,000 jobs, 50 KB each on the wire: 16 MB, and 1.9 GB as jobs.
+    // 320 calls with 10,000 jobs each: 50 KB per call on the wire (16 MB in all), and 1.9 GB in all as jobs in memory.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", ""); 10_000], ..Default::default() };
     let (grown, stored) = flood_while_blocked(&request, 40).await;
-    assert!(grown < 320 * MIB, "it grew by {} MiB", grown / MIB);
-    assert!(stored >= 4, "{stored} were stored");
+    assert!(grown < 320 * MIB, "the broker grew by {} MiB", grown / MIB);
+    assert!(stored >= 4, "{stored} requests were stored");
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
     let list =
         ListJobsRequest { task_type: "large".into(), include_payload: true, page_size: 10, ..Default::default() };
     let list = list.encode_to_vec();
-    // 400 pages of 3 MiB each, on a connection whose window is closed.
+    // Requests 400 pages of 3 MiB each on a connection whose client reads nothing.
     let mut http = Http2::connect_closed(&grpc).await;
     for n in 0..400 {
         let stream = 2 * n + 1;
@@ -47,8 +47,8 @@ async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
     })
     .await;
     let grown = grown.into_inner();
-    assert!(grown < 128 * MIB, "it grew by {} MiB", grown / MIB);
-    // The quarter of one connection is used up, and no more.
+    assert!(grown < 128 * MIB, "the broker grew by {} MiB", grown / MIB);
+    // That connection uses only its quarter of the memory for answers, so a list on another connection succeeds.
     let mut other = crate::support::jobs_client(&grpc).await;
     let list = ListJobsRequest::decode(&list[..]).expect("the list");
     let page = soon("a page", other.list_jobs(list)).await.expect("a page").into_inner();
@@ -65,7 +65,7 @@ async fn messages_that_are_announced_and_do_not_come_keep_nobody_waiting() {
     for _ in 0..8 {
         let mut http = Http2::connect(&broker.grpc).await;
         for n in 0..50 {
-            // A message of 4 MiB, of which only the prefix comes.
+            // Sends only the length prefix of a message of 4 MiB.
             let announced = frame(Frame::DATA, 0, 2 * n + 1, &[0, 0, 0x40, 0, 0]);
             http.write(&[headers(2 * n + 1, CALLS[0]), announced].concat()).await.expect("room to write");
         }

@@ -1,4 +1,4 @@
-//! What other logins of the database may do, and what a database may be set to.
+//! Other logins of the database cannot harm a broker, and neither can settings of the database.
 
 use howdah_proto::v1::JobState;
 use howdah_server::{
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::support::*;
 
-/// An empty database, and its name.
+/// An empty database and its name.
 async fn empty_database() -> (TestDatabase, String) {
     let database = database().await.empty("other", "").await;
     let client = database.connect().await;
@@ -17,7 +17,7 @@ async fn empty_database() -> (TestDatabase, String) {
     (database, name)
 }
 
-/// A login of no rights; its client.
+/// Creates a login without rights; returns its connection and name.
 async fn login(database: &TestDatabase, name: &str) -> (Client, String) {
     let client = database.connect().await;
     let row = client.query_one("SELECT current_database()::text", &[]).await.expect("a name");
@@ -29,7 +29,7 @@ async fn login(database: &TestDatabase, name: &str) -> (Client, String) {
     (client, name)
 }
 
-/// Functions and operators that fit better than those of Postgres, and say with whose rights they are called.
+/// Creates functions and operators that match calls better than the built-in ones, and record their caller's role.
 async fn plant_traps(mallory: &Client) {
     let mut traps = String::from(
         "CREATE TABLE public.caught (who text); GRANT INSERT ON public.caught TO PUBLIC;
@@ -77,7 +77,7 @@ async fn plant_traps(mallory: &Client) {
     mallory.batch_execute(&traps).await.expect("traps");
 }
 
-/// Whatever a broker does in a job's life, by every way that a job can take.
+/// Runs jobs through every transition that a broker performs.
 async fn work(broker: &TestBroker) {
     let mut worker = broker.worker("t").window(20).await;
     broker.set("t", howdah_proto::v1::TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
@@ -122,7 +122,7 @@ async fn nothing_that_others_created_is_called_by_a_broker_or_a_migration() {
         database.sql("GRANT CREATE ON SCHEMA public TO PUBLIC").await;
         let (mallory, _) = login(&database, "mallory").await;
         plant_traps(&mallory).await;
-        // As the role or the database may be set; without, only what fits better is called.
+        // A search_path that a role or a database may set. `pg_catalog` first would leave only the better overload matches.
         for path in ["public", "public,pg_catalog"] {
             let url = format!("{}&options=-c%20search_path%3D{path}", database.url);
             let broker = TestBroker::on_with(&database, |config| {
@@ -166,7 +166,7 @@ async fn a_database_may_be_set_to_read_and_write_texts_times_and_numbers_otherwi
     }
     let broker = TestBroker::on(&database).await;
     work(&broker).await;
-    // Groups of errors are the same for whoever asks.
+    // The group of an error must not depend on the settings of the caller.
     let errors = "SELECT string_agg(howdah.error_group(e), ' | ') FROM unnest(ARRAY[
         'job 17 is not ''there'' at 10:30', E'can''t read\\tfile_1x2\\nmore', '0xdeadbeef in 7e57a9c1']) e";
     let client = database.connect().await;
@@ -185,7 +185,7 @@ async fn a_database_may_be_set_to_read_and_write_texts_times_and_numbers_otherwi
 #[tokio::test]
 async fn a_first_start_that_fails_leaves_nothing_behind() {
     let (database, _) = empty_database().await;
-    // Something that is made last is there already, as something else.
+    // A table already has the name of a view that the migration creates last, so the migration fails late.
     database.sql("CREATE SCHEMA taken; CREATE TABLE taken.job (id int)").await;
     let mut config = Config::new(&database.url);
     config.schema = "taken".into();
@@ -202,7 +202,7 @@ async fn a_first_start_that_fails_leaves_nothing_behind() {
 async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
     let (database, _) = empty_database().await;
     let (mallory, _) = login(&database, "locks").await;
-    // The keys that were once asked for, as they may be guessed: of migrations, and of partitions.
+    // Takes the advisory locks that earlier versions used for migrations and partitions. Any login can take them.
     mallory
         .batch_execute(
             "SELECT pg_advisory_lock(1752135524, hashtext('howdah')), pg_advisory_lock(1752135524, hashtext('other')),
@@ -215,7 +215,7 @@ async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
         .until("partitions", "SELECT count(*) >= 8 FROM pg_inherits WHERE inhparent::regclass::text LIKE 'howdah.%'")
         .await;
     let store = Store::new(&Config::new(&database.url)).expect("store");
-    // Nothing is to be done, so nothing is locked: not even who may read keeps it from being so.
+    // Nothing is to be changed, so no locks are taken; even a reader's locks do not block the broker.
     mallory.batch_execute("SELECT pg_advisory_unlock_all()").await.expect("unlock");
     store.create_roles().await.expect("roles");
     let role: String = mallory.query_one("SELECT session_user::text", &[]).await.expect("a name").get(0);
@@ -225,7 +225,7 @@ async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
             "BEGIN; LOCK TABLE howdah.schema_part, ONLY howdah.history IN ACCESS SHARE MODE; SELECT version FROM howdah.settings",
         )
         .await
-        .expect("what a reader may");
+        .expect("a read as a member of howdah_reader");
     let another = TestBroker::on(&database).await;
     database.sql("UPDATE howdah.schema_part SET hash = '' WHERE part = 'functions'").await;
     assert_eq!(store.migrate().await.expect("migrate").replaced, ["functions"]);
@@ -255,7 +255,7 @@ async fn a_database_that_ends_idle_sessions_does_not_end_the_one_that_listens() 
     database.sql(&format!("ALTER DATABASE {name} SET idle_session_timeout = '300ms'")).await;
     Store::new(&Config::new(&database.url)).expect("a store").migrate().await.expect("migrations");
     let _broker = TestBroker::on(&database).await;
-    // It is older than the others may become.
+    // The listening session has been idle for 2 s, which is longer than the timeout of 300 ms.
     let listens = format!(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}' AND query LIKE 'LISTEN howdah_wake%'
                         AND state = 'idle' AND clock_timestamp() - state_change > interval '2 s')"

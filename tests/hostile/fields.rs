@@ -1,4 +1,4 @@
-//! Every field of calls and pipelines out of its bounds: named, with its index, and nothing is stored.
+//! Every field of calls and pipelines beyond its bounds: the error names the field with its index, and nothing is stored.
 
 use howdah_proto::v1::{
     CancelJobsRequest, EnqueueJobsRequest, ExtendJobsRequest, Extension, GetJobRequest, JobState, ListJobsRequest,
@@ -12,7 +12,7 @@ use super::{assert_names, assert_nothing_stored, assert_serves, enqueue, refused
 use crate::support::{TestBroker, database, jobs_client, new_job, soon, task_types_client, workers_client};
 
 const DAY: i64 = 24 * 3600;
-/// The last second of the year 9999, and the first that a Timestamp cannot say.
+/// Last second of the year 9999; later times are invalid in a `Timestamp`.
 const YEAR_9999: i64 = 253_402_300_799;
 
 fn seconds(seconds: i64) -> Duration {
@@ -23,7 +23,7 @@ fn job() -> NewJob {
     new_job("good", "")
 }
 
-/// No duration at all, whatever the bounds are.
+/// Durations that are invalid whatever the bounds are.
 fn nonsense() -> [Duration; 6] {
     let d = |seconds, nanos| Duration { seconds, nanos };
     [d(-1, 0), d(0, -1), d(i64::MIN, i32::MIN), d(i64::MAX, 999_999_999), d(1, 1_000_000_000), d(-1, 1)]
@@ -44,7 +44,7 @@ fn bad_retry_policies() -> Vec<(&'static str, RetryPolicy)> {
     bad
 }
 
-/// A field, and a job in which it is bad.
+/// Pairs of a field and a job with a bad value in that field.
 fn bad_jobs() -> Vec<(&'static str, NewJob)> {
     let headers = |headers: Vec<(String, String)>| NewJob { headers: headers.into_iter().collect(), ..job() };
     let key = |key: &str| NewJob { key: key.into(), ..job() };
@@ -156,7 +156,7 @@ async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
     let request = CancelJobsRequest { ids: nobodys.repeat(1_000), ..Default::default() };
     let cancelled = soon("an answer", jobs.cancel_jobs(request)).await.expect("an answer").into_inner();
     assert_eq!(cancelled.cancelled_ids, Vec::<i64>::new());
-    // One that is there, named ten thousand times, is cancelled once.
+    // A cancel that names the same job ten thousand times cancels it once.
     let cancelled =
         soon("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000], ..Default::default() })).await;
     assert_eq!(cancelled.expect("an answer").into_inner().cancelled_ids, [id]);
@@ -179,7 +179,7 @@ async fn looking_with_an_unknown_state_a_negative_page_or_a_token_of_ones_own_ma
         let request = ListTaskTypesRequest { page_size, ..Default::default() };
         assert_names(&refused(types.list_task_types(request)).await, "page_size");
     }
-    // A good one, as the broker makes it; and those that others might make of it.
+    // A valid page token, and tampered copies of it.
     let first = jobs.list_jobs(ListJobsRequest { page_size: 1, ..list() }).await.expect("a page").into_inner();
     let good = first.next_page_token;
     let mut tokens: Vec<String> = ["'; --", "0", "zz", "../..", "\0", "é", "0101"].map(str::to_owned).to_vec();
@@ -195,12 +195,12 @@ async fn looking_with_an_unknown_state_a_negative_page_or_a_token_of_ones_own_ma
         let request = ListTaskTypesRequest { page_token: token, ..Default::default() };
         assert_names(&refused(types.list_task_types(request)).await, "page_token");
     }
-    // One of another list: of another state, of task types.
+    // A page token is invalid for another state, and for the list of task types.
     let other = ListJobsRequest { page_token: good.clone(), state: JobState::Dead as i32, ..list() };
     assert_names(&refused(jobs.list_jobs(other)).await, "page_token");
     let other = ListTaskTypesRequest { page_token: good.clone(), ..Default::default() };
     assert_names(&refused(types.list_task_types(other)).await, "page_token");
-    // A huge page is a page; a forged position is none.
+    // A huge page size is valid. A token whose position was changed is refused.
     let request = ListJobsRequest { page_size: i32::MAX, ..list() };
     assert_eq!(jobs.list_jobs(request).await.expect("a page").into_inner().jobs.len(), 3);
     let forged = ListJobsRequest { page_token: format!("{}{}", &good[..6], "f".repeat(good.len() - 6)), ..list() };

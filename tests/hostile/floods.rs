@@ -1,5 +1,4 @@
-//! More than anybody asked for, from clients who do not wait and do not read. The broker is a process of
-//! its own where its memory is told.
+//! Floods from clients that neither wait nor read. Tests that measure memory run the broker as a separate process.
 
 use std::sync::{
     Arc,
@@ -18,7 +17,7 @@ use super::{
     assert_serves, channel, enqueue, hold,
     raw::{self, CALLS, WORK},
 };
-use crate::support::{Program, TestBroker, Worker, ack, database, new_job, soon, until_still};
+use crate::support::{Program, TestBroker, Worker, ack, database, new_job, sized, soon, until_still};
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -30,12 +29,12 @@ pub(super) fn subscribe(task_type: &str) -> Bytes {
     message(work_request::Message::Subscribe(Subscribe { task_type: task_type.into(), ..Default::default() }))
 }
 
-/// An ack of a lease that nobody has.
+/// An ack of a lease that does not exist.
 pub(super) fn forged(id: i64, result: &Bytes) -> Outcome {
     Outcome { id, token: 1, outcome: Some(outcome::Outcome::Ack(Ack { result: result.clone(), ..Ack::default() })) }
 }
 
-/// Counts what is taken out of it: what the transport has asked for.
+/// Counts the messages that the transport takes from the stream.
 pub(super) fn counted(
     messages: impl Stream<Item = Bytes> + Send + 'static,
 ) -> (impl Stream<Item = Bytes>, Arc<AtomicU64>) {
@@ -47,8 +46,8 @@ pub(super) fn counted(
     (messages, count)
 }
 
-/// Sends all of these on a stream of work and never reads an answer, until they are gone or nobody takes
-/// more of them; how many were taken, and by how much the broker has grown. It must be well afterwards.
+/// Sends messages on a work stream and never reads, until all are sent or the broker takes no more. Returns the number of messages
+/// taken and the growth of the broker's memory. Afterwards the broker still serves.
 async fn send_and_never_read(messages: impl Stream<Item = Bytes> + Send + 'static) -> (u64, u64) {
     let database = database().await;
     let broker = Program::serve(&database, &[]).await;
@@ -68,7 +67,7 @@ async fn send_and_never_read(messages: impl Stream<Item = Bytes> + Send + 'stati
 
 #[tokio::test]
 async fn a_worker_that_settles_and_never_reads_the_answers_is_not_read_for_ever() {
-    // Half of them are answered without Postgres: nothing is set.
+    // Half of the outcomes are empty. The broker refuses these without Postgres, so they are answered first.
     let settle = |n: u64| {
         let outcomes = (0..5_000).map(|i| forged((n * 5_000 + i) as i64, &Bytes::new()));
         let unset = |outcome| if n.is_multiple_of(2) { Outcome { outcome: None, ..outcome } } else { outcome };
@@ -76,21 +75,21 @@ async fn a_worker_that_settles_and_never_reads_the_answers_is_not_read_for_ever(
     };
     let messages = tokio_stream::iter([subscribe("t")]).chain(tokio_stream::iter((0..2_000).map(settle)));
     let (sent, grown) = send_and_never_read(messages).await;
-    // 20,000 outcomes may be unanswered; a MiB of them and more is on its way.
+    // The broker stops reading after 20,000 unanswered outcomes. More than a MiB of messages may be on its way by then.
     assert!(sent < 100, "{sent} messages of 5,000 outcomes were taken");
-    assert!(grown < 64 * MIB, "it grew by {} MiB", grown / MIB);
+    assert!(grown < 64 * MIB, "the broker grew by {} MiB", grown / MIB);
 }
 
 #[tokio::test]
 async fn a_worker_that_pings_and_never_reads_the_answers_costs_no_memory() {
-    let pings = std::iter::repeat_n(message(work_request::Message::Ping(Ping {})), 2_000_000);
+    let pings = std::iter::repeat_n(message(work_request::Message::Ping(Ping {})), sized(400_000, 2_000_000));
     let messages = tokio_stream::iter([subscribe("t")]).chain(tokio_stream::iter(pings));
     let (sent, grown) = send_and_never_read(messages).await;
-    assert!(grown < 64 * MIB, "after {sent} pings it had grown by {} MiB", grown / MIB);
+    assert!(grown < 64 * MIB, "after {sent} pings the broker had grown by {} MiB", grown / MIB);
 }
 
 #[tokio::test]
-async fn a_worker_that_settles_one_job_twenty_thousand_times_holds_nobody_up_for_long() {
+async fn a_worker_that_settles_one_job_thousands_of_times_holds_nobody_up_for_long() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;
@@ -100,17 +99,18 @@ async fn a_worker_that_settles_one_job_twenty_thousand_times_holds_nobody_up_for
     let mut hostile = Worker::subscribe(&broker.grpc, Subscribe::default()).await;
     let client = database.connect().await;
     let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
-    // The same lease again and again, or as many different ones: it must not matter much. A busy machine may
-    // make either slow, but not the same one five times.
+    let times = sized(4_000, 20_000);
+    // Settling one lease again and again must take about as long as settling as many different leases. A busy machine may slow
+    // down either one, but hardly the same one in five rounds.
     for round in 1..=5 {
         let mut took = Vec::new();
         for distinct in [1, 0] {
             let begun: f64 = client.query_one(now, &[]).await.expect(now).get(0);
-            for n in 0..20_000 {
+            for n in 0..times {
                 let forged = howdah_proto::v1::LeasedJob { id: forged.id + distinct * n, ..forged.clone() };
                 hostile.settle(vec![ack(&forged)]).await;
             }
-            for _ in 0..20_000 {
+            for _ in 0..times {
                 assert_eq!(hostile.settled().await.status(), SettleStatus::LeaseLost);
             }
             let ended: f64 = client.query_one(now, &[]).await.expect(now).get(0);
@@ -124,12 +124,11 @@ async fn a_worker_that_settles_one_job_twenty_thousand_times_holds_nobody_up_for
     worker.ack(&job).await;
 }
 
-/// Sends a request to a broker that cannot store it, from eight connections, so many times from each; then lets it be
-/// stored. Returns by how many bytes the broker grew, and how many requests were stored. The others are refused for now, and
-/// the broker still serves.
+/// Sends `calls_each` requests on each of eight connections while the broker cannot store them, then lets it store. Returns the
+/// growth of the broker's memory and the number of stored requests. The others get a temporary error, and the broker still serves.
 pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each: usize) -> (u64, usize) {
     let database = database().await;
-    // Until the flood is over it gives up nothing that waits for the lock.
+    // The broker must wait for the lock during the whole flood.
     let broker = Program::serve(&database, &["--set", "database_timeout=240s"]).await;
     let grpc = format!("http://{}", broker.address());
     assert_serves(&grpc).await;
@@ -155,7 +154,7 @@ pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each
     while let Some(answer) = soon("an answer", calls.join_next()).await {
         match answer.expect("no panic") {
             Ok(_) => stored += 1,
-            // Late: one that has come too slowly while others wait for room.
+            // DEADLINE_EXCEEDED means that the request arrived too slowly while other requests waited for memory.
             Err(status) => {
                 assert!(matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded), "{status:?}");
             }

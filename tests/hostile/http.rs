@@ -1,4 +1,4 @@
-//! The HTTP port: three paths, a list of them, and nothing else that anybody may ask of it.
+//! The HTTP port serves three paths and a list of them, and refuses everything else.
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use tokio::{
@@ -8,13 +8,13 @@ use tokio::{
 
 use crate::support::{TestBroker, database, soon, stores};
 
-/// The answer to these bytes, read to its end.
+/// Sends these bytes and reads the response to its end.
 pub async fn ask(http: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
-    // It may be closed before all of it is written.
+    // The broker may close the connection before all is written.
     let _ = soon("room to write", stream.write_all(bytes)).await;
     let mut answer = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the response.
     let _ = soon("the end of the answer", stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -88,7 +88,7 @@ async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() 
     ] {
         let answer = ask(&broker.http, format!("{start}{junk}\r\n").as_bytes()).await;
         let shown: String = junk.chars().take(40).collect();
-        // What it may as well ignore it may answer; what is too much it must not.
+        // The broker may answer normally if the junk is short, but must refuse long junk.
         let expected: &[&str] = if junk.len() > 100 { &["400", "431", ""] } else { &["400", "431", "", "200"] };
         assert!(expected.contains(&status(&answer)), "{shown}: {answer}");
     }
@@ -102,7 +102,7 @@ async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() 
     assert_well(&broker.http).await;
 }
 
-/// Of two lengths a proxy in front may have taken the other one, and what is the body here is a request there.
+/// Request smuggling: a proxy may use the other one of two lengths, and would then read this body as another request.
 #[tokio::test]
 async fn a_request_with_two_lengths_is_the_last_one_of_its_connection() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;

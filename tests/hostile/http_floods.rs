@@ -1,4 +1,4 @@
-//! The HTTP port beside floods: probes get their answers, names that nobody gave it get none, and it says when it is not ready.
+//! The HTTP port under floods: probes are answered, requests with an unknown Host are refused, and `/readyz` reports problems.
 
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::support::{TestBroker, eventually, soon, stores};
 
-/// Connections that send this and then nothing.
+/// Opens connections that send these bytes and then nothing.
 async fn stuck(broker: &TestBroker, count: usize, bytes: &str) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -103,16 +103,17 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
         FOR part IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ('howdah.history'::regclass, 'howdah.payload'::regclass)
                     ORDER BY inhparent::regclass::text
         LOOP EXECUTE 'DROP TABLE ' || part; END LOOP; END $$";
-    // Until it is asked before they are made again.
+    // Drops the partitions and asks `/readyz`. Repeats both, because the broker may recreate the partitions before the
+    // question.
     eventually("a broker without partitions", async || {
         broker.sql(drop_partitions).await;
         let answer = get(&broker.http, stores::readyz()).await;
         status(&answer) == "503" && answer.contains("a partition of history or payloads is missing")
     })
     .await;
-    // It is made now, not with the next round of maintenance.
+    // The broker has noticed the missing partitions and creates them at once, not only at the next maintenance.
     let ready = async || status(&get(&broker.http, stores::readyz()).await) == "200";
-    eventually("a ready broker", ready).await;
+    eventually("a broker that is ready again", ready).await;
     assert_serves(&broker.grpc).await;
     broker.sql("ALTER SCHEMA howdah RENAME TO elsewhere").await;
     eventually("a broker that is not ready", async || {
@@ -122,15 +123,15 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
     .await;
     assert_eq!(status(&get(&broker.http, "/healthz").await), "200");
     broker.sql("ALTER SCHEMA elsewhere RENAME TO howdah").await;
-    eventually("a ready broker", ready).await;
+    eventually("a broker that is ready again", ready).await;
 }
 
 #[tokio::test]
 async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
     let broker = TestBroker::start().await;
     let answers = async |expected: &str| {
-        let asked = async || status(&get(&broker.http, stores::readyz()).await) == expected;
-        eventually(&format!("the answer {expected}"), asked).await;
+        let is_expected = async || status(&get(&broker.http, stores::readyz()).await) == expected;
+        eventually(&format!("the answer {expected}"), is_expected).await;
     };
     for table in [
         "ready",
@@ -157,7 +158,7 @@ async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
         broker.sql(&format!("ALTER TABLE howdah.gone RENAME TO {table}")).await;
     }
     answers("200").await;
-    // One partition is enough: acks of types with history, or large payloads, fail without it.
+    // One missing partition is enough: without it, acks of types with history or enqueues of large payloads fail.
     for parent in ["history", "payload"] {
         let drop_partitions = format!(
             "DO $$ DECLARE part regclass; BEGIN

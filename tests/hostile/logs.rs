@@ -1,4 +1,4 @@
-//! What a client sends may be logged; it forges no line and steers no terminal.
+//! Client input in the log cannot forge lines or control the terminal.
 
 use std::{collections::HashMap, process::Stdio};
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use super::{channel, enqueue, raw, refused};
 use crate::support::{OutcomeOptions as _, Worker, database, howdah, nack, new_job, soon};
 
-/// A broker that logs everything; what it was sent is in it somewhere.
+/// The complete log of a broker at trace level that received hostile input.
 async fn hostile_session(database_url: &str, format: &str) -> String {
     let mut command = tokio::process::Command::new(howdah());
     command.args(["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
@@ -29,7 +29,8 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
     let grpc = ready.split_whitespace().find_map(|w| w.strip_prefix("grpc=")).expect(&ready);
     let grpc = format!("http://{grpc}");
 
-    // Texts that pass the checks: the direction of writing is no control character.
+    // Characters that change the writing direction are valid, because they are not control characters. The log must escape
+    // them.
     let turned = "marker\u{202e}\u{2066}\u{2028}forged";
     let labels = HashMap::from([(turned.to_owned(), turned.to_owned())]);
     let windows = vec![Window { task_type: "t".into(), jobs: 1, bytes: 0 }];
@@ -43,7 +44,7 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
         ])
         .await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-    // Texts that do not pass, and paths.
+    // Invalid texts, and invalid paths.
     let channel = channel(&grpc).await;
     let subscribe = Subscribe { session_id: "\n\u{1b}[31mforged".into(), ..Default::default() };
     refused(Worker::try_subscribe(&grpc, subscribe)).await;
@@ -58,7 +59,7 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
     soon("the log", reading).await.expect("no panic")
 }
 
-/// What moves a cursor, breaks a line or turns the direction of writing.
+/// Whether a character moves the cursor, breaks the line or changes the writing direction.
 fn steers(c: char) -> bool {
     (c.is_control() && c != '\n') || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -96,7 +97,7 @@ async fn an_outage_of_postgres_is_a_few_lines_and_its_end_is_one() {
     let ready = soon("a ready broker", output.next_line()).await.expect("read").expect("a line");
     let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect(&ready);
     database.allow_connections(false).await;
-    // Each answer takes the time in which calls wait for Postgres, and all tasks fail meanwhile.
+    // Each answer takes as long as a call waits for Postgres. Meanwhile all background tasks fail, and must not flood the log.
     for _ in 0..2 {
         let answer = super::http::get(http, "/readyz").await;
         assert!(answer.contains("503") && answer.contains("Postgres cannot be reached"), "{answer}");

@@ -1,4 +1,4 @@
-//! More task types than anybody needs.
+//! Far too many task types.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::{JobOptions as _, TestBroker, Worker, eventually, new_job, soon};
 
-/// A broker whose cluster takes 100 types, and has them.
+/// A broker whose cluster permits 100 task types and has all of them.
 async fn full() -> TestBroker {
     let broker = TestBroker::start().await;
     broker.set_cluster(ClusterSettings { task_types: 100, ..ClusterSettings::default() }).await;
@@ -41,7 +41,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
         assert_eq!(error.code().code(), "HW004", "{call}: {error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("howdah settings set task_types")), "{error:?}");
     }
-    // Those that exist are as good as ever, and there is room again when the limit is raised.
+    // At the limit, existing types still work. A raised limit permits new types.
     let mut worker = Worker::connect(&broker.grpc, "type/1", 1).await;
     let id = broker.enqueue("type/1").await;
     let job = worker.next().await;
@@ -56,7 +56,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
 #[tokio::test]
 async fn a_type_that_is_unused_for_long_is_deleted_and_brokers_that_knew_it_make_it_again() {
     let a = TestBroker::start().await;
-    // This broker knows it, by an id that will be nobody's.
+    // This broker has the id of the type in its cache; the id becomes invalid when the type is deleted.
     let mut worker = Worker::connect(&a.grpc, "gone", 1).await;
     a.enqueue("gone").await;
     let job = worker.next().await;
@@ -72,13 +72,14 @@ async fn a_type_that_is_unused_for_long_is_deleted_and_brokers_that_knew_it_make
            UPDATE howdah.task_type SET unused_since = now() - interval '3 days' WHERE name = 'recent'",
     )
     .await;
-    // Whoever asks for it is about to use it.
+    // A worker subscribes to this type, so it must be kept.
     let mut asking = Worker::connect(&a.grpc, "asked/for", 1).await;
-    // A transaction that uses it and is still open.
+    // An open transaction uses this type, so it must be kept.
     let open = a.database.connect().await;
     open.batch_execute("BEGIN; SELECT howdah.enqueue('used/by/sql', 'x')").await.expect("enqueue");
     let b = a.another().await;
-    a.until("the end of the unused type", "SELECT NOT EXISTS (SELECT FROM howdah.task_type WHERE name = 'gone')").await;
+    a.until("the deletion of the unused type", "SELECT NOT EXISTS (SELECT FROM howdah.task_type WHERE name = 'gone')")
+        .await;
     open.batch_execute("COMMIT").await.expect("commit");
     let left = "SELECT count(*) FROM howdah.task_type WHERE name IN ('has/a/job', 'is/a/fallback', 'is/a/stage',
                 'has/settings', 'recent', 'asked/for', 'used/by/sql')";
@@ -90,7 +91,7 @@ async fn a_type_that_is_unused_for_long_is_deleted_and_brokers_that_knew_it_make
         a.count("SELECT count(*) FROM howdah.task_type WHERE unused_since IS NOT NULL AND name LIKE 'has/%'").await,
         0
     );
-    // The brokers notice, and it is a new type.
+    // Both brokers learn of the deletion, and create the type again at the next subscription or enqueue.
     b.settings_reach(&a).await;
     let mut worker = Worker::connect(&b.grpc, "gone", 1).await;
     let id = a.enqueue("gone").await;
@@ -119,12 +120,13 @@ async fn at_the_limit_of_types_the_sweep_and_the_search_for_unused_types_end_lon
         client.query_one(now, &[]).await.expect(now).get::<_, f64>(0)
     };
     let half = config.database_timeout.as_secs_f64() / 2.0;
-    // A busy machine may make one of them slow, but not five times.
+    // A busy machine may slow down a step, but hardly in each of five rounds.
     for round in 1..=5 {
         let begun = seconds().await;
         let found = soon("the sweep", store.sweep(None)).await.expect("the sweep").ready.len();
         let swept = seconds().await;
-        let deleted = soon("the search", store.delete_unused_task_types(1, 1_000)).await.expect("the search");
+        let deleted =
+            soon("the search for unused types", store.delete_unused_task_types(1, 1_000)).await.expect("the search");
         let searched = seconds().await;
         assert!(found >= 10_000 && deleted.is_empty(), "{found} {deleted:?}");
         if swept - begun < half && searched - swept < half {
@@ -132,7 +134,7 @@ async fn at_the_limit_of_types_the_sweep_and_the_search_for_unused_types_end_lon
         }
         assert!(round < 5, "{} s, {} s", swept - begun, searched - swept);
     }
-    // And it serves.
+    // The broker still delivers jobs.
     let mut worker = Worker::connect(&broker.grpc, "type/9999", 1).await;
     let job = worker.next().await;
     worker.ack(&job).await;
@@ -148,7 +150,7 @@ async fn a_name_is_found_although_the_cache_is_emptied_all_the_time() {
     let emptied = Arc::downgrade(&registry);
     let emptying = std::thread::spawn(move || {
         while let Some(registry) = emptied.upgrade() {
-            registry.forget();
+            registry.clear_ids();
         }
     });
     let name = TaskTypeName::parse("t").expect("a name");

@@ -1,4 +1,4 @@
-//! Peers that speak no gRPC, or HTTP/2 of their own kind, on the gRPC port.
+//! Peers on the gRPC port that use another protocol, or violate HTTP/2.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use super::{
 };
 use crate::support::{TestBroker, Worker, ack, database, new_job, soon};
 
-/// Sends these bytes, and waits until the broker has closed the connection.
+/// Sends these bytes and waits until the broker has closed the connection.
 async fn until_closed(grpc: &str, bytes: Vec<u8>) {
     let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
     let (mut read, mut write) = stream.into_split();
-    // It may be closed before all of it is written.
+    // The broker may close the connection before all is written.
     let writing = tokio::spawn(async move {
         let _ = write.write_all(&bytes).await;
         write
     });
     let mut answer = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the connection.
     let _ = soon("the end of the connection", read.read_to_end(&mut answer)).await;
     drop(soon("the end of the writing", writing).await);
 }
@@ -54,11 +54,11 @@ async fn http_1_tls_random_bytes_and_silence_are_closed_and_the_broker_still_ser
         b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(),
         Vec::new(),
         PREFACE[..10].to_vec(),
-        // After a good beginning: junk; a frame of 16 MiB; DATA of a stream that there is not.
+        // A valid preface, followed by junk, by a frame of 16 MiB, or by DATA of a stream that was never opened.
         [PREFACE, &noise()].concat(),
         [PREFACE, &raw::frame(4, 0, 0, &[]), &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
         [PREFACE, &raw::frame(4, 0, 0, &[]), &raw::data(9, b"junk")].concat(),
-        // Settings that are none, a window that overflows, a ping that is too long.
+        // Invalid settings, a window that overflows, and a ping of the wrong size.
         [PREFACE, &raw::frame(4, 0, 0, &[0, 4, 0xff, 0xff, 0xff, 0xff])].concat(),
         [PREFACE, &raw::frame(4, 0, 0, &[]), &raw::frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff])].concat(),
         [PREFACE, &raw::frame(4, 0, 0, &[]), &raw::frame(6, 0, 0, &[1; 9])].concat(),
@@ -100,12 +100,12 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_sta
     let database = database().await;
     let change = |c: &mut howdah_server::config::Config| {
         c.limits.streams_per_connection = LIMIT;
-        // None of the streams that are let in ends before we have looked at all.
+        // The timeout for the first message is so long that no accepted stream ends during the test.
         c.limits.first_message = Duration::from_secs(600);
     };
     let broker = TestBroker::on_with(&database, change).await;
     let mut http = Http2::connect(&broker.grpc).await;
-    // Whoever minds the limit has been told it by now.
+    // The SETTINGS frame of the broker names the limit. The test ignores it and opens more streams.
     soon("settings", http.next()).await.expect("settings");
     let open: Vec<u8> = (0..50).flat_map(|n| raw::headers(2 * n + 1, raw::WORK)).collect();
     http.write(&open).await.expect("write");
@@ -114,7 +114,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_sta
         let next = soon("a frame", http.next()).await.expect("an open connection");
         assert_ne!(next.kind, Frame::GOAWAY, "{next:?}");
         if next.kind == Frame::RST_STREAM {
-            // REFUSED_STREAM: nothing was done, try again.
+            // 7 is REFUSED_STREAM: the broker has not processed the request, so a client may send it again.
             assert_eq!(next.reason(), 7);
             refused.push(next.stream);
         }
@@ -147,11 +147,11 @@ async fn a_client_that_minds_the_limit_waits_for_a_stream_to_end() {
         let channel = channel.clone();
         async move { open_on(&channel).await }
     });
-    // On other connections there is room.
+    // Other connections may open more streams.
     assert_serves(&broker.grpc).await;
-    assert!(!waiting.is_finished(), "one stream more than there may be");
+    assert!(!waiting.is_finished(), "a stream above the limit was opened");
     streams.pop();
-    soon("a place", waiting).await.expect("no panic").expect("a stream");
+    soon("a stream in the place of the closed one", waiting).await.expect("no panic").expect("a stream");
 }
 
 #[tokio::test]
@@ -160,13 +160,13 @@ async fn thousands_of_streams_opened_and_reset_at_once_end_at_most_their_own_con
     let broker = TestBroker::on_with(&database, |c| c.limits.first_message = Duration::from_secs(60)).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
     let mut http = Http2::connect(&broker.grpc).await;
-    // CANCEL, each right after its HEADERS.
+    // Opens a stream with HEADERS and cancels it at once with RST_STREAM.
     let open_and_reset =
         |n: u32| [raw::headers(2 * n + 1, raw::WORK), raw::frame(3, 0, 2 * n + 1, &[0, 0, 0, 8])].concat();
     let flood: Vec<u8> = (0..20_000).flat_map(open_and_reset).collect();
     let _ = http.write(&flood).await;
     let _ = http.write(&raw::frame(6, 0, 0, &[1; 8])).await;
-    // Either it has had enough, or it has dealt with all of them and answers the ping.
+    // The broker may close the connection. Otherwise it processes all frames, and then answers the ping.
     while let Some(next) = soon("a frame", http.next()).await {
         if next.kind == Frame::GOAWAY || next.kind == 6 {
             break;

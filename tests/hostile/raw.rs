@@ -1,5 +1,4 @@
-//! Clients that no generated code would let us be: any bytes for a message, any text for a body, any
-//! frame on a connection.
+//! Clients that send arbitrary bytes as a message, arbitrary text as a body and arbitrary frames on a connection.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -23,7 +22,7 @@ use tonic::{
 
 use crate::support::soon;
 
-/// Every method that takes one message.
+/// All methods with a unary request.
 pub(crate) const CALLS: [&str; 11] = [
     "/howdah.v1.JobService/EnqueueJobs",
     "/howdah.v1.JobService/GetJob",
@@ -38,11 +37,11 @@ pub(crate) const CALLS: [&str; 11] = [
     "/grpc.health.v1.Health/Check",
 ];
 
-/// Every method that takes a stream of ours.
+/// A method with a request stream.
 pub(super) const WORK: &str = "/howdah.v1.WorkerService/Work";
 pub(super) const STREAM_ENQUEUE: &str = "/howdah.v1.JobService/StreamEnqueue";
 
-/// A codec that leaves bytes alone.
+/// A codec that passes bytes through.
 #[derive(Clone, Copy, Default)]
 struct RawCodec;
 
@@ -82,12 +81,12 @@ impl Decoder for RawCodec {
     }
 }
 
-/// Calls a method with these bytes for a message.
+/// Calls a method with these bytes as the message.
 pub(super) async fn call(channel: &Channel, path: &'static str, message: impl Into<Bytes>) -> Result<Bytes, Status> {
     unary(Grpc::new(channel.clone()), path, message.into()).await
 }
 
-/// The same, gzipped on the way.
+/// Calls a method with these bytes as the message, compressed with gzip.
 pub(super) async fn call_gzipped(channel: &Channel, path: &'static str, message: Bytes) -> Result<Bytes, Status> {
     unary(Grpc::new(channel.clone()).send_compressed(CompressionEncoding::Gzip), path, message).await
 }
@@ -98,7 +97,7 @@ async fn unary(mut grpc: Grpc<Channel>, path: &'static str, message: Bytes) -> R
     Ok(soon(path, call).await?.into_inner())
 }
 
-/// Opens a stream with these bytes for messages.
+/// Opens a stream with these bytes as messages.
 pub(super) async fn stream(
     channel: &Channel,
     path: &'static str,
@@ -110,7 +109,7 @@ pub(super) async fn stream(
     Ok(soon(path, call).await?.into_inner())
 }
 
-/// How a stream ends that nothing good comes from.
+/// How a stream ends that yields no valid message.
 pub(super) async fn stream_end(
     channel: &Channel,
     path: &'static str,
@@ -121,7 +120,7 @@ pub(super) async fn stream_end(
     Ok(())
 }
 
-/// Posts a body that is not framed as gRPC has it, with these headers besides; the answer's status.
+/// Posts a body without gRPC framing, with additional headers; returns the gRPC status.
 pub(super) async fn post(channel: &Channel, path: &str, headers: &[(&str, &str)], body: String) -> Status {
     let mut request = http::Request::post(path).header("te", "trailers");
     for (name, value) in headers {
@@ -137,7 +136,7 @@ pub(super) async fn post(channel: &Channel, path: &str, headers: &[(&str, &str)]
     }
 }
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -162,19 +161,19 @@ impl Frame {
         self.payload.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Whether nothing more comes on its stream.
+    /// Whether this frame ends its stream.
     pub(super) fn ends_stream(&self) -> bool {
         let ends = matches!(self.kind, Self::DATA | Self::HEADERS) && self.flags & Self::END_STREAM != 0;
         ends || self.kind == Self::RST_STREAM
     }
 
-    /// The reason of a `RST_STREAM` or `GOAWAY`.
+    /// Error code of a `RST_STREAM` or `GOAWAY`.
     pub(super) fn reason(&self) -> u32 {
         self.number(if self.kind == Self::GOAWAY { 4 } else { 0 })
     }
 }
 
-/// A frame's bytes.
+/// Encodes a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
@@ -183,14 +182,14 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// The HEADERS of a call.
+/// The HEADERS frame of a call.
 pub(crate) fn headers(stream: u32, path: &str) -> Vec<u8> {
     headers_as(stream, path, None)
 }
 
-/// The same with a token.
+/// The HEADERS frame of a call with a bearer token.
 pub(crate) fn headers_as(stream: u32, path: &str, token: Option<&str>) -> Vec<u8> {
-    // POST, http; then literals: :path, :authority, content-type, te, authorization.
+    // Indexed: POST, http. Then literals: :path, :authority, content-type, te, authorization.
     let mut block = vec![0x83, 0x86];
     let mut literal = |name: &[u8], value: &str| {
         block.extend(name);
@@ -208,7 +207,7 @@ pub(crate) fn headers_as(stream: u32, path: &str, token: Option<&str>) -> Vec<u8
     frame(Frame::HEADERS, Frame::END_HEADERS, stream, &block)
 }
 
-/// A message as gRPC frames it, in a DATA frame of its own.
+/// A gRPC message in a separate DATA frame.
 pub(crate) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
     let mut payload = vec![0];
     payload.extend((message.len() as u32).to_be_bytes());
@@ -216,7 +215,7 @@ pub(crate) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
     frame(Frame::DATA, 0, stream, &payload)
 }
 
-/// A connection on which we write every frame ourselves; stream 1 is the one we send DATA on.
+/// A connection whose frames the test writes itself; DATA goes to stream 1.
 pub(crate) struct Http2 {
     read: OwnedReadHalf,
     write: OwnedWriteHalf,
@@ -228,22 +227,22 @@ pub(crate) struct Http2 {
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl Http2 {
-    /// A connection on which no answer fits: its streams have a window of 0.
+    /// Connects with a stream window of 0 bytes, so that the broker can send no DATA.
     pub(super) async fn connect_closed(grpc: &str) -> Self {
         Self::connect_with_window(grpc, 0).await
     }
 
-    /// A connection whose answers may be as large as they like.
+    /// Connects with the largest windows, so that flow control does not limit the broker.
     pub(super) async fn connect(grpc: &str) -> Self {
         Self::connect_with_window(grpc, 0x7fff_ffff).await
     }
 
-    /// A connection on which each answer may have this many bytes of DATA.
+    /// Connects with this initial stream window, in bytes, for data from the broker.
     pub(crate) async fn connect_with_window(grpc: &str, bytes: u32) -> Self {
         let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
         let (read, write) = stream.into_split();
         let mut http = Self { read, write, buffer: Vec::new(), connection_window: 65_535, stream_window: 65_535 };
-        // INITIAL_WINDOW_SIZE, and the connection's window as large as it gets.
+        // Sets INITIAL_WINDOW_SIZE, and raises the window of the connection to its maximum.
         let settings = frame(Frame::SETTINGS, 0, 0, &[&[0, 4][..], &bytes.to_be_bytes()].concat());
         let window = frame(Frame::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]);
         http.write(&[PREFACE, &settings, &window].concat()).await.expect("a good beginning");
@@ -254,7 +253,7 @@ impl Http2 {
         soon("room to write", self.write.write_all(bytes)).await
     }
 
-    /// The next frame, with what it asks for done; `None`: the connection has ended.
+    /// Reads the next frame and acknowledges it where necessary; `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         let next = soon("a frame", self.read_frame()).await?;
         match next.kind {
@@ -275,7 +274,7 @@ impl Http2 {
         Some(next)
     }
 
-    // Safe to be dropped in the middle: what was read stays in the buffer.
+    // Reads one frame. Cancel-safe: bytes that were read stay in the buffer.
     async fn read_frame(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.parse() {
@@ -298,12 +297,12 @@ impl Http2 {
         Some(Frame { kind, flags, stream, payload })
     }
 
-    /// How many bytes of DATA the broker will take on stream 1.
+    /// Number of bytes that the test may send on stream 1 now, by the windows of the broker.
     pub(super) fn room(&self) -> i64 {
         self.connection_window.min(self.stream_window)
     }
 
-    /// Writes DATA frames of stream 1, which must have room.
+    /// Writes DATA frames with a payload of `bytes` bytes to stream 1. They must fit into its window.
     pub(super) async fn write_data(&mut self, frames: &[u8], bytes: usize) -> std::io::Result<()> {
         self.connection_window -= bytes as i64;
         self.stream_window -= bytes as i64;

@@ -1,5 +1,4 @@
-//! More large messages at once than there is room for. The broker is a process of its own where its
-//! memory is told.
+//! More concurrent large messages than the broker has memory for. Tests that measure memory run the broker as a separate process.
 
 use futures::StreamExt as _;
 use howdah_proto::v1::{EnqueueJobsRequest, Settle, StreamEnqueueRequest, work_request};
@@ -16,15 +15,15 @@ use crate::support::{TestBroker, database, new_job, soon};
 
 #[tokio::test]
 async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
-    // 24 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
+    // 8 clients make 24 concurrent calls of 15 MiB. The memory for received messages has room for 4 of them.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
     let (grown, stored) = flood_while_blocked(&request, 3).await;
-    // Without bounds it would be 360 MiB and more: what is sent to Postgres is a copy.
-    assert!(grown < 224 * MIB, "it grew by {} MiB", grown / MIB);
-    assert!(stored >= 4, "{stored} were stored");
+    // Without the bound the broker would grow by more than 360 MiB, because it copies the data for Postgres.
+    assert!(grown < 224 * MIB, "the broker grew by {} MiB", grown / MIB);
+    assert!(stored >= 4, "{stored} requests were stored");
 }
 
-/// A broker with room for one message.
+/// A broker whose receive budget is 1 MiB.
 async fn small_broker() -> (TestBroker, crate::support::TestDatabase) {
     let database = database().await;
     let broker = TestBroker::on_with(&database, |config| config.limits.received_bytes = MIB as usize).await;

@@ -1,4 +1,4 @@
-//! A token is the right to settle a job: nobody hears, reads or computes one but the worker that it was given to.
+//! A lease token permits settling a job: only the worker that got it can learn it or compute it.
 
 use std::{collections::HashSet, future::poll_fn, time::Duration};
 
@@ -9,10 +9,10 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// What is said where brokers talk, from now on.
+/// Listens to all notifications of brokers.
 pub async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::UnboundedReceiver<String>) {
     let (client, mut connection) = tokio_postgres::connect(&database.url, NoTls).await.expect("connect");
-    let (send, heard) = mpsc::unbounded_channel();
+    let (send, notifications) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message {
@@ -21,13 +21,13 @@ pub async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::U
         }
     });
     client.batch_execute("LISTEN howdah_wake").await.expect("listen");
-    (client, heard)
+    (client, notifications)
 }
 
 #[tokio::test]
 async fn a_notification_that_takes_jobs_away_tells_no_token() {
     let (a, b) = TestBroker::pair().await;
-    let (_listening, mut heard) = listen(&a.database).await;
+    let (_listening, mut notifications) = listen(&a.database).await;
     let mut worker = b.worker("t").window(2).await;
     b.enqueue_all(["t", "t"]).await;
     let jobs = worker.take(2).await;
@@ -35,28 +35,28 @@ async fn a_notification_that_takes_jobs_away_tells_no_token() {
     a.sql(&format!("SELECT howdah.cancel({})", jobs[1].id)).await;
     let mut cancels = Vec::new();
     while cancels.len() < 2 {
-        let said = soon("a notification", heard.recv()).await.expect("a connection");
-        if said.starts_with("c ") {
-            cancels.push(said);
+        let message = soon("a notification", notifications.recv()).await.expect("a connection");
+        if message.starts_with("c ") {
+            cancels.push(message);
         }
     }
     for job in &jobs {
-        assert!(cancels.iter().any(|said| said.contains(&job.id.to_string())), "{cancels:?}");
+        assert!(cancels.iter().any(|message| message.contains(&job.id.to_string())), "{cancels:?}");
         let token = job.token.to_string();
-        assert!(!cancels.iter().any(|said| said.contains(&token)), "{token}: {cancels:?}");
+        assert!(!cancels.iter().any(|message| message.contains(&token)), "{token}: {cancels:?}");
     }
-    let mut told = HashSet::new();
+    let mut reported = HashSet::new();
     for _ in &jobs {
         let cancelled = worker.cancelled().await;
-        told.insert((cancelled.id, cancelled.token));
+        reported.insert((cancelled.id, cancelled.token));
     }
-    assert_eq!(told, jobs.iter().map(|job| (job.id, job.token)).collect());
+    assert_eq!(reported, jobs.iter().map(|job| (job.id, job.token)).collect());
 }
 
 #[tokio::test]
 async fn each_token_has_64_random_bits_of_its_own() {
     let broker = TestBroker::start().await;
-    // Some are claimed, some enqueued directly into leased.
+    // 200 jobs are ready before the worker comes, so they are claimed. 200 more are enqueued directly into `leased`.
     broker.enqueue_all(["t"; 200]).await;
     let mut worker = broker.worker("t").window(400).await;
     let mut jobs = worker.take(200).await;
@@ -64,11 +64,11 @@ async fn each_token_has_64_random_bits_of_its_own() {
     jobs.extend(worker.take(200).await);
     assert_eq!(jobs.iter().map(|job| job.token).collect::<HashSet<_>>().len(), 400);
     for bit in 0..64 {
-        // Of 400 fair coins fewer than 100 heads come up once in 10^24 times.
+        // Each bit is set in about 200 of 400 tokens. Random bits are set fewer than 100 times once in 10^24 cases.
         let set = jobs.iter().filter(|job| job.token >> bit & 1 == 1).count();
         assert!((100..=300).contains(&set), "bit {bit} is set in {set} of 400");
     }
-    // A statement that computes them from ids would give the same again for the same difference of ids.
+    // If tokens were computed from ids, pairs of neighbouring ids would have equal differences of tokens.
     let differences: HashSet<i64> = jobs.windows(2).map(|pair| pair[0].token ^ pair[1].token).collect();
     assert_eq!(differences.len(), 399);
 }
@@ -98,8 +98,8 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
     broker.program.signal(rustix::process::Signal::TERM);
     broker.program.ended().await;
     let log = soon("the log", log).await.expect("no panic");
-    assert!(log.lines().any(|line| line.contains("TRACE")), "it does not log everything");
-    assert!(!log.contains(&session), "whoever knows the id of a session can resume it");
+    assert!(log.lines().any(|line| line.contains("TRACE")), "the broker does not log at trace level");
+    assert!(!log.contains(&session), "the session id is in the log");
     for job in jobs.iter().chain([&forged]) {
         let unsigned = job.token as u64;
         for shown in [job.token.to_string(), unsigned.to_string(), format!("{unsigned:x}"), format!("{unsigned:X}")] {
@@ -117,14 +117,14 @@ async fn an_error_tells_the_sqlstate_and_neither_host_nor_user_nor_database() {
     let row = client.query_one("SELECT current_database()::text, current_user::text", &[]).await.expect("names");
     let (name, user): (String, String) = (row.get(0), row.get(1));
     broker.database.allow_connections(false).await;
-    // The connections of the pool end one after another: until the last has, a call is told what ended its own.
-    let mut told = Vec::new();
+    // The connections of the pool end one after another. Until all have ended, a call gets the error of its connection.
+    let mut refusals = Vec::new();
     eventually("a broker that cannot connect", async || {
-        told.extend(broker.enqueue("t").answer().await.err());
-        told.last().is_some_and(|refused| refused.message().contains("cannot be reached"))
+        refusals.extend(broker.enqueue("t").answer().await.err());
+        refusals.last().is_some_and(|refused| refused.message().contains("cannot be reached"))
     })
     .await;
-    for refused in &told {
+    for refused in &refusals {
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
         for secret in [&name, &user, &"127.0.0.1".to_owned(), &"not currently accepting".to_owned()] {
             assert!(!refused.message().contains(secret.as_str()), "{secret}: {refused}");

@@ -1,5 +1,5 @@
-//! Every field of the messages of a worker's stream out of its bounds. What is wrong with a message ends
-//! the stream, as if it had broken; what is wrong with one outcome or extension is answered by itself.
+//! Every field of a worker's messages beyond its bounds. An invalid message ends the stream as if it had broken; an invalid outcome
+//! or extension gets an individual error.
 
 use howdah_proto::v1::{
     Ack, Extend, Extension, Lease, Nack, Outcome, Progress, ProgressReport, Settle, SettleStatus, Snooze, Subscribe,
@@ -59,7 +59,7 @@ async fn a_subscription_with_any_field_out_of_its_bounds_is_refused() {
 #[tokio::test]
 async fn a_bad_message_ends_the_stream_and_the_worker_may_come_back_to_its_leases() {
     let database = database().await;
-    // However slow we are, we come back in time.
+    // The grace time is so long that the worker returns in time also on a slow machine.
     let broker = TestBroker::on_with(&database, |c| c.session_grace = PATIENCE).await;
     let settle = |count| work_request::Message::Settle(Settle { outcomes: vec![Outcome::default(); count] });
     let extend = |count| work_request::Message::Extend(Extend { extensions: vec![Extension::default(); count] });
@@ -99,7 +99,7 @@ async fn a_message_without_a_known_kind_is_refused_before_and_after_subscribing(
     let channel = channel(&broker.grpc).await;
     let subscribe = work_request::Message::Subscribe(Subscribe { task_type: "good".into(), ..Default::default() });
     let subscribe = howdah_proto::v1::WorkRequest { message: Some(subscribe) }.encode_to_vec();
-    // Nothing set, and kinds of a later version: field 15 a message, field 16 a number.
+    // An empty message, and two kinds of messages that a later version may have: field 15 (a message) and field 16 (a number).
     for unknown in [&b""[..], b"\x7a\x02\x08\x01", b"\x80\x01\x07"] {
         let alone = tokio_stream::iter([unknown.to_vec().into()]);
         assert_names(&refused(raw::stream_end(&channel, raw::WORK, alone)).await, "message");
@@ -115,7 +115,7 @@ async fn a_stream_has_a_thousand_types_and_not_one_more() {
     let broker = TestBroker::on(&database).await;
     let windows = (0..1_000).map(|n| Window { task_type: format!("t{n}"), jobs: 1, bytes: 0 }).collect();
     let mut worker = Worker::subscribe(&broker.grpc, Subscribe { windows, ..Default::default() }).await;
-    // One that it has already is not one more.
+    // Changing the window of a subscribed type adds no type.
     worker.send(work_request::Message::Window(Window { task_type: "t999".into(), jobs: 2, bytes: 0 })).await;
     enqueue(&broker.grpc, vec![new_job("t999", "")]).await;
     let job = worker.next().await;
@@ -131,7 +131,7 @@ fn duration(seconds: i64, nanos: i32) -> Option<Duration> {
 
 const YEAR: i64 = 365 * 24 * 3600;
 
-/// What is wrong, and an outcome with it.
+/// Outcomes with the field that is wrong in each.
 fn bad_outcomes() -> Vec<(&'static str, Option<outcome::Outcome>)> {
     let nack = |retry_after| Some(outcome::Outcome::Nack(Nack { retry_after, ..Default::default() }));
     let snooze = |delay| Some(outcome::Outcome::Snooze(Snooze { delay }));
@@ -162,7 +162,8 @@ async fn a_bad_outcome_is_answered_alone_and_its_lease_lives_on() {
         token: job.token,
         outcome: outcome.clone(),
     };
-    // On the stream, then as a call: the last job's ack is good, the others are still there.
+    // Sends the same outcomes twice: on the stream and by a call. The ack of the last job succeeds, and the jobs with invalid
+    // outcomes stay leased.
     let mut outcomes: Vec<Outcome> = jobs.iter().zip(&bad).map(outcome).collect();
     outcomes.push(ack(&jobs[bad.len()]));
     worker.settle(outcomes.clone()).await;
@@ -174,9 +175,9 @@ async fn a_bad_outcome_is_answered_alone_and_its_lease_lives_on() {
     let request = howdah_proto::v1::SettleJobsRequest { outcomes };
     let called = workers_client(&broker.grpc).await.settle_jobs(request).await.expect("answers").into_inner().results;
     assert_eq!(answers, called, "stream and call answer alike");
-    for (place, (answer, (field, _))) in answers.iter().zip(&bad).enumerate() {
+    for (index, (answer, (field, _))) in answers.iter().zip(&bad).enumerate() {
         assert_eq!(answer.status(), SettleStatus::Invalid, "{answer:?}");
-        assert!(answer.message.starts_with(&format!("outcomes[{place}].{field} ")), "{answer:?}");
+        assert!(answer.message.starts_with(&format!("outcomes[{index}].{field} ")), "{answer:?}");
     }
     assert_eq!(answers[bad.len()].status(), SettleStatus::Ok);
     for job in &jobs[..bad.len()] {
@@ -199,7 +200,7 @@ async fn a_bad_extension_is_answered_alone_and_its_lease_lives_on() {
         extensions.push(Extension { id: job.id, token: job.token, duration });
     }
     worker.send(work_request::Message::Extend(Extend { extensions: extensions.clone() })).await;
-    // What the broker finds wrong by itself may be answered before what its database has to say.
+    // The order of the answers is not fixed: the broker finds some errors without its database.
     let mut answers = Vec::new();
     while answers.len() < extensions.len() {
         match worker.message().await.unwrap() {
@@ -211,9 +212,9 @@ async fn a_bad_extension_is_answered_alone_and_its_lease_lives_on() {
     let request = howdah_proto::v1::ExtendJobsRequest { extensions };
     let called = workers_client(&broker.grpc).await.extend_jobs(request).await.expect("answers").into_inner().results;
     assert_eq!(answers, called, "stream and call answer alike");
-    for (place, answer) in answers[..bad.len()].iter().enumerate() {
+    for (index, answer) in answers[..bad.len()].iter().enumerate() {
         assert_eq!(answer.status(), SettleStatus::Invalid, "{answer:?}");
-        assert!(answer.message.starts_with(&format!("extensions[{place}].duration ")), "{answer:?}");
+        assert!(answer.message.starts_with(&format!("extensions[{index}].duration ")), "{answer:?}");
     }
     assert_eq!(answers[bad.len()].status(), SettleStatus::Ok);
     let moved = "SELECT count(*) FROM howdah.leased WHERE deadline < now() + interval '30 min'";

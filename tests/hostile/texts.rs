@@ -1,4 +1,4 @@
-//! Texts that mean something to somebody: to Postgres, a shell, JSON, a terminal. To Howdah they are texts.
+//! Texts with a special meaning to Postgres, a shell, JSON or a terminal are stored unchanged.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use howdah_proto::v1::{
 use super::{assert_names, assert_serves, enqueue, get, refused};
 use crate::support::{OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job};
 
-/// Without control characters: good for every text.
+/// Texts without control characters, valid in every field.
 const TRICKS: [&str; 18] = [
     "'; DROP TABLE howdah.ready; --",
     "' OR '1'='1",
@@ -31,7 +31,7 @@ const TRICKS: [&str; 18] = [
     "-1",
 ];
 
-/// Where control characters are allowed too: headers, payloads, results, errors.
+/// Texts with control characters, valid in headers, payloads, results and errors.
 const WILD: [&str; 4] = ["a\nb\r\n\tc", "\u{1b}[31mred\u{1b}]0;title\u{7}", "\u{9b}2J\u{85}\u{7f}", "\u{1}\u{1f}"];
 
 #[tokio::test]
@@ -67,7 +67,8 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
         worker.settle(vec![nack(&job, &error).at_once()]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
         let job = worker.next().await;
-        // The next job is another worker's, and must not go to this one while the broker does not know that it left.
+        // Closes the window: the next job must go to the next worker, and not to this one before the broker has noticed that it
+        // left.
         worker.send(work_request::Message::Window(Window { task_type: "t".into(), jobs: 0, bytes: 0 })).await;
         let result = outcome::Outcome::Ack(Ack { result: error.clone().into(), ..Ack::default() });
         worker.settle(vec![Outcome { outcome: Some(result), ..ack(&job) }]).await;
@@ -98,7 +99,7 @@ async fn a_nul_character_is_refused_where_postgres_cannot_keep_it_and_kept_where
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", "")], request_key: "\0".into() };
     assert_names(&refused(jobs.enqueue_jobs(request)).await, "request_key");
 
-    // Payloads and results are bytes, any bytes; an error is a text, and loses only the NUL.
+    // Payloads and results may be any bytes. An error is a text, in which only NUL is replaced.
     let bytes: Vec<u8> = (0..=255).chain([0, 0, 0]).collect();
     let id = enqueue(&broker.grpc, vec![new_job("t", bytes.clone())]).await[0].id;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
@@ -122,7 +123,7 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let fits = "x".repeat(LIMIT);
-    // The last has no boundary where the limit is: nothing is cut in half.
+    // The text of crabs has no character boundary at the limit, so it is cut before the character at the limit.
     let errors =
         ["x".repeat(1 << 20), "\0".repeat(1 << 20), "\u{1b}".repeat(1 << 20), "🦀".repeat(1 << 18), fits.clone()];
     let ids: Vec<i64> =
@@ -146,7 +147,7 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
         let text = kept.strip_suffix(MARK).expect("a mark");
         assert!(sent.replace('\0', "\u{fffd}").starts_with(text));
     }
-    // A hundred attempts of it are kept, and still fit a message.
+    // After 150 failures, the job has its last hundred failures and still fits into a message.
     let job = NewJob { max_attempts: 150, ..new_job("again", "") };
     let id = enqueue(&broker.grpc, vec![job]).await[0].id;
     let mut worker = Worker::connect(&broker.grpc, "again", 1).await;

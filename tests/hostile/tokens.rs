@@ -1,5 +1,4 @@
-//! Leases that are not the sender's: unknown, foreign, stale, forged. And streams that begin in the wrong
-//! way, or do not begin.
+//! Leases of other senders: unknown, foreign, stale and forged. And streams with a wrong first message or none.
 
 use std::time::Duration;
 
@@ -16,21 +15,21 @@ use crate::support::{
     OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job, open, soon, workers_client,
 };
 
-/// Every way to settle, with that lease.
+/// All kinds of outcomes, for this lease.
 fn settlements(lease: Lease) -> Vec<Outcome> {
     let job = LeasedJob { id: lease.id, token: lease.token, ..Default::default() };
     let minute = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-    let of = |outcome| Outcome { id: lease.id, token: lease.token, outcome: Some(outcome) };
+    let of_lease = |outcome| Outcome { id: lease.id, token: lease.token, outcome: Some(outcome) };
     vec![
         ack(&job),
         nack(&job, "not mine").at_once(),
-        of(outcome::Outcome::Snooze(Snooze { delay: minute })),
-        of(outcome::Outcome::Release(Release {})),
+        of_lease(outcome::Outcome::Snooze(Snooze { delay: minute })),
+        of_lease(outcome::Outcome::Release(Release {})),
     ]
 }
 
-/// Leases that are nobody's, or not the sender's: a job of its own, one of another worker's, and one
-/// that was its own once.
+/// Leases that are invalid for the sender: wrong tokens of a job that it holds, the lease of another worker's job, and a lease that
+/// it lost.
 fn foreign(own: &LeasedJob, other: &LeasedJob, stale: Lease) -> Vec<Lease> {
     let mut leases = vec![stale];
     for token in [other.token, own.token ^ 1, !own.token, -own.token, own.token.swap_bytes(), 0, -1, i64::MIN, i64::MAX]
@@ -48,7 +47,7 @@ fn foreign(own: &LeasedJob, other: &LeasedJob, stale: Lease) -> Vec<Lease> {
 fn assert_lost_alike(answers: &[SettleResult]) {
     for answer in answers {
         assert_eq!(answer.status(), SettleStatus::LeaseLost, "{answer:?}");
-        assert_eq!(answer.message, answers[0].message, "nothing tells them apart");
+        assert_eq!(answer.message, answers[0].message, "the message tells wrong leases apart");
     }
 }
 
@@ -57,7 +56,7 @@ async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_c
     let database = database().await;
     let broker = TestBroker::on_with(&database, |c| c.session_grace = Duration::from_millis(1)).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); 3]).await;
-    // A worker goes away with a job, which comes again with a new token.
+    // A worker vanishes with a job, which is delivered again with a new token. The old lease is stale.
     let mut gone = Worker::connect(&broker.grpc, "t", 1).await;
     let stale = gone.next().await;
     gone.vanish();
@@ -89,8 +88,8 @@ async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_c
     }
     assert_eq!(answers.len(), hostile.len() * 10);
     assert_lost_alike(&answers);
-    assert_eq!(fingerprint(&database).await, before, "something changed");
-    // Nor does a worker get a lease by saying that it holds it.
+    assert_eq!(fingerprint(&database).await, before, "a wrong lease changed stored data");
+    // A worker does not get a foreign lease by reporting it as held.
     let mut claims = Worker::subscribe(&broker.grpc, Subscribe { held: vec![hostile[2]], ..Default::default() }).await;
     assert_eq!((claims.lost(1).await.len(), claims.welcome.kept.len()), (1, 0));
 
@@ -210,7 +209,7 @@ async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing
         send.send(v1::WorkRequest { message: Some(message) }).await.expect("send");
         assert_wrong(&refused(receive.message()).await);
     }
-    // Nothing at all, and the end; and a second subscribe.
+    // A stream that ends without a message, and a stream with a second `Subscribe`.
     let (send, mut receive) = open(&broker.grpc).await;
     drop(send);
     assert_wrong(&refused(receive.message()).await);
@@ -218,11 +217,12 @@ async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing
     twice.send(work_request::Message::Subscribe(Subscribe::default())).await;
     assert_wrong(&refused(twice.message()).await);
 
-    assert_eq!(fingerprint(&database).await, before, "something changed");
+    assert_eq!(fingerprint(&database).await, before, "a refused stream changed stored data");
     worker.ack(&job).await;
 }
 
-/// A worker of a broker whose patience is short: on a slow machine even one that speaks at once may be too late.
+/// Subscribes at a broker with a short timeout for the first message. Tries again, because on a slow machine even a message
+/// that is sent at once may be late.
 async fn in_time(grpc: &str, task_type: &str) -> Worker {
     soon("a worker in time", async {
         loop {
@@ -254,13 +254,13 @@ async fn silence_after_opening_ends_a_stream_and_silence_later_does_not() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert!(status.message().contains("200ms"), "{status:?}");
 
-    // Half of a first message is none: five bytes of a hundred.
+    // Sends five bytes of a first message of a hundred bytes. The broker treats it like a missing message.
     let mut http = raw::Http2::connect(&broker.grpc).await;
     let half = raw::frame(raw::Frame::DATA, 0, 1, &[0, 0, 0, 0, 100, 10, 98, 10, 1, b't']);
     http.write(&[raw::headers(1, raw::WORK), half].concat()).await.expect("write");
     while soon("the end of the stream", http.next()).await.is_some_and(|f| !f.ends_stream()) {}
 
-    // Whoever was there still is, and others may come.
+    // The timeout affects neither existing workers nor new ones.
     let mut another = in_time(&broker.grpc, "u").await;
     for (worker, task_type) in [(&mut worker, "t"), (&mut another, "u")] {
         enqueue(&broker.grpc, vec![new_job(task_type, "")]).await;

@@ -1,4 +1,4 @@
-//! Health and reflection: they say what is there, and junk to them is junk.
+//! Health and reflection services answer valid requests and refuse junk.
 
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -18,7 +18,7 @@ const SERVICES: [&str; 8] = [
     "howdah.v1.StoreService",
 ];
 
-/// Names that are no services.
+/// Invalid service names.
 fn junk() -> Vec<String> {
     let junk = ["howdah.v1.Jobs.Nothing", "HOWDAH.V1.JOBSERVICE", "../..", "'; --", "\0", "\u{1b}[2J", "%", "*", "é"];
     junk.into_iter().map(str::to_owned).chain(["x".repeat(1_000)]).collect()
@@ -66,7 +66,7 @@ async fn reflection_lists_the_services_and_survives_questions_about_others() {
         for question in [Ask::FileContainingSymbol(name.clone()), Ask::FileByFilename(name.clone())] {
             let question = tokio_stream::iter([ask(question)]);
             let answers = soon("a stream", client.server_reflection_info(question)).await.expect("a stream");
-            // An error, of the stream or in an answer; but an end.
+            // The broker answers with an error in a message, or ends the stream with an error. The stream ends in both cases.
             match soon("an answer", answers.into_inner().message()).await {
                 Ok(Some(answer)) => {
                     assert!(matches!(answer.message_response, Some(Answer::ErrorResponse(_))), "{answer:?}");

@@ -1,5 +1,5 @@
-//! Anybody with a login to the database may write to the channel on which brokers talk. It is a hint:
-//! junk is ignored, and a flood of it slows nobody down for long.
+//! Every login of the database can notify the channel of the brokers. Notifications are hints: the broker ignores junk, and a flood
+//! does not slow it down for long.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
     .map(str::to_owned)
     .to_vec();
     for broker in brokers {
-        // Forged: the job is there, and nobody has taken it away.
+        // Forged notifications that the held job was cancelled, although it is still leased.
         junk.push(format!("c {broker} 0 {}", held.id));
         junk.push(format!("c {broker} 1 {},1,0,-1,{}", held.id, i64::MAX));
     }
@@ -69,7 +69,7 @@ async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
     for payload in &junk {
         client.execute("SELECT pg_notify('howdah_wake', $1)", &[payload]).await.expect("notify");
     }
-    // 50,000 more, no two alike, while jobs go on.
+    // Sends 50,000 different notifications while jobs are enqueued and run.
     let flood = "SELECT count(pg_notify('howdah_wake', CASE n % 4 WHEN 0 THEN 'junk ' || n WHEN 1 THEN 'r 1:' || n
                      WHEN 2 THEN 's ' || n ELSE 'c 1 0 ' || n END)) FROM generate_series(1, 10000) n";
     let flooding = tokio::spawn(async move {
@@ -86,10 +86,10 @@ async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
     }
     soon("the end of the flood", flooding).await.expect("no panic");
     assert_serves(&a.grpc).await;
-    assert_eq!(worker.ack(&held).status().await, SettleStatus::Ok, "nobody took the job that was held");
+    assert_eq!(worker.ack(&held).status().await, SettleStatus::Ok, "a forged notification ended the lease");
 }
 
-/// How often a broker has swept.
+/// Number of sweeps of a broker.
 async fn sweeps(broker: &TestBroker) -> u32 {
     let metrics = broker.metrics().await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
@@ -108,7 +108,8 @@ async fn a_flood_that_asks_for_sweeps_causes_one_more_in_an_interval() {
             client.batch_execute(flood).await.expect("flood");
         }
     }
-    // One by the clock and one early in each interval: eight take three intervals and more.
+    // Notifications cause at most one early sweep per interval, besides the scheduled one. So eight sweeps take more than three
+    // intervals.
     assert!(begun.elapsed() > interval * 3, "{:?}", begun.elapsed());
 }
 
@@ -117,7 +118,7 @@ async fn a_full_queue_of_notifications_fails_no_call() {
     postgres_programs().await;
     let major = Binaries::find(None).expect("the Postgres of this run").major();
     if major < 17 {
-        // The queue has 8 GB there, and no setting for it.
+        // Before Postgres 17, the size of the queue is fixed (8 GB), which is too large for the test.
         eprintln!("left out: Postgres {major} has no max_notify_queue_pages");
         return;
     }
@@ -130,7 +131,7 @@ async fn a_full_queue_of_notifications_fails_no_call() {
     let mut worker = broker.worker("t").window(3).await;
     let ids = broker.enqueue_all(["t"; 3]).await;
     let jobs = worker.take(3).await;
-    // Another program listens, and is in a transaction for long: nothing behind that is forgotten.
+    // Postgres keeps notifications until every listener has read them. A listener in an open transaction never reads.
     let other = TestDatabase { url: cluster.url("postgres") }.connect().await;
     other.batch_execute("LISTEN x; BEGIN").await.expect("a listener");
     let flood = TestDatabase { url: cluster.url("postgres") }.connect().await;

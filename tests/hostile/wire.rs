@@ -1,4 +1,4 @@
-//! Bytes that are no messages, messages that are too large, calls that do not exist.
+//! Bytes that are no messages, oversized messages, unknown calls.
 
 use howdah_proto::v1::{
     EnqueueJobsRequest, SettleStatus, StreamEnqueueRequest, Subscribe, WorkRequest, WorkResponse, work_request,
@@ -25,12 +25,12 @@ async fn random_bytes_are_answered_by_every_method_and_store_nothing() {
     for round in 0..40 {
         let mut bytes = vec![0; random.random_range(1..2_000)];
         random.fill_bytes(&mut bytes);
-        // Half of them begin like a message: field 1, a length, and junk inside.
+        // Half of the messages begin like a valid one: the tag of field 1 and a length, followed by junk.
         if round % 2 == 0 {
             bytes.splice(0..0, [0x0a, bytes.len().min(127) as u8]);
         }
         for path in CALLS {
-            // Whatever a parser can make of it, but no panic and no hang.
+            // The code of the error depends on where the decoder fails. The broker must neither panic nor hang.
             if let Err(status) = raw::call(&channel, path, bytes.clone()).await {
                 let expected = [Code::Internal, Code::InvalidArgument, Code::NotFound];
                 assert!(expected.contains(&status.code()), "{path}: {status:?}");
@@ -61,12 +61,12 @@ async fn a_message_cut_off_or_altered_anywhere_stores_nothing_of_it() {
         let status = refused(raw::call(&channel, CALLS[0], whole[..length].to_vec())).await;
         assert!([Code::Internal, Code::InvalidArgument].contains(&status.code()), "{length}: {status:?}");
         let messages = tokio_stream::iter([Bytes::from(whole[..length].to_vec())]);
-        // A pipeline answers an empty request as a request; what is no message ends it.
+        // An empty message is a valid pipeline request and gets an answer. An invalid message ends the stream.
         let ended = raw::stream_end(&channel, STREAM_ENQUEUE, messages).await;
         assert_eq!(ended.is_ok(), length == 0, "{length}: {ended:?}");
     }
     assert_nothing_stored(&database).await;
-    raw::call(&channel, CALLS[0], whole).await.expect("the whole of it is good");
+    raw::call(&channel, CALLS[0], whole).await.expect("the complete message is valid");
 }
 
 #[tokio::test]
@@ -82,16 +82,16 @@ async fn bodies_that_are_not_framed_as_grpc_has_it_are_refused() {
     };
     let gzip = ("grpc-encoding", "gzip");
     let cases = [
-        // A flag that means nothing; compressed, but nobody said how; said, but it is not.
+        // An invalid flag; compressed without an encoding; the encoding without compression.
         (vec![grpc], body(7, 4, "junk"), Code::Internal),
         (vec![grpc], body(1, 4, "junk"), Code::Internal),
         (vec![grpc, gzip], body(1, 4, "junk"), Code::Internal),
-        // Shorter than it said; not even a frame; none; two GB to come.
+        // A message shorter than its length, an incomplete prefix, no message, and a length of 2 GB.
         (vec![grpc], body(0, 100, "short"), Code::Internal),
         (vec![grpc], "\0\0\0".into(), Code::Internal),
         (vec![grpc], String::new(), Code::Internal),
         (vec![grpc], body(0, 0x7f7f_7f7f, ""), Code::OutOfRange),
-        // Encodings that we do not have.
+        // Unsupported encodings.
         (vec![grpc, ("grpc-encoding", "deflate")], body(1, 4, "junk"), Code::Unimplemented),
         (vec![grpc, ("grpc-encoding", "../../gzip")], body(1, 4, "junk"), Code::Unimplemented),
     ];
@@ -127,19 +127,19 @@ async fn calls_that_do_not_exist_are_unimplemented() {
         let status = raw::post(&channel, path, &[grpc], empty()).await;
         assert_eq!(status.code(), Code::Unimplemented, "{path}: {status:?}");
     }
-    // Not gRPC at all: refused before anything is read.
+    // The broker refuses other content types before it reads the body.
     for content_type in ["application/json", "text/html", "application/grpc-web", ""] {
         let status = raw::post(&channel, CALLS[0], &[("content-type", content_type)], empty()).await;
         assert_ne!(status.code(), Code::Ok, "{content_type}");
     }
-    // A deadline of the caller's own making is no reason to fall over.
+    // The broker must survive a malformed `grpc-timeout`, whatever it answers.
     for deadline in ["", "0n", "1", "-1S", "99999999999S", "S", "9999999H", "é"] {
         raw::post(&channel, CALLS[4], &[grpc, ("grpc-timeout", deadline)], empty()).await;
     }
     assert_serves(&broker.grpc).await;
 }
 
-/// The next message but pings.
+/// The next message other than a ping.
 async fn next(stream: &mut Streaming<WorkResponse>) -> Option<work_response::Message> {
     soon("a message", async {
         loop {
@@ -157,7 +157,7 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
-    // On the same connection: a worker, and a pipeline.
+    // Opens a work stream and a pipeline on the same connection.
     let (work, requests) = tokio::sync::mpsc::channel(16);
     let subscribe = Subscribe { task_type: "t".into(), window: 10, ..Default::default() };
     work.send(WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) }).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
     soon("a welcome", stream.message()).await.expect("a welcome");
     let (pipeline, requests) = tokio::sync::mpsc::channel(16);
     let mut answers = raw::stream(&channel, STREAM_ENQUEUE, ReceiverStream::new(requests)).await.expect("a stream");
-    // Its first request comes before what takes long: there is a time within which it must.
+    // Sends the first request of the pipeline at once, because the broker ends streams without a first message.
     let request = |sequence, task_type| {
         let request = StreamEnqueueRequest { sequence, jobs: vec![new_job(task_type, "")], ..Default::default() };
         Bytes::from(request.encode_to_vec())

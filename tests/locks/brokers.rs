@@ -1,4 +1,4 @@
-//! The row of a broker, on which its leases depend, is locked for longer than its lease.
+//! The row of a broker, on which its leases depend, stays locked for longer than its lease.
 
 use howdah_proto::v1::LeasedJob;
 use howdah_server::config::Config;
@@ -7,17 +7,17 @@ use rustix::process::Signal;
 use super::Open;
 use crate::support::*;
 
-/// Long enough that a slow machine loses no lease, and short enough to wait for its end.
+/// A broker lease of 10 s: long enough for a slow machine, and short enough that the test can wait for its expiry.
 fn quick(config: &mut Config) {
     (config.broker_lease, config.renew_interval) = (secs(10), secs(1));
 }
 
-/// The number of the only broker of this name.
+/// The id of the only broker with this name.
 async fn number(broker: &TestBroker, name: &str) -> i64 {
     broker.count(&format!("SELECT id::bigint FROM howdah.broker WHERE name = '{name}'")).await
 }
 
-/// That the jobs are held by workers that began them once.
+/// Asserts that the jobs are leased and in their first attempt.
 async fn assert_held_once(broker: &TestBroker, jobs: &[LeasedJob]) {
     let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
     let sql = format!("SELECT count(*) FROM howdah.leased WHERE attempt = 1 AND id IN ({})", ids.join(","));
@@ -41,10 +41,14 @@ async fn a_broker_whose_row_is_locked_goes_on_and_loses_none_of_its_jobs() {
     let sql = format!("SELECT FROM howdah.broker WHERE id = {number} FOR UPDATE");
     let open = Open::after(&a.database, "psql", &sql).await;
     let expired = format!("SELECT expires <= now() FROM howdah.broker WHERE id = {number}");
-    a.until("the end of the lease", &expired).await;
-    // Whoever rescues jobs deletes such a row when it has done so.
+    a.until("the expiry of the broker's row", &expired).await;
+    // Inserts the row of a dead broker. When it is deleted, the second broker has rescued leases at least once.
     a.sql("INSERT INTO howdah.broker (id, name, expires) VALUES (-1, 'gone', now())").await;
-    b.until("a rescue", "SELECT NOT EXISTS (SELECT FROM howdah.broker WHERE id = -1)").await;
+    b.until(
+        "the deletion of the row of the broker gone",
+        "SELECT NOT EXISTS (SELECT FROM howdah.broker WHERE id = -1)",
+    )
+    .await;
     assert_held_once(&a, &jobs).await;
     let third = a.enqueue("t").await;
     let job = worker.next().await;
@@ -55,7 +59,7 @@ async fn a_broker_whose_row_is_locked_goes_on_and_loses_none_of_its_jobs() {
     assert_eq!(a.count("SELECT count(*) FROM howdah.history WHERE attempt = 1").await, 3);
     open.roll_back().await;
     let deleted = format!("SELECT NOT EXISTS (SELECT FROM howdah.broker WHERE id = {number})");
-    a.until("the end of the old row", &deleted).await;
+    a.until("the deletion of the broker's old row", &deleted).await;
 }
 
 #[tokio::test]
@@ -66,8 +70,8 @@ async fn brokers_whose_table_is_locked_rescue_nothing_and_go_on_when_it_is_free(
     a.enqueue_all(["t"; 2]).await;
     let jobs = worker.take(2).await;
     let open = Open::after(&a.database, "psql", "LOCK TABLE howdah.broker IN SHARE MODE").await;
-    a.until("the end of all leases", "SELECT bool_and(expires <= now()) FROM howdah.broker").await;
-    // What runs is settled as always. What comes is stored, and waits.
+    a.until("the expiry of all brokers' rows", "SELECT bool_and(expires <= now()) FROM howdah.broker").await;
+    // Running jobs are settled as usual. New jobs are stored but not claimed.
     worker.ack(&jobs[0]).await;
     a.enqueue("t").await;
     b.enqueue("u").await;
@@ -87,13 +91,13 @@ async fn the_log_says_who_has_locked_the_row_of_the_broker() {
     let quick = ["--set", "broker_lease=12s", "--set", "renew_interval=200ms"];
     let (mut broker, log) = Program::serve_logged(&database, &quick).await;
     let open = Open::after(&database, "psql", "SELECT FROM howdah.broker FOR UPDATE").await;
-    broker.until("a new number", "SELECT count(*) = 2 FROM howdah.broker").await;
+    broker.until("a second row of the broker", "SELECT count(*) = 2 FROM howdah.broker").await;
     broker.program.signal(Signal::TERM);
     assert!(broker.program.ended().await.success());
     let log = soon("the log", log).await.expect("no panic");
     let holder = format!("locked by backend {} (\"psql\")", open.pid);
-    let says = |line: &str, who: &str| log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(who));
-    assert!(says("renewing the broker's lease failed; trying again", &holder), "{log}");
-    // One attempt may be over before the holder is seen.
-    assert!(says("the row of this broker stays locked", ""), "{log}");
+    let has_line = |line: &str, who: &str| log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(who));
+    assert!(has_line("renewing the broker's lease failed; trying again", &holder), "{log}");
+    // The line need not name the holder of the lock, because the renewal may time out before the broker finds it.
+    assert!(has_line("the row of this broker stays locked", ""), "{log}");
 }

@@ -1,4 +1,4 @@
-//! Jobs on their way to workers, while what claims and sessions need is locked.
+//! Claims and sessions, while rows that they need are locked.
 
 use howdah_proto::v1::{CancelReason, TaskTypeSettings};
 use howdah_server::config::Config;
@@ -15,7 +15,7 @@ async fn a_locked_limit_of_a_type_holds_up_no_other_type() {
     let of_limited = "SELECT id FROM howdah.task_type WHERE name = 'limited'";
     let inserted = format!("INSERT INTO howdah.limit_state (type_id, limit_key) VALUES (({of_limited}), '')");
     let locked = format!("SELECT FROM howdah.limit_state WHERE type_id = ({of_limited}) FOR UPDATE");
-    // Before a claim makes the row.
+    // Inserts the row of the limit in the open transaction, so that a claim that inserts the same row waits.
     let open = Open::after(&broker.database, "psql", &inserted).await;
     let mut worker = broker.worker("limited").window(5).and("other").and("free").await;
     others_go_on(&broker, &mut worker, open).await;
@@ -23,7 +23,7 @@ async fn a_locked_limit_of_a_type_holds_up_no_other_type() {
     others_go_on(&broker, &mut worker, open).await;
 }
 
-/// While it is open, nothing comes of the type; when it has ended, the job does.
+/// While the transaction is open, jobs of the locked type wait and others run; the job runs after the commit.
 async fn others_go_on(broker: &TestBroker, worker: &mut Worker, open: Open) {
     let held_up = broker.enqueue("limited").await;
     for _ in 0..10 {
@@ -40,14 +40,14 @@ async fn others_go_on(broker: &TestBroker, worker: &mut Worker, open: Open) {
     worker.ack(&job).await;
 }
 
-/// A worker may be as slow as it likes to come back.
-fn patient(config: &mut Config) {
+/// Grace time and lease that do not expire during a test.
+fn without_expiry(config: &mut Config) {
     (config.session_grace, config.broker_lease) = (HOUR, HOUR);
 }
 
 #[tokio::test]
 async fn a_worker_resumes_at_another_broker_though_one_of_its_leases_is_locked() {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = TestBroker::pair_with(without_expiry).await;
     let mut worker = a.worker("t").window(2).await;
     a.enqueue_all(["t"; 2]).await;
     let jobs = worker.take(2).await;
@@ -60,11 +60,11 @@ async fn a_worker_resumes_at_another_broker_though_one_of_its_leases_is_locked()
     b.enqueue("t").await;
     let third = worker.next().await;
     worker.ack(&jobs[1]).await;
-    // The second broker waits for the lock, and the first one lets it come first.
+    // The adoption by the second broker waits for the lock before the first broker does.
     b.database.until_blocked().await;
     open.roll_back().await;
     b.until("the adoption", "SELECT count(DISTINCT broker_id) = 1 FROM howdah.leased").await;
-    // The first broker ends in vain: the lease is not its own any more.
+    // The first broker must release nothing when it stops, because the second one holds the lease.
     a.stop().await;
     worker.ack(&jobs[0]).await;
     worker.ack(&third).await;
@@ -72,7 +72,7 @@ async fn a_worker_resumes_at_another_broker_though_one_of_its_leases_is_locked()
 
 #[tokio::test]
 async fn a_worker_that_resumed_with_a_locked_lease_is_told_if_that_was_ended() {
-    let (a, b) = TestBroker::pair_with(patient).await;
+    let (a, b) = TestBroker::pair_with(without_expiry).await;
     let mut worker = a.worker("t").window(2).await;
     a.enqueue_all(["t"; 2]).await;
     let jobs = worker.take(2).await;

@@ -1,4 +1,4 @@
-//! Jobs with keys that an open transaction has locked.
+//! Enqueueing jobs whose keys are locked by an open transaction.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::*;
 
 const ENQUEUE: &str = "SELECT howdah.enqueue('t', 'theirs', key => 'k')";
 
-/// A type that exists, and a transaction that has enqueued a job of it with a key.
+/// An existing type, and a transaction that has enqueued a job of it with a key.
 async fn start() -> (TestBroker, Open) {
     start_with(|_| {}).await
 }
@@ -37,7 +37,7 @@ async fn a_locked_key_holds_up_only_the_jobs_with_that_key() {
     broker.enqueue("new-type").key("k").await;
     assert!(held_up.iter().all(|call| !call.is_finished()));
     open.commit().await;
-    let outcomes = soon("the others", join_all(held_up)).await;
+    let outcomes = soon("the blocked enqueues", join_all(held_up)).await;
     let first = broker.count("SELECT job_id FROM howdah.job_key WHERE key = 'k' ORDER BY type_id LIMIT 1").await;
     for outcome in outcomes {
         let outcome = outcome.expect("no panic");
@@ -50,12 +50,12 @@ async fn jobs_in_one_batch_with_a_locked_key_are_stored_without_it() {
     let (broker, open) = start_with(|c| c.database_timeout = PATIENCE).await;
     let keys = |prefix: &str| (0..40).map(|n| format!("{prefix}-{n}")).collect::<Vec<_>>();
     let locked = tokio::spawn(broker.enqueue("t").key("k").outcome());
-    // All at once: many of them come in one batch with it.
+    // Enqueues all jobs at once, so that many of them share a batch with the job whose key is locked.
     join_all(keys("a").iter().map(|key| broker.enqueue("t").key(key).outcome())).await;
     join_all(keys("b").iter().map(|key| broker.enqueue("t").key(key).policy(KeyPolicy::Replace).outcome())).await;
     assert!(!locked.is_finished());
     open.roll_back().await;
-    assert_eq!(soon("the locked one", locked).await.expect("no panic").outcome(), EnqueueOutcome::New);
+    assert_eq!(soon("the enqueue with the locked key", locked).await.expect("no panic").outcome(), EnqueueOutcome::New);
 }
 
 #[tokio::test]
@@ -99,7 +99,8 @@ async fn who_has_a_deadline_of_its_own_is_told_before_it() {
         let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
         request.set_timeout(Duration::from_secs(4));
         let status = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
-        // The client goes by the deadline, too: if the answer comes late on a slow machine, it has given up by itself.
+        // The client also enforces the deadline. On a slow machine it may give up before the answer arrives; then the test
+        // tries again.
         if status.code() == Code::Cancelled {
             return false;
         }
@@ -149,7 +150,7 @@ async fn a_request_key_in_an_open_transaction_holds_up_only_its_repeats() {
     broker.enqueue("t").request_key("s").outcome().await;
     assert!(!repeat.is_finished());
     open.roll_back().await;
-    assert_eq!(soon("the repeat", repeat).await.expect("no panic").outcome(), EnqueueOutcome::New);
+    assert_eq!(soon("the repeated request", repeat).await.expect("no panic").outcome(), EnqueueOutcome::New);
 }
 
 #[tokio::test]
@@ -172,7 +173,7 @@ async fn a_key_whose_hold_has_ended_under_a_lock_holds_up_its_own_jobs_alone() {
     let refused = soon("an answer", held_up).await.expect("no panic");
     assert_eq!(refused.code, Code::Aborted, "{refused}");
     assert!(refused.message.contains("the key \"held\" is locked by"), "{refused}");
-    // Tries do not take ids without bound.
+    // Each retry of the statement uses up an id, so the broker must not retry too often.
     assert!(broker.count(ids).await - before < 100);
     open.roll_back().await;
     assert_eq!(broker.enqueue("t").key("held").outcome().await.outcome(), EnqueueOutcome::New);

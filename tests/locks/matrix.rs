@@ -1,4 +1,4 @@
-//! Whatever an open transaction holds, everything goes on that does not need it.
+//! For every lock that an open transaction can hold: operations that do not need it continue.
 
 use std::{
     future::IntoFuture,
@@ -13,7 +13,7 @@ use tonic::Code;
 use super::Open;
 use crate::support::*;
 
-/// A broker rescues jobs only after it has renewed its own lease for as long as that lasts.
+/// Shortens the broker lease to 5 s, because a broker rescues jobs only after it has renewed its own lease for that time.
 pub(crate) fn rescues_soon(config: &mut Config) {
     (config.broker_lease, config.renew_interval) = (secs(5), secs(1));
 }
@@ -37,8 +37,8 @@ pub(crate) async fn jobs(broker: &TestBroker) -> Jobs {
     Jobs { leased, ready, _worker: worker }
 }
 
-/// Every table, whichever will come. A row of a table with partitions is locked in its partition.
-async fn tables(broker: &TestBroker) -> Vec<String> {
+/// Every table of the schema, including future ones. Rows of a partitioned table are locked in the partition.
+pub(crate) async fn tables(broker: &TestBroker) -> Vec<String> {
     let sql = "SELECT c.oid::regclass::text FROM pg_class c
                WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1";
     let rows = broker.database.connect().await.query(sql, &[]).await.expect("the tables");
@@ -46,7 +46,7 @@ async fn tables(broker: &TestBroker) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// Each lets its transaction hold something.
+/// Statements that each acquire a lock.
 pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
     let tables = tables(broker).await;
     let (id, token) = (jobs.leased[0].id, jobs.leased[0].token);
@@ -64,10 +64,10 @@ pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
         "SELECT howdah.enqueue('another-new-type', 'x')".into(),
     ];
     all.extend(tables.iter().map(|table| format!("SELECT FROM {table} FOR UPDATE")));
-    // No statement of the others writes to these.
+    // The operations do not write to these tables, so the tables can be locked as a whole.
     let unwritten = ["fair_share", "settings", "limit_change", "history_pruned"];
     all.extend(unwritten.map(|table| format!("LOCK TABLE howdah.{table} IN SHARE MODE")));
-    // As pg_dump does.
+    // Takes the locks that pg_dump takes.
     all.push(format!(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {} IN ACCESS SHARE MODE; TABLE howdah.ready",
         tables.join(", ")
@@ -75,12 +75,12 @@ pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
     all
 }
 
-/// How long each operation took.
+/// The time of each operation.
 #[derive(Default)]
 pub(crate) struct Times(pub(crate) Vec<(&'static str, Duration)>);
 
 impl Times {
-    async fn of<T>(&mut self, what: &'static str, operation: impl IntoFuture<Output = T>) -> T {
+    async fn measure<T>(&mut self, what: &'static str, operation: impl IntoFuture<Output = T>) -> T {
         let begun = Instant::now();
         let result = operation.await;
         self.0.push((what, begun.elapsed()));
@@ -88,8 +88,7 @@ impl Times {
     }
 }
 
-/// Everything that a broker does, with jobs of its own: each part with a type of its own, all at the same time. What begins
-/// only with the next sweep is not timed.
+/// Runs every operation of a broker, each on a separate task type, all concurrently. Waiting for the next sweep is not timed.
 pub(crate) async fn everything(broker: &TestBroker, name: &str) -> Times {
     let [plain, delayed, keyed, pulled, retried, moved, timed, planned, lost] =
         ["plain", "delayed", "keyed", "pulled", "retried", "moved", "timed", "planned", "lost"]
@@ -111,12 +110,12 @@ pub(crate) async fn everything(broker: &TestBroker, name: &str) -> Times {
 
 async fn streamed(broker: &TestBroker, name: &str) -> Times {
     let mut times = Times::default();
-    let mut worker = times.of("subscribe", broker.worker(name).window(10)).await;
-    times.of("enqueue", broker.enqueue(name)).await;
-    times.of("enqueue with a request key", broker.enqueue(name).request_key(name).outcome()).await;
-    let jobs = times.of("deliver", worker.take(2)).await;
-    times.of("ack", worker.ack(&jobs[0])).await;
-    times.of("nack", worker.nack(&jobs[1], "no").retry_after(HOUR)).await;
+    let mut worker = times.measure("subscribe", broker.worker(name).window(10)).await;
+    times.measure("enqueue", broker.enqueue(name)).await;
+    times.measure("enqueue with a request key", broker.enqueue(name).request_key(name).outcome()).await;
+    let jobs = times.measure("deliver", worker.take(2)).await;
+    times.measure("ack", worker.ack(&jobs[0])).await;
+    times.measure("nack", worker.nack(&jobs[1], "no").retry_after(HOUR)).await;
     assert_eq!(broker.state(jobs[1].id).await, JobState::Scheduled);
     times
 }
@@ -125,29 +124,29 @@ async fn promoted(broker: &TestBroker, name: &str) -> Times {
     let mut times = Times::default();
     let mut worker = broker.worker(name).await;
     broker.enqueue(name).delay(millis(300)).await;
-    let scheduled = times.of("deliver after a delay", worker.next()).await;
+    let scheduled = times.measure("deliver after a delay", worker.next()).await;
     worker.ack(&scheduled).await;
     times
 }
 
 async fn with_keys(broker: &TestBroker, name: &str) -> Times {
     let mut times = Times::default();
-    let kept = times.of("enqueue with a key", broker.enqueue(name).key("k")).await;
+    let kept = times.measure("enqueue with a key", broker.enqueue(name).key("k")).await;
     assert_eq!(broker.enqueue(name).key("k").await, kept);
-    let replaced = times.of("replace", broker.enqueue(name).key("k").policy(KeyPolicy::Replace)).await;
+    let replaced = times.measure("replace", broker.enqueue(name).key("k").policy(KeyPolicy::Replace)).await;
     assert_eq!(replaced, kept);
     let expired = broker.enqueue(name).expire_after(millis(300)).await;
-    times.of("expire", broker.until_state(expired, JobState::Expired)).await;
-    assert_eq!(times.of("cancel", broker.cancel(&[kept])).await, [kept]);
+    times.measure("expire", broker.until_state(expired, JobState::Expired)).await;
+    assert_eq!(times.measure("cancel", broker.cancel(&[kept])).await, [kept]);
     times
 }
 
 async fn without_stream(broker: &TestBroker, name: &str) -> Times {
     let mut times = Times::default();
     let id = broker.enqueue(name).await;
-    let jobs = times.of("pull", broker.pull(name).lease(HOUR)).await;
+    let jobs = times.measure("pull", broker.pull(name).lease(HOUR)).await;
     assert_eq!(jobs[0].id, id);
-    let statuses = times.of("settle without a stream", broker.settle(vec![ack(&jobs[0])])).await;
+    let statuses = times.measure("settle without a stream", broker.settle(vec![ack(&jobs[0])])).await;
     assert_eq!(statuses, [SettleStatus::Ok]);
     times
 }
@@ -159,7 +158,7 @@ async fn dead_and_retried(broker: &TestBroker, name: &str) -> Times {
     let job = worker.next().await;
     worker.nack(&job, "no").await;
     assert_eq!(broker.state(id).await, JobState::Dead);
-    assert_eq!(times.of("retry", broker.retry(&[id])).await, [id]);
+    assert_eq!(times.measure("retry", broker.retry(&[id])).await, [id]);
     let job = worker.next().await;
     worker.ack(&job).await;
     times
@@ -170,7 +169,7 @@ async fn reprioritized(broker: &TestBroker, name: &str) -> Times {
     let id = broker.enqueue(name).delay(HOUR).await;
     let request = ReprioritizeJobsRequest { ids: vec![id], priority: 7, ..Default::default() };
     let mut jobs = broker.jobs();
-    let answer = times.of("reprioritize", soon("an answer", jobs.reprioritize_jobs(request))).await;
+    let answer = times.measure("reprioritize", soon("an answer", jobs.reprioritize_jobs(request))).await;
     assert_eq!(answer.expect("an answer").into_inner().reprioritized_ids, [id]);
     times
 }
@@ -180,12 +179,12 @@ async fn timed_out(broker: &TestBroker, name: &str) -> Times {
     let mut worker = broker.worker(name).await;
     broker.enqueue(name).timeout(millis(500)).max_attempts(1).await;
     let job = worker.next().await;
-    let cancelled = times.of("time out", worker.cancelled()).await;
+    let cancelled = times.measure("time out", worker.cancelled()).await;
     assert_eq!((cancelled.id, cancelled.reason()), (job.id, CancelReason::Timeout));
     times
 }
 
-/// A schedule is created, fires, and is deleted.
+/// Creates a schedule, waits until it fires, and deletes it.
 async fn fired(broker: &TestBroker, name: &str) {
     let client = broker.client().await;
     let mut worker = broker.worker(name).await;
@@ -196,11 +195,11 @@ async fn fired(broker: &TestBroker, name: &str) {
     assert!(soon("an answer", client.delete_schedule(name)).await.expect("delete"));
 }
 
-/// A job of a broker that is gone goes to a worker here.
+/// Leases a job to a broker that is dead, and waits until a worker of this broker gets the job.
 async fn rescued(broker: &TestBroker, name: &str) {
     let id = broker.enqueue(name).await;
     assert_eq!(broker.pull(name).lease(HOUR).await[0].id, id);
-    // As that broker would have left it.
+    // Gives the lease to another broker, whose row has expired.
     let lose = "UPDATE howdah.leased SET deadline = NULL, broker_id = nextval('howdah.broker_id')";
     broker.sql(&format!("{lose} WHERE id = {id}")).await;
     let gone = "INSERT INTO howdah.broker (id, name, expires) SELECT broker_id, 'gone', now() FROM howdah.leased";
@@ -236,7 +235,8 @@ async fn who_needs_a_table_that_is_locked_is_told_so_and_goes_on_when_it_is_free
     broker.enqueue("t").await;
 }
 
-/// Even one that writes nothing to it in this case: Postgres locks a table when the statement begins.
+/// Postgres locks all tables that a statement may write to when the statement begins. So a statement waits even if it would
+/// write no row to the locked table.
 #[tokio::test]
 async fn a_locked_table_stops_each_statement_that_could_write_to_it_and_nothing_is_lost() {
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(8)).await;
@@ -244,7 +244,7 @@ async fn a_locked_table_stops_each_statement_that_could_write_to_it_and_nothing_
     let mut worker = broker.worker("t").await;
     let job = worker.next().await;
     let open = Open::after(&broker.database, "psql", "LOCK TABLE howdah.request, howdah.history IN SHARE MODE").await;
-    // One that comes alone, without a key, does not need it.
+    // The statement for a single job without a request key does not name the locked tables.
     broker.enqueue("other").await;
     for refused in
         [broker.enqueue("other").request_key("k").refused().await, broker.enqueue_all(["other"; 2]).refused().await]

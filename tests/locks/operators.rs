@@ -1,4 +1,4 @@
-//! Calls that change settings, schedules and tokens, while somebody has locked what they change.
+//! Calls that change settings, schedules and tokens, while these rows are locked.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1;
@@ -7,9 +7,9 @@ use tonic::Code;
 use super::Open;
 use crate::support::*;
 
-/// That a call is refused, and says which backend has locked what it needs.
+/// Asserts that a call is refused and names the backend that holds the lock.
 fn assert_told<T>(what: &str, open: &Open, answer: Result<T, tonic::Status>) {
-    let Err(status) = answer else { panic!("{what} went on") };
+    let Err(status) = answer else { panic!("{what} succeeded although its rows are locked") };
     assert_eq!(status.code(), Code::Aborted, "{what}: {status}");
     let holder = format!("by backend {} (\"psql\")", open.pid);
     assert!(status.message().contains(&holder), "{what}: {status}");

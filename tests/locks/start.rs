@@ -1,10 +1,10 @@
-//! A broker that starts while others hold what it needs.
+//! A broker starts while other transactions hold locks that it needs.
 
 use howdah_cli::postgres::Cluster;
 
 use crate::support::*;
 
-/// Statements of others on this database that wait for a lock, and began after this time.
+/// Waits for a statement that started after this time and waits for a lock; returns its start time.
 async fn until_one_waits(database: &TestDatabase, after: &str) -> String {
     let waits = format!(
         "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start > '{after}'"
@@ -22,7 +22,7 @@ async fn until_one_waits(database: &TestDatabase, after: &str) -> String {
 
 #[tokio::test]
 async fn a_broker_starts_though_the_commit_of_a_notification_in_another_database_takes_a_while() {
-    // Commits that ask for a standby wait for one that does not exist. Without fsync, they would wait for nothing.
+    // A synchronous commit waits for a standby that does not exist. With fsync off, Postgres would not wait.
     let mut config = cluster_config();
     config.fsync = true;
     config.settings.push(("synchronous_standby_names".into(), "nobody".into()));
@@ -46,7 +46,7 @@ async fn a_broker_starts_though_the_commit_of_a_notification_in_another_database
     };
     tokio::select! {
         _ = twice => {}
-        _ = &mut starting => panic!("nothing held up the start"),
+        _ = &mut starting => panic!("the broker started without waiting for the notification"),
     }
     database.sql(&format!("SELECT pg_cancel_backend({pid})")).await;
     soon("the end of the commit", committing).await.expect("no panic").expect("a notification");

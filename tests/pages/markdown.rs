@@ -1,11 +1,11 @@
-//! The blocks of a page.
+//! Parses the code blocks of a documentation page.
 
 use std::{
     io::Write as _,
     process::{Command, Stdio},
 };
 
-/// What a block is written in.
+/// The language of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     Shell,
@@ -16,17 +16,17 @@ pub(super) enum Language {
 /// A block of code.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Where it begins.
+    /// Line number of its first line.
     pub(super) line: usize,
     pub(super) language: Language,
-    /// Whether it can run here.
+    /// Whether the test runs it.
     pub(super) run: bool,
-    /// Whether commands have a prompt, and output stands between them.
+    /// Whether commands follow a prompt, with output between them.
     console: bool,
     text: String,
 }
 
-/// A command, and the output that the page shows for it.
+/// A command and the output that the page shows for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) command: String,
@@ -65,7 +65,7 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
 }
 
 impl Block {
-    /// Its commands; a block of SQL is one.
+    /// The commands of the block; a block of SQL is one command.
     pub(super) fn steps(&self) -> Vec<Step> {
         if self.language != Language::Shell {
             return vec![Step { command: self.text.clone(), shown: String::new() }];
@@ -93,13 +93,13 @@ impl Block {
         steps
     }
 
-    /// Whether it runs such a command.
+    /// Whether any command of the block satisfies `such`.
     pub(super) fn has(&self, such: fn(&str) -> bool) -> bool {
         self.run && self.language == Language::Shell && self.steps().iter().any(|step| such(&step.command))
     }
 }
 
-/// Whether bash would not wait for another line.
+/// Whether bash parses the command without waiting for another line.
 fn is_whole(command: &str) -> bool {
     if command.trim_end_matches('\n').ends_with('\\') {
         return false;
@@ -109,7 +109,7 @@ fn is_whole(command: &str) -> bool {
     let mut bash = bash.spawn().expect("bash");
     bash.stdin.take().expect("stdin").write_all(command.as_bytes()).expect("write");
     let output = bash.wait_with_output().expect("bash");
-    // It warns of a here-document without its end, and no more.
+    // For an unfinished here-document, bash only prints a warning.
     output.status.success() && output.stderr.is_empty()
 }
 

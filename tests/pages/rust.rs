@@ -1,4 +1,4 @@
-//! The Rust blocks of the pages, which `just reference` writes: that this compiles is the test.
+//! Rust blocks of the pages, written by `just reference`. The test is that they compile.
 #![allow(unused_imports, unused_variables, unused_mut, unused_must_use, dead_code, clippy::all, clippy::print_stdout)]
 
 /// README.md

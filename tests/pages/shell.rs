@@ -1,4 +1,4 @@
-//! One bash a page, with `howdah` of this build first in its path, in a directory of its own.
+//! One bash process per page, in a separate directory, with this build's `howdah` first in its PATH.
 
 use std::{
     fs,
@@ -17,10 +17,10 @@ use tokio::{
 use super::{markdown::Block, root};
 use crate::support::*;
 
-/// `cargo run` would build what is here already.
+/// Replaces `cargo run`, which would rebuild the program.
 const CARGO: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec howdah \"$@\"\n";
 
-/// What came of a command.
+/// Result of a command.
 pub(super) struct Came {
     pub(super) status: i32,
     pub(super) output: String,
@@ -33,14 +33,14 @@ pub(super) struct Shell {
     answers: Lines<BufReader<ChildStdout>>,
     outputs: usize,
     directory: TempDir,
-    /// What the page has, and what it is here.
+    /// Pairs of an address that the page shows and the address used here.
     real: Vec<(String, String)>,
-    /// The broker of a page that starts none.
+    /// The broker for a page that does not start one.
     _broker: Option<ServingProgram>,
 }
 
 impl Shell {
-    /// With a broker, if the page takes one for granted.
+    /// Starts the shell, and a broker if the page expects a running one.
     pub(super) async fn start(blocks: &[Block]) -> Self {
         let directory = open_directory();
         let path = |name: &str| directory.path().join(name);
@@ -48,13 +48,14 @@ impl Shell {
         let mut bash = Command::new("bash");
         bash.args(["--noprofile", "--norc"]).current_dir(path("root")).kill_on_drop(true).process_group(0);
         bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let own = std::env::var_os("PATH").unwrap_or_default();
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
         let first = [path("bin")].into_iter().chain(std::env::var_os("HOWDAH_PG_BIN").map(PathBuf::from));
-        // Last: where Postgres was fetched, its psql is the only one.
-        let all = first.chain(std::env::split_paths(&own)).chain([postgres_programs().await]);
+        // The directory of the tests' Postgres comes last, for a machine whose only psql was downloaded with Postgres.
+        let all = first.chain(std::env::split_paths(&inherited)).chain([postgres_programs().await]);
         let all = std::env::join_paths(all).expect("a path");
         bash.env("PATH", all).env("HOME", directory.path()).env("no_proxy", "*").env("PSQLRC", "/dev/null");
-        // For the brokers of the page: flags would be other commands than those of the page.
+        // Environment variables give the page's brokers free ports and a data directory, so the commands can run as they are
+        // shown.
         bash.env("HOWDAH_LISTEN", "127.0.0.1:0").env("HOWDAH_HTTP", "127.0.0.1:0").env("HOWDAH_DATA_DIR", path("data"));
         let secret = path("secret");
         let mut real = vec![
@@ -62,7 +63,7 @@ impl Shell {
             ("/run/secrets/howdah".to_owned(), secret.display().to_string()),
         ];
         let mut broker = None;
-        // What brings its own Postgres needs none of ours.
+        // Pages with `howdah dev` need no database, because it starts Postgres itself.
         if !blocks.iter().any(|block| block.has(is_dev)) {
             let database = database().await;
             bash.env("DSN", &database.url).env("URL", &database.url);
@@ -81,8 +82,7 @@ impl Shell {
         Self { bash, group, input, answers, outputs: 0, directory, real, _broker: broker }
     }
 
-    /// Runs a command to its end. A broker is waited for until it is ready, and left running, as is a worker that does not
-    /// end by itself.
+    /// Runs a command to its end. A broker, or a worker without an end, is left running; the call returns when the broker is ready.
     pub(super) async fn command(&mut self, command: &str) -> Came {
         let command = self.real(command);
         let (broker, worker) = (is_broker(&command), is_endless_worker(&command));
@@ -95,19 +95,20 @@ impl Shell {
             format!("{{\n{command}\n}} {to}\n")
         };
         self.input.write_all(format!("{script}echo $? >&1\n").as_bytes()).await.expect("bash");
-        let what = format!("the end of {command}");
-        let status = soon(&what, self.answers.next_line()).await.expect("read").expect("bash is there");
+        let event = format!("the end of {command}");
+        let status = soon(&event, self.answers.next_line()).await.expect("read").expect("bash is there");
         let read = || fs::read_to_string(&output).unwrap_or_default();
         if broker {
             eventually("a ready broker", async || read().lines().any(|line| line.starts_with("ready "))).await;
         }
-        // Of a broker, only what is on its standard output. What bash says of killed programs, it says at any time.
+        // Pages show only the `ready` line of a broker's output. For other commands, this leaves out lines about killed programs,
+        // which bash prints at unpredictable times.
         let is_shown = |line: &&str| if broker { line.starts_with("ready ") } else { !is_obituary(line) };
         let output = read().lines().filter(is_shown).map(|line| format!("{line}\n")).collect();
         Came { status: status.parse().expect("a status"), output }
     }
 
-    /// Starts a command that is typed to: what it reads is written to the first file, what it prints comes to the second.
+    /// Starts an interactive command. Returns the files for its input and its output.
     pub(super) async fn typed(&mut self, command: &str) -> (PathBuf, PathBuf) {
         let [input, output] =
             ["in", "out"].map(|end| self.directory.path().join(format!("output/{}.{end}", self.outputs)));
@@ -119,7 +120,7 @@ impl Shell {
         (input, output)
     }
 
-    /// What the page has, and what it is here.
+    /// Maps a shown text to its real value.
     pub(super) fn put(&mut self, shown: &str, real: &str) {
         self.real.push((shown.to_owned(), real.to_owned()));
     }
@@ -131,12 +132,12 @@ impl Shell {
         self.command(&format!("psql \"$DSN\" -qAtX -v ON_ERROR_STOP=1 -f '{}'", file.display())).await
     }
 
-    /// The text with the addresses of this run.
+    /// Replaces the addresses of the page with the real ones.
     pub(super) fn real(&self, text: &str) -> String {
         self.real.iter().fold(text.to_owned(), |text, (shown, real)| text.replace(shown, real))
     }
 
-    /// From the `ready` line of the page, and the one that came: where the page's broker is.
+    /// Learns the addresses of the page's broker by comparing the shown and the real `ready` line.
     pub(super) async fn learn(&mut self, shown: &str, came: &str) {
         let word = |line: &str, name: &str| {
             line.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned)
@@ -150,7 +151,7 @@ impl Shell {
         self.input.write_all(format!("export HOWDAH_SERVER={grpc}\n").as_bytes()).await.expect("bash");
     }
 
-    /// Ends what still runs: workers first, so that no broker waits for them.
+    /// Stops all running programs: workers first, so that no broker waits for them to drain.
     pub(super) async fn end(mut self) {
         let script = "[ -z \"$workers\" ] || kill -9 \"${workers[@]}\" || echo a worker has ended
                       [ -z \"$brokers\" ] || kill \"${brokers[@]}\" || echo a broker has ended
@@ -158,19 +159,19 @@ impl Shell {
                       echo over; exit\n";
         self.input.write_all(script.as_bytes()).await.expect("bash");
         let answer = soon("the end of the page", self.answers.next_line()).await.expect("read");
-        assert_eq!(answer.as_deref(), Some("over"), "what was left running ran until the page's end");
+        assert_eq!(answer.as_deref(), Some("over"), "a background program ended before the page did");
         soon("the end of the page", self.bash.wait()).await.expect("wait");
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // All that it has started and that still runs.
+        // Kills all remaining processes of the shell.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
-/// A program that the page uses and that is not on this machine. (Postgres' own are fetched with it.)
+/// Returns a program that the page uses and this machine lacks. (Postgres programs are downloaded together with Postgres.)
 pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
     type IsUsed = fn(&str) -> bool;
     const USES: [(&str, IsUsed); 6] = [
@@ -187,7 +188,7 @@ pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
     used.map(|(program, _)| *program).find(|program| !is_there(program))
 }
 
-/// What a page finds: the program, and the examples of the repository.
+/// Prepares the directory: the `howdah` program and the examples of the repository.
 fn prepare(directory: &Path) {
     for name in ["bin", "output", "root"] {
         fs::create_dir(directory.join(name)).expect("a directory");
@@ -196,12 +197,12 @@ fn prepare(directory: &Path) {
     symlink(root().join("examples"), directory.join("root/examples")).expect("examples");
     let cargo = directory.join("bin/cargo");
     fs::write(&cargo, CARGO).expect("cargo");
-    // Its output goes to a file here, which it answers with a progress meter.
+    // curl shows a progress meter when its output goes to a file.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").expect(".curlrc");
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("chmod");
 }
 
-/// What pages have, and what it is.
+/// The addresses in the pages, and the real addresses of this run.
 fn addresses(grpc: &str, http: &str) -> [(String, String); 2] {
     [("127.0.0.1:7432".into(), grpc.into()), ("127.0.0.1:7433".into(), http.into())]
 }
@@ -211,7 +212,7 @@ fn has_words(command: &str, words: &[&str]) -> bool {
     all.windows(words.len()).any(|window| window == words)
 }
 
-/// `bash: line 7: 4711 Killed …`
+/// Recognizes `bash: line 7: 4711 Killed …`.
 fn is_obituary(line: &str) -> bool {
     line.starts_with("bash: line ") && line.contains(" Killed ")
 }

@@ -1,4 +1,4 @@
-//! What a schedule is: made once, replaced, looked at, refused.
+//! Definitions of schedules: create, replace, read and refuse.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_definition_is_made_once_replaced_and_deleted() {
     assert_eq!(&updated.template.unwrap().payload[..], b"p");
     let slower = NewSchedule::new("d", NewJob::new("d"), Plan::every(HOUR * 2));
     let updated = client.update_schedule(slower, false).await.expect("update");
-    assert!(updated.next_times[0].seconds >= made.next_times[0].seconds + 3600, "planned anew from now");
+    assert!(updated.next_times[0].seconds >= made.next_times[0].seconds + 3600, "a new plan begins now");
     assert_eq!(client.update_schedule(hourly("n"), false).await.expect_err("none").code(), Code::NotFound);
     client.update_schedule(hourly("n"), true).await.expect("made");
     let names: Vec<String> = client.list_schedules().await.expect("list").into_iter().map(|s| s.name).collect();
@@ -138,7 +138,7 @@ async fn a_calendar_shows_its_next_ten_times_where_it_is_at_home() {
     let nightly = NewSchedule::new("c", NewJob::new("c"), Plan::cron("30 2 * * *", "Europe/Berlin"));
     let start = std::time::UNIX_EPOCH + Duration::from_secs(2_468_620_800);
     let made = client(&broker).await.create_schedule(nightly.start(start)).await.expect("create");
-    // It begins on 24 March 2048; on the 29th, a Sunday, 02:30 is left out and it runs at 03:00.
+    // The schedule starts on 24 March 2048. On Sunday the 29th, 02:30 does not exist in Berlin, so it fires at 03:00.
     let times: Vec<i64> = made.next_times.iter().map(|time| time.seconds).collect();
     assert_eq!(times.len(), 10);
     let sql =
@@ -197,11 +197,11 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
                    WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'next_stages') = 2
                      AND options ? 'expire_at_us'";
     assert_eq!(broker.count(options).await, 1);
-    // The next one replaces it.
+    // The job of the next planned time has the same key and replaces the first job.
     pass(&broker.database, "x", "1 hour").await;
     until_schedule(&broker.database, "x", "fired = 2 AND skipped = 0").await;
     assert_eq!(broker.count(options).await, 1);
-    // A time or a name of one job cannot be that of many.
+    // An absolute time or a key of a single job is invalid for a schedule.
     let at =
         || howdah_proto::v1::new_job::Expiry::ExpireAt(prost_types::Timestamp { seconds: 4_000_000_000, nanos: 0 });
     for (field, request) in [
@@ -231,7 +231,7 @@ async fn the_command_line_does_all_of_it() {
     schedule(&["create", "e", "tidy", "--every", "5m", "--jitter", "10s", "--drift", "end"]).await.unwrap();
     let list = schedule(&["list"]).await.unwrap();
     assert!(
-        list.contains("every 5m from the end of the last, up to 10s late") && list.contains("30 2 * * *"),
+        list.contains("every 5m from the end of the last job, up to 10s late") && list.contains("30 2 * * *"),
         "{list}"
     );
     let updated = json(schedule(&["update", "n", "--cron", "0 4 * * *", "--json"]).await.unwrap());

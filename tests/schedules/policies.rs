@@ -1,4 +1,4 @@
-//! What a schedule does when a planned time meets something else.
+//! Overlap and catch-up policies of schedules.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{
@@ -19,7 +19,7 @@ async fn with_overlap_skip_a_planned_time_is_left_out_while_a_job_is_not_finishe
     let first = worker.next().await;
     pass(&broker.database, "s", "1 hour").await;
     until_schedule(&broker.database, "s", "skipped = 1").await;
-    // It fails and waits for its next attempt: not finished.
+    // A failed job that waits for its next attempt counts as running.
     worker.nack(&first, "later").retry_after(HOUR).await;
     pass(&broker.database, "s", "1 hour").await;
     until_schedule(&broker.database, "s", "skipped = 2").await;
@@ -72,12 +72,12 @@ async fn with_drift_from_the_end_the_period_begins_when_the_job_has_ended() {
         )
     };
     until_schedule(&broker.database, "e", &from("history", "finished", job.id)).await;
-    // A dead job has ended too.
+    // A dead job counts as ended, so the delay counts from its death.
     pass(&broker.database, "e", "1 hour").await;
     let job = worker.next().await;
     worker.nack(&job, "for good").no_retry().await;
     until_schedule(&broker.database, "e", &from("dead", "died", job.id)).await;
-    // One that leaves no trace ends when that is seen.
+    // A job without a row in history counts as ended when the broker notices that it is gone.
     let settings = Some(TaskTypeSettings { history: 3, ..Default::default() });
     let request = UpdateTaskTypeRequest { task_type: "e".into(), settings };
     broker.task_types().update_task_type(request).await.expect("settings");
@@ -98,7 +98,7 @@ async fn of_what_was_missed_nothing_the_newest_or_the_newest_few_is_made_up_for(
         let schedule = if policy == MissedPolicy::All { schedule.missed_all(3) } else { schedule };
         client(&broker).await.create_schedule(schedule).await.expect("create");
     }
-    // Nobody is there; ten planned times pass, the last half an hour ago.
+    // Ten planned times pass while no broker runs, the last one half an hour ago.
     broker.stop().await;
     for name in names {
         pass(&database, name, "10 hours 30 minutes").await;
@@ -152,12 +152,12 @@ async fn run_now_enqueues_besides_the_plan_and_a_repeat_finds_the_same_job() {
     assert!(second.is_new && second.id != first.id);
     let other = run("r2", "k").await.expect_err("the key was used for another schedule");
     assert_eq!(other.code(), Code::AlreadyExists);
-    assert_eq!(run("nobody", "").await.expect_err("there is none").code(), Code::NotFound);
+    assert_eq!(run("nobody", "").await.expect_err("the schedule does not exist").code(), Code::NotFound);
     assert_eq!(number(&broker.database, "r", "fired").await, 2);
     assert_eq!(number(&broker.database, "r", "extract(epoch FROM next_planned) * 1000000").await, before);
     let mut worker = broker.worker("r").await;
     assert_eq!([worker.next().await.id, worker.next().await.id], [first.id, second.id]);
-    // What was run by hand counts as running.
+    // The job of a manual run counts as running, so the next planned time is skipped.
     client(&broker).await.resume_schedule("r").await.expect("resume");
     pass(&broker.database, "r", "1 hour").await;
     until_schedule(&broker.database, "r", "skipped = 1 AND fired = 2").await;

@@ -1,4 +1,4 @@
-//! Tags: stored on every way in, kept by their job wherever it goes, found by index.
+//! Tags are stored by every way of enqueueing, stay with their job, and are found by an index.
 
 use howdah_client::{NewJob as ClientJob, NewSchedule, Plan};
 use howdah_proto::v1::{
@@ -34,7 +34,8 @@ async fn sql_ids(broker: &TestBroker, sql: &str) -> Vec<i64> {
 async fn every_way_in_takes_tags_and_a_search_finds_them() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;
     let job = || new_job("t", "x").tags(&["b", "a", "b"]);
-    // What is plain without tags, with a key, with a start, with a coordinated job in its request, and repeated.
+    // Enqueues tagged jobs: without other options, with a key, with a start time, beside a coordinated job, and
+    // repeated.
     let mut expected = vec![broker.enqueue(job()).await];
     expected.push(broker.enqueue(job().key("k")).await);
     expected.extend(
@@ -85,8 +86,8 @@ async fn every_way_in_takes_tags_and_a_search_finds_them() {
     expected.sort_unstable_by_key(|id| -id);
     for tag in ["a", "b"] {
         let (found, end) = all(&broker, by_tag("t", tag)).await;
-        assert_eq!(found, expected, "the newest first");
-        assert_eq!((end.looked_at_count, end.estimated_count), (expected.len() as i64, expected.len() as i64));
+        assert_eq!(found, expected, "the newest jobs come first");
+        assert_eq!((end.scanned_count, end.estimated_count), (expected.len() as i64, expected.len() as i64));
         let by_two = SearchJobsRequest { page_size: 2, ..by_tag("t", tag) };
         assert_eq!(ids(&broker, by_two).await, expected);
     }
@@ -95,7 +96,7 @@ async fn every_way_in_takes_tags_and_a_search_finds_them() {
     }
     let listed = page(&broker, by_tag("t", "a")).await;
     assert!(listed.jobs.iter().all(|job| job.tags == ["b", "a"]), "{listed:?}");
-    assert_eq!(ids(&broker, by_tag("t", "A")).await, [0_i64; 0], "upper and lower case as they are");
+    assert_eq!(ids(&broker, by_tag("t", "A")).await, [0_i64; 0], "tags are case-sensitive");
     assert_eq!(
         broker.count("SELECT count(*) FROM howdah.job WHERE tags = '[\"b\", \"a\"]'").await,
         expected.len() as i64
@@ -111,7 +112,7 @@ async fn a_job_is_found_by_its_tag_in_every_state_and_its_worker_sees_it() {
     let job = worker.next().await;
     assert_eq!(job.tags, ["tag"]);
     worker.ack(&job).await;
-    assert_eq!(broker.wait(succeeded).await.tags, ["tag"], "who waits for it sees them too");
+    assert_eq!(broker.wait(succeeded).await.tags, ["tag"], "the answer of a wait has the tags");
     let mut dead = Vec::new();
     for _ in 0..3 {
         dead.push(broker.enqueue(tagged().max_attempts(1)).await);
@@ -146,9 +147,9 @@ async fn a_job_is_found_by_its_tag_in_every_state_and_its_worker_sees_it() {
     let mut of_any: Vec<i64> = expected.iter().flat_map(|(_, jobs)| jobs).copied().collect();
     of_any.sort_unstable_by_key(|id| -id);
     assert_eq!(ids(&broker, by_tag("t", "tag")).await, of_any);
-    assert_eq!(ids(&broker, by_tag("u", "tag")).await, [other_type], "each type has its own");
+    assert_eq!(ids(&broker, by_tag("u", "tag")).await, [other_type], "each task type has its own tags");
     assert_eq!(ids(&broker, by_tag("nothing", "tag")).await, [0_i64; 0]);
-    // After a retry it is the same job in another state.
+    // After a retry, the job has another state.
     assert_eq!(broker.retry(&[dead[1]]).await, [dead[1]]);
     assert_eq!(ids(&broker, in_state("t", "tag", JobState::Dead)).await, [dead[2]]);
     assert_eq!(ids(&broker, in_state("t", "tag", JobState::Ready)).await, [ready, dead[1]]);
@@ -167,12 +168,12 @@ async fn tags_go_with_their_job_through_stages_to_its_fallback_and_with_what_rep
     let job = second.next().await;
     assert_eq!(job.tags, ["way"]);
     assert_eq!(ids(&broker, by_tag("second", "way")).await, [id]);
-    assert_eq!(ids(&broker, by_tag("first", "way")).await, [0_i64; 0], "it is of that type no more");
+    assert_eq!(ids(&broker, by_tag("first", "way")).await, [0_i64; 0], "the job has left this type");
     second.nack(&job, "no").await;
-    eventually("it is in its fallback", async || broker.job(id).await.task_type == "third").await;
+    eventually("the job in its fallback", async || broker.job(id).await.task_type == "third").await;
     let found = page(&broker, by_tag("third", "way")).await.jobs;
     assert_eq!((found[0].id, found[0].tags[0].as_str()), (id, "way"));
-    // The fallback of a worker that speaks SQL, and of one that is lost.
+    // Fallbacks caused by a SQL worker and by a lost worker.
     let id = broker.enqueue(new_job("plain", "x").tags(&["way"]).max_attempts(1).fallback("third")).await;
     let mut worker = broker.worker("plain").await;
     let job = worker.next().await;
@@ -184,7 +185,7 @@ async fn tags_go_with_their_job_through_stages_to_its_fallback_and_with_what_rep
     assert_eq!(broker.enqueue(keyed("new").replace()).await, id);
     assert_eq!(ids(&broker, by_tag("k", "new")).await, [id]);
     let (found, end) = all(&broker, by_tag("k", "old")).await;
-    assert_eq!((found.len(), end.looked_at_count), (0, 1), "a job that is replaced has the tags of the new one");
+    assert_eq!((found.len(), end.scanned_count), (0, 1), "a replaced job has the tags of its replacement");
     assert_eq!(broker.enqueue(keyed("new").replace()).await, id);
     assert_eq!(ids(&broker, by_tag("k", "new")).await, [id], "once");
     broker.enqueue(new_job("k", "x").key("k").delay(HOUR).replace()).await;
@@ -194,7 +195,7 @@ async fn tags_go_with_their_job_through_stages_to_its_fallback_and_with_what_rep
 #[tokio::test]
 async fn jobs_of_a_lost_worker_are_found_in_their_fallback() {
     let broker = TestBroker::start().await;
-    // Takes back soon what a broker leaves that is gone.
+    // A broker that rescues the leases of dead brokers soon.
     let quick = |c: &mut Config| {
         c.broker_lease = secs(2);
         c.renew_interval = millis(500);
@@ -203,11 +204,11 @@ async fn jobs_of_a_lost_worker_are_found_in_their_fallback() {
     let id = broker.enqueue(new_job("t", "x").tags(&["way"]).max_attempts(1).fallback("f")).await;
     let mut worker = broker.worker("t").await;
     worker.next().await;
-    // As if another broker had it, and had been killed.
+    // Simulates leases of another broker that was killed.
     let gone = "INSERT INTO howdah.broker (id, name, expires) VALUES (999999, 'gone', now() - interval '1 minute');
                 UPDATE howdah.leased SET broker_id = 999999";
     broker.sql(gone).await;
-    eventually("it is in its fallback", async || broker.job(id).await.task_type == "f").await;
+    eventually("the job in its fallback", async || broker.job(id).await.task_type == "f").await;
     assert_eq!(ids(&broker, by_tag("f", "way")).await, [id]);
 }
 
@@ -248,7 +249,7 @@ async fn tags_that_cannot_be_are_refused_by_name_on_every_way_in() {
             ),
         ] {
             let error = broker.database.connect().await.batch_execute(&call).await.expect_err(&call);
-            let error = error.as_db_error().expect("of Postgres");
+            let error = error.as_db_error().expect("an error of Postgres");
             assert_eq!(error.code().code(), "22023", "{error:?}");
             assert!(error.message().starts_with(&format!("{prefix}{field} ")), "{call}: {error:?}");
         }
@@ -259,7 +260,7 @@ async fn tags_that_cannot_be_are_refused_by_name_on_every_way_in() {
         (r#"SELECT howdah.enqueue_batch('[{"task_type": "t", "tags": [1]}]')"#, "jobs[0].tags[0] is 1"),
     ] {
         let error = broker.database.connect().await.batch_execute(call).await.expect_err(call);
-        assert!(error.as_db_error().expect("of Postgres").message().starts_with(message), "{error:?}");
+        assert!(error.as_db_error().expect("an error of Postgres").message().starts_with(message), "{error:?}");
     }
     let (status, answer) = curl(&broker, "/v1/jobs/t?tags=", &[], b"").await;
     assert_eq!(status, 400, "{answer}");
@@ -303,16 +304,17 @@ async fn a_search_ends_with_its_page_however_many_jobs_have_the_tag() {
         .await;
     let first = page(&broker, by_tag("t", "many")).await;
     assert_eq!(first.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), (24_901..=25_000).rev().collect::<Vec<i64>>());
-    assert_eq!((first.looked_at_count, first.estimated_count), (100, 10_000));
+    assert_eq!((first.scanned_count, first.estimated_count), (100, 10_000));
     let next = page(&broker, SearchJobsRequest { page_token: first.next_page_token, ..by_tag("t", "many") }).await;
-    assert_eq!((next.jobs[0].id, next.looked_at_count), (24_900, 200));
-    // Entries of jobs that are of another type by now, or gone, or in another state, are passed over within bounds.
+    assert_eq!((next.jobs[0].id, next.scanned_count), (24_900, 200));
+    // A search skips index entries of jobs that are deleted or have another type or state now. The number of skipped entries
+    // per page is bounded.
     for request in [by_tag("other", "many"), by_tag("t", "gone"), in_state("t", "many", JobState::Dead)] {
         let first = page(&broker, request.clone()).await;
         assert!(first.jobs.is_empty() && !first.next_page_token.is_empty());
-        assert!((100..=11_000).contains(&first.looked_at_count), "{}", first.looked_at_count);
+        assert!((100..=11_000).contains(&first.scanned_count), "{}", first.scanned_count);
         let (found, end) = all(&broker, request).await;
-        assert_eq!((found.len(), end.looked_at_count), (0, 25_000));
+        assert_eq!((found.len(), end.scanned_count), (0, 25_000));
     }
 }
 
@@ -333,7 +335,7 @@ async fn a_tag_is_not_found_when_the_history_of_its_job_is_gone_nor_of_a_type_th
     let job = worker.next().await;
     worker.ack(&job).await;
     assert_eq!(ids(&broker, by_tag("t", "a")).await, [stays, done]);
-    // As if all of this were of last month. The other job is still there, and its tag goes to the partition of today.
+    // Moves the tag entries to last month. Retention then keeps the tag of the unfinished job, in the partition of today.
     let client = broker.database.connect().await;
     let day = "SELECT ((min(created) AT TIME ZONE 'UTC')::date - 30)::text FROM howdah.job_tag";
     let day: String = client.query_one(day, &[]).await.expect(day).get(0);

@@ -1,4 +1,4 @@
-//! The same by programs that people use: psql, psycopg. (tokio-postgres is what all of these tests use.)
+//! The SQL interface with psql and psycopg. (The other tests use tokio-postgres.)
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use super::*;
 use crate::support::{python::environment, root};
 
-/// `psql` beside the server's programs, or in the path.
+/// `psql` beside the server's programs, or from the PATH.
 fn psql(database: &TestDatabase, script: &str) -> Output {
     let beside = std::env::var_os("HOWDAH_PG_BIN").map(|bin| Path::new(&bin).join("psql")).filter(|psql| psql.exists());
     let mut command = Command::new(beside.unwrap_or_else(|| PathBuf::from("psql")));
@@ -47,7 +47,7 @@ async fn the_psycopg_example_of_the_docs_runs() {
         .batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, shipped boolean DEFAULT false)")
         .await
         .unwrap();
-    // Not in the way of the broker, which runs on this thread.
+    // Waits for the example without blocking this thread, on which the broker runs.
     let example = async |call: &str, args: Vec<String>| {
         let script = format!("{}\nimport sys\n{call}\n", documented());
         let mut command = tokio::process::Command::new(&python);
@@ -65,8 +65,12 @@ async fn the_psycopg_example_of_the_docs_runs() {
     assert_eq!(example(ship, lease.clone()).await.trim(), "True");
     assert_eq!(broker.count("SELECT count(*) FROM orders WHERE shipped").await, 1);
     client.batch_execute("UPDATE orders SET shipped = false").await.unwrap();
-    assert_eq!(example(ship, lease).await.trim(), "False", "the lease is over");
-    assert_eq!(broker.count("SELECT count(*) FROM orders WHERE shipped").await, 0, "rolled back");
+    assert_eq!(example(ship, lease).await.trim(), "False", "a lease that was completed before");
+    assert_eq!(
+        broker.count("SELECT count(*) FROM orders WHERE shipped").await,
+        0,
+        "writes of the rolled back transaction"
+    );
 }
 
 /// The Python code of docs/reference/sql.md.
@@ -76,7 +80,7 @@ fn documented() -> String {
     code.split("```").next().unwrap().to_owned()
 }
 
-/// A python that has psycopg: `HOWDAH_PYTHON_PSYCOPG`, or a virtual environment under `target/`, made once.
+/// A Python with psycopg: `HOWDAH_PYTHON_PSYCOPG`, or a virtual environment below `target/` that is created once.
 fn python() -> PathBuf {
     if let Some(program) = std::env::var_os("HOWDAH_PYTHON_PSYCOPG").filter(|value| !value.is_empty()) {
         return program.into();

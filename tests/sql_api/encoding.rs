@@ -1,4 +1,4 @@
-//! Databases of other encodings.
+//! Databases with other encodings.
 
 use crate::support::*;
 

@@ -1,4 +1,4 @@
-//! Writes and acks that commit together.
+//! Writes and acks that commit in one transaction.
 
 use rand::RngExt as _;
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
     client.batch_execute("CREATE TABLE done (job bigint); SELECT howdah.enqueue('t', 'x')").await.unwrap();
     let mut worker = broker.worker("t").await;
     let lost = worker.next().await;
-    // Somebody gives it to another worker meanwhile.
+    // Releases the job, so that its first lease is lost, and takes it again with a new token.
     worker.release(&lost).await;
     let job = worker.next().await;
     for (lease, ends) in [(&lost, "HW003"), (&job, "")] {
@@ -22,7 +22,7 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
             Ok(_) => assert_eq!(ends, ""),
             Err(error) => assert_eq!(error.code().expect("a SQLSTATE").code(), ends),
         }
-        // Of the first one, nothing: this is a rollback then.
+        // The transaction of the lost lease has failed, so Postgres treats its COMMIT as a rollback.
         client.batch_execute("COMMIT").await.unwrap();
     }
     assert_eq!(broker.count("SELECT count(*) FROM done").await, 1);
@@ -30,14 +30,14 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
         one::<String>(&client, "SELECT state || convert_from(result, 'UTF8') FROM howdah.job").await,
         "succeededr"
     );
-    // Not twice, either: the caller would write twice.
+    // A second completion must fail: if it succeeded, its transaction would write a second time.
     let again = format!("SELECT howdah.complete({}, {})", job.id, job.token);
     assert_eq!(refused(&client, &again).await.0.code(), "HW003");
-    // The broker knows who settled it: the worker's ack, which makes room in its window, is a repeat.
+    // The ack only frees the worker's window: the broker treats it as a repeat of the outcome.
     worker.ack(&job).await;
 }
 
-/// Each job adds one to a counter. Workers vanish at random: before they write, after, after the commit.
+/// Each job increments a counter. Workers vanish at random points: before the write, after it, and after the commit.
 #[tokio::test]
 async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed() {
     const JOBS: i64 = 300;
@@ -58,17 +58,21 @@ async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed(
         let (grpc, url) = (brokers[n % 2].grpc.clone(), database.url.clone());
         workers.spawn(async move { count_for_ever(&grpc, &TestDatabase { url }).await });
     }
-    until(&database, "all jobs", &format!("SELECT count(*) = {JOBS} FROM howdah.history WHERE outcome = 'succeeded'"))
-        .await;
+    until(
+        &database,
+        "the success of all jobs",
+        &format!("SELECT count(*) = {JOBS} FROM howdah.history WHERE outcome = 'succeeded'"),
+    )
+    .await;
     workers.shutdown().await;
     assert_eq!(database.count("SELECT n FROM counter").await, JOBS);
-    assert!(database.count("SELECT count(*) FROM tries").await > JOBS, "nobody was killed with a job in hand");
+    assert!(database.count("SELECT count(*) FROM tries").await > JOBS, "no worker was killed while it had a job");
     for table in ["ready", "leased", "scheduled", "dead"] {
         assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 0, "{table}");
     }
 }
 
-/// A worker that is killed about every tenth job, and started again.
+/// A worker that is killed about every tenth job and restarted.
 async fn count_for_ever(grpc: &str, database: &TestDatabase) {
     loop {
         let mut worker = Worker::connect(grpc, "count", 3).await;
@@ -94,7 +98,7 @@ async fn count_for_ever(grpc: &str, database: &TestDatabase) {
             }
             worker.ack(&job).sent().await;
         }
-        // Both connections break here, with whatever was open on them.
+        // The worker ends: its stream and its database connection break, with the open transaction.
         worker.vanish();
     }
 }

@@ -1,11 +1,11 @@
-//! Fair keys by SQL: jobs that come one a call, from many connections, take turns like all others; and brokers hear of them.
+//! Fair keys by SQL: jobs enqueued one per call from many connections take turns like other jobs, and brokers are notified of them.
 
 use tokio_postgres::Client;
 
 use super::{one, without_polls};
 use crate::support::*;
 
-/// Enqueues a job of each of these keys, in this order.
+/// Enqueues one job for each of these keys, in this order.
 async fn enqueue(client: &Client, keys: &str) {
     for key in keys.chars() {
         client.query("SELECT howdah.enqueue('share', $1::text, fair_key => $1)", &[&key.to_string()]).await.unwrap();
@@ -32,7 +32,7 @@ async fn keys_take_turns_whichever_way_their_jobs_come() {
     broker.enqueue_all(vec![new_job("share", "b").fair_key("b"); 2]).await;
     enqueue(&client, "cc").await;
     assert_eq!(order(&client).await, "abcabcaaaa");
-    // One that comes later begins where they are by now, not where they began, and not behind all of them.
+    // A new key starts at the current turn: neither at the first one nor behind all jobs.
     run(&broker, 6).await;
     enqueue(&client, "db").await;
     assert_eq!(order(&client).await, "adbaaa");
@@ -49,7 +49,7 @@ async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over()
     enqueue(&client, "b").await;
     assert_eq!(&order(&client).await[..2], "ab");
     run(&broker, 31).await;
-    // Nothing is ready: a key begins at the current time, also one that had many turns long ago.
+    // No job is ready, so all keys start at the current time. The turns of an hour ago do not matter.
     let turns = "UPDATE howdah.fair_share SET last_rank = last_rank - 3600000000";
     client.batch_execute(turns).await.unwrap();
     enqueue(&client, "ab").await;
@@ -57,8 +57,7 @@ async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over()
     assert!(one::<bool>(&client, now).await);
 }
 
-/// Enqueues a job of a key right after the hint at which rank a look for the lowest begins: of this type, in ms, looked up so
-/// many seconds ago.
+/// Sets the hint that limits the search for the lowest rank (task type, rank, age in seconds), and enqueues a job of this key.
 async fn enqueue_after_hint(client: &Client, key: char, of_type: &str, rank: &str, seconds_ago: i32) {
     let sql = format!(
         "SELECT setval(format('howdah.fair_floor_%s', t.id & 7)::regclass,
@@ -76,20 +75,20 @@ async fn a_hint_that_is_wrong_puts_a_key_behind_what_is_below_it_for_two_seconds
     let client = database.connect().await;
     enqueue(&client, "aaaa").await;
     let third = "(SELECT rank FROM howdah.ready ORDER BY rank OFFSET 2 LIMIT 1)";
-    // Fresh, and too high: behind two turns.
+    // A recent hint that is too high: the new key comes after two turns of a.
     enqueue_after_hint(&client, 'b', "+ 0", third, 0).await;
     assert_eq!(order(&client).await, "aaaba");
-    // Too high for all that is ready: as if nothing were.
+    // A hint above all ready jobs has the same effect as an empty queue.
     enqueue_after_hint(&client, 'c', "+ 0", "(SELECT max(rank) + 5000 FROM howdah.ready)", 0).await;
     let begins = "SELECT rank = (extract(epoch FROM created) * 1000000)::bigint FROM howdah.ready WHERE options ->> 'fair_key' = 'c'";
     assert!(one::<bool>(&client, begins).await);
-    // From two seconds ago: nobody relies on it.
+    // A hint from two seconds ago is ignored.
     enqueue_after_hint(&client, 'd', "+ 0", third, 2).await;
     assert_eq!(&order(&client).await[..2], "ad");
-    // Of another type that shares the sequence.
+    // A hint of another type that shares the sequence is ignored.
     enqueue_after_hint(&client, 'e', "+ 8", third, 0).await;
     assert_eq!(&order(&client).await[..3], "ade");
-    // Too low: it only takes longer.
+    // A hint that is too low only makes the search longer.
     enqueue_after_hint(&client, 'f', "+ 0", "(SELECT min(rank) - 60000000 FROM howdah.ready)", 0).await;
     assert_eq!(&order(&client).await[..4], "adef");
 }
@@ -102,7 +101,7 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
     let settings = "UPDATE howdah.task_type SET timeout_ms = 5000, max_attempts = 3";
     client.batch_execute(settings).await.unwrap();
     run(&broker, 1).await;
-    // Nobody sums up what is counted meanwhile.
+    // Turns off the brokers' sums of statistics, because the test reads the changes.
     client.batch_execute("UPDATE howdah.statistics_sum SET summed = 'infinity'").await.unwrap();
     for sql in [
         "SELECT howdah.enqueue('share', 'y', fair_key => 'f')",
@@ -119,7 +118,7 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
     assert_eq!(one::<Vec<i64>>(&client, turns).await, [0, 1000, 2000, 3000, 4000]);
     let counted = "SELECT sum(enqueued)::bigint FROM howdah.statistics_change";
     assert!(one::<i64>(&client, counted).await >= 5);
-    // An empty key is none; a bad one is refused as everywhere.
+    // An empty key means no key; an invalid one is refused as everywhere.
     client.batch_execute("SELECT howdah.enqueue('share', 'z', fair_key => '')").await.unwrap();
     assert_eq!(one::<i64>(&client, "SELECT count(*) FROM howdah.ready WHERE options IS NULL").await, 1);
     super::refused_by_name(&client, "SELECT howdah.enqueue('share', 'z', fair_key => E'a\\nb')", "fair_key ").await;
@@ -141,22 +140,22 @@ async fn fair_jobs_of_those_that_keep_silent_are_found_by_the_one_that_announces
     }
 }
 
-/// Enqueues a job in a transaction at whose beginning another connection, as it seems, announces jobs from a rank on: so far from
-/// the current time, in µs. Returns how often this one notified.
+/// Enqueues a job while another connection seems to announce jobs with ranks from the current time plus `from` µs on. Returns the
+/// number of notifications by this transaction.
 async fn notified_beside(client: &Client, database: &TestDatabase, from: i64) -> i64 {
-    let said = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
-    let before = database.count(said).await;
-    let told = format!(
+    let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
+    let before = database.count(calls).await;
+    let sql = format!(
         "BEGIN;
-         SELECT setval(format('howdah.fair_told_from_%s', t.id & 7)::regclass, howdah.rank_now() + {from}),
-                setval(format('howdah.fair_told_%s', t.id & 7)::regclass, howdah.announcement_mark(t.id, howdah.rank_now()) # 1)
+         SELECT setval(format('howdah.fair_announced_from_%s', t.id & 7)::regclass, howdah.rank_now() + {from}),
+                setval(format('howdah.fair_announced_%s', t.id & 7)::regclass, howdah.announcement_mark(t.id, howdah.rank_now()) # 1)
          FROM howdah.task_type t WHERE t.name = 'share';
          SELECT howdah.enqueue('share', 'x', fair_key => 'x');
          COMMIT"
     );
-    client.batch_execute(&told).await.unwrap();
+    client.batch_execute(&sql).await.unwrap();
     client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
-    database.count(said).await - before
+    database.count(calls).await - before
 }
 
 #[tokio::test]
@@ -168,9 +167,9 @@ async fn a_fair_job_relies_on_an_announcement_only_if_its_rank_is_not_below() {
     for _ in 0..5 {
         assert_eq!(notified_beside(&client, &database, 60_000_000).await, 1);
     }
-    // A transaction that is old by now, on a slow machine, relies on nobody.
+    // Repeats the call: a transaction that is older than the announcement, as on a slow machine, announces its job itself.
     let silent = async { while notified_beside(&client, &database, -60_000_000).await > 0 {} };
-    soon("one that keeps silent", silent).await;
+    soon("an enqueue without a notification", silent).await;
 }
 
 #[tokio::test]
@@ -189,16 +188,22 @@ async fn many_connections_with_fair_keys_do_not_notify_in_each_transaction() {
         }
     };
     database.connect().await.batch_execute("SELECT howdah.enqueue('t')").await.unwrap();
-    let said = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
+    let calls = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
     let (mut stored, mut before) = (1, 0);
-    // If the machine runs one after the other, each announces all of its own: then once more.
+    // Both connections must run at once. If they run one after the other, each announces all its jobs, and the round is
+    // repeated.
     let both_run = async {
         loop {
             tokio::join!(at_once(&first, "f"), at_once(&second, "g"));
             stored += 4000;
             assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, stored);
-            until(&database, "the counts", &format!("SELECT coalesce(({said}), 0) > {before}")).await;
-            let all = database.count(said).await;
+            until(
+                &database,
+                "the calls in the function statistics",
+                &format!("SELECT coalesce(({calls}), 0) > {before}"),
+            )
+            .await;
+            let all = database.count(calls).await;
             if all - before < 3900 {
                 break;
             }

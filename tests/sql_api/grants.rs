@@ -1,4 +1,4 @@
-//! What roles of SQL may do with which task types.
+//! Permissions of SQL roles on task types.
 
 use howdah_server::access::Scope;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ async fn grant(database: &TestDatabase, client: &Client, operation: &str, patter
     database.connect().await.query(&sql, &[]).await.expect(&sql);
 }
 
-/// Roles with all rights on functions.
+/// Two roles that may call all functions.
 async fn roles(database: &TestDatabase) -> [Client; 2] {
     database.connect().await.query("SELECT howdah.create_roles()", &[]).await.unwrap();
     let both = "howdah_producer, howdah_worker";
@@ -54,7 +54,7 @@ async fn a_role_enqueues_only_what_it_is_granted_on_every_way() {
     ] {
         denied(&shop, foreign, "enqueue:mail.x").await;
     }
-    // Who has no grant may do nothing; the owner may do everything.
+    // A role without grants may enqueue nothing. The owner of the schema may enqueue everything.
     denied(&mail, "SELECT howdah.enqueue('mail.x')", "enqueue:mail.x").await;
     database.sql("SELECT howdah.enqueue('mail.x')").await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE task_type = 'mail.x'").await, 1);
@@ -107,7 +107,7 @@ async fn a_foreign_job_is_like_a_missing_one_and_a_foreign_lease_is_lost() {
     }
     let ended: Option<String> = one(&mail, &format!("SELECT howdah.end_lease({})", job.id)).await;
     assert_eq!(ended, None);
-    // Its next stage is enqueued.
+    // The next stage counts as an enqueue.
     let complete = |stage| format!("SELECT howdah.complete({}, {}, 'r', next_stage => '{stage}')", job.id, job.token);
     denied(&shop, &complete("mail.x"), "enqueue:mail.x").await;
     shop.query(&complete("shop.c"), &[]).await.unwrap();
@@ -130,7 +130,7 @@ async fn request_keys_belong_to_a_role_where_grants_limit_it() {
     assert!(other.starts_with("request_key \"k\" was used"), "{other}");
 }
 
-/// What each role may read, column by column where that matters.
+/// The tables that each role may read, by column where that matters.
 #[tokio::test]
 async fn roles_read_what_is_listed_here() {
     let database = database().await;
@@ -145,9 +145,9 @@ async fn roles_read_what_is_listed_here() {
     let reader = readable("howdah_reader").await;
     assert_eq!(
         reader,
-        "archive archive_file archive_late archive_target arrived backlog backlog_sample broker bulk_change bulk_change_default dead dependency expiry fair_share grants history history_default history_pruned identity job job_key job_tag \
-         job_tag_default leased leaving \
-         limit_change limit_state moved payload payload_default pull ready request schedule scheduled schema_part settings \
+        "archive archive_file archive_late archive_target arrived backlog backlog_sample broker bulk_change dead dependency expiry fair_share grants history history_pruned id_range identity job job_key job_tag \
+         leased leaving \
+         limit_change limit_state moved payload pull ready schedule scheduled schema_part settings \
          statistics \
          statistics_change statistics_sum task_type type_arrival waiting"
     );
@@ -171,7 +171,7 @@ async fn after_names_only_jobs_of_types_for_which_the_role_has_a_grant() {
     grant(database, &mail, "enqueue", "mail.*").await;
     let foreign = broker.enqueue("mail.x").await;
     let missing = foreign + 5;
-    let said = async |sql: String, id: i64| {
+    let refusal = async |sql: String, id: i64| {
         let sql = sql.replace("{}", &id.to_string());
         let (code, message) = refused(&shop, &sql).await;
         assert_eq!(code.code(), "HW001", "{sql}: {message}");
@@ -181,13 +181,13 @@ async fn after_names_only_jobs_of_types_for_which_the_role_has_a_grant() {
         "SELECT howdah.enqueue('shop.a', 'x', after => '{{}}')",
         "SELECT howdah.enqueue_batch('[{\"task_type\": \"shop.a\"}, {\"task_type\": \"shop.a\", \"after\": [{}]}]')",
     ] {
-        assert_eq!(said(sql.to_owned(), foreign).await, said(sql.to_owned(), missing).await);
+        assert_eq!(refusal(sql.to_owned(), foreign).await, refusal(sql.to_owned(), missing).await);
     }
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE task_type = 'shop.a'").await, 0);
     for own in [broker.enqueue("shop.b").await, broker.enqueue("stock").await] {
         shop.query(&format!("SELECT howdah.enqueue('shop.a', 'x', after => '{{{own}}}')"), &[]).await.unwrap();
     }
-    // A reader sees all jobs.
+    // A role with howdah_reader may see all jobs.
     let role: String = one(&shop, "SELECT session_user::text").await;
     database.sql(&format!("GRANT howdah_reader TO {role}")).await;
     shop.query(&format!("SELECT howdah.enqueue('shop.a', 'x', after => '{{{foreign}}}')"), &[]).await.unwrap();
@@ -206,7 +206,18 @@ async fn a_role_that_is_limited_creates_a_quarter_of_the_task_types() {
     assert!(code.code() == "HW004" && message.contains("has created 25 task types"), "{code:?} {message}");
     shop.query("SELECT howdah.enqueue('shop.25')", &[]).await.unwrap();
     mail.query("SELECT howdah.enqueue('shop.26')", &[]).await.unwrap();
-    // The owner is nobody in particular.
+    // The limit on new task types does not apply to the owner.
+    database.sql("SELECT howdah.enqueue('owner.' || n) FROM generate_series(1, 50) n").await;
+}
+
+#[tokio::test]
+async fn a_producer_without_grants_creates_a_quarter_of_the_task_types_too() {
+    let database = database().await;
+    database.sql("SELECT howdah.create_roles(); UPDATE howdah.settings SET task_types = 100").await;
+    let ann = login(&database, "ann", "howdah_producer").await;
+    ann.batch_execute("SELECT howdah.enqueue('shop.' || n) FROM generate_series(1, 25) n").await.unwrap();
+    let (code, message) = refused(&ann, "SELECT howdah.enqueue('shop.26')").await;
+    assert!(code.code() == "HW004" && message.contains("has created 25 task types"), "{code:?} {message}");
     database.sql("SELECT howdah.enqueue('owner.' || n) FROM generate_series(1, 50) n").await;
 }
 

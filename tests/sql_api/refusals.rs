@@ -1,4 +1,4 @@
-//! What is refused: the error names the argument, and nothing is stored.
+//! Refused arguments: the error names the argument, and nothing is stored.
 
 use super::*;
 
@@ -153,7 +153,7 @@ async fn wrong_types_within_json_and_arrays_are_told_by_name() {
         refused_by_name(&client, &sql, &format!("jobs[1].{message}")).await;
     }
     assert_eq!(jobs(&database).await, 0);
-    // Next to 0, and null as if it were left out.
+    // A value close to 0 is valid, and null counts as omitted.
     for call in [
         "enqueue('t', priority => NULL, retry_policy => '{\"jitter\": 1e-400, \"max_delay\": null}')",
         "enqueue_many('t', ARRAY['a'], priority => NULL)",
@@ -189,7 +189,7 @@ async fn what_only_the_tables_know_is_told_by_name_too() {
         let error = client.query(&format!("SELECT howdah.{call}"), &[]).await.expect_err(call);
         let error = error.as_db_error().unwrap();
         assert_eq!((error.code().code(), error.column()), (code, Some(column)), "{error:?}");
-        assert_eq!((error.detail(), error.hint()), (None, None), "what is only for the broker");
+        assert_eq!((error.detail(), error.hint()), (None, None), "internal detail for the broker");
         let message = message.replace("job 1 ", &format!("job {held} "));
         assert!(error.message().starts_with(&message), "{error:?}");
     }

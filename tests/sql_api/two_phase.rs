@@ -1,4 +1,4 @@
-//! Transactions that are prepared and committed later.
+//! Prepared transactions (two-phase commit).
 
 use crate::support::*;
 

@@ -1,4 +1,4 @@
-//! What becomes of a job that fails, and what it says.
+//! Failed SQL jobs and their errors.
 
 use howdah_proto::v1::JobState;
 
@@ -17,14 +17,14 @@ async fn an_error_carries_sqlstate_place_detail_hint_and_context() {
         .await;
     let error = |n: usize| jobs[n].failures[0].error.as_str();
     assert_eq!(error(0), "syntax error at or near \"SELEC\" (SQLSTATE 42601) at line 2, column 1");
-    assert_eq!(jobs[0].state(), JobState::Dead, "it would fail again");
+    assert_eq!(jobs[0].state(), JobState::Dead, "a syntax error is not retried");
     assert_eq!(error(1), "division by zero (SQLSTATE 22012)");
-    assert_eq!(jobs[1].state(), JobState::Scheduled, "the data may be other by then");
+    assert_eq!(jobs[1].state(), JobState::Scheduled, "an error that depends on data is retried");
     assert_eq!(
         error(2),
         "boom (SQLSTATE P0001)\nDETAIL: some\nHINT: try\nCONTEXT: PL/pgSQL function inline_code_block line 1 at RAISE"
     );
-    assert_eq!(jobs[3].state(), JobState::Dead, "the job does not want to be tried again");
+    assert_eq!(jobs[3].state(), JobState::Dead, "a job that asks for no retry");
 }
 
 #[tokio::test]
@@ -94,6 +94,6 @@ async fn the_timeout_of_a_worker_ends_statements_and_they_are_tried_again() {
     broker.work(&["--max-jobs", "1", "--timeout", "300ms"]).await;
     let job = broker.job(ids[0]).await;
     assert_eq!(job.state(), JobState::Scheduled);
-    assert_eq!(job.failures[0].error, "it took longer than 300ms (--timeout), and was cancelled");
+    assert_eq!(job.failures[0].error, "the statements took longer than 300ms (--timeout), and were cancelled");
     broker.until_gone(ids[0]).await;
 }

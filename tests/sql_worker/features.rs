@@ -1,4 +1,4 @@
-//! What pg_task does, with jobs of SQL; what is the broker's own is tested where it is.
+//! The features of pg_task, with SQL jobs; features of the broker are tested elsewhere.
 
 use std::time::SystemTime;
 
@@ -30,9 +30,9 @@ async fn sql_is_repeated_from_the_end_of_the_last_run() {
     let schedule = NewSchedule::new("tidy", sql("SELECT 1"), Plan::every(MINUTE)).drift(Drift::End);
     broker.client.create_schedule(schedule).await.unwrap();
     let sql = broker.database.connect().await;
-    // A minute passes, twice.
+    // Moves the schedule back by a minute, twice, instead of waiting.
     for run in 1..=2 {
-        broker.until("the next plan", "SELECT coalesce(next_at > now(), false) FROM howdah.schedule").await;
+        broker.until("the next planned time", "SELECT coalesce(next_at > now(), false) FROM howdah.schedule").await;
         let pass =
             "UPDATE howdah.schedule SET anchor = anchor - interval '1 min', next_at = next_at - interval '1 min',
                     next_planned = next_planned - interval '1 min'";
@@ -40,10 +40,10 @@ async fn sql_is_repeated_from_the_end_of_the_last_run() {
         broker.work(&["--max-jobs", "1"]).await;
         assert_eq!(broker.count("SELECT fired FROM howdah.schedule").await, run);
     }
-    // From the end: a minute after what was, not after what was planned. However late it is by now.
+    // The next run is planned a minute after the end of the last one, not after its planned time.
     let next = "SELECT coalesce(next_at >= (SELECT max(finished) FROM howdah.history) + interval '59 s', false)
                 FROM howdah.schedule";
-    broker.until("a plan a minute after the end", next).await;
+    broker.until("a planned time one minute after the end of the run", next).await;
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn of_a_group_at_most_so_many_run_at_once_and_the_first_by_priority_goes_f
     let settings = TaskTypeSettings { key_max_running: 1, ..Default::default() };
     broker.client.update_task_type("sql", settings).await.unwrap();
     broker.sql("CREATE TABLE ran (n int, at bigserial)").await;
-    // Two at once would not both get the lock.
+    // Two concurrent jobs would not both get the lock.
     let job = |n: i32| {
         let text = format!(
             "SELECT 1 / pg_try_advisory_xact_lock(1)::int; INSERT INTO ran VALUES ({n}); SELECT count(*) FROM generate_series(1, 100000)"
@@ -63,7 +63,7 @@ async fn of_a_group_at_most_so_many_run_at_once_and_the_first_by_priority_goes_f
     broker.work(&["--jobs", "5", "--max-jobs", "10"]).await;
     assert_eq!(broker.count("SELECT count(*) FROM ran").await, 10);
     let order = "SELECT count(*) FROM (SELECT n, lag(n) OVER (ORDER BY at) AS before FROM ran) o WHERE n > before";
-    assert!(broker.count(order).await <= 1, "the first may have gone before the others were there");
+    assert!(broker.count(order).await <= 1, "the first job may have ended before the others were enqueued");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_task_without_a_result_is_not_kept_if_its_type_says_so() {
     broker.client.update_task_type("sql", settings).await.unwrap();
     let ids = broker.enqueue(vec![sql("SELECT 1 WHERE false"), sql("SELECT 1")]).await;
     broker.work(&["--max-jobs", "2"]).await;
-    broker.until("the second", "SELECT count(*) = 1 FROM howdah.history").await;
+    broker.until("the second job in history", "SELECT count(*) = 1 FROM howdah.history").await;
     assert!(broker.client.get_job(ids[0]).await.unwrap().is_none());
 }
 
@@ -81,7 +81,7 @@ async fn a_task_without_a_result_is_not_kept_if_its_type_says_so() {
 async fn sql_that_is_late_is_not_run_at_all() {
     let broker = SqlBroker::start().await;
     let id = broker.enqueue(vec![sql("CREATE TABLE late ()").expire_after(millis(1))]).await[0];
-    broker.until("its end", "SELECT count(*) = 1 FROM howdah.history").await;
+    broker.until("the expired job in history", "SELECT count(*) = 1 FROM howdah.history").await;
     broker.work(&["--drain"]).await;
     assert_ne!(broker.state(id).await, JobState::Succeeded);
     assert_eq!(broker.count("SELECT count(*) FROM pg_tables WHERE tablename = 'late'").await, 0);

@@ -1,4 +1,4 @@
-//! `howdah import pg_task`, against a table made by the columns that pg_task documents.
+//! `howdah import pg_task`, from a table with the columns that pg_task documents.
 
 use howdah_proto::v1::{Drift, JobState};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::SqlBroker;
 use crate::support::*;
 
-/// As its README lists them; the defaults are those of its settings.
+/// The columns and defaults in pg_task's README.
 const TABLE: &str = r#"
     CREATE SCHEMA jobs;
     CREATE TYPE jobs.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'STOP');
@@ -63,7 +63,7 @@ async fn import_table(broker: &SqlBroker, from: &TestDatabase, table: &str, flag
     out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// The last line without what differs.
+/// The last line, without fields that differ between runs.
 fn total(lines: &[Value]) -> Value {
     let last = lines.last().unwrap();
     json!([last["jobs"], last["schedules"], last["kept"], last["not_planned"], last["dry_run"]])
@@ -87,7 +87,7 @@ async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
     assert_eq!(moved[2]["schedule"], "pg_task.3");
     let schedule = broker.client.get_schedule("pg_task.3").await.unwrap().expect("the schedule");
     assert_eq!(schedule.drift(), Drift::End);
-    // The rows say where they are, and pg_task does not run them.
+    // The rows name their new jobs, and pg_task skips them.
     let notes =
         client.query("SELECT output FROM jobs.\"Task\" WHERE state = 'DONE' AND output IS NOT NULL ORDER BY id", &[]);
     let notes: Vec<String> = notes.await.unwrap().iter().map(|row| row.get(0)).collect();
@@ -110,7 +110,7 @@ async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
     let client = broker.database.connect().await;
     client.batch_execute(TABLE).await.unwrap();
     let first = import(&broker, &[]).await;
-    // As if the last transaction had not been committed: the jobs are there, the rows are as they were.
+    // Undoes the changes of the rows, as if the last commit of the import had been lost. The jobs exist already.
     client.batch_execute("UPDATE jobs.\"Task\" SET state = 'PLAN', output = NULL WHERE id < 7").await.unwrap();
     let second = import(&broker, &["--delete"]).await;
     assert_eq!(first[..first.len() - 1], second[..second.len() - 1]);
@@ -148,7 +148,7 @@ async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds()
                 UPDATE jobs.\"Task\" SET input = repeat('x', 5000000) WHERE id = 2;
                 UPDATE jobs.\"Task\" SET input = repeat('x', 2000000) WHERE id = 3";
     client.batch_execute(many).await.unwrap();
-    // As pg_task does when it takes one.
+    // Locks the row as pg_task does while it runs the task.
     client.batch_execute("BEGIN; SELECT FROM jobs.\"Task\" WHERE id = 1 FOR UPDATE").await.unwrap();
     let moved = import(&broker, &[]).await;
     assert_eq!(total(&moved), json!([497, 0, 2, {}, false]));
@@ -160,7 +160,7 @@ async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds()
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 497);
 }
 
-/// The table alone, under another name.
+/// The table in another schema, without other objects.
 fn table(schema: &str) -> String {
     TABLE[..TABLE.find("INSERT").unwrap()]
         .replace("jobs.", &format!("{schema}."))
@@ -188,7 +188,7 @@ async fn tasks_of_two_tables_or_databases_are_never_one_schedule() {
     }
     let separate = import_table(&broker, &broker.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
     assert_eq!(separate[0]["schedule"], "b.1");
-    // The same task of the same table is the same schedule.
+    // A repeated import of a task updates the same schedule.
     client.batch_execute("UPDATE a1.\"Task\" SET state = 'PLAN'").await.unwrap();
     assert_eq!(import_table(&broker, &broker.database, "a1.\"Task\"", &[]).await, first);
     assert_eq!(broker.client.list_schedules().await.unwrap().len(), 2);
@@ -218,7 +218,7 @@ async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
     assert_eq!(total(&moved), json!([2, 0, 11, {}, false]));
     assert_eq!(total(&dry), json!([2, 0, 11, {}, true]));
     for (dry, moved) in dry.iter().zip(&moved) {
-        // Times in messages are not the same.
+        // Compares only the beginning of the reasons, because they contain times.
         let kind = |line: &Value| line["reason"].as_str().map(|text| text.chars().take(30).collect::<String>());
         assert_eq!(kind(dry), kind(moved));
     }
@@ -239,7 +239,7 @@ async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
         assert!(reason.contains(column), "{task}: {reason}");
     }
     let infinite = "INSERT INTO jobs.\"Task\" (active, timeout, input) VALUES ('infinity', 'infinity', 'SELECT 14')";
-    // Older servers have no such intervals.
+    // Infinite intervals exist from Postgres 17 on.
     if client.batch_execute(infinite).await.is_ok() {
         let moved = import(&broker, &[]).await;
         assert!(

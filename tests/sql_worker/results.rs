@@ -1,4 +1,4 @@
-//! What statements return, as text and as JSON.
+//! Results of statements, as text and as JSON.
 
 use howdah_proto::v1::JobState;
 use serde_json::{Value, json};
@@ -75,9 +75,9 @@ async fn a_result_that_is_too_large_is_stopped_in_the_server_and_fails_for_good(
         assert!(error.contains("1048576 bytes") && error.contains("--max-output"), "{error}");
         broker.until_gone(job.id).await;
     }
-    assert_eq!(broker.count("SELECT count(*) FROM t").await, 0, "rolled back");
+    assert_eq!(broker.count("SELECT count(*) FROM t").await, 0, "rows of the rolled back statement");
     let id = broker.enqueue(vec![sql("SELECT repeat('x', 2000000)")]).await[0];
     broker.work(&["--max-jobs", "1", "--max-output", "3000000"]).await;
-    // The broker has a limit of its own.
+    // The broker may refuse a result that the worker permits, because its limit is lower.
     assert_ne!(broker.state(id).await, JobState::Ready);
 }

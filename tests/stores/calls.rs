@@ -1,4 +1,4 @@
-//! Calls to a broker with two stores: where each goes, and what is put together.
+//! Calls to a broker with two stores: routing, and merging of results.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,16 @@ use howdah_proto::v1::{
     ListJobsRequest, ListSchedulesRequest, ListTaskTypesRequest, ListWorkersRequest, NewJob, PullJobsRequest, Schedule,
     SettleJobsRequest, SettleStatus, TaskType, UpdateTaskTypeRequest, schedule::Plan,
 };
-use howdah_server::config::{Config, StoreConfig};
+use howdah_server::{
+    config::{Config, StoreConfig},
+    job::IDS_OF_A_STORE,
+};
 use tonic::{Code, Request, metadata::MetadataValue};
 
 use super::empty;
 use crate::{access::Guarded, locks::Open, support::*};
 
-/// Two databases, and one broker on them.
+/// Two databases, and one broker that serves both.
 pub async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
@@ -42,21 +45,21 @@ async fn jobs_in(database: &TestDatabase) -> i64 {
 }
 
 pub fn store_of(id: i64) -> i64 {
-    id / 1_000_000_000_000_000
+    id / IDS_OF_A_STORE
 }
 
 #[tokio::test]
 async fn jobs_of_a_type_stay_in_the_store_that_has_it() {
     let (shop, mail, broker) = two().await;
-    // By hand: named once.
+    // The first job of the type names its store. Later jobs without a store follow it.
     let first = enqueue_at(&broker, "mail", "mail.send").await;
     let second = broker.enqueue("mail.send").await;
     assert_eq!([store_of(first), store_of(second)], [1, 1]);
     assert_eq!([jobs_in(&shop).await, jobs_in(&mail).await], [0, 2]);
-    // By SQL, in the application's own database.
+    // An application enqueues the first job of this type by SQL, so its database is the home of the type.
     shop.sql("SELECT howdah.enqueue('order.pay')").await;
     assert_eq!(store_of(broker.enqueue("order.pay").await), 0);
-    // Also if an application has enqueued jobs of it elsewhere since.
+    // The home stays the same if an application enqueues jobs of the type in the other database later.
     mail.sql("SELECT howdah.enqueue('order.pay')").await;
     assert_eq!(store_of(broker.enqueue("order.pay").await), 0);
     assert_eq!(broker.job(first).await.task_type, "mail.send");
@@ -87,7 +90,7 @@ async fn a_store_that_takes_no_new_types_gets_only_those_that_are_made_there_by_
     let _worker = broker.worker("subscribed").await;
     assert!(broker.pull("pulled").await.is_empty());
     let made = "SELECT count(*) = 2 FROM howdah.task_type WHERE name IN ('subscribed', 'pulled')";
-    shop.until("the types of those who take jobs", made).await;
+    shop.until("the types that workers subscribed to or pulled", made).await;
     assert_eq!(mail.count("SELECT count(*) FROM howdah.task_type").await, 0);
     assert_eq!(store_of(enqueue_at(&broker, "mail", "by.hand").await), 1);
     assert_eq!(store_of(broker.enqueue("by.hand").await), 1);
@@ -109,7 +112,7 @@ async fn a_request_is_of_one_store() {
     let stored = soon("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["a", "b"])))).await.unwrap();
     assert!(stored.into_inner().jobs.iter().all(|job| store_of(job.id) == 1));
     assert_eq!(jobs_in(&mail).await, 3);
-    // Jobs wait only for jobs of their own store.
+    // Jobs can only depend on jobs in the same store.
     let first = enqueue_at(&broker, "shop", "a").await;
     let refused = broker.enqueue("b").after(&[first]).refused().await;
     assert!(
@@ -126,11 +129,11 @@ async fn a_request_is_of_one_store() {
 async fn ids_of_both_stores_are_cancelled_settled_and_waited_for_in_one_call() {
     let (_shop, _mail, broker) = two().await;
     let (a, b) = (enqueue_at(&broker, "shop", "t").await, enqueue_at(&broker, "mail", "t").await);
-    let mut cancelled = broker.cancel(&[a, b, 77, 3_000_000_000_000_001]).await;
+    let mut cancelled = broker.cancel(&[a, b, 77, 300_000_000_000_001]).await;
     cancelled.sort_unstable();
     assert_eq!(cancelled, [a, b]);
     assert_eq!([broker.wait(a).await.id, broker.wait(b).await.id], [a, b]);
-    // Leases of both, and of nobody.
+    // Leases of both stores, and one of an unknown store.
     let (a, b) = (enqueue_at(&broker, "shop", "s").await, enqueue_at(&broker, "mail", "s").await);
     let mut outcomes = Vec::new();
     for store in ["shop", "mail"] {
@@ -143,15 +146,12 @@ async fn ids_of_both_stores_are_cancelled_settled_and_waited_for_in_one_call() {
         outcomes.extend(pulled.jobs.iter().map(ack));
     }
     let mut unknown = outcomes[0].clone();
-    unknown.id = 3_000_000_000_000_001;
+    unknown.id = 300_000_000_000_001;
     outcomes.push(unknown);
     let settled = soon("an answer", broker.workers().settle_jobs(SettleJobsRequest { outcomes })).await.unwrap();
     let mut results: Vec<_> = settled.into_inner().results.iter().map(|r| (r.id, r.status())).collect();
     results.sort_unstable();
-    assert_eq!(
-        results,
-        [(a, SettleStatus::Ok), (b, SettleStatus::Ok), (3_000_000_000_000_001, SettleStatus::LeaseLost)]
-    );
+    assert_eq!(results, [(a, SettleStatus::Ok), (b, SettleStatus::Ok), (300_000_000_000_001, SettleStatus::LeaseLost)]);
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn lists_go_on_from_one_store_to_the_next_page_by_page() {
     let request = || ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
     let one = soon("a list", broker.jobs().list_jobs(at("shop", request()))).await.unwrap().into_inner();
     assert_eq!(one.jobs.len(), 2);
-    // A token of another list, or of a store that is not there, is none.
+    // Page tokens of another list or of an unknown store are invalid.
     for bad in ["7.", "x", "1.0101", "0.ff"] {
         let request = ListJobsRequest { page_token: bad.into(), ..request() };
         let refused = soon("an answer", broker.jobs().list_jobs(request)).await.unwrap_err();
@@ -212,8 +212,8 @@ async fn the_jobs_with_the_most_attempts_are_those_of_all_stores() {
     let most = soon("a list", broker.jobs().list_jobs(request(3, ""))).await.unwrap().into_inner();
     let seen: Vec<_> = most.jobs.iter().map(|job| (store_of(job.id), job.attempt)).collect();
     assert_eq!(seen, [(1, 9), (0, 7), (1, 5)]);
-    // One ready job in each store was looked at.
-    assert_eq!((most.has_more, most.partial, most.looked_at_count), (true, false, 2));
+    // One ready job in each store was examined.
+    assert_eq!((most.has_more, most.partial, most.scanned_count), (true, false, 2));
     let one = soon("a list", broker.jobs().list_jobs(at("shop", request(0, "")))).await.unwrap().into_inner();
     assert_eq!((one.jobs.len(), one.has_more), (2, false));
     let refused = soon("an answer", broker.jobs().list_jobs(request(3, "0."))).await.unwrap_err();
@@ -254,7 +254,7 @@ async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it
     open.roll_back().await;
     change().await.unwrap();
     assert_eq!(mail.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
-    // What no store can make changes nothing.
+    // If no store can apply a change, none does.
     let open = Open::after(&shop, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 4, ..Default::default() };
     let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
@@ -276,12 +276,14 @@ async fn a_schedule_is_in_the_store_of_its_type_and_found_by_its_name() {
         .unwrap();
     assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 1);
     let request = GetScheduleRequest { name: "hourly".into() };
-    let found = soon("it", broker.schedules().get_schedule(request)).await.unwrap().into_inner().schedule.unwrap();
+    let found =
+        soon("the schedule", broker.schedules().get_schedule(request)).await.unwrap().into_inner().schedule.unwrap();
     assert_eq!(found.template.unwrap().task_type, "report");
-    let listed = soon("all", broker.schedules().list_schedules(ListSchedulesRequest::default())).await.unwrap();
+    let listed =
+        soon("all schedules", broker.schedules().list_schedules(ListSchedulesRequest::default())).await.unwrap();
     assert_eq!(listed.into_inner().schedules[0].store, "mail");
     let request = DeleteScheduleRequest { name: "hourly".into() };
-    soon("no schedule", broker.schedules().delete_schedule(request)).await.unwrap();
+    soon("the deletion of the schedule", broker.schedules().delete_schedule(request)).await.unwrap();
     assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 0);
 }
 
@@ -289,7 +291,7 @@ async fn a_schedule_is_in_the_store_of_its_type_and_found_by_its_name() {
 async fn where_a_type_is_at_home_is_not_told_to_those_who_may_not_enqueue_it() {
     let (shop, mail) = (empty("rights_shop").await, empty("rights_mail").await);
     let stores = [("shop", &shop), ("mail", &mail)]
-        .map(|(name, database)| StoreConfig::of(&Config::new(&database.url), name.to_owned(), None));
+        .map(|(name, database)| StoreConfig::new(&Config::new(&database.url), name.to_owned(), None));
     let broker = Guarded::start_with(|config| config.stores = stores.to_vec()).await;
     enqueue_at(&broker.admin, "mail", "secret").await;
     enqueue_at(&broker.admin, "shop", "own").await;
@@ -313,13 +315,13 @@ async fn a_worker_is_listed_once_for_each_store_that_has_its_types() {
             |worker: &v1::Worker| worker.windows.iter().map(|window| window.task_type.clone()).collect::<Vec<_>>();
         workers.iter().map(|worker| (worker.store.clone(), windows(worker).join(" "))).collect::<Vec<_>>()
     };
-    let of = |store: &str, types: &str| (store.to_owned(), types.to_owned());
+    let entry = |store: &str, types: &str| (store.to_owned(), types.to_owned());
     let one = broker.worker("a").await;
-    eventually("a worker of one store", async || listed("").await == [of("shop", "a")]).await;
+    eventually("a worker of one store", async || listed("").await == [entry("shop", "a")]).await;
     let _both = broker.worker("a").and("b").await;
     one.vanish();
-    eventually("a worker of both", async || listed("").await == [of("shop", "a"), of("mail", "b")]).await;
-    assert_eq!(listed("b").await, [of("mail", "b")]);
+    eventually("a worker of both", async || listed("").await == [entry("shop", "a"), entry("mail", "b")]).await;
+    assert_eq!(listed("b").await, [entry("mail", "b")]);
 }
 
 #[tokio::test]

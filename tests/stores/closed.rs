@@ -1,4 +1,4 @@
-//! A store that is closed to new jobs: what is refused, and what goes on.
+//! A store that is closed to new jobs: what it refuses, and what continues.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::{
@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::{
-    away::apart,
     calls::{at, enqueue_at, jobs, store_of, two},
     empty,
+    unavailable::second_server,
 };
 use crate::{due::sweeps, http_producer::curl, support::*};
 
@@ -30,7 +30,7 @@ async fn list(broker: &Service) -> Vec<Store> {
     soon("a list", broker.stores().list_stores(ListStoresRequest::default())).await.unwrap().into_inner().stores
 }
 
-/// Checks that this refuses because the store is closed.
+/// Asserts that an error says that the store is closed.
 fn assert_closed(store: &str, refused: &Status) {
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert_eq!(refused.get_details_error_info().expect("details").reason, "STORE_CLOSED");
@@ -39,12 +39,12 @@ fn assert_closed(store: &str, refused: &Status) {
     assert!(message.ends_with(&format!("`howdah store open {store}` opens it")), "{message}");
 }
 
-/// Enqueues in this store, which refuses.
+/// Enqueues to this store, which must refuse.
 async fn refused(broker: &Service, store: &str) -> Status {
     soon("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&["t"])))).await.unwrap_err()
 }
 
-/// What SQL is told.
+/// Asserts that SQL refuses to enqueue.
 async fn refused_by_sql(database: &TestDatabase, sql: &str) {
     let error = database.connect().await.batch_execute(sql).await.expect_err(sql);
     let error = error.as_db_error().expect("an answer");
@@ -62,10 +62,10 @@ async fn a_closed_store_refuses_new_jobs_by_grpc_http_and_sql_and_takes_them_aga
     let store = drain(&broker, "mail").await;
     assert_eq!((store.name.as_str(), store.number, store.state()), ("mail", 1, StoreState::Closed));
     assert!(store.has_unfinished_jobs && store.close_time.is_some());
-    // Both brokers, also one that has not heard of it yet.
+    // Both brokers refuse at once, although one of them may not have read the notification yet.
     assert_closed("mail", &refused(&other, "mail").await);
     assert_closed("mail", &refused(&broker, "mail").await);
-    // The type is at home there.
+    // The type has its home in the closed store, so jobs without a store are refused too.
     assert_closed("mail", &soon("an answer", broker.jobs().enqueue_jobs(jobs(&["t"]))).await.unwrap_err());
     let request = StreamEnqueueRequest { sequence: 1, jobs: jobs(&["t"]).jobs, ..Default::default() };
     let mut answers = broker.jobs().stream_enqueue(at("mail", once(request))).await.unwrap().into_inner();
@@ -77,6 +77,7 @@ async fn a_closed_store_refuses_new_jobs_by_grpc_http_and_sql_and_takes_them_aga
         "SELECT howdah.enqueue('t')",
         "SELECT howdah.enqueue('t', 'x'::text)",
         "SELECT howdah.enqueue('t', 'x'::text, delay => '1 hour')",
+        "SELECT howdah.enqueue('t', 'x'::text, fair_key => 'tenant')",
         "SELECT howdah.enqueue_many('t', ARRAY['a', 'b'])",
         "SELECT howdah.enqueue_batch('[{\"task_type\": \"t\"}]')",
         "CREATE TABLE orders (id int); SELECT howdah.on_change('orders', 't'); INSERT INTO orders VALUES (1)",
@@ -84,13 +85,13 @@ async fn a_closed_store_refuses_new_jobs_by_grpc_http_and_sql_and_takes_them_aga
         refused_by_sql(&mail, sql).await;
     }
     assert_eq!(mail.count("SELECT count(*) FROM howdah.job").await, 1);
-    // Others are not concerned.
+    // Other stores accept jobs.
     assert_eq!(store_of(enqueue_at(&broker, "shop", "u").await), 0);
     let store = open(&other, "mail").await;
     assert_eq!((store.state(), store.close_time), (StoreState::Ready, None));
     mail.sql("SELECT howdah.enqueue('t')").await;
     assert_eq!(store_of(enqueue_at(&other, "mail", "t").await), 1);
-    eventually("the other broker knows it", async || {
+    eventually("an enqueue at the other broker", async || {
         broker.jobs().enqueue_jobs(at("mail", jobs(&["t"]))).await.is_ok()
     })
     .await;
@@ -123,7 +124,7 @@ async fn jobs_of_a_closed_store_go_on_to_their_end() {
     let mut worker = broker.worker("t").await;
     let job = worker.next().await;
     assert_eq!(job.id, first);
-    // Fails once, and is tried again.
+    // The job fails once and is retried.
     worker.nack(&job, "no").at_once().await;
     let mut ended = Vec::new();
     for _ in 0..3 {
@@ -133,7 +134,7 @@ async fn jobs_of_a_closed_store_go_on_to_their_end() {
     }
     ended.sort_unstable();
     assert_eq!(ended, [first, second, staged]);
-    assert!(list(&broker).await[1].has_unfinished_jobs, "its next stage");
+    assert!(list(&broker).await[1].has_unfinished_jobs, "the job in its next stage is unfinished");
     let mut next = broker.worker("t.next").await;
     let job = next.next().await;
     assert_eq!((job.id, next.ack(&job).status().await), (staged, SettleStatus::Ok));
@@ -156,7 +157,7 @@ async fn schedules_of_a_closed_store_rest_and_go_on() {
     let new = every(60).map(|schedule| Schedule { name: "new".into(), ..schedule });
     let refused = broker.schedules().create_schedule(CreateScheduleRequest { schedule: new }).await.unwrap_err();
     assert_closed("default", &refused);
-    // It is due, and two sweeps see that.
+    // Makes the schedule due. Two sweeps see it and must not fire it.
     broker.sql("UPDATE howdah.schedule SET next_planned = now() - interval '1 second', next_at = now()").await;
     let before = sweeps(&broker).await;
     eventually("two sweeps", async || sweeps(&broker).await >= before + 2).await;
@@ -197,7 +198,7 @@ async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
     let command = ["store", "drain", "mail", "--server", &broker.grpc, "--json", "--reason", "moves"];
     let mut draining = Program::noted(&command, &[]);
     let closed = "store mail is closed to new jobs; howdah store open mail opens it\nleft: ";
-    eventually("what is left", async || draining.last_words().starts_with(closed)).await;
+    eventually("the output of the drain", async || draining.last_words().starts_with(closed)).await;
     assert_eq!(list(&broker).await[1].state(), StoreState::Closed);
     let mut worker = broker.worker("t").await;
     let job = worker.next().await;
@@ -205,9 +206,9 @@ async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
     assert_eq!(job.id, id);
     let line = draining.line().await;
     let status = draining.ended().await;
-    let said = draining.last_words();
-    assert!(status.success(), "{said}");
-    assert!(said.ends_with("all of its jobs have ended\n"), "{said}");
+    let output = draining.last_words();
+    assert!(status.success(), "{output}");
+    assert!(output.ends_with("all jobs of the store have ended\n"), "{output}");
     assert!(line.contains("\"state\":\"closed\"") && line.contains("\"has_unfinished_jobs\":false"), "{line}");
     let (status, stdout, _) = run(&["store", "list", "--server", &broker.grpc], b"").await;
     assert!(status.success() && stdout.contains("mail        1  closed"), "{stdout}");
@@ -219,22 +220,23 @@ async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
 #[tokio::test]
 async fn a_store_that_comes_late_is_as_closed_as_it_was() {
     let shop = empty("shop").await;
-    let (mut cluster, mail) = apart().await;
+    let (mut cluster, mail) = second_server().await;
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |_| {}).await;
-    // So that their numbers are known without asking both.
+    // Enqueues a job in each store while both are available, so that both have their numbers.
     enqueue_at(&broker, "shop", "t").await;
     enqueue_at(&broker, "mail", "u").await;
     drain(&broker, "mail").await;
     broker.stop().await;
     cluster.stop(StopMode::Fast).await;
     let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
-    assert_eq!(list(&broker).await[1].state(), StoreState::Away);
+    assert_eq!(list(&broker).await[1].state(), StoreState::Unreachable);
     let request = OpenStoreRequest { store: "mail".into() };
     let refused_open = soon("an answer", broker.stores().open_store(request)).await.unwrap_err();
     assert_eq!(refused_open.code(), Code::Unavailable);
     cluster.restart().await.expect("restart");
-    eventually("a store that is there", async || list(&broker).await[1].state() != StoreState::Away).await;
+    eventually("a store that is available again", async || list(&broker).await[1].state() != StoreState::Unreachable)
+        .await;
     assert_closed("mail", &refused(&broker, "mail").await);
     open(&broker, "mail").await;
     enqueue_at(&broker, "mail", "t").await;

@@ -1,5 +1,4 @@
-//! A move whose broker is killed at each of its steps, and goes on at another one: no job is lost, none is there twice, and their
-//! order is kept.
+//! A broker is killed at each step of a move, and another one continues: no job is lost or duplicated, and the order is kept.
 
 use howdah_proto::v1::{CreateScheduleRequest, Schedule, schedule::Plan};
 use rustix::process::Signal;
@@ -11,10 +10,10 @@ use super::{
 };
 use crate::support::*;
 
-/// The most jobs: more than a batch.
+/// Number of jobs to move, more than one batch of a move.
 const JOBS: i64 = 2_500;
 
-/// A statement that a move runs: in which store, at which table, of which kind.
+/// A step of a move, named by its statement: in the old or the new store, on a table, of a kind.
 struct Step {
     in_old: bool,
     table: &'static str,
@@ -30,28 +29,28 @@ const fn new(table: &'static str, kind: &'static str) -> Step {
 }
 
 const STEPS: [Step; 14] = [
-    old("type_move", "INSERT"),        // begin
-    new("task_type", "INSERT"),        // the type is made
-    new("type_arrival", "INSERT"),     // it rests there
-    new("task_type", "UPDATE"),        // it is at home there
-    old("leaving", "INSERT"),          // jobs leave
-    new("arrived", "INSERT"),          // they arrive
-    new("ready", "INSERT"),            // and are stored
-    old("moved", "INSERT"),            // they have moved
-    new("type_arrival", "UPDATE"),     // the type goes on
-    old("leaving_schedule", "INSERT"), // schedules leave
-    new("schedule", "INSERT"),         // they arrive
-    old("leaving_schedule", "DELETE"), // they have moved
-    old("type_move", "DELETE"),        // the end
-    new("type_arrival", "DELETE"),     // there, too
+    old("type_move", "INSERT"),        // the move begins
+    new("task_type", "INSERT"),        // the new store gets the type
+    new("type_arrival", "INSERT"),     // and does not claim its jobs yet
+    new("task_type", "UPDATE"),        // and becomes the home of the type
+    old("leaving", "INSERT"),          // jobs leave the old store
+    new("arrived", "INSERT"),          // jobs arrive in the new store
+    new("ready", "INSERT"),            // and become ready
+    old("moved", "INSERT"),            // the old store notes their new ids
+    new("type_arrival", "UPDATE"),     // the new store claims jobs of the type
+    old("leaving_schedule", "INSERT"), // schedules leave the old store
+    new("schedule", "INSERT"),         // schedules arrive in the new store
+    old("leaving_schedule", "DELETE"), // the old store forgets the schedules
+    old("type_move", "DELETE"),        // the old store forgets the move
+    new("type_arrival", "DELETE"),     // the new store forgets the move
 ];
 
-/// What becomes of the statement whose broker is killed.
+/// Fate of the statement that is blocked at the step, after its broker was killed.
 #[derive(Clone, Copy)]
 enum Then {
-    /// It is committed, and nobody hears of it.
+    /// The statement commits, although no broker gets its result.
     Commits,
-    /// It is rolled back.
+    /// The statement is rolled back.
     RollsBack,
 }
 
@@ -64,14 +63,14 @@ async fn assert_all_once_in_order(shop: &TestDatabase, mail: &TestDatabase, step
     let left = "SELECT (SELECT count(*) FROM howdah.job) + (SELECT count(*) FROM howdah.leaving)
                        + (SELECT count(*) FROM howdah.type_move) + (SELECT count(*) FROM howdah.leaving_schedule)
                        + (SELECT count(*) FROM howdah.schedule)";
-    assert_eq!(shop.count(left).await, 0, "{step}: nothing is left");
+    assert_eq!(shop.count(left).await, 0, "{step}: rows that are left in the old store");
     let there = "SELECT (SELECT count(*) FROM howdah.schedule WHERE name = 's') * 10 + (SELECT count(*) FROM howdah.type_arrival)";
     assert_eq!(mail.count(there).await, 10, "{step}");
     let known = format!("SELECT count(*) FROM howdah.moved WHERE old_id <= {JOBS}");
     assert_eq!(shop.count(&known).await, JOBS, "{step}: all old ids are known");
 }
 
-/// A type with jobs and a schedule at home in one store, and an empty other one. They are made once, and copied for each step.
+/// A store with a type, jobs and a schedule, and an empty store. They are created once and copied for each step.
 async fn prepared() -> (TestDatabase, TestDatabase) {
     static STORES: OnceCell<(TestDatabase, TestDatabase)> = OnceCell::const_new();
     let (shop, mail) = STORES.get_or_init(prepare).await;
@@ -106,23 +105,23 @@ async fn killed_at(step: &Step, then: Then) {
     let name = format!("{} of {} in the {} store", step.kind, step.table, if step.in_old { "old" } else { "new" });
     let mut program = Program::serve_stores(&[("shop", &shop), ("mail", &mail)]).await;
     let at = if step.in_old { &shop } else { &mail };
-    let gate = gate_at(at, step.table, step.kind).await;
+    let gate = gate(at, step.table, step.kind).await;
     let service = (*program).clone();
     let moving = tokio::spawn(async move {
         let mut answers = service.stores().move_type(to("mail")).await?.into_inner();
         while answers.message().await?.is_some() {}
         Ok::<(), tonic::Status>(())
     });
-    // It is reached.
+    // The move has reached the step.
     gate.reached(at).await;
     program.kill().await;
-    moving.await.expect("no panic").expect_err("nobody answers");
+    moving.await.expect("no panic").expect_err("the broker was killed");
     if let Then::RollsBack = then {
         end_waiting(at).await;
     }
     gate.open(at).await;
     for database in [&shop, &mail] {
-        // Its time is over.
+        // Expires the row of the killed broker, so that another broker continues the move.
         database.sql("UPDATE howdah.broker SET expires = now()").await;
     }
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
@@ -134,7 +133,7 @@ async fn killed_at(step: &Step, then: Then) {
         moved(&broker, "mail").await;
     }
     assert_all_once_in_order(&shop, &mail, &name).await;
-    // It is worked on there.
+    // Workers run the jobs in the new store.
     let mut worker = broker.worker("t").window(3).await;
     let first: Vec<_> = worker.take(3).await.into_iter().map(|job| job.payload).collect();
     assert_eq!(first, ["1", "2", "3"], "{name}");

@@ -1,4 +1,4 @@
-//! A task type that moves from one store to another.
+//! Moving a task type from one store to another.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::{
@@ -9,9 +9,9 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::{
-    away::apart,
     calls::{at, enqueue_at, jobs, store_of, two},
     empty,
+    unavailable::second_server,
 };
 use crate::support::*;
 
@@ -19,7 +19,7 @@ pub fn to(store: &str) -> MoveTypeRequest {
     MoveTypeRequest { task_type: "t".into(), to_store: store.into(), from_store: String::new() }
 }
 
-/// Moves the type `t` to a store; what was said last.
+/// Moves the type `t` to a store; returns the last response.
 pub async fn move_to(broker: &Service, store: &str) -> Result<MoveTypeResponse, Status> {
     let mut answers = soon("an answer", broker.stores().move_type(to(store))).await?.into_inner();
     let mut last = MoveTypeResponse::default();
@@ -29,7 +29,7 @@ pub async fn move_to(broker: &Service, store: &str) -> Result<MoveTypeResponse, 
     Ok(last)
 }
 
-/// The same, to its end.
+/// Moves the type `t` to a store, which must succeed.
 pub async fn moved(broker: &Service, store: &str) -> MoveTypeResponse {
     let last = move_to(broker, store).await.expect("a move");
     assert_eq!(last.phase(), MovePhase::Done, "{last:?}");
@@ -76,10 +76,10 @@ async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
     );
     assert_eq!(job.headers["h"], "v");
     assert!(job.create_time.is_some());
-    // New ones go there, and the key is held there.
+    // New jobs are stored in the new store, where the moved job holds its key.
     assert_eq!(store_of(broker.enqueue("t").await), 1);
     assert_eq!(broker.enqueue("t").key("k").await, job.id);
-    // Calls by the old id, which is what they answer.
+    // A call with the old id of a job finds the job, and the answer has the old id.
     assert_eq!(broker.cancel(&[later, ready]).await.len(), 2);
     assert_eq!(broker.state(later).await, JobState::Cancelled);
     let waited = broker.wait(later).await;
@@ -157,10 +157,10 @@ async fn what_cannot_move_is_refused_before_anything_is_changed() {
     let refused = move_to(&broker, "mail").await.unwrap_err();
     assert_eq!(reason(&refused), (Code::FailedPrecondition, "STORE_CLOSED".into()));
     assert!(refused.message().contains("`howdah store open mail`"), "{refused}");
-    for (store, said) in [("nowhere", "this broker serves shop, mail"), ("shop", "no other store than shop has jobs")] {
+    for (store, expected) in [("nowhere", "this broker serves shop, mail"), ("shop", "only in store shop")] {
         let refused = move_to(&broker, store).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
-        assert!(refused.message().contains(said), "{refused}");
+        assert!(refused.message().contains(expected), "{refused}");
     }
     for database in [&shop, &mail] {
         let touched = "SELECT (SELECT count(*) FROM howdah.type_move) + (SELECT count(*) FROM howdah.type_arrival)
@@ -177,9 +177,10 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     let job = worker.next().await;
     assert_eq!(job.id, running);
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
-    // A job runs in the old store: the type goes on in the new one, and the move waits for it.
+    // While a job still runs in the old store, the new store already runs jobs of the type, and the move waits for the running
+    // job.
     loop {
-        let at = soon("progress", answers.message()).await.unwrap().expect("it goes on");
+        let at = soon("progress", answers.message()).await.unwrap().expect("the move continues");
         if at.phase() == MovePhase::Following {
             assert_eq!((at.running_count, at.moved_count), (1, 0));
             break;
@@ -187,7 +188,7 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     }
     let refused = move_to(&broker, "mail").await.unwrap_err();
     assert_eq!(reason(&refused), (Code::FailedPrecondition, "TYPE_MOVING".into()));
-    // Which is worked on there meanwhile.
+    // The new store runs jobs before the move has ended.
     let id = broker.enqueue("t").await;
     assert_eq!(store_of(id), 1);
     let mut other = broker.worker("t").await;
@@ -195,7 +196,7 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     assert_eq!(next.id, id);
     other.ack(&next).await;
     drop(other);
-    // What comes back follows.
+    // The retried job follows to the new store.
     worker.nack(&job, "again").at_once().await;
     let again = worker.next().await;
     assert_eq!((store_of(again.id), again.attempt), (1, 2));
@@ -220,11 +221,11 @@ async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broke
         shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[3000]))").await;
         vec![1, 2, 3_001]
     };
-    // The other store takes no job until the gate is open.
-    let gate = gate(&mail, "arrived").await;
+    // The new store accepts no moved jobs until the gate opens.
+    let gate = gate(&mail, "arrived", "INSERT").await;
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     loop {
-        let at = soon("progress", answers.message()).await.unwrap().expect("it goes on");
+        let at = soon("progress", answers.message()).await.unwrap().expect("the move continues");
         if at.phase() == MovePhase::Moving || at.phase() == MovePhase::Pausing {
             break;
         }
@@ -234,8 +235,8 @@ async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broke
     let refused = broker.jobs().get_job(howdah_proto::v1::GetJobRequest { id: ids[0] }).await.unwrap_err();
     assert_eq!(reason(&refused), (Code::FailedPrecondition, "TYPE_MOVING".into()));
     gate.open(&mail).await;
-    shop.until("a move that rests", "SELECT owner IS NULL FROM howdah.type_move").await;
-    // It says so of the jobs that are left.
+    shop.until("a move without a broker that works on it", "SELECT owner IS NULL FROM howdah.type_move").await;
+    // An explanation of a job that has not moved yet names the interrupted move.
     let explain = ExplainJobRequest { id: ids[2] };
     let explained = soon("an answer", other.jobs().explain_job(explain)).await.unwrap().into_inner();
     let first = &explained.reasons[0];
@@ -243,7 +244,7 @@ async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broke
     assert!(first.remedy.contains("`howdah type move t --to mail`"), "{first:?}");
     let refused = move_to(&other, "shop").await.unwrap_err();
     assert!(
-        refused.message().contains("nothing is to move") || refused.message().contains("howdah type move"),
+        refused.message().contains("there is nothing to move") || refused.message().contains("howdah type move"),
         "{refused}"
     );
     let done = moved(&other, "mail").await;
@@ -257,7 +258,7 @@ async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     enqueue_at(&broker, "shop", "t").await;
-    let gate = gate(&mail, "arrived").await;
+    let gate = gate(&mail, "arrived", "INSERT").await;
     let moving = {
         let service = (*broker).clone();
         tokio::spawn(async move { moved(&service, "mail").await })
@@ -267,7 +268,7 @@ async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
     gate.open(&mail).await;
     let done = moving.await.unwrap();
     assert_eq!(done.moved_count, 2);
-    // Afterwards they are where they were enqueued, as with any type.
+    // After the move, a job that is enqueued in the old store stays there, as with any type.
     shop.sql("SELECT howdah.enqueue('t')").await;
     let answer = soon("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["t"])))).await.unwrap();
     assert_eq!(store_of(answer.into_inner().jobs[0].id), 0);
@@ -278,12 +279,12 @@ async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
 #[tokio::test]
 async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     let shop = empty("shop").await;
-    let (mut cluster, mail) = apart().await;
+    let (mut cluster, mail) = second_server().await;
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     enqueue_at(&broker, "shop", "t").await;
     shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[2999]))").await;
-    let gate = gate_at(&mail, "arrived", "INSERT").await;
+    let gate = gate(&mail, "arrived", "INSERT").await;
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     let reading = tokio::spawn(async move {
         let (mut problems, mut last) = (0, MoveTypeResponse::default());
@@ -293,13 +294,13 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
         }
         Ok::<_, Status>((problems, last))
     });
-    shop.until("jobs on their way", "SELECT count(*) > 0 FROM howdah.leaving").await;
+    shop.until("jobs that are leaving the old store", "SELECT count(*) > 0 FROM howdah.leaving").await;
     gate.reached(&mail).await;
-    // With the lock of the gate.
+    // The crash of the new store's server also opens the gate.
     cluster.stop(StopMode::Immediate).await;
     cluster.restart().await.expect("restart");
     let (problems, last) = soon("the end of the move", reading).await.unwrap().unwrap();
-    assert!(problems > 0, "it says what it waits for");
+    assert!(problems > 0, "no answer names the unavailable store");
     assert_eq!((last.phase(), last.problem.as_str()), (MovePhase::Done, ""));
     assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_000);
     assert_eq!(
@@ -314,14 +315,14 @@ async fn the_command_says_how_far_it_is_and_what_stays() {
     enqueue_at(&broker, "shop", "t").await;
     let limited = broker.enqueue("t").limit_key("l").await;
     let move_it = ["type", "move", "t", "--to", "mail", "--server", &broker.grpc, "--reason", "its own database"];
-    let (status, _, said) = run(&move_it, b"").await;
-    assert!(status.success(), "{said}");
-    assert!(said.starts_with("t rests in shop and mail: waiting until all brokers know that\n"), "{said}");
+    let (status, _, err) = run(&move_it, b"").await;
+    assert!(status.success(), "{err}");
+    assert!(err.starts_with("t is paused in shop and mail: waiting until all brokers know it\n"), "{err}");
     let end = format!(
-        "t is at home in mail: 1 job moved\nstaying in shop, to be worked on there with what they belong to: 1 job: {limited}\n"
+        "t is now in mail: 1 job moved\nstaying in shop, because they have ties to other jobs: 1 job: {limited}\n"
     );
-    assert!(said.ends_with(&end), "{said}");
-    let (status, _, said) = run(&["type", "move", "t", "--to", "nowhere", "--server", &broker.grpc], b"").await;
-    assert_eq!(status.code(), Some(65), "{said}");
-    assert!(said.contains("this broker serves shop, mail"), "{said}");
+    assert!(err.ends_with(&end), "{err}");
+    let (status, _, err) = run(&["type", "move", "t", "--to", "nowhere", "--server", &broker.grpc], b"").await;
+    assert_eq!(status.code(), Some(65), "{err}");
+    assert!(err.contains("this broker serves shop, mail"), "{err}");
 }

@@ -1,4 +1,4 @@
-//! A type that moves while jobs of it are enqueued and worked on, at two brokers.
+//! Moving a type while two brokers enqueue and run its jobs.
 
 use std::{
     collections::HashMap,
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::support::*;
 
-/// Jobs of each producer, at least.
+/// Minimum number of jobs of each producer.
 const JOBS: usize = 300;
 
-/// Enqueues one job after the other, until it is told to stop; how many.
+/// Enqueues jobs one after the other until it is stopped; returns their number.
 fn producer(service: Service, name: &'static str, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
     tokio::spawn(async move {
         let mut nth = 0;
@@ -36,14 +36,14 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
     let stores = [("shop", &shop), ("mail", &mail)];
     let (a, b) = (TestBroker::on_stores(&stores, |_| {}).await, TestBroker::on_stores(&stores, |_| {}).await);
     enqueue_at(&a, "shop", "t").await;
-    // Jobs that are there before.
+    // Enqueues 3,000 jobs before the move.
     shop.sql(
         "SELECT howdah.enqueue_many('t', (SELECT array_agg('sql ' || n ORDER BY n) FROM generate_series(0, 2999) n))",
     )
     .await;
     let stop = Arc::new(AtomicBool::new(false));
     let producers = [producer((*a).clone(), "a", stop.clone()), producer((*b).clone(), "b", stop.clone())];
-    // One job after the other: what comes back is the order.
+    // With a window of one job, the order of deliveries is the order in which jobs are claimed.
     let mut worker = b.worker("t").window(1).await;
     let mover = (*a).clone();
     let moving = tokio::spawn(async move { moved(&mover, "mail").await });
@@ -67,7 +67,7 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
         {
             let (enqueued, done) = producing.await.expect("producers");
             assert_eq!(done.staying_count, 0, "{done:?}");
-            // With those by SQL, and the first one.
+            // Adds the 3,000 jobs enqueued by SQL and the first job.
             total = Some(enqueued + 3_001);
         }
     }
@@ -75,7 +75,7 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
     for (payload, id) in seen.iter().filter(|(payload, _)| !payload.is_empty()) {
         let (name, nth) = payload.split_once(' ').expect("a name");
         let expected = next.entry(name).or_default();
-        assert_eq!(nth.parse::<usize>().ok(), Some(*expected), "{payload} (job {id}) came out of turn");
+        assert_eq!(nth.parse::<usize>().ok(), Some(*expected), "{payload} (job {id}) was delivered out of order");
         *expected += 1;
     }
     assert!(seen.iter().any(|(_, id)| store_of(*id) == 1) && seen.iter().any(|(_, id)| store_of(*id) == 0));

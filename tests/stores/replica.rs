@@ -1,4 +1,4 @@
-//! Of two stores, one has a replica that is read.
+//! Two stores, of which one has a read replica.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{support::*, ui::client::Browser};
 
-/// A broker with a file as people write it.
+/// A broker with a configuration file as users write it.
 async fn serving(shop: &TestDatabase, mail: &Replicated) -> ServingProgram {
     let text = format!(
         "read_replica_max_lag = '1h'\n\
@@ -29,7 +29,7 @@ async fn serving(shop: &TestDatabase, mail: &Replicated) -> ServingProgram {
     broker
 }
 
-/// How many jobs a list of a store has, or that of all.
+/// Number of jobs in a list of one store, or of all stores if `store` is empty.
 async fn listed(broker: &Service, store: &str) -> usize {
     let request = ListJobsRequest { task_type: "t".into(), ..ListJobsRequest::default() };
     soon("a list", broker.jobs().list_jobs(at(store, request))).await.expect("a list").into_inner().jobs.len()
@@ -47,35 +47,35 @@ async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() 
     for store in ["shop", "mail"] {
         enqueue_at(&broker, store, "t").await;
     }
-    eventually("a job of each in a list", async || listed(&broker, "").await == 2).await;
+    eventually("a list with a job of each store", async || listed(&broker, "").await == 2).await;
 
     mail.at_replica().sql("SELECT pg_wal_replay_pause()").await;
-    mail.at_replica().until("a pause", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
+    mail.at_replica().until("the pause of the replay", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
     let mut second = 0;
     for store in ["shop", "mail"] {
         second = enqueue_at(&broker, store, "t").await;
     }
-    assert_eq!(listed(&broker, "shop").await, 2, "it has no replica");
-    // On a slow machine the broker may not know for a moment how far the replica is, and read the primary.
+    assert_eq!(listed(&broker, "shop").await, 2, "a list of the store without a replica");
+    // Polls: a broker that does not know the lag for a moment reads from the primary, which happens on a slow machine.
     eventually("a list of the replica, without the second job", async || listed(&broker, "mail").await == 1).await;
-    eventually("the same in a list of all", async || listed(&broker, "").await == 3).await;
+    eventually("a list of all stores, without the second job of mail", async || listed(&broker, "").await == 3).await;
     assert_eq!(broker.job(second).await.id, second, "a single job comes from the primary");
 
     mail.at_replica().sql("SELECT pg_wal_replay_resume()").await;
-    eventually("a replica that has it all", async || listed(&broker, "mail").await == 2).await;
+    eventually("a replica that has caught up", async || listed(&broker, "mail").await == 2).await;
 }
 
 #[tokio::test]
 async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
     let (shop, mail) = (empty("lag_shop").await, Replicated::start(&cluster_config()).await);
     let broker = serving(&shop, &mail).await;
-    // As above: for a moment the broker may not know.
+    // Polls, because on a slow machine the broker may not know the lag for a moment.
     let known = async || {
         let [of_shop, of_mail] = &stores(&broker).await[..] else { panic!("two stores") };
         assert!(of_shop.read_replica.is_none());
         of_mail.read_replica.as_ref().is_some_and(|replica| replica.used && replica.lag.is_some())
     };
-    eventually("how far it is behind", known).await;
+    eventually("the lag of the replica", known).await;
 
     let list = async |more: &[&str]| run(&[&["store", "list", "--server", &broker.grpc], more].concat(), b"").await.1;
     let table = async || {
@@ -85,13 +85,13 @@ async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
         assert!(!line("shop").contains("behind"), "{table}");
         line("mail").ends_with(" behind")
     };
-    eventually("the same in the table", table).await;
+    eventually("the lag in the table", table).await;
     let json = async || {
         let json = list(&["--json"]).await;
         json.contains("\"read_replica\":null") && json.contains("\"used\":true")
     };
-    eventually("the same as JSON", json).await;
+    eventually("the lag as JSON", json).await;
 
     let shown = ["Read replica</th>", " behind</td>", " s behind (store mail)"];
-    Browser::of(&broker).until_has("/ui/storage", &shown).await;
+    Browser::new(&broker).until_has("/ui/storage", &shown).await;
 }

@@ -1,4 +1,4 @@
-//! One worker's stream over several stores: its window, its leases, its messages.
+//! One worker stream over several stores: window, leases, messages.
 
 use std::{collections::HashMap, future::IntoFuture as _};
 
@@ -9,14 +9,20 @@ use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 use super::empty;
 use crate::support::*;
 
-/// A broker on two stores, and the second one's database. The first has number 0, the second 1.
+/// A broker on two stores, numbered 0 and 1, and the second store's database.
 async fn two(suffix: &str) -> (TestBroker, TestDatabase) {
     let (shop, mail) = (empty(&format!("{suffix}_shop")).await, empty(&format!("{suffix}_mail")).await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
+    // Waits for today's partition: an SQL statement that ends a job fails if it runs while the partition is created.
+    mail.until(
+        "the partition of today",
+        "SELECT to_regclass(to_char(now() AT TIME ZONE 'UTC', '\"howdah.history_\"YYYYMMDD')) IS NOT NULL",
+    )
+    .await;
     (broker, mail)
 }
 
-/// Jobs of a type in a store, by SQL.
+/// Enqueues jobs of a type in a store, by SQL.
 async fn fill(database: &TestDatabase, task_type: &str, jobs: usize) {
     database.sql(&format!("SELECT howdah.enqueue_many('{task_type}', array_fill('x'::text, ARRAY[{jobs}]))")).await;
 }
@@ -25,21 +31,21 @@ fn of_store(job: &LeasedJob) -> u16 {
     StoreNumber::of_id(job.id).expect("an id of a store").get()
 }
 
-/// How many jobs of each store.
+/// Number of jobs of each store.
 fn by_store(jobs: &[LeasedJob]) -> HashMap<u16, usize> {
     let mut counts = HashMap::new();
     jobs.iter().for_each(|job| *counts.entry(of_store(job)).or_default() += 1);
     counts
 }
 
-/// Settles the first of these, and gets another one for it.
+/// Settles the first job and gets another one in its place.
 async fn replace_first(worker: &mut Worker, held: &mut Vec<LeasedJob>) {
     let done = held.remove(0);
     worker.ack(&done).await;
     held.push(worker.next().await);
 }
 
-/// Comes back with these leases. A broker that is about to look whether one of them ended says so, and is asked again.
+/// Resumes the session with these leases, and repeats it while a broker is still ending one of them.
 async fn resumed(broker: &Service, session: &str, holds: &[&LeasedJob]) -> Worker {
     loop {
         match broker.worker("t").window(4).resumes(session, holds).answer().await {
@@ -47,6 +53,24 @@ async fn resumed(broker: &Service, session: &str, holds: &[&LeasedJob]) -> Worke
             Err(status) => assert!(status.message().contains("just being ended"), "{status}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_worker_that_names_a_store_gets_jobs_of_that_store_alone() {
+    let (broker, mail) = two("named").await;
+    fill(&broker.database, "t", 5).await;
+    fill(&mail, "t", 5).await;
+    let args = ["--in-store", "mail", "work", "--server", &broker.grpc, "t", "--jobs", "3", "--exec", "cat", "--drain"];
+    assert!(Program::start(&args).ended().await.success());
+    assert_eq!(mail.count("SELECT count(*) FROM howdah.history").await, 5);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 5);
+    let refused =
+        Program::start(&["--in-store", "mial", "work", "--server", &broker.grpc, "t", "--exec", "cat"]).ended().await;
+    assert!(!refused.success());
+    // A worker without --in-store runs the jobs of the other store.
+    let args = ["work", "--server", &broker.grpc, "t", "--exec", "cat", "--drain"];
+    assert!(Program::start(&args).ended().await.success());
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 5);
 }
 
 const LEASED: &str = "SELECT count(*) FROM howdah.leased";
@@ -60,15 +84,15 @@ async fn a_window_holds_over_two_stores_with_backlogs_and_both_are_worked_off_at
     let mut held = worker.take(10).await;
     let mut done = Vec::new();
     for _ in 0..300 {
-        // Each count is of a moment, and a job that moves on between the two is in none.
+        // The two stores are counted one after the other, so a job delivered in between may be missed but never counted twice.
         let leased = broker.count(LEASED).await + mail.count(LEASED).await;
         assert!(leased <= 10, "{leased} jobs are leased; the window is 10");
         done.push(held[0].clone());
         replace_first(&mut worker, &mut held).await;
-        assert_eq!(worker.buffered(), 0, "more came than the window allows");
+        assert_eq!(worker.buffered(), 0, "more jobs were delivered than the window allows");
     }
     let done = by_store(&done);
-    assert!(done[&0] > 90 && done[&1] > 90, "both are worked off: {done:?}");
+    assert!(done[&0] > 90 && done[&1] > 90, "jobs of both stores run: {done:?}");
 }
 
 #[tokio::test]
@@ -82,7 +106,7 @@ async fn outcomes_and_extensions_go_to_the_store_of_each_job() {
     for job in &jobs {
         assert_eq!(worker.extend(job, secs(600)).await, SettleStatus::Ok);
     }
-    // One of a store that nobody knows is lost, like one that does not exist.
+    // A lease of an unknown store is lost, like a lease of an unknown job.
     let unknown = LeasedJob { id: 7 * IDS_OF_A_STORE + 1, ..jobs[0].clone() };
     jobs.push(unknown);
     worker.settle(jobs.iter().map(ack).collect()).await;
@@ -118,7 +142,7 @@ async fn a_resumed_session_keeps_its_leases_of_all_stores_here_and_at_another_br
         kept.sort_unstable();
         expected.sort_unstable();
         assert_eq!(kept, expected, "round {n}");
-        // A slot that is freed is filled; not one more.
+        // Settles one job: exactly one job takes its place.
         replace_first(&mut worker, &mut held).await;
         worker.ping().await;
         assert_eq!(worker.buffered(), 0);
@@ -132,11 +156,11 @@ async fn a_resumed_session_keeps_its_leases_of_all_stores_here_and_at_another_br
 async fn a_type_that_comes_into_being_in_another_store_later_is_worked_on() {
     let (broker, mail) = two("later").await;
     let mut worker = broker.worker("t").await;
-    // It was created in its home, one of the two; now it is in both.
+    // At first only the home of the type has it, one of the two stores. Now both stores have it.
     fill(&broker.database, "t", 1).await;
     fill(&mail, "t", 1).await;
     assert_eq!(by_store(&worker.take(2).await).len(), 2);
-    // The same for a window that is opened later.
+    // Does the same with a window that the worker opens later.
     worker.window("u", 5).await;
     fill(&broker.database, "u", 1).await;
     fill(&mail, "u", 1).await;
@@ -163,7 +187,7 @@ async fn a_drain_is_answered_once_and_the_stream_ends_when_all_is_settled() {
     worker.drained().await;
     fill(&mail, "t", 1).await;
     for job in &jobs {
-        // Another message than the answer would fail this.
+        // `ack` fails if another message comes first, so no job was delivered.
         worker.ack(job).await;
     }
     worker.ping().await;
@@ -194,7 +218,7 @@ async fn a_second_stream_of_a_session_ends_the_first_in_all_stores() {
         match first.message().await {
             Ok(Some(Message::Jobs(jobs))) => panic!("jobs on the old stream: {jobs:?}"),
             Ok(Some(_)) => {}
-            Ok(None) => panic!("ended without a word"),
+            Ok(None) => panic!("the old stream ended without an error"),
             Err(status) => break status,
         }
     };
@@ -208,7 +232,7 @@ async fn a_second_stream_of_a_session_ends_the_first_in_all_stores() {
 #[tokio::test]
 async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     let shop = empty("away_shop").await;
-    // It is stopped hard, and must remember what was committed.
+    // Committed data must survive an immediate stop.
     let mut config = cluster_config();
     config.fsync = true;
     let mut cluster = Cluster::start(config).await.expect("Postgres");
@@ -227,7 +251,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     }
     cluster.stop(StopMode::Immediate).await;
     let (mut own, of_mail): (Vec<_>, Vec<_>) = held.into_iter().partition(|job| of_store(job) == 0);
-    // Its outcome waits, and comes back as unavailable; the others' do not wait for it.
+    // The outcome for the unavailable store waits, and fails with UNAVAILABLE. Outcomes for the other store do not wait for it.
     worker.ack(&of_mail[0]).sent().await;
     for _ in 0..20 {
         replace_first(&mut worker, &mut own).await;
@@ -235,7 +259,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     }
     let answer = worker.settled().await;
     assert_eq!((answer.id, answer.status()), (of_mail[0].id, SettleStatus::Unavailable));
-    // A worker that connects again meanwhile is served, with what it holds there.
+    // A worker that reconnects during the outage gets a `Welcome`, and keeps its leases of the unavailable store.
     let session = worker.welcome.session_id.clone();
     worker.vanish();
     let holds: Vec<&LeasedJob> = own.iter().chain(&of_mail).collect();
@@ -246,9 +270,9 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     for _ in 0..5 {
         replace_first(&mut worker, &mut own).await;
         worker.ping().await;
-        assert_eq!(worker.buffered(), 0, "what it holds in the store that is away counts in its window");
+        assert_eq!(worker.buffered(), 0, "leases of the unavailable store count in the window");
     }
-    // It is back: so are its jobs.
+    // The store becomes available again. It has kept its leases.
     cluster.restart().await.expect("restart");
     eventually("an ack that is committed", async || match worker.ack(&of_mail[0]).status().await {
         SettleStatus::Unavailable => false,
@@ -266,8 +290,8 @@ async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
     let (broker, mail) = two("pull").await;
     let waiting = tokio::spawn(broker.pull("t").wait(secs(30)).into_future());
     let types = "SELECT count(*) FROM howdah.task_type WHERE name = 't'";
-    eventually("the type", async || broker.count(types).await + mail.count(types).await == 1).await;
-    // In a store that did not have the type when the call began, or in the other one.
+    eventually("the type in one store", async || broker.count(types).await + mail.count(types).await == 1).await;
+    // Enqueues a job in the store that does not have the type yet.
     for database in [&mail, &broker.database] {
         if database.count(types).await == 0 {
             fill(database, "t", 1).await;
@@ -295,7 +319,7 @@ async fn a_pull_gets_the_jobs_of_a_store_that_takes_more_than_a_second_to_find_t
     fill(&broker.database, "t", 1).await;
     assert_eq!(broker.pull("t").await.len(), 1);
     fill(&mail, "t", 1).await;
-    let gate = gate_at(&mail, "leased", "INSERT").await;
+    let gate = gate(&mail, "leased", "INSERT").await;
     let pulled = tokio::spawn(broker.pull("t").into_future());
     let waits = "wait_event = 'PgSleep'";
     mail.until("a claim of more than a second", &older_than_a_second(waits)).await;
@@ -341,12 +365,12 @@ async fn a_pull_makes_a_type_although_a_store_takes_more_than_a_second_to_say_th
         if broker.count(&made).await + mail.count(&made).await == 1 {
             break;
         }
-        // It waits for the lock for 2 s: a slow machine may let go of it too late.
+        // The broker waits for the lock for 2 s. On a slow machine the lock is released too late, and the round is repeated.
         assert!(round < 10, "no type was made");
     }
 }
 
-/// Whether a statement in a database that waits like this has begun more than a second ago.
+/// A query that is true if a statement that waits in this way began more than a second ago.
 fn older_than_a_second(waits: &str) -> String {
     format!(
         "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
@@ -359,6 +383,6 @@ async fn each_store_notes_that_its_types_are_pulled() {
     let (broker, mail) = two("pulls").await;
     fill(&mail, "t", 1).await;
     assert_eq!(broker.pull("t").wait(secs(30)).await.len(), 1);
-    mail.until("a note", "SELECT count(*) = 1 FROM howdah.pull").await;
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.pull").await, 0, "it does not have the type");
+    mail.until("the stored time of the pull", "SELECT count(*) = 1 FROM howdah.pull").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.pull").await, 0, "a pull in a store without the type");
 }

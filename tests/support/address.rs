@@ -1,4 +1,4 @@
-//! Addresses at which nobody listens yet.
+//! Free loopback addresses for servers that start later.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -6,16 +6,16 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// The ports from which they are taken: below those that the kernel gives to whoever asks for any, and to connections. So nobody
-/// has one by chance, also while its broker is away.
+/// First port of the range, which lies below the kernel's ephemeral ports. Thus no other process takes a port by chance while its
+/// broker is down.
 const FIRST: u16 = 10_000;
 const PORTS: u16 = 20_000;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// One of loopback, another one each time. Nobody listens there until the test does.
+/// Returns a different loopback address on each call, where no process listens.
 pub fn unused_address() -> SocketAddr {
-    // Processes that run at the same time begin at different ones.
+    // Concurrent test processes start at different ports.
     let from = u16::try_from(process::id() * 101 % u32::from(PORTS)).unwrap_or_default();
     loop {
         let nth = NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;

@@ -1,4 +1,4 @@
-//! A broker in this process, and several on one database.
+//! A broker in the test process, and several brokers on one database.
 
 use std::ops::Deref;
 
@@ -21,39 +21,39 @@ use super::{
     database, soon, stores,
 };
 
-/// What a broker offers, whichever process it runs in, with the database behind it.
+/// The endpoints of a broker in any process, with its database.
 #[derive(Clone)]
 pub struct Service {
-    /// Where it serves gRPC, with the scheme.
+    /// URL of the gRPC listener.
     pub grpc: String,
-    /// Where it serves HTTP, with the scheme.
+    /// URL of the HTTP listener.
     pub http: String,
-    /// What it stores in.
+    /// The database of its (first) store.
     pub database: TestDatabase,
     channel: Channel,
     bearer: Bearer,
 }
 
 impl Service {
-    /// A broker at these addresses.
+    /// A handle for the broker at these URLs.
     pub fn at(grpc: String, http: String, database: TestDatabase) -> Self {
-        // It connects with the first call, and again if the connection broke.
+        // Connects at the first call and reconnects after a failure.
         let channel = Endpoint::from_shared(grpc.clone()).expect("address").connect_lazy();
         Self { grpc, http, database, channel, bearer: Bearer::default() }
     }
 
-    /// A client of Rust, that waits for its connection as tests wait.
+    /// A Rust client that waits for its connection as long as tests wait.
     pub async fn client(&self) -> howdah_client::Client {
         let client = howdah_client::Client::builder().endpoint(&self.grpc).connect_timeout(PATIENCE);
         soon("a connection", client.connect()).await.expect("connect")
     }
 
-    /// The same broker, called with this token.
+    /// A handle for the same broker whose calls send this token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { bearer: Bearer(Some(token.to_owned())), ..self.clone() }
     }
 
-    /// The credential that its calls have.
+    /// The credential of its calls.
     pub fn bearer(&self) -> Bearer {
         self.bearer.clone()
     }
@@ -62,7 +62,7 @@ impl Service {
         Connection::new(self.channel.clone(), self.bearer.clone())
     }
 
-    /// Where it serves gRPC, without the scheme.
+    /// Address of the gRPC listener, without the scheme.
     pub fn address(&self) -> &str {
         self.grpc.trim_start_matches("http://")
     }
@@ -99,7 +99,7 @@ impl Service {
         StoreServiceClient::new(self.connection())
     }
 
-    /// What `GET /metrics` answers.
+    /// The response of `GET /metrics`.
     pub async fn metrics(&self) -> String {
         stores::own_metrics(&clients::metrics(&self.http, &self.bearer).await)
     }
@@ -109,18 +109,18 @@ impl Service {
         self.database.sql(sql).await;
     }
 
-    /// One number from its database.
+    /// Queries one number from its database.
     pub async fn count(&self, sql: &str) -> i64 {
         self.database.count(sql).await
     }
 
-    /// Asks its database until it answers yes.
+    /// Polls its database until the query returns true.
     pub async fn until(&self, what: &str, sql: &str) {
         self.database.until(what, sql).await;
     }
 }
 
-/// A broker that drains when it is stopped; a test that ends without that drops it hard.
+/// A broker that drains on `stop`. Dropping it aborts the broker without a drain.
 pub struct TestBroker {
     service: Service,
     stop: Option<oneshot::Sender<()>>,
@@ -128,50 +128,54 @@ pub struct TestBroker {
 }
 
 impl TestBroker {
-    /// On a database of its own, with the defaults.
+    /// Starts a broker with default configuration on a new database.
     pub async fn start() -> Self {
         Self::on(&database().await).await
     }
 
-    /// On a database of its own, with a configuration of its own.
+    /// Starts a broker on a new database after `change` adjusted its configuration.
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         Self::on_with(&database().await, change).await
     }
 
-    /// Two of them on one database.
+    /// Starts two brokers on one new database.
     pub async fn pair() -> (Self, Self) {
         let a = Self::start().await;
         let b = a.another().await;
         (a, b)
     }
 
-    /// Two of them on one database, with a configuration of their own.
+    /// Starts two brokers on one new database, both configured by `change`.
     pub async fn pair_with(change: impl Fn(&mut Config)) -> (Self, Self) {
         let a = Self::start_with(&change).await;
         let b = a.another_with(&change).await;
         (a, b)
     }
 
-    /// One more on the same database.
+    /// Starts another broker on the same database.
     pub async fn another(&self) -> Self {
         Self::on(&self.database).await
     }
 
-    /// One more on the same database, with a configuration of its own.
+    /// Starts another broker on the same database, configured by `change`.
     pub async fn another_with(&self, change: impl FnOnce(&mut Config)) -> Self {
         Self::on_with(&self.database, change).await
     }
 
-    /// On a database that is there already.
+    /// Starts a broker on an existing database.
     pub async fn on(database: &TestDatabase) -> Self {
         Self::on_with(database, |_| {}).await
     }
 
-    /// On a database that is there already, with a configuration of its own.
+    /// Starts a broker on an existing database, configured by `change`.
     pub async fn on_with(database: &TestDatabase, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(&database.url);
         config.listen = ([127, 0, 0, 1], 0).into();
         config.http = ([127, 0, 0, 1], 0).into();
+        // Postgres runs on this machine, so its clock is trusted at once unless a test changes it.
+        config.clock_settling = std::time::Duration::ZERO;
+        // Test workers answer a Ping only while their stream is read.
+        config.liveness = super::HOUR;
         change(&mut config);
         stores::second(&mut config).await;
         let listeners = Listeners::bind(&config).await.expect("bind");
@@ -191,13 +195,13 @@ impl TestBroker {
         Self { service: Service::at(grpc, http, database.clone()), stop: Some(stop), run }
     }
 
-    /// One broker on several stores, by their names. `service.database` is that of the first.
+    /// Starts one broker on several named stores. `service.database` is the database of the first one.
     pub async fn on_stores(stores: &[(&str, &TestDatabase)], change: impl FnOnce(&mut Config)) -> Self {
         let (_, first) = stores[0];
-        let of = |(name, database): &(&str, &TestDatabase)| {
-            StoreConfig::of(&Config::new(&database.url), (*name).to_owned(), None)
+        let store_config = |(name, database): &(&str, &TestDatabase)| {
+            StoreConfig::new(&Config::new(&database.url), (*name).to_owned(), None)
         };
-        let configured = stores.iter().map(of).collect();
+        let configured = stores.iter().map(store_config).collect();
         Self::on_with(first, move |config| {
             config.stores = configured;
             change(config);
@@ -205,10 +209,13 @@ impl TestBroker {
         .await
     }
 
-    /// Drains and ends.
+    /// Drains and stops the broker.
     pub async fn stop(mut self) {
         drop(self.stop.take());
-        soon("the end of the broker", &mut self.run).await.expect("no panic").expect("a good end");
+        soon("the end of the broker", &mut self.run)
+            .await
+            .expect("no panic")
+            .expect("the broker stopped without an error");
     }
 }
 

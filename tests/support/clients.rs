@@ -1,4 +1,4 @@
-//! Connections without anything around them, for tests of what goes over the wire.
+//! Plain gRPC and HTTP connections, for tests of the wire protocol.
 
 use howdah_proto::v1::{
     WorkRequest, WorkResponse, job_service_client::JobServiceClient, task_type_service_client::TaskTypeServiceClient,
@@ -18,7 +18,7 @@ use tonic::{
 
 use super::soon;
 
-/// The credential of calls: a token, or nothing.
+/// Credential of calls: a bearer token, or `None`.
 #[derive(Clone, Default)]
 pub struct Bearer(pub Option<String>);
 
@@ -31,7 +31,7 @@ impl Interceptor for Bearer {
     }
 }
 
-/// A connection whose calls have a credential.
+/// A channel whose calls carry a credential.
 pub type Connection = InterceptedService<Channel, Bearer>;
 
 async fn channel(grpc: &str) -> Channel {
@@ -51,12 +51,12 @@ pub async fn workers_client(grpc: &str) -> WorkerServiceClient<Channel> {
     WorkerServiceClient::new(channel(grpc).await).max_decoding_message_size(64 << 20)
 }
 
-/// An open stream without a first message.
+/// Opens a work stream without sending a first message.
 pub async fn open(grpc: &str) -> (mpsc::Sender<WorkRequest>, Streaming<WorkResponse>) {
     open_as(grpc, Bearer::default()).await.expect("a stream")
 }
 
-/// The same with a credential, or why not.
+/// Opens a work stream with a credential; fails with the status of a refusal.
 pub async fn open_as(
     grpc: &str,
     bearer: Bearer,
@@ -68,7 +68,7 @@ pub async fn open_as(
     Ok((send, stream.into_inner()))
 }
 
-/// `GET /metrics` of a broker.
+/// Fetches `GET /metrics` of a broker.
 pub async fn metrics(http: &str, bearer: &Bearer) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
     let credential = bearer.0.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();

@@ -1,12 +1,12 @@
-//! One Postgres for all tests, a database for each.
+//! One Postgres server for all tests, and one database per test.
 
 use std::{
     cell::RefCell,
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
-        LazyLock,
+        Arc, LazyLock,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -26,21 +26,23 @@ use super::{
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// What the databases of tests are copies of.
+/// Name of the template from which test databases are copied.
 const TEMPLATE: &str = "template";
-/// The same for those of second stores.
+/// Name of the template of databases with an adjustable clock.
+const CLOCK_TEMPLATE: &str = "template_clock";
+/// Name of the template of second stores.
 const OTHER_TEMPLATE: &str = "template_other";
 
-/// A throw-away Postgres. Where none is installed, one is fetched, unless `HOWDAH_NO_FETCH` forbids it.
+/// Configuration of the temporary Postgres. If Postgres is not installed, it is downloaded, unless `HOWDAH_NO_FETCH` is set.
 pub fn cluster_config() -> ClusterConfig {
     ClusterConfig {
         fsync: false,
-        // Six tests at once, some with several brokers, each on two stores.
+        // Eight tests run at once. Some start several brokers, and each broker may have two stores.
         max_connections: 1_000,
         howdah_binary: Some(howdah()),
         temporary_dir: temporary_dir(),
         settings: vec![
-            // Each new database is some 10 MB of it.
+            // Each new database writes about 10 MB of WAL.
             ("max_wal_size".into(), "256MB".into()),
             ("autovacuum_naptime".into(), "10min".into()),
             ("max_prepared_transactions".into(), "10".into()),
@@ -50,8 +52,8 @@ pub fn cluster_config() -> ClusterConfig {
     }
 }
 
-/// Memory, where there is plenty: a new database is a thousand files, which a file system on a disk creates several times
-/// as slowly.
+/// A directory in memory if there is enough memory: a new database has about a thousand files, which are slow to create on
+/// disk.
 fn temporary_dir() -> PathBuf {
     const PLENTY: u64 = 6 << 30;
     let memory = Path::new("/dev/shm");
@@ -59,60 +61,64 @@ fn temporary_dir() -> PathBuf {
     if free >= PLENTY { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// The directory of the programs of the Postgres that the tests use, `psql` among them if it was installed with the server.
+/// Directory of the programs of the tests' Postgres; it includes `psql` if that is installed beside the server.
 pub async fn postgres_programs() -> PathBuf {
     cluster().await;
     Binaries::find(None).expect("the Postgres of this run").bin_dir().to_path_buf()
 }
 
-/// To standard error itself: what a test prints is shown only if it fails.
+/// Writes directly to standard error, because libtest shows captured output only if a test fails.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The one Postgres of this test run.
+/// The shared Postgres of this test run.
 async fn cluster() -> &'static Cluster {
-    // It lives as long as this process: the guard ends it with us.
+    // It runs until this process ends, when a guard process stops it.
     CLUSTER.get_or_init(|| async { Cluster::start(cluster_config()).await.expect("a private Postgres") }).await
 }
 
-/// The template of this name whose partitions are those of today, in UTC. The first test of a day makes it: in one of
-/// yesterday, the partition of the last day is missing, and another one is old.
+/// Name of a template whose partitions start today, in UTC. The first test of a day creates it; yesterday's template lacks the
+/// partition of the last day.
 async fn template(called: &str, number: Option<StoreNumber>) -> String {
     static MADE: Mutex<BTreeSet<String>> = Mutex::const_new(BTreeSet::new());
     let name = format!("{called}_{}", today().await);
     let mut made = MADE.lock().await;
     if !made.contains(&name) {
-        make_template(cluster().await, &name, number).await;
+        make_template(cluster().await, &name, number, called == CLOCK_TEMPLATE).await;
         made.insert(name.clone());
     }
     name
 }
 
-/// The number of the day since 1970, in UTC. Tests are about days: what ended two days ago is archived, what is of
-/// yesterday stays. So whoever asks in the last minutes of a day waits for the next one.
+/// Number of the current UTC day since 1970. Tests depend on days: days before yesterday are archived, yesterday is kept. So
+/// callers in the last minutes of a day wait for midnight.
 async fn today() -> u64 {
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    /// As long as a test takes on a slow machine, but for a few.
+    /// Longer than almost every test takes on a slow machine.
     const LAST_MINUTES: Duration = Duration::from_secs(120);
-    let of = |time: Duration| time.as_secs() / DAY.as_secs();
+    let day_of = |time: Duration| time.as_secs() / DAY.as_secs();
     loop {
         let now = UNIX_EPOCH.elapsed().expect("a clock that is right");
-        if of(now) == of(now + LAST_MINUTES) {
-            return of(now);
+        if day_of(now) == day_of(now + LAST_MINUTES) {
+            return day_of(now);
         }
-        let next = Duration::from_secs((of(now) + 1) * DAY.as_secs());
+        let next = Duration::from_secs((day_of(now) + 1) * DAY.as_secs());
         tokio::time::sleep(next - now).await;
     }
 }
 
-/// A database with Howdah's schema, to be copied.
-async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber>) {
+/// Creates a template database with Howdah's schema.
+async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber>, has_clock: bool) {
     cluster.create_database(name).await.expect("template database");
+    if has_clock {
+        // Before the schema is created, because some of its objects refer to these functions by oid.
+        connect(&cluster.url(name)).await.batch_execute(CLOCK).await.expect(CLOCK);
+    }
     let store = Store::new(&Config::new(cluster.url(name))).expect("store");
     store.migrate().await.expect("migrations");
     if let Some(number) = number {
-        // Without the store, which would note it in the audit that tests read.
+        // Uses SQL, because the store would write an audit entry, which tests read.
         let set = format!("SELECT howdah.set_store_number({number})");
         connect(&cluster.url(name)).await.batch_execute(&set).await.expect(&set);
     }
@@ -121,33 +127,50 @@ async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber
     until_unused(cluster, name).await;
 }
 
-/// Nobody may be connected to what is copied; Postgres does not say when the last one has left.
+/// An adjustable clock that replaces Postgres's functions.
+const CLOCK: &str = "
+    CREATE TABLE public.clock (ahead interval NOT NULL);
+    INSERT INTO public.clock VALUES ('0');
+    ALTER FUNCTION pg_catalog.now() RENAME TO real_now;
+    CREATE FUNCTION pg_catalog.now() RETURNS timestamptz LANGUAGE sql STABLE AS
+        'SELECT pg_catalog.real_now() + c.ahead FROM public.clock c';
+    ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO real_clock_timestamp;
+    CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+        'SELECT pg_catalog.real_clock_timestamp() + c.ahead FROM public.clock c'";
+
+/// Waits until no session uses the template. A database with sessions cannot be copied, and Postgres has no event for the last
+/// disconnect.
 async fn until_unused(cluster: &Cluster, name: &str) {
     let admin = connect(&cluster.url("postgres")).await;
     let alone = format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}')");
-    eventually("a template that nobody uses", async || admin.query_one(&alone, &[]).await.expect(&alone).get(0)).await;
+    eventually("a template without sessions", async || admin.query_one(&alone, &[]).await.expect(&alone).get(0)).await;
 }
 
-/// The number of the store that each test has: with `HOWDAH_TEST_STORE_NUMBER=4095`, all tests have the longest ids.
+/// Store number of the test databases, from `HOWDAH_TEST_STORE_NUMBER`; 89 gives the longest ids.
 fn store_number() -> Option<StoreNumber> {
     let number = std::env::var("HOWDAH_TEST_STORE_NUMBER").ok()?;
-    Some(number.parse().ok().and_then(StoreNumber::new).expect("HOWDAH_TEST_STORE_NUMBER is 0 to 4095"))
+    Some(number.parse().ok().and_then(StoreNumber::new).expect("HOWDAH_TEST_STORE_NUMBER is 0 to 89"))
 }
 
-/// A database of its own for a test.
+/// The database of one test.
 #[derive(Clone, Debug)]
 pub struct TestDatabase {
     pub url: String,
 }
 
-/// A fresh database with Howdah's schema.
+/// A new database with Howdah's schema.
 pub async fn database() -> TestDatabase {
     copy_of(&template(TEMPLATE, store_number()).await, "test").await
 }
 
-/// One that is another store than all of those.
+/// A new database with Howdah's schema and an adjustable clock.
+pub async fn database_with_clock() -> TestDatabase {
+    copy_of(&template(CLOCK_TEMPLATE, store_number()).await, "clock").await
+}
+
+/// A new database with a different store identity.
 pub async fn other_database() -> TestDatabase {
-    // Its template is no copy of the other one: copies have one identity, so they are no two stores.
+    // Uses a separate template, because copies of one template share one store identity.
     copy_of(&template(OTHER_TEMPLATE, StoreNumber::new(1)).await, "other").await
 }
 
@@ -155,23 +178,25 @@ async fn copy_of(template: &str, called: &str) -> TestDatabase {
     let cluster = cluster().await;
     let name = format!("{called}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let admin = connect(&cluster.url("postgres")).await;
-    // Creating from a template fails while anybody else is at it: take turns.
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
-    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("create database");
-    drop(turn);
+    // Concurrent copies of one template fail, so they run one after the other.
+    static LOCK: Mutex<()> = Mutex::const_new(());
+    let guard = LOCK.lock().await;
+    // FILE_COPY takes half the processor time of the default, which writes every page to the log.
+    let create = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy");
+    admin.batch_execute(&create).await.expect(&create);
+    drop(guard);
     let database = TestDatabase { url: cluster.url(&name) };
     drop_with_this_thread(name);
     database
 }
 
-/// Drops a database when this thread ends: libtest runs each test in its own thread. A thousand databases would fill the memory.
+/// Drops the database when this thread ends, to save memory. libtest runs each test in a separate thread.
 fn drop_with_this_thread(name: String) {
     struct Databases(Vec<String>);
     impl Drop for Databases {
         fn drop(&mut self) {
             for name in self.0.drain(..) {
-                // The receiver is gone when the run ends.
+                // The receiver no longer exists at the end of the run.
                 let _ = DROPPED.send(name);
             }
         }
@@ -180,21 +205,16 @@ fn drop_with_this_thread(name: String) {
     OF_THIS_TEST.with_borrow_mut(|databases| databases.0.push(name));
 }
 
-/// Takes the names of databases that no test uses any more. One thread drops them in order.
+/// Queue of databases that no test uses any more. One thread drops them in order.
 static DROPPED: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
     let (sender, names) = mpsc::channel::<String>();
     let url = CLUSTER.get().expect("the Postgres of this run").url("postgres");
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let admin = runtime.block_on(connect(&url));
         for name in names {
-            let dropped = runtime.block_on(async {
-                let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
-                let connection = tokio::spawn(connection);
-                let dropped = client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
-                connection.abort();
-                dropped
-            });
-            if let Err(error) = dropped {
+            let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+            if let Err(error) = runtime.block_on(admin.batch_execute(&drop)) {
                 say(&format!("{name} is not dropped: {error}"));
             }
         }
@@ -202,14 +222,20 @@ static DROPPED: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
     sender
 });
 
+thread_local! {
+    /// Shared connections of a test by URL, because connecting takes longer than most statements of tests.
+    static SHARED: RefCell<HashMap<String, Arc<tokio_postgres::Client>>> = RefCell::default();
+}
+
 impl TestDatabase {
     pub async fn connect(&self) -> tokio_postgres::Client {
         connect(&self.url).await
     }
 
-    /// A copy of it, as it is now. Nobody uses it from now on.
+    /// Copies the current database, which must not be used afterwards.
     pub async fn copy(&self) -> Self {
         let name = self.name();
+        SHARED.with_borrow_mut(|shared| shared.remove(&self.url));
         until_unused(cluster().await, &name).await;
         copy_of(&name, "test").await
     }
@@ -219,7 +245,7 @@ impl TestDatabase {
         config.get_dbname().expect("a database").to_owned()
     }
 
-    /// An empty database beside this one; `options` are those of CREATE DATABASE.
+    /// Creates an empty database beside this one; `options` are options of CREATE DATABASE.
     pub async fn empty(&self, suffix: &str, options: &str) -> Self {
         let admin = self.connect().await;
         let name = self.name();
@@ -229,8 +255,8 @@ impl TestDatabase {
         Self { url: self.url.replacen(&name, &other, 1) }
     }
 
-    /// From now on Postgres is away for whoever uses this database, or it is back. The first takes two commands: statements of one
-    /// are a transaction, and whoever connects again before that ends still gets in.
+    /// Takes Postgres away from all users of this database, or brings it back. Uses two statements in two transactions: clients
+    /// could reconnect before a common transaction committed.
     pub async fn allow_connections(&self, allowed: bool) {
         let name = self.name();
         let beside = Self { url: self.url.replacen(&name, "postgres", 1) }.connect().await;
@@ -241,12 +267,31 @@ impl TestDatabase {
         }
     }
 
-    /// Runs statements.
-    pub async fn sql(&self, sql: &str) {
-        self.connect().await.batch_execute(sql).await.expect(sql);
+    /// Sets the adjustable clock this far ahead of the real time.
+    pub async fn set_clock(&self, ahead: &str) {
+        self.sql(&format!("UPDATE public.clock SET ahead = '{ahead}'")).await;
     }
 
-    /// The next job gets the id after these of its store.
+    /// Runs statements.
+    pub async fn sql(&self, sql: &str) {
+        self.shared().await.batch_execute(sql).await.expect(sql);
+    }
+
+    /// Returns the connection of this thread for statements that need no session of their own.
+    pub(super) async fn shared(&self) -> Arc<tokio_postgres::Client> {
+        let open = SHARED.with_borrow(|shared| shared.get(&self.url).cloned());
+        // An empty statement shows whether the test has ended the session.
+        if let Some(client) = open
+            && client.simple_query("").await.is_ok()
+        {
+            return client;
+        }
+        let client = Arc::new(self.connect().await);
+        SHARED.with_borrow_mut(|shared| shared.insert(self.url.clone(), client.clone()));
+        client
+    }
+
+    /// Lets the next job's id skip `ids` ids of its store.
     pub async fn skip_ids(&self, ids: i64) {
         let set = format!(
             "SELECT setval('howdah.job_id', seqmin + {ids} - 1) FROM pg_sequence WHERE seqrelid = 'howdah.job_id'::regclass"
@@ -254,12 +299,12 @@ impl TestDatabase {
         self.sql(&set).await;
     }
 
-    /// Asks until it answers yes.
+    /// Polls the query until it returns true.
     pub async fn until(&self, what: &str, sql: &str) {
         until(self, what, sql).await;
     }
 
-    /// One number, of a function that gives up if it has to wait for a lock: what a broker reads may be in its way.
+    /// Queries one number from a function that fails rather than waits for a lock, which a broker's query may hold.
     pub async fn count_unless_locked(&self, sql: &str) -> i64 {
         let client = self.connect().await;
         let mut counted = None;
@@ -274,9 +319,19 @@ impl TestDatabase {
         counted.expect(sql)
     }
 
-    /// One number.
+    /// Whether this Postgres has ICU, without which its collation cannot be changed. If not, prints what is not tested.
+    pub async fn has_icu(&self) -> bool {
+        // Postgres 16 and later have one or two such rows without ICU, and hundreds with it.
+        let has_icu = self.count("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'").await > 10;
+        if !has_icu {
+            eprintln!("!!! this Postgres has no ICU: a change of the collation is NOT tested");
+        }
+        has_icu
+    }
+
+    /// Queries one number.
     pub async fn count(&self, sql: &str) -> i64 {
-        self.connect().await.query_one(sql, &[]).await.expect(sql).get(0)
+        self.shared().await.query_one(sql, &[]).await.expect(sql).get(0)
     }
 }
 

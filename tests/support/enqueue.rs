@@ -1,4 +1,4 @@
-//! What a producer sends, and what it is answered.
+//! Builders for enqueue requests, and their responses.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,24 +8,24 @@ use tonic::Status;
 
 use super::{IntoNewJob, JobOptions, Refusal, Service, soon};
 
-/// One job. Awaited, it is enqueued and gives its id.
+/// One job. Awaiting it enqueues the job and returns its id.
 pub struct Enqueue {
     all: EnqueueAll,
 }
 
-/// Several jobs in one request. Awaited, they are enqueued and give their ids.
+/// Several jobs in one request. Awaiting it enqueues them and returns their ids.
 pub struct EnqueueAll {
     service: Service,
     request: EnqueueJobsRequest,
 }
 
 impl Service {
-    /// A request with one job.
+    /// Builds a request with one job.
     pub fn enqueue(&self, job: impl IntoNewJob) -> Enqueue {
         Enqueue { all: self.enqueue_all([job]) }
     }
 
-    /// One request with these jobs.
+    /// Builds one request with these jobs.
     pub fn enqueue_all(&self, jobs: impl IntoIterator<Item = impl IntoNewJob>) -> EnqueueAll {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
         EnqueueAll { service: self.clone(), request: EnqueueJobsRequest { jobs, request_key: String::new() } }
@@ -38,17 +38,17 @@ impl Enqueue {
         self
     }
 
-    /// What became of it.
+    /// Enqueues the job and returns the result.
     pub async fn outcome(self) -> EnqueuedJob {
         self.all.outcomes().await[0]
     }
 
-    /// Why it was refused.
+    /// Enqueues the job, which must be refused, and returns the error.
     pub async fn refused(self) -> Refusal {
         self.all.refused().await
     }
 
-    /// What became of it, or the error.
+    /// Enqueues the job and returns the result or the error.
     pub async fn answer(self) -> Result<EnqueuedJob, Status> {
         Ok(self.all.answer().await?[0])
     }
@@ -67,17 +67,17 @@ impl EnqueueAll {
         self
     }
 
-    /// What became of each.
+    /// Enqueues the jobs and returns their results.
     pub async fn outcomes(self) -> Vec<EnqueuedJob> {
         self.answer().await.expect("enqueue")
     }
 
-    /// Why the request was refused.
+    /// Enqueues the jobs, which must be refused, and returns the error.
     pub async fn refused(self) -> Refusal {
         self.answer().await.expect_err("a refusal").into()
     }
 
-    /// What became of each, or the error.
+    /// Enqueues the jobs and returns their results or the error.
     pub async fn answer(self) -> Result<Vec<EnqueuedJob>, Status> {
         let answer = soon("an answer", self.service.jobs().enqueue_jobs(self.request)).await?;
         Ok(answer.into_inner().jobs)

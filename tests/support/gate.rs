@@ -1,20 +1,15 @@
-//! Holds a broker up in the middle of a statement.
+//! Blocks a broker in the middle of a statement.
 
 use super::TestDatabase;
 
-/// A trigger that holds up whoever inserts into, changes or deletes from a table.
+/// A trigger that blocks some kinds of statements on a table until the gate opens.
 pub struct Gate {
     holder: tokio_postgres::Client,
     table: String,
 }
 
-/// Shuts a gate at a table.
-pub async fn gate(database: &TestDatabase, table: &str) -> Gate {
-    gate_at(database, table, "INSERT OR UPDATE OR DELETE").await
-}
-
-/// The same, for these kinds of statements.
-pub async fn gate_at(database: &TestDatabase, table: &str, events: &str) -> Gate {
+/// Closes a gate at a table for these kinds of statements.
+pub async fn gate(database: &TestDatabase, table: &str, events: &str) -> Gate {
     let holder = database.connect().await;
     holder.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
     let is_shut =
@@ -32,14 +27,14 @@ pub async fn gate_at(database: &TestDatabase, table: &str, events: &str) -> Gate
 }
 
 impl Gate {
-    /// Somebody waits at it.
+    /// Waits until a statement is blocked at the gate.
     pub async fn reached(&self, database: &TestDatabase) {
         let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
                      AND wait_event = 'PgSleep' AND pid <> pg_backend_pid()";
-        database.until(&format!("somebody at the gate of {}", self.table), waits).await;
+        database.until(&format!("a statement at the gate of {}", self.table), waits).await;
     }
 
-    /// Opens it, and takes it away.
+    /// Opens the gate and removes its trigger.
     pub async fn open(self, database: &TestDatabase) {
         self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
         let none =

@@ -1,4 +1,4 @@
-//! What the tests are written with. A test starts a broker on a database of its own, enqueues, works, and looks:
+//! The test kit. A test starts a broker on a new database, enqueues jobs, works on them and checks the result:
 //!
 //! ```ignore
 //! let broker = TestBroker::start().await;
@@ -9,41 +9,43 @@
 //! assert_eq!(broker.state(id).await, JobState::Dead);
 //! ```
 //!
-//! What is built here are the messages of the protocol, no more: `enqueue(...)` builds a `v1::NewJob`, `worker(...)` a
-//! `v1::Subscribe`, `ack(...)` a `v1::Outcome`. A test that is about the messages themselves writes them with
-//! `broker.jobs()`, `Worker::subscribe`, `worker.send` or `open`.
+//! Builders make plain protocol messages: `enqueue(...)` builds a `v1::NewJob`, `worker(...)` a `v1::Subscribe`,
+//! `ack(...)` a `v1::Outcome`. A test of the messages themselves sends them with `broker.jobs()`, `Worker::subscribe`,
+//! `worker.send` or `open`.
 
-mod address; // where nobody listens yet
-mod broker; // a broker in this process, and several on one database
-mod clients; // connections without anything around them
-mod database; // one Postgres for all tests, a database for each
-mod enqueue; // what a producer sends, and what it is answered
-mod gate; // a broker that is held up in a statement
+mod address; // free addresses
+mod broker; // a broker in the test process
+mod clients; // plain gRPC and HTTP connections
+mod database; // one Postgres for all tests, one database per test
+mod enqueue; // builders for enqueue requests
+mod gate; // blocks a broker in a statement
 mod new_job; // every option of a job, once
-mod operate; // jobs looked at, waited for, cancelled; settings of task types
+mod operate; // reads, awaits and cancels jobs; settings
 mod outcome; // every option of an outcome, once
-mod program; // the real program
-mod pull; // jobs without a stream
+mod program; // the real program in a separate process
+mod pull; // pulling jobs by unary calls
 pub mod python; // Python with packages
-mod refusal; // an error as callers see it
-mod replica; // a primary, and a replica that follows it
-mod signals; // waiting for what must come
+mod refusal; // errors as callers receive them
+mod replica; // a primary and a replica
+mod signals; // waiting for events
+mod sized; // sizes of tests in README's command and in `just full`
 pub mod stores; // a second store beside the database of each test
 mod subscribe; // every option of a subscription, once
-mod time; // durations and timestamps as the protocol has them
-mod trace; // a record of what happened to each job, and its replay
+mod time; // durations and timestamps of the protocol
+mod trace; // records the changes of each job and replays them
 mod worker; // a worker on a stream
 
 pub use address::unused_address;
 pub use broker::{Service, TestBroker};
 pub use clients::{jobs_client, open, task_types_client, workers_client};
-pub use database::{TestDatabase, cluster_config, database, postgres_programs};
-pub use gate::{gate, gate_at};
+pub use database::{TestDatabase, cluster_config, database, database_with_clock, postgres_programs};
+pub use gate::gate;
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
 pub use program::{Program, ServingProgram, has_language, howdah, open_directory, root, run};
 pub use refusal::Refusal;
 pub use replica::{Replicated, signal_postgres, socket_dir};
 pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};
+pub use sized::{is_full_run, sized};
 pub use time::{HOUR, MINUTE, at, millis, secs, wire};
 pub use worker::{Worker, lease};

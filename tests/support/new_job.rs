@@ -1,7 +1,7 @@
-//! Every option of a job, once. They can be said of a `v1::NewJob` and of an enqueue alike.
+//! Every option of a job, once, for both a `v1::NewJob` and an `Enqueue`.
 //!
-//! The message has getters of the names `key_policy`, `key_version`, `stage_payload` and `on_dependency_failure`; the
-//! options are called by what they do there.
+//! The message has getters named `key_policy`, `key_version`, `stage_payload` and `on_dependency_failure`, so the corresponding
+//! options have other names.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub fn new_job(task_type: &str, payload: impl Into<Vec<u8>>) -> NewJob {
     NewJob { task_type: task_type.into(), payload: payload.into().into(), ..NewJob::default() }
 }
 
-/// What can be enqueued: a job, or the name of a type for one without a payload.
+/// A job, or the name of a task type for a job without a payload.
 pub trait IntoNewJob {
     fn into_new_job(self) -> NewJob;
 }
@@ -35,10 +35,10 @@ impl IntoNewJob for &str {
     }
 }
 
-/// The options.
+/// The options of a job.
 #[allow(dead_code, reason = "every option is here, whether a test says it in this way or not")]
 pub trait JobOptions: Sized {
-    /// Any change of the message.
+    /// Applies any change to the message.
     fn with(self, change: impl FnOnce(&mut NewJob)) -> Self;
 
     fn payload(self, payload: impl Into<Bytes>) -> Self {
@@ -57,9 +57,9 @@ pub trait JobOptions: Sized {
         self.with(|job| job.traceparent = traceparent.into())
     }
 
-    // When and in which order.
+    // Time and order.
 
-    /// Lower goes first.
+    /// A lower number runs first.
     fn priority(self, priority: i32) -> Self {
         self.with(|job| job.priority = priority)
     }
@@ -84,7 +84,7 @@ pub trait JobOptions: Sized {
         self.with(|job| job.expiry = Some(Expiry::ExpireAt(time)))
     }
 
-    // Attempts.
+    // Attempts and retries.
 
     fn max_attempts(self, attempts: u32) -> Self {
         self.with(|job| job.max_attempts = attempts)
@@ -98,7 +98,7 @@ pub trait JobOptions: Sized {
         self.with(|job| job.retry_policy = Some(policy))
     }
 
-    /// The same delay after each failure.
+    /// Retries with the same delay after each failure.
     fn retry_after_each(self, delay: Duration) -> Self {
         self.retry_policy(RetryPolicy {
             kind: RetryPolicyKind::Fixed as i32,
@@ -118,7 +118,7 @@ pub trait JobOptions: Sized {
         self.with(|job| job.key = key.into())
     }
 
-    /// `key_policy`.
+    /// Sets `key_policy`.
     fn policy(self, policy: KeyPolicy) -> Self {
         self.with(|job| job.key_policy = policy as i32)
     }
@@ -161,7 +161,7 @@ pub trait JobOptions: Sized {
         self.with(|job| job.next_stages = owned(task_types))
     }
 
-    /// `stage_payload`.
+    /// Sets `stage_payload`.
     fn stages_get(self, payload: StagePayload) -> Self {
         self.with(|job| job.stage_payload = payload as i32)
     }
@@ -178,7 +178,7 @@ pub trait JobOptions: Sized {
         self.with(|job| job.after_local = owned(names))
     }
 
-    /// `on_dependency_failure`.
+    /// Sets `on_dependency_failure`.
     fn if_dependency_fails(self, then: DependencyFailure) -> Self {
         self.with(|job| job.on_dependency_failure = then as i32)
     }

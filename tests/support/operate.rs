@@ -1,4 +1,4 @@
-//! Jobs looked at, waited for, cancelled; settings of task types and of the cluster.
+//! Reads, awaits and cancels jobs, and changes settings of task types and of the cluster.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -14,18 +14,18 @@ use tonic::Status;
 use super::{JobOptions as _, PATIENCE, Refusal, Service, eventually, soon, wire};
 
 impl Service {
-    /// A job as an operator sees it.
+    /// The job as `GetJob` returns it.
     pub async fn job(&self, id: i64) -> Job {
         let answer = soon("an answer", self.jobs().get_job(GetJobRequest { id })).await;
         answer.expect("the job").into_inner().job.expect("a job")
     }
 
-    /// Where it is now.
+    /// The current state of a job.
     pub async fn state(&self, id: i64) -> JobState {
         self.job(id).await.state()
     }
 
-    /// Waits until it has finished or is dead.
+    /// Waits until the job has finished or is dead.
     pub async fn wait(&self, id: i64) -> Job {
         let request = WaitJobsRequest { ids: vec![id], timeout: Some(wire(PATIENCE)) };
         let mut ends = soon("an answer", self.jobs().wait_jobs(request)).await.expect("wait").into_inner();
@@ -33,36 +33,36 @@ impl Service {
         ended.job.expect("a job")
     }
 
-    /// Waits until a job is in a state. What has ended is told; for the others it asks.
+    /// Waits until a job is in a state: uses `WaitJob` for final states, polls for the others.
     pub async fn until_state(&self, id: i64, state: JobState) {
         let name = state.as_str_name().trim_start_matches("JOB_STATE_").to_lowercase();
         let sql = format!("SELECT EXISTS (SELECT FROM howdah.job WHERE id = {id} AND state = '{name}')");
         self.until(&format!("{name} of job {id}"), &sql).await;
     }
 
-    /// Cancels jobs; those that this cancelled.
+    /// Cancels jobs and returns the ids of the cancelled ones.
     pub async fn cancel(&self, ids: &[i64]) -> Vec<i64> {
         let request = CancelJobsRequest { ids: ids.to_vec(), ..CancelJobsRequest::default() };
         let answer = soon("an answer", self.jobs().cancel_jobs(request)).await;
         answer.expect("cancel").into_inner().cancelled_ids
     }
 
-    /// Sets jobs forward, to now; those that this did.
+    /// Makes jobs due now and returns the ids of the changed ones.
     pub async fn retry(&self, ids: &[i64]) -> Vec<i64> {
         let filter = Some(JobFilter { ids: ids.to_vec(), ..JobFilter::default() });
         let request = RetryJobsRequest { filter, ..RetryJobsRequest::default() };
         soon("an answer", self.jobs().retry_jobs(request)).await.expect("retry").into_inner().retried_ids
     }
 
-    /// Replaces the settings of a task type. Awaited, they are set, and given back as they are stored.
+    /// Replaces the settings of a task type. Awaiting it returns the stored settings.
     pub fn set(&self, task_type: &str, settings: TaskTypeSettings) -> SetType {
         let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
         SetType { service: self.clone(), request }
     }
 
-    /// Waits until another broker goes by what was set here: within a second, unless the machine is slow, and without
-    /// a signal. It reads all settings at once, so when it refuses a payload by one that is set now, it has read the
-    /// others too. Nothing is stored either way: the job is to run after one that there is not.
+    /// Waits until another broker applies the settings made here, usually within a second. A broker reads all settings at once, so
+    /// when it enforces a new payload limit, it has read the others too. The probe is never stored: it depends on a job that does
+    /// not exist.
     pub async fn settings_reach(&self, other: &Self) {
         let probe = format!("probe/{}", rand::random::<u64>());
         self.set(&probe, TaskTypeSettings { max_payload_bytes: 1, ..TaskTypeSettings::default() }).await;
@@ -74,7 +74,8 @@ impl Service {
         .await;
     }
 
-    /// Changes settings of the cluster: those that are set. Awaited, they hold here and in SQL, and all are given back.
+    /// Changes the cluster settings that are set here. Awaiting it returns all settings, which then apply to this broker and to
+    /// SQL.
     pub fn set_cluster(&self, settings: ClusterSettings) -> SetCluster {
         let request = UpdateSettingsRequest { settings: Some(settings), update_mask: None };
         SetCluster { service: self.clone(), request }
@@ -92,14 +93,14 @@ impl Service {
     }
 }
 
-/// Settings to be.
+/// A pending change of a task type's settings.
 pub struct SetType {
     service: Service,
     request: UpdateTaskTypeRequest,
 }
 
 impl SetType {
-    /// Why they were refused.
+    /// Sends the change, which must be refused, and returns the error.
     pub async fn refused(self) -> Refusal {
         self.answer().await.expect_err("a refusal").into()
     }
@@ -119,21 +120,21 @@ impl IntoFuture for SetType {
     }
 }
 
-/// Settings of the cluster to be.
+/// A pending change of cluster settings.
 pub struct SetCluster {
     service: Service,
     request: UpdateSettingsRequest,
 }
 
 impl SetCluster {
-    /// Changes these fields, and no others: those that are unset go back to their defaults.
+    /// Changes exactly these fields; unset ones return to their defaults.
     pub fn only(mut self, fields: &[&str]) -> Self {
         let paths = fields.iter().copied().map(str::to_owned).collect();
         self.request.update_mask = Some(FieldMask { paths });
         self
     }
 
-    /// Why they were refused.
+    /// Sends the change, which must be refused, and returns the error.
     pub async fn refused(self) -> Refusal {
         self.answer().await.expect_err("a refusal").into()
     }

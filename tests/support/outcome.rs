@@ -1,4 +1,4 @@
-//! Every option of an outcome, once. They can be said of a `v1::Outcome` and of what a worker settles alike.
+//! Every option of an outcome, once, for both a `v1::Outcome` and a `Settling`.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ fn outcome(job: &LeasedJob, kind: Kind) -> Outcome {
     Outcome { id: job.id, token: job.token, outcome: Some(kind) }
 }
 
-/// It went well.
+/// The job succeeded.
 pub fn ack(job: &LeasedJob) -> Outcome {
     outcome(job, Kind::Ack(Ack::default()))
 }
 
-/// It failed; what follows is up to its retry policy.
+/// The job failed; the retry policy applies.
 pub fn nack(job: &LeasedJob, error: &str) -> Outcome {
     outcome(job, Kind::Nack(Nack { error: error.into(), ..Nack::default() }))
 }
 
-/// Later, and the attempt does not count.
+/// Runs the job later, without counting the attempt.
 pub fn snooze(job: &LeasedJob, delay: Duration) -> Outcome {
     outcome(job, Kind::Snooze(Snooze { delay: Some(wire(delay)) }))
 }
 
-/// Not here, and the attempt does not count.
+/// Gives the job to another worker, without counting the attempt.
 pub fn release(job: &LeasedJob) -> Outcome {
     outcome(job, Kind::Release(Release {}))
 }
 
-/// The options.
+/// The options of an outcome.
 pub trait OutcomeOptions: Sized {
-    /// Any change of the message.
+    /// Applies any change to the message.
     fn with(self, change: impl FnOnce(&mut outcome::Outcome)) -> Self;
 
-    /// Of an ack.
+    /// Sets the result of an ack.
     fn result(self, result: impl Into<Bytes>) -> Self {
         self.with(|outcome| {
             if let Kind::Ack(ack) = outcome {
@@ -48,7 +48,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Of an ack.
+    /// Moves the job of an ack to its next stage.
     fn next_stage(self, task_type: &str) -> Self {
         self.with(|outcome| {
             if let Kind::Ack(ack) = outcome {
@@ -57,7 +57,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Of a nack.
+    /// Makes a nack final.
     fn no_retry(self) -> Self {
         self.with(|outcome| {
             if let Kind::Nack(nack) = outcome {
@@ -66,7 +66,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Of a nack, whatever the retry policy says.
+    /// Sets the retry delay of a nack, whatever the retry policy says.
     fn retry_after(self, delay: Duration) -> Self {
         self.with(|outcome| {
             if let Kind::Nack(nack) = outcome {
@@ -75,7 +75,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Of a nack: the next attempt is due now.
+    /// Makes the next attempt after a nack due now.
     fn at_once(self) -> Self {
         self.retry_after(Duration::ZERO)
     }

@@ -1,4 +1,4 @@
-//! The real program, for tests that kill it.
+//! Runs the real `howdah` program, for tests that kill it.
 
 use std::{
     ops::Deref,
@@ -17,12 +17,11 @@ use tempfile::NamedTempFile;
 
 use super::{Service, TestDatabase, soon, stores};
 
-/// The root of the checkout.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is a folder of the checkout")
 }
 
-/// The path of `howdah`: that of `HOWDAH_BIN`, or else built once with the features and profile of this test run.
+/// Path of `howdah`: from `HOWDAH_BIN`, or built once with the features and profile of this test run.
 pub fn howdah() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -54,19 +53,19 @@ pub fn howdah() -> PathBuf {
 pub struct Program {
     pub child: Child,
     pub stdout: Lines<BufReader<ChildStdout>>,
-    /// What it wrote to its standard error, unless that is shown or read.
+    /// Standard error of the program, unless that is inherited or read.
     log: Option<std::fs::File>,
-    /// What it read its stores from, if they are several.
+    /// The configuration file with its stores, if it has several.
     _config: Option<NamedTempFile>,
 }
 
 impl Program {
-    /// Starts it with these arguments.
+    /// Starts the program with these arguments.
     pub fn start(args: &[&str]) -> Self {
         Self::start_with(args, &[])
     }
 
-    /// Starts it with arguments and environment.
+    /// Starts the program with these arguments and environment variables.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
         if std::env::var_os("HOWDAH_TEST_LOGS").is_some() {
             return Self::spawn(args, env, Stdio::inherit());
@@ -74,7 +73,7 @@ impl Program {
         Self::noted(args, env)
     }
 
-    /// The same, for a test that reads its errors while it runs: `last_words`.
+    /// Starts the program for a test that reads its errors with `last_words` while it runs.
     pub fn noted(args: &[&str], env: &[(&str, &str)]) -> Self {
         let log = tempfile::tempfile().expect("a file");
         let stderr = log.try_clone().expect("a file").into();
@@ -90,14 +89,14 @@ impl Program {
         Self { child, stdout, log: None, _config: None }
     }
 
-    /// A broker on ports of its own; waits until it is ready.
+    /// Starts a broker on free ports and waits until it is ready.
     pub async fn serve(database: &TestDatabase, more: &[&str]) -> ServingProgram {
         let config = stores::file(database).await;
         let program = Self::start(&serve_args(database, config.as_ref(), more));
         Self { _config: config, ..program }.ready(database).await
     }
 
-    /// A broker on several stores, by their names.
+    /// Starts a broker on several named stores.
     pub async fn serve_stores(stores: &[(&str, &TestDatabase)]) -> ServingProgram {
         let pairs: Vec<String> = stores.iter().map(|(name, database)| format!("{name}={}", database.url)).collect();
         let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -105,15 +104,14 @@ impl Program {
         Self::start(&args).ready(stores[0].1).await
     }
 
-    /// A broker with this configuration file, whose first store is this database.
+    /// Starts a broker with this configuration file, whose first store is `first`.
     pub async fn serve_file(file: NamedTempFile, first: &TestDatabase) -> ServingProgram {
         let path = file.path().to_str().expect("a path").to_owned();
         let program = Self::start(&["serve", "--config", &path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         Self { _config: Some(file), ..program }.ready(first).await
     }
 
-    /// A broker with these environment variables; waits until it is ready.
-    #[cfg(feature = "archive")]
+    /// Starts a broker with these environment variables and waits until it is ready.
     pub async fn serve_with(database: &TestDatabase, env: &[(&str, String)]) -> ServingProgram {
         let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let config = stores::file(database).await;
@@ -121,7 +119,7 @@ impl Program {
         Self { _config: config, ..program }.ready(database).await
     }
 
-    /// The same, and its whole log, which is complete when the program has ended.
+    /// Starts a broker and collects its log, which is complete when the program has ended.
     pub async fn serve_logged(database: &TestDatabase, more: &[&str]) -> (ServingProgram, JoinHandle<String>) {
         let config = stores::file(database).await;
         let program = Self::spawn(&serve_args(database, config.as_ref(), more), &[], Stdio::piped());
@@ -145,7 +143,7 @@ impl Program {
         ServingProgram { program: self, service }
     }
 
-    /// Bytes of memory that it occupies now.
+    /// Resident memory in bytes.
     pub fn resident(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.id().expect("it runs"));
         let status = std::fs::read_to_string(status).expect("status");
@@ -153,13 +151,13 @@ impl Program {
         kib.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
-    /// The next line of its output.
+    /// The next line of its standard output.
     pub async fn line(&mut self) -> String {
         let line = soon("a line of output", self.stdout.next_line()).await.expect("read");
         line.unwrap_or_else(|| panic!("the program ended: {}", self.last_words()))
     }
 
-    /// The end of what it wrote to its standard error.
+    /// The end of its standard error.
     pub fn last_words(&self) -> String {
         use std::os::unix::fs::FileExt as _;
         let Some(log) = &self.log else { return String::new() };
@@ -191,14 +189,14 @@ fn serve_args<'a>(database: &'a TestDatabase, config: Option<&'a NamedTempFile>,
     [&["serve"][..], &stores, &["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], more].concat()
 }
 
-/// A broker that runs as a program.
+/// A broker in a separate process.
 pub struct ServingProgram {
     pub program: Program,
     service: Service,
 }
 
 impl ServingProgram {
-    /// `kill -9`, and it is gone.
+    /// Kills the process with SIGKILL and waits for its end.
     pub async fn kill(&mut self) {
         self.program.signal(rustix::process::Signal::KILL);
         self.program.ended().await;
@@ -213,7 +211,7 @@ impl Deref for ServingProgram {
     }
 }
 
-/// A directory that other users can enter: as root, Postgres and its like run as another.
+/// A temporary directory that other users can enter, because Postgres and similar programs do not run as root.
 pub fn open_directory() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().expect("a directory");
@@ -221,7 +219,7 @@ pub fn open_directory() -> tempfile::TempDir {
     dir
 }
 
-/// Runs the program to its end: status, output, errors.
+/// Runs the program to its end; returns exit status, output and errors.
 pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, String, String) {
     use tokio::io::AsyncWriteExt as _;
     let mut command = tokio::process::Command::new(howdah());
@@ -229,7 +227,7 @@ pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, Stri
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("start howdah");
     let mut input = child.stdin.take().expect("stdin");
-    // A program that ends without reading all of it is fine.
+    // The program may end without reading all input.
     let _ = input.write_all(stdin).await;
     drop(input);
     let (mut out, mut err) = (String::new(), String::new());
@@ -240,8 +238,7 @@ pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, Stri
     (status, out, err)
 }
 
-/// Whether examples in a language are tried: a machine that does not have it builds and tests all of Howdah without them,
-/// and so does one whose `HOWDAH_SKIP_…` says so.
+/// Whether to test the examples in a language. Tests skip a language that is not installed or whose `HOWDAH_SKIP_…` is set.
 pub fn has_language(program: &str, skip: &str) -> bool {
     let skipped = std::env::var_os(skip).is_some_and(|value| value == "1");
     let found = std::process::Command::new(program).arg("--version").output().is_ok();

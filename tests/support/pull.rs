@@ -1,4 +1,4 @@
-//! Jobs without a stream.
+//! Pulls and settles jobs by unary calls, without a work stream.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,20 +8,20 @@ use howdah_proto::v1::{LeasedJob, Outcome, PullJobsRequest, SettleJobsRequest, S
 
 use super::{Service, soon, wire};
 
-/// A pull to be. Awaited, it gives the jobs that were there.
+/// A pending pull. Awaiting it returns the available jobs.
 pub struct Pull {
     service: Service,
     request: PullJobsRequest,
 }
 
 impl Service {
-    /// Takes one job of a type if it is there.
+    /// Pulls up to one job of a type.
     pub fn pull(&self, task_type: &str) -> Pull {
         let request = PullJobsRequest { task_types: vec![task_type.into()], ..PullJobsRequest::default() };
         Pull { service: self.clone(), request }
     }
 
-    /// Settles without a stream; a status for each.
+    /// Settles jobs by a unary call; returns one status per outcome.
     pub async fn settle(&self, outcomes: Vec<Outcome>) -> Vec<SettleStatus> {
         let answer = soon("an answer", self.workers().settle_jobs(SettleJobsRequest { outcomes })).await;
         answer.expect("settle").into_inner().results.iter().map(|result| result.status()).collect()
@@ -34,7 +34,7 @@ impl Pull {
         self
     }
 
-    /// For the first job.
+    /// Waits this long for the first job.
     pub fn wait(mut self, time: Duration) -> Self {
         self.request.wait = Some(wire(time));
         self

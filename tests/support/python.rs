@@ -1,4 +1,4 @@
-//! Python with packages, for programs of the documentation and servers that stand in for others.
+//! Python with packages, for examples in the documentation and for mock servers.
 
 use std::{
     fs,
@@ -6,8 +6,8 @@ use std::{
     process::Command,
 };
 
-/// A Python with these packages, in a virtual environment under `target/` that is made once and made anew if they change.
-/// It waits for `pip`, so it is not called where a broker runs.
+/// A Python with these packages, in a virtual environment below `target/` that is created once and rebuilt when the packages
+/// change. It waits for `pip`, so call it before a broker runs.
 pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(target).expect("target/tmp");

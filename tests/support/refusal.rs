@@ -1,26 +1,26 @@
-//! An error as callers see it.
+//! An error response with its details, as callers receive it.
 
 use std::{fmt, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// A call that was refused: its code, and what the details of the error say.
+/// Code and error details of a refused call.
 #[derive(Debug)]
 pub struct Refusal {
     pub code: Code,
-    /// The field at fault, such as `jobs[0].key`; empty if none is named.
+    /// The invalid field, such as `jobs[0].key`; empty if the error names no field.
     pub field: String,
-    /// A constant for programs, such as `BACKLOG_FULL`.
+    /// Machine-readable reason, such as `BACKLOG_FULL`.
     pub reason: String,
-    /// For a person.
+    /// Human-readable message.
     pub message: String,
-    /// When to try again, if that is said.
+    /// Retry delay, if the error has one.
     pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    /// That it is for bad input, of this field, and that both the details and the text say so.
+    /// Asserts that the error is `INVALID_ARGUMENT` for this field, in both the details and the message.
     pub fn names(&self, field: &str) {
         assert_eq!((self.code, self.field.as_str()), (Code::InvalidArgument, field), "{self}");
         assert!(self.message.starts_with(field), "{self}");

@@ -1,4 +1,4 @@
-//! A primary and a replica that follows it.
+//! A primary and a streaming replica.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// Starts both; what is committed at the primary is at the replica later.
+    /// Starts both servers, with asynchronous replication.
     pub async fn start(config: &ClusterConfig) -> Self {
         let directory = open_directory();
         let primary = Cluster::start(config.clone()).await.expect("Postgres");
@@ -35,9 +35,9 @@ impl Replicated {
         Self { primary, replica, _directory: directory }
     }
 
-    /// The same, and nothing is committed that the replica does not have.
+    /// Starts both servers with synchronous replication.
     pub async fn synchronous(config: &ClusterConfig) -> Self {
-        // Without fsync, commits wait for nothing.
+        // Without fsync, commits would not wait for the replica.
         let both = Self::start(&ClusterConfig { fsync: true, ..config.clone() }).await;
         let primary = both.at_primary();
         primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'").await;
@@ -55,7 +55,7 @@ impl Replicated {
         TestDatabase { url: self.replica.url("app") }
     }
 
-    /// One URL with both, as brokers are given it.
+    /// A URL that names both hosts, as brokers get it.
     pub fn url(&self) -> String {
         let [primary, replica] = [&self.primary, &self.replica].map(socket_dir);
         format!(
@@ -65,13 +65,13 @@ impl Replicated {
         )
     }
 
-    /// Makes a primary of the replica. The other one is not told.
+    /// Promotes the replica; the old primary keeps running as a primary.
     pub async fn promote(&self) {
         self.at_replica().sql("SELECT pg_promote()").await;
     }
 }
 
-/// A copy that follows its primary.
+/// Makes a base backup that follows the primary.
 fn copy(primary: &Cluster, to: &Path) {
     let owner = fs::metadata(primary.data_dir()).expect("the data directory");
     fs::DirBuilder::new().mode(0o700).create(to).expect("a directory");
@@ -82,7 +82,7 @@ fn copy(primary: &Cluster, to: &Path) {
     assert!(status.success(), "{status}");
 }
 
-/// Where the socket of a private Postgres is.
+/// Socket directory of a private Postgres.
 pub fn socket_dir(cluster: &Cluster) -> PathBuf {
     let config: tokio_postgres::Config = cluster.url("app").parse().expect("a URL");
     match config.get_hosts() {
@@ -91,27 +91,27 @@ pub fn socket_dir(cluster: &Cluster) -> PathBuf {
     }
 }
 
-/// A signal to all processes of a Postgres, the first one first: it starts no others. By then it may have ended.
+/// Signals all processes of a Postgres, the postmaster first, so that it starts no others. The server may have ended already.
 pub fn signal_postgres(data_dir: &Path, signal: Signal) {
     let first = || {
         let text = fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
         Pid::from_raw(text.lines().next()?.trim().parse().ok()?)
     };
     let Some(first) = first() else { return };
-    // They may have ended meanwhile.
+    // Processes may have ended in the meantime.
     let _ = kill_process(first, signal);
     for child in children(first) {
         let _ = kill_process(child, signal);
     }
 }
 
-/// The processes that it has started, as the kernel knows them.
+/// Child processes, as listed in `/proc`.
 fn children(parent: Pid) -> Vec<Pid> {
     let parent = parent.as_raw_nonzero().get().to_string();
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     let child = |entry: fs::DirEntry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name, in brackets, may have spaces.
+        // The process name, in parentheses, may contain spaces.
         let (pid, rest) = (stat.split(' ').next()?, stat.rsplit_once(')')?.1);
         (rest.split_whitespace().nth(1)? == parent).then(|| pid.parse().ok().and_then(Pid::from_raw)).flatten()
     };

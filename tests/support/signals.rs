@@ -1,5 +1,4 @@
-//! Waiting for what must come. A test waits for a signal (a message, a line of output, the end of a call); what Postgres
-//! does on the inside has none, so there `until` asks again until it is so.
+//! Waits for events: a message, a line of output, the end of a call. State inside Postgres has no event, so `until` polls it.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,20 +10,19 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 use super::TestDatabase;
 
-/// The longest that anything may take in a test before it counts as hanging. Generous: machines are
-/// slow at times, and no test measures time.
+/// Timeout after which a test counts as hanging. It is generous because machines are slow at times, and no test measures time.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Between two questions to what has no signal. It bounds the load of asking; no test depends on it.
+/// Polling interval, which limits the load that polling causes. No test depends on its length.
 const PACE: Duration = Duration::from_millis(20);
 
-/// Waits for something that must come.
+/// Waits for a future. After `PATIENCE` the test fails with "`what` did not come".
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come in {PATIENCE:?}"))
 }
 
-/// Asks until the answer is yes. Only for what has no signal of its own: rows that a broker writes in its own time,
-/// counters of metrics, the state of other processes.
+/// Polls until `is_so` returns true. Use it only for state without an event: rows that a broker writes later, metrics, other
+/// processes.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -39,19 +37,19 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     soon(what, asking).await;
 }
 
-/// Asks Postgres until it answers yes.
+/// Polls Postgres until the query returns true.
 pub async fn until(database: &TestDatabase, what: &str, sql: &str) {
-    until_on(&database.connect().await, what, sql).await;
+    until_on(&*database.shared().await, what, sql).await;
 }
 
-/// The same on a connection that is there already.
+/// Polls on an existing connection until the query returns true.
 pub async fn until_on(client: &tokio_postgres::Client, what: &str, sql: &str) {
     let statement = client.prepare(sql).await.expect(sql);
     eventually(what, async || client.query_one(&statement, &[]).await.expect(sql).get::<_, bool>(0)).await;
 }
 
-/// Waits until a count has begun and then stands still for three seconds. A flood that is held up has no signal: nothing
-/// comes any more. Where the machine is so slow that it only seems so, it is looked at too soon, which fails no test.
+/// Waits until a count has started and then stays constant for three seconds. A flood under backpressure has no event. On a slow
+/// machine this may return too early, which fails no test.
 pub async fn until_still(what: &str, count: impl Fn() -> u64) {
     let mut pace = tokio::time::interval(Duration::from_secs(1));
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,7 +69,7 @@ pub async fn until_still(what: &str, count: impl Fn() -> u64) {
 }
 
 impl TestDatabase {
-    /// Until a statement waits for a lock, which only the test can have: a broker's.
+    /// Waits until a broker's statement waits for a lock that the test holds.
     pub async fn until_blocked(&self) {
         let sql = "SELECT count(*) > 0 FROM pg_stat_activity
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -79,15 +77,15 @@ impl TestDatabase {
     }
 }
 
-/// Changes of a table, as they are committed.
+/// Committed changes of a table.
 pub struct Changes {
-    // As long as it is there, it listens.
+    // The listening connection; dropping it ends the subscription.
     _client: tokio_postgres::Client,
     notifications: mpsc::UnboundedReceiver<()>,
 }
 
 impl TestDatabase {
-    /// From now on. A trigger of the test's own notifies, in the transaction that makes the change.
+    /// Subscribes to changes of a table. A trigger notifies in the transaction of each change.
     pub async fn changes(&self, table: &str) -> Changes {
         let (client, mut connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("connect");
         let (send, notifications) = mpsc::unbounded_channel();
@@ -112,7 +110,7 @@ impl TestDatabase {
 }
 
 impl Changes {
-    /// The next one.
+    /// Waits for the next change.
     pub async fn next(&mut self) {
         soon("a change", self.notifications.recv()).await.expect("a connection");
     }

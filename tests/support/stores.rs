@@ -1,6 +1,6 @@
-//! `HOWDAH_TEST_STORES=2`: the broker of each test serves a second store besides the database of the test. The second one
-//! takes no new types, so every type that a test makes is at home in the database that the test looks into, and whatever holds
-//! with one store must hold here, too.
+//! With `HOWDAH_TEST_STORES=2`, the broker of each test serves a second store besides the test's database. The second store takes
+//! no new task types, so every type that a test creates has its home in the test's database. All guarantees of one store must also
+//! hold here.
 
 use std::{collections::HashMap, io::Write as _, thread};
 
@@ -10,17 +10,17 @@ use tokio::sync::Mutex;
 
 use super::{TestDatabase, database::other_database};
 
-/// The store that is the database of the test.
+/// Name of the store in the test's database.
 const OWN: &str = "own";
-/// The second one.
+/// Name of the second store.
 const OTHER: &str = "other";
 
-/// Tests that can only mean one store, by the ends of their names, each with the reason.
+/// Suffixes of the names of tests that need a single store, each with its reason.
 const ONE_STORE: &[(&str, &str)] = &[
     ("sessions::a_broker_that_has_expired_itself_does_not_say_what_is_lost", SERVED_ELSEWHERE),
     ("sessions::a_lease_that_its_broker_is_about_to_end_is_not_adopted_again", SERVED_ELSEWHERE),
     ("stores::closed::schedules_of_a_closed_store_rest_and_go_on", "the only store needs no name"),
-    ("storage::the_storage_comes_with_the_first_page_of_all_types_only", "the storage is that of one store"),
+    ("storage::the_storage_comes_with_the_first_page_of_all_types_only", "the storage figures are of one store"),
     (
         "traces::elsewhere::an_attempt_that_comes_back_has_a_span_for_each_time_in_a_trace_that_the_broker_has_made",
         SERVED_ELSEWHERE,
@@ -29,7 +29,7 @@ const ONE_STORE: &[(&str, &str)] = &[
 
 const SERVED_ELSEWHERE: &str = "a store that refuses a worker for now does not end its stream: the other one serves it";
 
-/// Whether brokers of tests have two stores.
+/// Whether test brokers have two stores.
 pub fn are_two() -> bool {
     match std::env::var("HOWDAH_TEST_STORES").as_deref() {
         Ok("2") => true,
@@ -38,22 +38,22 @@ pub fn are_two() -> bool {
     }
 }
 
-/// Whether those of this test have.
+/// Whether the brokers of the current test have two stores.
 fn are_two_here() -> bool {
     if !are_two() {
         return false;
     }
     let thread = thread::current();
-    // With one thread for all tests, it is that of the program.
+    // With a single test thread, the thread's name is `main`.
     let test = thread.name().filter(|name| *name != "main").expect("two stores need --test-threads 2 or more");
     !ONE_STORE.iter().any(|(name, _)| test.ends_with(name))
 }
 
-/// The second store of all brokers whose first one is this database.
+/// The second store of all brokers whose first store is this database.
 async fn other(url: &str) -> TestDatabase {
     static OTHERS: Mutex<Option<HashMap<String, TestDatabase>>> = Mutex::const_new(None);
     let config: tokio_postgres::Config = url.parse().expect("a URL");
-    // Databases of tests have names of their own; a pooler before one has another URL.
+    // Test databases have unique names. Through a pooler the name differs, so the whole URL identifies the database.
     let name = config.get_dbname().filter(|name| name.starts_with("test_")).unwrap_or(url).to_owned();
     let mut others = OTHERS.lock().await;
     let others = others.get_or_insert_default();
@@ -67,25 +67,25 @@ async fn other(url: &str) -> TestDatabase {
     }
 }
 
-/// Gives a configuration the second store, unless it has stores already.
+/// Adds the second store to a configuration without stores.
 pub async fn second(config: &mut Config) {
     if !config.stores.is_empty() || !are_two_here() {
         return;
     }
-    let own = StoreConfig::of(config, OWN.to_owned(), None);
+    let own = StoreConfig::new(config, OWN.to_owned(), None);
     let other = other(&config.database_url).await;
     let other = StoreConfig {
         new_types: false,
         pool_size: 2,
         wake: config.wake,
         poll_interval: config.poll_interval,
-        ..StoreConfig::of(&Config::new(&other.url), OTHER.to_owned(), None)
+        ..StoreConfig::new(&Config::new(&other.url), OTHER.to_owned(), None)
     };
     config.stores = vec![own, other];
     (config.database_url, config.listen_database_url, config.read_database_url) = (String::new(), None, None);
 }
 
-/// The same for a program: a configuration file with both stores.
+/// Writes a configuration file with both stores, for a broker in a separate process.
 pub async fn file(database: &TestDatabase) -> Option<NamedTempFile> {
     if !are_two_here() {
         return None;
@@ -101,32 +101,32 @@ pub async fn file(database: &TestDatabase) -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// How many stores the brokers of this test have.
+/// Number of stores of the test's brokers.
 pub fn count() -> usize {
     if are_two_here() { 2 } else { 1 }
 }
 
-/// The name of the store that is the test's database.
+/// Name of the store in the test's database.
 pub fn own_name() -> &'static str {
     if are_two_here() { OWN } else { "default" }
 }
 
-/// The flags of a command that is about the test's database alone.
+/// Flags that restrict a command to the test's database.
 pub fn own_store() -> &'static [&'static str] {
     if are_two_here() { &["--in-store", OWN] } else { &[] }
 }
 
-/// What `/readyz` says when all is ready.
+/// Response of `/readyz` when all stores are ready.
 pub fn all_ready() -> String {
     if are_two_here() { format!("store {OWN}: ready\nstore {OTHER}: ready\n") } else { "ready\n".to_owned() }
 }
 
-/// Where a broker says whether it serves the test's database. With several stores it is ready while one of them is.
+/// Path of the readiness of the test's store. With several stores, `/readyz` succeeds while one of them is ready.
 pub fn readyz() -> &'static str {
     if are_two_here() { "/readyz?store=own" } else { "/readyz" }
 }
 
-/// A table of a command without the column that names stores, which it has with several.
+/// Removes the column with store names from a command's table, which is absent with one store.
 pub fn own_table(text: &str) -> String {
     let (heading, own) = ("STORE  ", format!("{OWN:<5}  "));
     let without = |line: &str| {
@@ -136,7 +136,7 @@ pub fn own_table(text: &str) -> String {
     text.split_inclusive('\n').map(without).collect()
 }
 
-/// The metrics of the store that is the test's database, named as with one store.
+/// The metrics of the test's store, without the label that is absent with one store.
 pub fn own_metrics(text: &str) -> String {
     let (own, other) = (format!("store=\"{OWN}\""), format!("store=\"{OTHER}\""));
     let lines = text.split_inclusive('\n').filter(|line| !line.contains(&other));

@@ -8,10 +8,10 @@ use tonic::Status;
 
 use super::{Service, Worker, clients::Bearer, lease};
 
-/// Jobs that a worker holds at most, where a test does not say.
+/// Default window: the most jobs that a worker holds at once.
 const WINDOW: i32 = 10;
 
-/// A worker to be. Awaited, it has been welcomed.
+/// A pending worker. Awaiting it returns after its `Welcome`.
 pub struct Subscribing {
     grpc: String,
     bearer: Bearer,
@@ -19,7 +19,7 @@ pub struct Subscribing {
 }
 
 impl Service {
-    /// A worker of a type, with a window of ten jobs.
+    /// A worker of one type, with a window of ten jobs.
     pub fn worker(&self, task_type: &str) -> Subscribing {
         let window = Window { task_type: task_type.into(), jobs: WINDOW, bytes: 0 };
         let message = Subscribe { windows: vec![window], ..Subscribe::default() };
@@ -28,19 +28,19 @@ impl Service {
 }
 
 impl Subscribing {
-    /// Jobs of its type at once.
+    /// Limits the concurrent jobs of the last type.
     pub fn window(mut self, jobs: i32) -> Self {
         self.last().jobs = jobs;
         self
     }
 
-    /// Bytes of its type's jobs at once.
+    /// Limits the bytes of the concurrent jobs of the last type.
     pub fn bytes(mut self, bytes: i64) -> Self {
         self.last().bytes = bytes;
         self
     }
 
-    /// One more type; what follows is said of this one.
+    /// Adds a type; later options apply to it.
     pub fn and(mut self, task_type: &str) -> Self {
         self.message.windows.push(Window { task_type: task_type.into(), jobs: WINDOW, bytes: 0 });
         self
@@ -51,32 +51,38 @@ impl Subscribing {
         self
     }
 
-    /// A label for people.
+    /// Sets how long it may be silent.
+    pub fn liveness(mut self, liveness: std::time::Duration) -> Self {
+        self.message.liveness = Some(super::wire(liveness));
+        self
+    }
+
+    /// Adds a label that operators see.
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.message.labels.insert(name.into(), value.into());
         self
     }
 
-    /// It comes back after its stream broke, and still holds these.
+    /// Reconnects to a session after its stream broke, still holding these jobs.
     pub fn resumes(mut self, session_id: &str, held: &[&LeasedJob]) -> Self {
         self.message.session_id = session_id.into();
         self.holds(held)
     }
 
-    /// It says that it holds these.
+    /// Reports that the worker holds these jobs.
     pub fn holds(mut self, held: &[&LeasedJob]) -> Self {
         self.message.held = held.iter().map(|job| lease(job)).collect();
         self
     }
 
-    /// A worker, or the error.
+    /// Subscribes and returns the worker or the error.
     pub async fn answer(self) -> Result<Worker, Status> {
         let (grpc, bearer) = (self.grpc.clone(), self.bearer.clone());
         Worker::try_subscribe_as(&grpc, bearer, self.shortest()).await
     }
 
-    /// Why it gets no stream. With several stores a Welcome may come first: a type that no store has is created when all of
-    /// them have said so, and the error ends the stream.
+    /// Subscribes, which must be refused, and returns the error. With several stores a `Welcome` may come first: an unknown type is
+    /// created after all stores have responded, and an error then ends the stream.
     pub async fn refused(self) -> Status {
         let mut worker = match self.answer().await {
             Ok(worker) => worker,
@@ -91,10 +97,10 @@ impl Subscribing {
         }
     }
 
-    /// Where one type and a number of jobs say it all, in the short form.
+    /// Uses the short form of the message if one type and its window suffice.
     fn shortest(mut self) -> Subscribe {
         if let [Window { task_type, jobs, bytes: 0 }] = &self.message.windows[..] {
-            // A window of 0 means 1 there.
+            // In the short form, a window of 0 means 1.
             if *jobs > 0 {
                 (self.message.task_type, self.message.window) = (task_type.clone(), *jobs);
                 self.message.windows.clear();

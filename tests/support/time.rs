@@ -1,4 +1,4 @@
-//! Durations and timestamps as the protocol has them.
+//! Durations and timestamps of the protocol.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// On the wire.
+/// Converts a duration to its protobuf message.
 pub fn wire(duration: Duration) -> prost_types::Duration {
     duration.try_into().expect("a duration that the protocol can say")
 }
 
-/// Seconds since 1970, on the wire.
+/// A timestamp message for these seconds since 1970.
 pub fn at(seconds: i64) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos: 0 }
 }

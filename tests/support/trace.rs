@@ -5,12 +5,12 @@ use howdah_model::replay::{Change, LOG, Operation, READ, Replayed, Table, replay
 use super::TestDatabase;
 
 impl TestDatabase {
-    /// Records every change of the tables of jobs from now on. There must be no jobs yet.
+    /// Starts recording every change of the job tables, which must be empty.
     pub async fn record(&self) {
         self.sql(LOG).await;
     }
 
-    /// The same database, for a process that is to be known by this name in the record.
+    /// A handle for the same database for a process with this name in the record.
     pub fn named(&self, name: &str) -> Self {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         Self { url: format!("{}{separator}application_name={name}", self.url) }

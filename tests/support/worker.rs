@@ -1,4 +1,4 @@
-//! A worker that speaks the protocol itself: tests see every message.
+//! A worker that uses the protocol directly, so that tests see every message.
 
 use std::collections::HashSet;
 use std::future::{Future, IntoFuture};
@@ -36,9 +36,9 @@ pub fn lease(job: &LeasedJob) -> Lease {
     Lease { id: job.id, token: job.token }
 }
 
-// The stream.
+// Opening the stream.
 impl Worker {
-    /// Subscribes; the first message must be a Welcome.
+    /// Subscribes; the first message must be a `Welcome`.
     pub async fn subscribe(grpc: &str, subscribe: Subscribe) -> Self {
         Self::try_subscribe(grpc, subscribe).await.expect("a welcome")
     }
@@ -48,12 +48,12 @@ impl Worker {
         Self::subscribe(grpc, Subscribe { task_type: task_type.into(), window, ..Subscribe::default() }).await
     }
 
-    /// Subscribes, or tells why not.
+    /// Subscribes, or returns the status of the refusal.
     pub async fn try_subscribe(grpc: &str, subscribe: Subscribe) -> Result<Self, Status> {
         Self::try_subscribe_as(grpc, Bearer::default(), subscribe).await
     }
 
-    /// The same with a credential.
+    /// Subscribes with a credential, or returns the status of the refusal.
     pub async fn try_subscribe_as(grpc: &str, bearer: Bearer, subscribe: Subscribe) -> Result<Self, Status> {
         let (send, mut receive) = open_as(grpc, bearer).await?;
         send.send(request(work_request::Message::Subscribe(subscribe))).await.expect("send");
@@ -69,13 +69,13 @@ impl Worker {
         soon("room to send", self.send.send(request(message))).await.expect("the stream is open");
     }
 
-    /// The next message but pings; `None` at the end of the stream.
+    /// The next message other than a ping; `None` at the end of the stream.
     pub async fn message(&mut self) -> Result<Option<Message>, Status> {
-        // One patience for all of them: pings come for ever.
+        // One timeout for all messages, because pings would restart it forever.
         soon("a message", async {
             loop {
                 match self.receive.message().await?.and_then(|m| m.message) {
-                    Some(Message::Ping(_)) => {}
+                    Some(Message::Ping(_)) => self.send(work_request::Message::Pong(v1::Pong {})).await,
                     other => return Ok(other),
                 }
             }
@@ -83,7 +83,31 @@ impl Worker {
         .await
     }
 
-    /// The stream breaks, without a word.
+    /// Answers the next `count` Pings. Fails if another message comes.
+    pub async fn answer_pings(&mut self, count: usize) {
+        for _ in 0..count {
+            match soon("a ping", self.receive.message()).await.expect("an open stream").and_then(|m| m.message) {
+                Some(Message::Ping(_)) => self.send(work_request::Message::Pong(v1::Pong {})).await,
+                other => panic!("no ping: {other:?}"),
+            }
+        }
+    }
+
+    /// Sends nothing, not even a Pong, until the broker ends the stream. Returns the status of the stream.
+    pub async fn silent(&mut self) -> Status {
+        let end = async {
+            loop {
+                match self.receive.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("the stream ended without an error"),
+                    Err(status) => return status,
+                }
+            }
+        };
+        soon("the end of the stream", end).await
+    }
+
+    /// Breaks the stream without a message.
     pub fn vanish(self) {}
 
     async fn keep_next(&mut self) {
@@ -95,7 +119,7 @@ impl Worker {
     }
 }
 
-// What it receives.
+// Messages from the broker.
 impl Worker {
     /// The next job.
     pub async fn next(&mut self) -> LeasedJob {
@@ -105,7 +129,7 @@ impl Worker {
         self.jobs.remove(0)
     }
 
-    /// The next jobs.
+    /// The next `count` jobs.
     pub async fn take(&mut self, count: usize) -> Vec<LeasedJob> {
         let mut jobs = Vec::new();
         while jobs.len() < count {
@@ -114,12 +138,12 @@ impl Worker {
         jobs
     }
 
-    /// Jobs that came and were not looked at.
+    /// Number of received jobs that the test has not read.
     pub fn buffered(&self) -> usize {
         self.jobs.len()
     }
 
-    /// What became of the next outcome.
+    /// The result of the next settled job.
     pub async fn settled(&mut self) -> SettleResult {
         while self.settled.is_empty() {
             self.keep_next().await;
@@ -127,7 +151,7 @@ impl Worker {
         self.settled.remove(0)
     }
 
-    /// The next job that is taken away, of those that no message before named.
+    /// The next cancelled job that was not returned before.
     pub async fn cancelled(&mut self) -> CancelledJob {
         if self.cancelled.is_empty() {
             match self.message().await.expect("an open stream") {
@@ -138,8 +162,8 @@ impl Worker {
         self.cancelled.remove(0)
     }
 
-    /// The leases that it said it holds and has lost: so many. A broker whose stores cannot say it at once keeps them in its
-    /// Welcome, and says it later.
+    /// The `count` leases that the worker reported as held and that it has lost. A broker that cannot tell at once lists them as
+    /// kept in its `Welcome` and cancels them later.
     pub async fn lost(&mut self, count: usize) -> Vec<Lease> {
         let (mut lost, mut later) = (self.welcome.lost.clone(), HashSet::new());
         while lost.len() < count {
@@ -153,7 +177,7 @@ impl Worker {
         lost
     }
 
-    /// The next message says that no more jobs come.
+    /// Reads the next message, which must be a `Drain`.
     pub async fn drained(&mut self) -> Drain {
         match self.message().await.expect("an open stream") {
             Some(Message::Drain(drain)) => drain,
@@ -162,20 +186,21 @@ impl Worker {
     }
 }
 
-// What it says.
+// Messages to the broker.
 impl Worker {
-    /// It wants this many jobs of a type from now on.
+    /// Changes the window of a type.
     pub async fn window(&self, task_type: &str, jobs: i32) {
         self.send(work_request::Message::Window(Window { task_type: task_type.into(), jobs, bytes: 0 })).await;
     }
 
-    /// Says that it is there, and waits for the answer: all that it has sent before has been read then.
+    /// Sends a ping and waits for its response: the broker has then read all earlier messages.
     pub async fn ping(&mut self) {
         self.send(work_request::Message::Ping(v1::Ping {})).await;
         let answer = async {
             loop {
                 match self.receive.message().await.expect("an open stream").and_then(|m| m.message) {
-                    Some(Message::Ping(_)) => return,
+                    Some(Message::Pong(_)) => return,
+                    Some(Message::Ping(_)) => {}
                     Some(Message::Jobs(jobs)) => self.jobs.extend(jobs.jobs),
                     Some(Message::Settled(settled)) => self.settled.extend(settled.results),
                     other => panic!("unexpected: {other:?}"),
@@ -185,7 +210,7 @@ impl Worker {
         soon("an answer", answer).await;
     }
 
-    /// It wants no more.
+    /// Asks for no further jobs.
     pub async fn drain(&self) {
         self.send(work_request::Message::Drain(DrainRequest {})).await;
     }
@@ -194,7 +219,7 @@ impl Worker {
         Settling { outcome: ack(job), worker: self }
     }
 
-    /// It failed; what follows is up to its retry policy.
+    /// Reports a failure; the retry policy applies.
     pub fn nack(&mut self, job: &LeasedJob, error: &str) -> Settling<'_> {
         Settling { outcome: nack(job, error), worker: self }
     }
@@ -207,12 +232,12 @@ impl Worker {
         Settling { outcome: release(job), worker: self }
     }
 
-    /// Sends outcomes in one message, and waits for no answer.
+    /// Sends outcomes in one message, without waiting for their results.
     pub async fn settle(&self, outcomes: Vec<Outcome>) {
         self.send(work_request::Message::Settle(Settle { outcomes })).await;
     }
 
-    /// Asks for more time, which is the answer to the next message.
+    /// Extends the lease of a job; the next message must be the result.
     pub async fn extend(&mut self, job: &LeasedJob, duration: Duration) -> SettleStatus {
         let extension = Extension { id: job.id, token: job.token, duration: Some(wire(duration)) };
         self.send(work_request::Message::Extend(Extend { extensions: vec![extension] })).await;
@@ -222,8 +247,8 @@ impl Worker {
         }
     }
 
-    /// Says how far jobs have come; the next messages answer. With several stores, what the broker refuses by itself is
-    /// answered in a message of its own.
+    /// Reports the progress of jobs and reads the results from the next messages. With several stores, the broker sends refusals in
+    /// separate messages.
     pub async fn report(&mut self, reports: Vec<ProgressReport>) -> Vec<SettleResult> {
         let (count, mut results) = (reports.len(), Vec::new());
         self.send(work_request::Message::Progress(Progress { reports })).await;
@@ -237,14 +262,14 @@ impl Worker {
     }
 }
 
-/// An outcome to be. Awaited, it is committed: anything but OK fails the test.
+/// A pending outcome. Awaiting it waits for the commit and fails the test unless the status is OK.
 pub struct Settling<'a> {
     worker: &'a mut Worker,
     outcome: Outcome,
 }
 
 impl Settling<'_> {
-    /// What is answered.
+    /// Sends the outcome and returns its status.
     pub async fn status(self) -> SettleStatus {
         let Self { worker, outcome } = self;
         let is_it = |result: &SettleResult| (result.id, result.token) == (outcome.id, outcome.token);
@@ -257,7 +282,7 @@ impl Settling<'_> {
         }
     }
 
-    /// Sends it, and does not wait for the answer.
+    /// Sends the outcome without waiting for its result.
     pub async fn sent(self) {
         self.worker.settle(vec![self.outcome]).await;
     }

@@ -1,4 +1,4 @@
-//! Certificates for the tests: an authority, what it has signed, and what it has revoked.
+//! A certificate authority for tests, with issued and revoked certificates.
 
 use std::{
     fs,
@@ -52,14 +52,14 @@ impl Authority {
         self.directory.path().join("ca.pem")
     }
 
-    /// A certificate for the broker, under this name.
+    /// A certificate for the broker, in files with this name.
     pub fn broker(&self, file: &str) -> Files {
         let names =
             vec![SanType::DnsName("localhost".try_into().expect("name")), SanType::IpAddress([127, 0, 0, 1].into())];
         self.sign(file, names, |_| {})
     }
 
-    /// A certificate of a client with this URI as its name.
+    /// A client certificate with this URI as its name.
     pub fn client(&self, uri: &str) -> Files {
         self.client_with(uri, |_| {})
     }
@@ -69,7 +69,7 @@ impl Authority {
         self.sign(&file, vec![SanType::URI(uri.try_into().expect("name"))], change)
     }
 
-    /// A certificate of a client that has expired.
+    /// A client certificate that has expired.
     pub fn expired_client(&self) -> Files {
         self.client_with("urn:expired", |params| {
             params.not_before = date_time_ymd(2020, 1, 1);
@@ -77,12 +77,12 @@ impl Authority {
         })
     }
 
-    /// A certificate of a client, with the list that revokes it.
+    /// A client certificate, with the list that revokes it.
     pub fn revoked_client(&self, serial: u64) -> Files {
         self.client_with("urn:revoked", |params| params.serial_number = Some(SerialNumber::from(serial)))
     }
 
-    /// A list that revokes these numbers.
+    /// A revocation list with these serial numbers.
     pub fn revocations(&self, serials: &[u64]) -> PathBuf {
         let revoked = serials.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -124,7 +124,7 @@ impl Authority {
     }
 }
 
-/// As tools do it that change files in use: readers see the old text or the new one, never a half.
+/// Replaces a file atomically: readers see either the old or the new text.
 pub fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).expect("write");

@@ -1,4 +1,4 @@
-//! Clients that stall, or speak something else: they are closed in time, and hold up nobody.
+//! Clients that stall or use another protocol are disconnected in time and do not affect others.
 
 use howdah_client::NewJob;
 use rustls::ClientConnection;
@@ -9,7 +9,7 @@ use tokio::{
 
 use super::*;
 
-/// The hello of a client, whole.
+/// A complete ClientHello.
 fn hello(authority: &Authority) -> Vec<u8> {
     let name = "localhost".try_into().expect("a name");
     let mut client = ClientConnection::new(raw::config(authority, Some("h2"), None), name).expect("a client");
@@ -18,7 +18,7 @@ fn hello(authority: &Authority) -> Vec<u8> {
     bytes
 }
 
-async fn says(broker: &Service, bytes: &[u8]) -> TcpStream {
+async fn connect_and_send(broker: &Service, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(broker.address()).await.expect("connect");
     stream.write_all(bytes).await.expect("write");
     stream
@@ -35,10 +35,10 @@ async fn clients_that_stall_in_the_handshake_hold_up_nobody_and_are_closed() {
     let broker = broker_with(&authority.broker("server"), |_| {}).await;
     let hello = hello(&authority);
     let mut stalled = Vec::new();
-    // More of each kind than there are places.
+    // Opens more connections in each state of the handshake than handshakes may run at once.
     for begun in [&[][..], &hello[..1], &hello[..hello.len() / 2], &hello] {
         for _ in 0..300 {
-            stalled.push(says(&broker, begun).await);
+            stalled.push(connect_and_send(&broker, begun).await);
         }
     }
     works(&broker, &authority).await;
@@ -78,7 +78,7 @@ async fn tls_1_1_is_refused() {
     let body = [&[3, 2][..], &[7; 32], &[0, 0, 2, 0xc0, 0x13, 1, 0]].concat();
     let message = [&[1, 0, 0, body.len() as u8][..], &body].concat();
     let record = [&[22, 3, 1, 0, message.len() as u8][..], &message].concat();
-    let answer = raw::until_closed(&mut says(&broker, &record).await).await;
+    let answer = raw::until_closed(&mut connect_and_send(&broker, &record).await).await;
     let (alert, fatal) = (21, 2);
     assert_eq!((answer[0], answer[5]), (alert, fatal), "{answer:?}");
 }
@@ -95,7 +95,7 @@ async fn a_client_without_tls_is_told_to_use_it_on_both_ports() {
         soon("an answer", stream.read_to_string(&mut answer)).await.expect("read");
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("needs TLS: use https://"), "{answer}");
     }
-    let mut other = says(&broker, b"\x05\x01\x00").await;
+    let mut other = connect_and_send(&broker, b"\x05\x01\x00").await;
     assert!(raw::until_closed(&mut other).await.is_empty());
     let counted = "howdah_tls_handshake_failures_total{reason=\"plaintext\"} 3";
     let config = raw::config(&authority, None, None);

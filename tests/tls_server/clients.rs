@@ -1,10 +1,10 @@
-//! Certificates of clients: who gets in.
+//! Client certificates.
 
 use howdah_client::{NewJob, proto::ListJobsRequest};
 
 use super::*;
 
-/// A broker that serves only clients of the authority, but for the certificate with the number 666.
+/// A broker that accepts only clients of this authority, except for the revoked serial number 666.
 async fn guarded(authority: &Authority) -> TestBroker {
     let (ca, crl) = (authority.ca(), authority.revocations(&[666]));
     broker_with(&authority.broker("server"), |config| {
@@ -14,8 +14,8 @@ async fn guarded(authority: &Authority) -> TestBroker {
     .await
 }
 
-/// Whether the broker takes a job from a client with these files: the error, if not.
-async fn tried(broker: &Service, tls: Tls) -> Result<(), String> {
+/// Enqueues a job as a client with these files; returns the error if that fails.
+async fn try_connect(broker: &Service, tls: Tls) -> Result<(), String> {
     let client = connect(broker, tls).await.map_err(|error| error.to_string())?;
     client.enqueue(NewJob::new("t")).await.map(drop).map_err(|error| error.to_string())
 }
@@ -25,7 +25,7 @@ async fn only_clients_with_a_good_certificate_get_in_and_the_others_learn_why_no
     let (authority, foreign) = (Authority::new("own"), Authority::new("foreign"));
     let broker = guarded(&authority).await;
     let show = |files: &Files| with_certificate(&authority, files);
-    assert_eq!(tried(&broker, show(&authority.client("spiffe://example.org/mailer"))).await, Ok(()));
+    assert_eq!(try_connect(&broker, show(&authority.client("spiffe://example.org/mailer"))).await, Ok(()));
     let cases = [
         (trust(&authority), "the broker asks for a client certificate, and none was shown"),
         (
@@ -36,9 +36,13 @@ async fn only_clients_with_a_good_certificate_get_in_and_the_others_learn_why_no
         (show(&authority.revoked_client(666)), "the broker refused the client certificate: it is revoked"),
     ];
     for (tls, why) in cases {
-        assert_eq!(tried(&broker, tls).await, Err(format!("{}: {why}", https(&broker))));
+        assert_eq!(try_connect(&broker, tls).await, Err(format!("{}: {why}", https(&broker))));
     }
-    assert_eq!(tried(&broker, show(&authority.revoked_client(667))).await, Ok(()), "another number is not revoked");
+    assert_eq!(
+        try_connect(&broker, show(&authority.revoked_client(667))).await,
+        Ok(()),
+        "a certificate that is not revoked"
+    );
     assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 2);
 }
 
@@ -48,7 +52,7 @@ async fn a_certificate_that_names_nobody_does_not_get_in() {
     let broker = guarded(&authority).await;
     let nameless = authority.client_with("urn:nameless", |params| params.subject_alt_names.clear());
     let config = raw::config(&authority, Some("h2"), Some(&nameless));
-    // The handshake is over for the client before the broker has looked at the certificate.
+    // To the client, the handshake is complete before the broker has checked its certificate.
     if let Ok(mut stream) = raw::connect(broker.address(), config).await {
         raw::until_closed(&mut stream).await;
     }
@@ -83,7 +87,8 @@ async fn probes_need_no_certificate_and_everything_else_on_the_http_port_does() 
 async fn a_ticket_of_the_http_port_does_not_open_the_grpc_port() {
     let authority = Authority::new("own");
     let broker = guarded(&authority).await;
-    // One store of sessions for both: the name is the same, so the ticket of the first is shown to the second.
+    // Both connections share a TLS session store and a server name, so the second one offers the session ticket of the first
+    // one.
     let mut config = (*raw::config(&authority, Some("http/1.1"), None)).clone();
     let http = broker.http.trim_start_matches("http://");
     assert!(raw::get(http, "/healthz", config.clone().into()).await.starts_with("HTTP/1.1 200"));
@@ -91,7 +96,7 @@ async fn a_ticket_of_the_http_port_does_not_open_the_grpc_port() {
     if let Ok(mut stream) = raw::connect(broker.address(), config.into()).await {
         raw::until_closed(&mut stream).await;
     }
-    let error = tried(&broker, trust(&authority)).await.expect_err("no certificate");
+    let error = try_connect(&broker, trust(&authority)).await.expect_err("no certificate");
     assert!(error.ends_with("none was shown"), "{error}");
 }
 
@@ -105,10 +110,10 @@ async fn without_tokens_a_certificate_is_the_principal_of_request_keys() {
         client.enqueue_all_with_key([NewJob::new("t")], "k").await.expect("a job")[0].id
     };
     let first = id(&shop).await;
-    assert_eq!(id(&shop).await, first, "the same request again");
-    assert_ne!(id(&blog).await, first, "the key of somebody else is unknown");
+    assert_eq!(id(&shop).await, first, "the same request of the same principal");
+    assert_ne!(id(&blog).await, first, "the same request key of another principal");
     let renewed = authority.client_with("spiffe://example.org/shop", |_| {});
-    assert_eq!(id(&renewed).await, first, "another certificate of the same name");
+    assert_eq!(id(&renewed).await, first, "a renewed certificate of the same principal");
 }
 
 #[tokio::test]
@@ -125,9 +130,13 @@ async fn one_client_certificate_has_at_most_its_share_of_the_connections() {
     let open = connect(&broker, shop.clone()).await.expect("a connection");
     open.enqueue(NewJob::new("t")).await.expect("a job");
     let second = connect(&broker, shop).await.expect("a connection");
-    // Without the client's own repetitions.
+    // Calls the generated stub, because the client library would repeat the refused call.
     let list = second.jobs().list_jobs(ListJobsRequest::default()).await;
     let refused = list.expect_err("a second connection");
     assert!(refused.message().contains("limits.principal_connections"), "{refused}");
-    assert_eq!(tried(&broker, with_certificate(&authority, &blog)).await, Ok(()), "another principal");
+    assert_eq!(
+        try_connect(&broker, with_certificate(&authority, &blog)).await,
+        Ok(()),
+        "a connection of another principal"
+    );
 }

@@ -1,4 +1,4 @@
-//! `howdah dev --tls` and `--auth token`: a client needs only what it prints.
+//! `howdah dev --tls` and `--auth token`: its output is all that a client needs.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -26,7 +26,7 @@ async fn howdah_dev_with_tls_prints_how_to_connect() {
     assert_eq!(key.metadata().expect("the key").permissions().mode() & 0o777, 0o600);
     dev.signal(rustix::process::Signal::TERM);
     assert!(dev.ended().await.success());
-    assert!(!std::path::Path::new(ca).exists(), "temporary certificates go with their broker");
+    assert!(!std::path::Path::new(ca).exists(), "the temporary certificates were not deleted");
 }
 
 #[tokio::test]
@@ -52,5 +52,5 @@ async fn howdah_dev_with_tls_and_tokens_prints_how_to_connect_and_the_token_may_
     assert_eq!(mode & 0o777, 0o600);
     dev.signal(rustix::process::Signal::TERM);
     assert!(dev.ended().await.success());
-    assert!(!std::path::Path::new(file).exists(), "a temporary token goes with its broker");
+    assert!(!std::path::Path::new(file).exists(), "the temporary token was not deleted");
 }

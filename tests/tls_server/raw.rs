@@ -1,4 +1,4 @@
-//! TLS connections without anything around them.
+//! Plain TLS connections.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +15,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use super::{Authority, Files};
 use crate::support::*;
 
-/// What a client offers and shows. Connections with one of them resume each other's sessions.
+/// A client configuration with this ALPN and certificate. Connections with the same configuration resume each other's TLS sessions.
 pub fn config(authority: &Authority, alpn: Option<&str>, shows: Option<&Files>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.ca()).expect("PEM")).expect("a root");
@@ -41,7 +41,7 @@ pub async fn connect(address: &str, config: Arc<ClientConfig>) -> io::Result<Tls
     soon("a handshake", TlsConnector::from(config).connect(name, stream)).await
 }
 
-/// `GET` over TLS: the whole answer.
+/// Sends `GET` over TLS; returns the whole response.
 pub async fn get(https: &str, path: &str, config: Arc<ClientConfig>) -> String {
     let mut stream = connect(https, config).await.expect("a handshake");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -51,10 +51,10 @@ pub async fn get(https: &str, path: &str, config: Arc<ClientConfig>) -> String {
     answer
 }
 
-/// Reads until the broker closes the connection; what it said.
+/// Reads until the broker closes the connection; returns the data.
 pub async fn until_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the connection.
     let _ = soon("the end of the connection", stream.read_to_end(&mut bytes)).await;
     bytes
 }

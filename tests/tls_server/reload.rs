@@ -1,4 +1,4 @@
-//! Files that change while the broker runs.
+//! Reloading certificates while the broker runs.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ async fn metric(broker: &Service, authority: &Authority, shows: Option<&Files>, 
     line.trim().parse().expect("a number")
 }
 
-/// Changes files, sends SIGHUP, and waits until the counter has risen.
+/// Changes files, sends SIGHUP, and waits until the counter has increased.
 async fn reload(
     broker: &ServingProgram,
     authority: &Authority,
@@ -74,7 +74,8 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
             let builder = || Client::builder().endpoint(&address).tls(tls.clone()).connect_timeout(PATIENCE);
             let connect = async || builder().connect().await.expect("connect");
             let (kept, mut calls) = (connect().await, 0);
-            // Half of them on one connection, half on a new one for each call; every call is made once.
+            // Half of the tasks keep one connection, and half open one for each call. No call may fail, because none is
+            // repeated.
             while !stop.load(Relaxed) {
                 let client = if number % 2 == 0 { kept.clone() } else { connect().await };
                 client
@@ -117,12 +118,12 @@ async fn bad_files_are_counted_once_and_the_old_ones_serve() {
     let broker = serve(&files, &[]).await;
     let before = shown(&broker, &authority).await;
     let expires = metric(&broker, &authority, None, "howdah_tls_certificate_expires_seconds").await;
-    assert!(expires > 4e9, "rcgen's certificates are good for ever: {expires}");
+    assert!(expires > 4e9, "certificates of rcgen are valid beyond 2096: {expires}");
     for bad in ["", "junk", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         reload(&broker, &authority, None, FAILURES, || replace(&files.cert, bad)).await;
         assert_eq!(shown(&broker, &authority).await, before);
     }
-    // The key of another certificate.
+    // A certificate that does not belong to the key.
     let other = authority.broker("other");
     let copy = |from: &Path, to: &Path| replace(to, &fs::read_to_string(from).expect("a file"));
     reload(&broker, &authority, None, FAILURES, || copy(&other.cert, &files.cert)).await;
@@ -135,7 +136,7 @@ async fn bad_files_are_counted_once_and_the_old_ones_serve() {
     assert_ne!(shown(&broker, &authority).await, before);
 }
 
-/// Whether a ping is answered; not, if the connection ends.
+/// Whether the broker answers a ping; false if the connection ends.
 async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     if stream.write_all(b"\0\0\x08\x06\0\0\0\0\0howdah!!").await.is_err() {
         return false;
@@ -148,7 +149,7 @@ async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     true
 }
 
-/// Begins HTTP/2 on a new connection. `None`: the broker closes it.
+/// Opens an HTTP/2 connection. `None` if the broker closes it.
 async fn gets_in(broker: &Service, config: Arc<rustls::ClientConfig>) -> Option<HandshakeKind> {
     let mut stream = raw::connect(broker.address(), config).await.ok()?;
     stream.write_all(PREFACE).await.ok()?;
@@ -186,7 +187,11 @@ async fn a_revoked_client_does_not_get_in_again_with_the_ticket_of_an_earlier_co
     let broker = serve(&files, &["--tls-client-ca", &ca, "--tls-client-crl", &crl]).await;
     let config = raw::config(&authority, Some("h2"), Some(&client));
     assert_eq!(gets_in(&broker, config.clone()).await, Some(HandshakeKind::Full));
-    assert_eq!(gets_in(&broker, config.clone()).await, Some(HandshakeKind::Resumed), "tickets work");
+    assert_eq!(
+        gets_in(&broker, config.clone()).await,
+        Some(HandshakeKind::Resumed),
+        "the second handshake resumes the session"
+    );
     let revoke = || drop(authority.revocations(&[666]));
     reload(&broker, &authority, Some(&operator), RELOADS, revoke).await;
     assert_eq!(gets_in(&broker, config).await, None);

@@ -1,4 +1,4 @@
-//! Jobs over TLS, and what clients say when there is none, or not the right one.
+//! Jobs over TLS, and the errors of clients without TLS or with wrong options.
 
 use std::sync::Arc;
 

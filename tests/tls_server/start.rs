@@ -1,8 +1,8 @@
-//! What must be so before a broker serves.
+//! Checks at the start of a broker with TLS.
 
 use super::*;
 
-/// `howdah serve` with these flags does not start: what it says.
+/// Runs `howdah serve` with these flags, which must fail; returns its error.
 async fn refused(flags: &[&str]) -> String {
     let args = ["serve", "--database-url", "postgres://nobody@127.0.0.1:1/none", "--log", "off"];
     let (status, _, errors) = run(&[&args, flags].concat(), b"").await;
@@ -14,15 +14,15 @@ async fn refused(flags: &[&str]) -> String {
 async fn an_address_that_others_can_reach_needs_authentication() {
     let authority = Authority::new("own");
     let files = authority.broker("server");
-    let said = "which other machines may reach, and nothing shows who calls: let clients show certificates (--tls-cert, \
-                --tls-key, --tls-client-ca) or tokens (--tls-cert, --tls-key, --auth token), or stay on 127.0.0.1, or \
-                serve anybody who reaches the port with --insecure";
+    let problem = "which other machines may reach, and callers are not authenticated: require client certificates (--tls-cert, \
+                --tls-key, --tls-client-ca) or tokens (--tls-cert, --tls-key, --auth token), listen on 127.0.0.1, or \
+                serve every caller with --insecure";
     let (own, any) = ("127.0.0.1:0", "0.0.0.0:0");
-    assert_eq!(refused(&["--listen", any, "--http", own]).await, format!("howdah: listen is {any}, {said}"));
-    assert_eq!(refused(&["--listen", own, "--http", "[::]:0"]).await, format!("howdah: http is [::]:0, {said}"));
+    assert_eq!(refused(&["--listen", any, "--http", own]).await, format!("howdah: listen is {any}, {problem}"));
+    assert_eq!(refused(&["--listen", own, "--http", "[::]:0"]).await, format!("howdah: http is [::]:0, {problem}"));
     let tls = ["--tls-cert", files.cert(), "--tls-key", files.key()];
     let only_tls = [&["--listen", any, "--http", own], &tls[..]].concat();
-    assert!(refused(&only_tls).await.contains(said), "TLS alone shows nobody who calls");
+    assert!(refused(&only_tls).await.contains(problem), "TLS alone does not authenticate callers");
     let tokens = refused(&["--listen", own, "--http", any, "--auth", "token"]).await;
     assert!(tokens.starts_with("howdah: http is 0.0.0.0:0, ") && tokens.contains("use TLS (--tls-cert"), "{tokens}");
     let ca = authority.ca().display().to_string();
@@ -43,7 +43,7 @@ async fn an_address_that_others_can_reach_needs_authentication() {
 async fn howdah_dev_stays_on_loopback_too() {
     let args = ["dev", "--ephemeral", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--log", "off"];
     let (status, _, errors) = run(&args, b"").await;
-    assert!(status.code() == Some(2) && errors.contains("nothing shows who calls"), "{errors}");
+    assert!(status.code() == Some(2) && errors.contains("callers are not authenticated"), "{errors}");
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn files_and_settings_that_do_not_fit_end_the_start_with_the_flag_to_chang
         ),
     ];
     for (flags, expected) in cases {
-        let said = refused(&[&["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], &flags[..]].concat()).await;
-        assert!(said.contains(expected), "{said}");
+        let error = refused(&[&["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], &flags[..]].concat()).await;
+        assert!(error.contains(expected), "{error}");
     }
 }

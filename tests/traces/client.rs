@@ -1,4 +1,4 @@
-//! The spans and metrics of the Rust client, as docs/operate/tracing.md has them.
+//! The spans and metrics of the Rust client, as documented in docs/operate/tracing.md.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,19 +28,19 @@ async fn the_spans_of_a_job_are_its_enqueue_its_handler_and_its_outcome() {
     let broker = TestBroker::start().await;
     let watched = Watched::new(&broker).await;
     let worker = watched.worker(async |_| ());
-    let of = Trace::new();
-    let id = watched.client.enqueue(NewJob::new("mail")).with_context(context(&of)).await.expect("enqueue").id;
+    let trace = Trace::new();
+    let id = watched.client.enqueue(NewJob::new("mail")).with_context(context(&trace)).await.expect("enqueue").id;
     broker.until_state(id, JobState::Succeeded).await;
     worker.stop().await.expect("a good end");
 
     let [send, process, ack] = ["send mail", "process mail", "ack mail"].map(|name| watched.span(name));
     let kinds = [&send, &process, &ack].map(|span| span.span_kind.clone());
     assert_eq!(kinds, [SpanKind::Producer, SpanKind::Consumer, SpanKind::Client]);
-    assert_eq!(send.parent_span_id.to_string(), of.span);
+    assert_eq!(send.parent_span_id.to_string(), trace.span);
     assert_eq!(process.parent_span_id, send.span_context.span_id());
     assert_eq!(process.links[0].span_context.span_id(), send.span_context.span_id());
     assert_eq!(ack.parent_span_id, process.span_context.span_id());
-    assert!([&send, &process, &ack].iter().all(|span| span.span_context.trace_id().to_string() == of.id));
+    assert!([&send, &process, &ack].iter().all(|span| span.span_context.trace_id().to_string() == trace.id));
     assert!(process.end_time <= ack.start_time && ack.start_time < ack.end_time);
 
     let id = id.to_string();
@@ -90,7 +90,7 @@ async fn each_job_of_a_batch_has_a_span_to_which_its_handler_belongs() {
     links.sort();
     contexts.sort();
     assert_eq!(links, contexts, "the enqueue is linked with what went with the jobs");
-    assert_eq!(creates.len(), 2, "the job with a context of its own keeps it");
+    assert_eq!(creates.len(), 2, "the job with its context keeps it");
 }
 
 #[tokio::test]
@@ -104,7 +104,8 @@ async fn a_batch_of_several_types_is_sent_without_a_destination() {
     watched.span("create other");
     let mut sent = watched.metric("messaging.client.sent.messages");
     sent.sort_by_key(|(count, _)| *count);
-    let by_type: Vec<_> = sent.iter().map(|(count, of)| (*count, of["messaging.destination.name"].as_str())).collect();
+    let by_type: Vec<_> =
+        sent.iter().map(|(count, attributes)| (*count, attributes["messaging.destination.name"].as_str())).collect();
     assert_eq!(by_type, [(1, "other"), (2, "mail")]);
 }
 
@@ -140,21 +141,21 @@ async fn a_handler_that_fails_and_what_becomes_of_it_are_told_apart() {
     worker.stop().await.expect("a good end");
 
     let spans = watched.spans();
-    let of = |id: &str, name: &str| {
+    let span_of = |id: &str, name: &str| {
         let found = spans.iter().find(|span| span.name == name && has(span, ("messaging.message.id", id)));
         found.unwrap_or_else(|| panic!("{name} of {id}: {spans:?}"))
     };
     for ((_, class, text), id) in failures.iter().zip(&ids) {
-        let process = of(id, "process mail");
+        let process = span_of(id, "process mail");
         assert_eq!(process.status, error(text));
         assert!(has(process, ("error.type", class)), "{process:?}");
-        // The outcome was stored.
-        assert_eq!(of(id, "nack mail").status, Status::Unset);
+        // The span of the nack has no error: the handler failed, but the outcome was stored.
+        assert_eq!(span_of(id, "nack mail").status, Status::Unset);
     }
-    assert_eq!(of(&snoozed, "process mail").status, Status::Unset);
-    assert!(has(of(&snoozed, "snooze mail"), ("messaging.operation.name", "snooze")));
+    assert_eq!(span_of(&snoozed, "process mail").status, Status::Unset);
+    assert!(has(span_of(&snoozed, "snooze mail"), ("messaging.operation.name", "snooze")));
     let failed = watched.metric("messaging.process.duration");
-    let failed = failed.iter().filter_map(|(count, of)| Some((of.get("error.type")?.as_str(), *count)));
+    let failed = failed.iter().filter_map(|(count, attributes)| Some((attributes.get("error.type")?.as_str(), *count)));
     assert_eq!(failed.collect::<BTreeMap<_, _>>(), BTreeMap::from([("retry", 2), ("fatal", 1)]));
 }
 
@@ -167,9 +168,9 @@ async fn an_enqueue_that_is_refused_says_why() {
     assert_eq!(send.status, error(&refused.to_string()));
     let class = refused.reason().expect("a reason").to_owned();
     assert!(has(&send, ("error.type", &class)), "{send:?}");
-    let of = expected(&broker, "send", "send", &[("error.type", &class)]);
-    assert_eq!(watched.metric("messaging.client.operation.duration"), [(1, of.clone())]);
-    let mut counted = of;
+    let attributes = expected(&broker, "send", "send", &[("error.type", &class)]);
+    assert_eq!(watched.metric("messaging.client.operation.duration"), [(1, attributes.clone())]);
+    let mut counted = attributes;
     counted.remove("messaging.operation.type");
     assert_eq!(watched.metric("messaging.client.sent.messages"), [(1, counted)]);
 }
@@ -181,8 +182,8 @@ async fn an_enqueue_that_no_broker_answers_says_so() {
     let telemetry = Telemetry::global().tracer_provider(&tracers);
     let builder = Client::builder().endpoint("http://127.0.0.1:9").telemetry(telemetry);
     let client = builder.request_timeout(Duration::from_millis(100)).connect_lazy().expect("a client");
-    let refused = client.enqueue(NewJob::new("mail")).await.expect_err("nobody is there");
-    // On a slow machine, time runs out before the connection is refused.
+    let refused = client.enqueue(NewJob::new("mail")).await.expect_err("no broker listens");
+    // On a slow machine, the call times out before the connection is refused.
     let class = match refused.code() {
         Code::Unavailable => "UNAVAILABLE",
         Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
@@ -270,7 +271,7 @@ async fn what_goes_through_a_pipeline_has_the_spans_of_its_own_answer() {
     assert_eq!(sent.iter().map(|(count, _)| count).sum::<u64>(), 2);
 }
 
-/// A handler that runs until it is told to end.
+/// A handler that runs until it is stopped.
 struct Held {
     watched: Watched,
     worker: WorkerHandle,

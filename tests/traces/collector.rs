@@ -1,4 +1,4 @@
-//! A collector of OpenTelemetry: the receiver of the protocol, which keeps what it gets.
+//! An OpenTelemetry collector that keeps all received spans.
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
@@ -20,13 +20,13 @@ use tonic::{
 
 use crate::{support::*, tls_server::authority::Files};
 
-/// A span, as tests look at it.
+/// A received span.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub name: String,
     pub kind: SpanKind,
     pub id: String,
-    /// Empty: none.
+    /// Empty for a root span.
     pub parent: String,
     pub start: u64,
     pub end: u64,
@@ -36,7 +36,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The text of an attribute; empty: there is none.
+    /// The value of an attribute as text; empty if it is missing.
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
@@ -49,7 +49,7 @@ struct Received {
     headers: HashMap<String, String>,
 }
 
-/// Where spans go.
+/// A collector on a free port.
 pub struct Collector {
     pub endpoint: String,
     received: watch::Receiver<Received>,
@@ -61,7 +61,7 @@ impl Collector {
         Self::serve(Server::builder(), "http").await
     }
 
-    /// One that only speaks TLS, with this certificate.
+    /// Starts a collector that accepts only TLS, with this certificate.
     pub async fn start_with_tls(files: &Files) -> Self {
         let read = |path| std::fs::read(path).expect("a file");
         let tls = ServerTlsConfig::new().identity(Identity::from_pem(read(&files.cert), read(&files.key)));
@@ -78,17 +78,17 @@ impl Collector {
         Self { endpoint: format!("{scheme}://{address}"), received, task }
     }
 
-    /// A broker whose spans come here. Of jobs without a trace none is sampled.
+    /// Starts a broker that exports to this collector and samples no jobs without a trace.
     pub async fn broker(&self) -> TestBroker {
         self.broker_with_ratio(0.0).await
     }
 
-    /// The same; of jobs without a trace, this part is sampled.
+    /// Starts a broker that exports to this collector and samples this fraction of the jobs without a trace.
     pub async fn broker_with_ratio(&self, ratio: f64) -> TestBroker {
         TestBroker::start_with(self.sampling(ratio)).await
     }
 
-    /// Two on one database.
+    /// Starts two brokers on one database, both with this sampling ratio.
     pub async fn pair_with_ratio(&self, ratio: f64) -> (TestBroker, TestBroker) {
         TestBroker::pair_with(self.sampling(ratio)).await
     }
@@ -101,28 +101,28 @@ impl Collector {
         }
     }
 
-    /// The spans of a trace in the order of their times, once there are this many.
+    /// The spans of a trace ordered by time, once there are this many.
     pub async fn spans(&self, trace: &str, count: usize) -> Vec<Seen> {
         let mut received = self.received.clone();
         let spans =
             received.wait_for(|received| received.by_trace.get(trace).is_some_and(|spans| spans.len() >= count));
         let mut spans = soon("the spans", spans).await.expect("a collector").by_trace[trace].clone();
-        // A wait ends when its attempt begins.
+        // A wait ends when its attempt starts.
         spans.sort_by_key(|span| (span.start, span.end));
         spans
     }
 
-    /// The traces that have come.
+    /// The ids of all received traces.
     pub fn traces(&self) -> Vec<String> {
         self.received.borrow().by_trace.keys().cloned().collect()
     }
 
-    /// What came last says this of its sender.
+    /// A resource attribute of the last export.
     pub fn resource(&self, name: &str) -> String {
         self.received.borrow().resource.get(name).cloned().unwrap_or_default()
     }
 
-    /// A header of the last call.
+    /// A header of the last export.
     pub fn header(&self, name: &str) -> String {
         self.received.borrow().headers.get(name).cloned().unwrap_or_default()
     }

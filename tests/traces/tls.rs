@@ -1,4 +1,4 @@
-//! A collector that speaks TLS: spans go to one whose certificate the named authorities have signed, and to no other.
+//! A collector with TLS: spans are sent only to a collector whose certificate a trusted authority has signed.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ async fn broker(collector: &Collector, ca: PathBuf) -> TestBroker {
     .await
 }
 
-/// A sampled job comes and is settled.
+/// Enqueues and settles a sampled job.
 async fn work(broker: &TestBroker) -> Trace {
     let trace = Trace::new();
     broker.enqueue("mail").trace(&trace.sampled()).await;
@@ -27,7 +27,8 @@ async fn work(broker: &TestBroker) -> Trace {
 async fn spans_go_over_tls_to_a_collector_of_a_known_authority_and_to_no_other() {
     let (known, other) = (Authority::new("collectors"), Authority::new("others"));
     let collector = Collector::start_with_tls(&known.broker("collector")).await;
-    // What does not trust it comes first, so that nothing of it can still be on its way at the end.
+    // The broker that does not trust the collector runs first. If it had sent spans, they would have arrived before the check
+    // at the end.
     let distrusting = broker(&collector, other.ca()).await;
     work(&distrusting).await;
     eventually("dropped spans", async || {

@@ -1,4 +1,4 @@
-//! A client of a broker, with what it tells about itself.
+//! A client with its telemetry.
 
 use std::collections::BTreeMap;
 
@@ -47,12 +47,12 @@ impl Watched {
         self.client.worker().handle("mail", handler).build().start()
     }
 
-    /// The spans so far, in the order in which they ended.
+    /// The spans so far, ordered by their ends.
     pub fn spans(&self) -> Vec<SpanData> {
         self.spans.get_finished_spans().expect("spans")
     }
 
-    /// The only span of this name.
+    /// The only span with this name.
     pub fn span(&self, name: &str) -> SpanData {
         let found: Vec<SpanData> = self.spans().into_iter().filter(|span| span.name == name).collect();
         let names: Vec<_> = self.spans().iter().map(|span| span.name.clone()).collect();
@@ -60,7 +60,7 @@ impl Watched {
         found.into_iter().next().expect("one")
     }
 
-    /// How often something was recorded, or what a counter has, by attributes.
+    /// Number of recorded values, or the value of a counter, by attributes.
     pub fn metric(&self, name: &str) -> Vec<(u64, Attributes)> {
         self.meters.force_flush().expect("metrics");
         let all = self.metrics.get_finished_metrics().expect("metrics");
@@ -71,8 +71,8 @@ impl Watched {
     }
 }
 
-fn points(of: &AggregatedMetrics) -> Vec<(u64, Attributes)> {
-    match of {
+fn points(data: &AggregatedMetrics) -> Vec<(u64, Attributes)> {
+    match data {
         AggregatedMetrics::F64(MetricData::Histogram(histogram)) => {
             let points = histogram.data_points();
             points.map(|point| (point.count(), named(point.attributes()))).collect()
@@ -84,12 +84,12 @@ fn points(of: &AggregatedMetrics) -> Vec<(u64, Attributes)> {
     }
 }
 
-/// Attributes, as text.
+/// Attributes as text.
 pub fn named<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> Attributes {
     attributes.into_iter().map(|one| (one.key.to_string(), one.value.to_string())).collect()
 }
 
-/// These attributes, besides those that all have.
+/// These attributes together with the common ones.
 pub fn expected(broker: &TestBroker, kind: &str, operation: &str, more: &[(&str, &str)]) -> Attributes {
     let (host, port) = broker.address().rsplit_once(':').expect("an address");
     let all = [
@@ -103,7 +103,7 @@ pub fn expected(broker: &TestBroker, kind: &str, operation: &str, more: &[(&str,
     all.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Whether it has this attribute.
+/// Whether the span has this attribute.
 pub fn has(span: &SpanData, (name, value): (&str, &str)) -> bool {
     named(&span.attributes).get(name).map(String::as_str) == Some(value)
 }

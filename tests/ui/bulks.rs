@@ -1,4 +1,4 @@
-//! Bulk operations: what they would change, how far they are, and what can be done with them.
+//! Bulk operations: preview, progress and control.
 
 use howdah_proto::v1::{self, BulkOperation, BulkSpec, JobState};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{access::fixture::Guarded, support::*};
 
-/// One that changes a job a second, so that it does not end by itself.
+/// Starts a bulk operation that changes one job per second, so that it stays active during the test.
 pub async fn slow(service: &Service, task_type: &str) -> i64 {
     let (operation, task_type) = (BulkOperation::Cancel as i32, task_type.into());
     let spec = Some(BulkSpec { operation, task_type, max_jobs_per_second: 1, ..Default::default() });
@@ -16,9 +16,14 @@ pub async fn slow(service: &Service, task_type: &str) -> i64 {
     service.bulks().start_bulk(request).await.expect("a start").into_inner().bulk.expect("one").id
 }
 
-/// How it stands, in SQL.
+/// Waits for this state of the bulk operation, in SQL.
 async fn until_state(broker: &TestBroker, state: &str) {
-    broker.until("a state", &format!("SELECT count(*) = 1 FROM howdah.bulk WHERE state = '{state}'")).await;
+    broker
+        .until(
+            "the state of the bulk operation",
+            &format!("SELECT count(*) = 1 FROM howdah.bulk WHERE state = '{state}'"),
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -29,7 +34,7 @@ async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview()
     browser.get("/ui/failures").await.has(&["In the background…", "/ui/bulks?type=t&amp;state=dead&amp;group="]);
     browser.get("/ui/bulks?state=dead&group=no+%3Chost").await.has(&["<option selected>dead</option>", "no &#60;host"]);
     let pairs = [("do", "bulk-retry"), ("type", "t"), ("state", "dead"), ("group", "no host #"), ("back", "/bulks")];
-    let asked = question(&browser, &pairs).await.has(&[
+    let confirmation = question(&browser, &pairs).await.has(&[
         "Bulk retry 4 jobs of t?",
         "no host 1",
         "StartBulk",
@@ -37,9 +42,9 @@ async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview()
         "<dt>Last error</dt><dd>no host #</dd>",
         "<dt>Jobs in a second</dt><dd>as many as other work leaves room for</dd>",
     ]);
-    assert_eq!(asked.body.matches("<th scope=\"row\">").count(), 3);
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 0, "a question changes nothing");
-    let done = browser.confirm(&asked, "host is back").await;
+    assert_eq!(confirmation.body.matches("<th scope=\"row\">").count(), 3);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 0, "a confirmation page must change nothing");
+    let done = browser.confirm(&confirmation, "host is back").await;
     assert_eq!(done.leads_to(), "/ui/bulks?done=bulk-retry&n=1");
     until_state(&broker, "completed").await;
     browser.get(done.leads_to()).await.has(&[
@@ -53,8 +58,12 @@ async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview()
     for (id, state) in ids.iter().zip([JobState::Ready; 4].into_iter().chain([JobState::Dead])) {
         assert_eq!(broker.state(*id).await, state);
     }
-    browser.confirm(&asked, "again").await.leads_to();
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a form that is sent twice starts one");
+    browser.confirm(&confirmation, "again").await.leads_to();
+    assert_eq!(
+        broker.count("SELECT count(*) FROM howdah.bulk").await,
+        1,
+        "a form that is sent twice starts one operation"
+    );
 }
 
 #[tokio::test]
@@ -65,22 +74,22 @@ async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
     broker.enqueue_all(vec!["t"; 600]).await;
     let id = slow(&broker, "t").await.to_string();
     browser.get("/ui/bulks").await.has(&["running", "of 600", "at most 1 a second", "Pause…", "Cancel…"]);
-    for (what, title, said, offered) in [
+    for (action, title, message, offered) in [
         ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
         ("resume-bulk", "Resume the bulk operation", "It was resumed.", "Pause…"),
         ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
         ("cancel-bulk", "Cancel the bulk operation", "It was cancelled.", "cancelled"),
     ] {
-        let asked = question(&browser, &[("do", what), ("bulk", &id), ("back", "/bulks")]).await;
-        let asked = asked.has(&[title, "t: cancel jobs, at most 1 a second"]);
-        let done = browser.confirm(&asked, "").await;
-        browser.get(done.leads_to()).await.has(&[said, offered]);
+        let confirmation = question(&browser, &[("do", action), ("bulk", &id), ("back", "/bulks")]).await;
+        let confirmation = confirmation.has(&[title, "t: cancel jobs, at most 1 a second"]);
+        let done = browser.confirm(&confirmation, "").await;
+        browser.get(done.leads_to()).await.has(&[message, offered]);
     }
     browser.get("/ui/bulks").await.has_no(&["Pause…", "Resume…", "Cancel…"]);
     browser.get("/ui/bulks?open=yes").await.has(&["There is no such bulk operation"]);
     browser.get("/ui/bulks?type=other").await.has_no(&["of 600"]);
     let form = [("do", "pause-bulk"), ("bulk", &*id), ("sure", "yes")];
-    assert_eq!(browser.post("/ui/act", &form).await.status, 400, "it has ended");
+    assert_eq!(browser.post("/ui/act", &form).await.status, 400, "the operation has ended");
     assert_eq!(browser.get("/ui/bulks?page=x").await.status, 400);
 }
 
@@ -89,18 +98,18 @@ async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_p
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
     let ids = broker.enqueue_all(vec!["t"; 3]).await;
-    let asked = question(&browser, &[("do", "bulk-cancel"), ("type", "t"), ("back", "/bulks")]).await;
-    browser.confirm(&asked, "").await;
+    let confirmation = question(&browser, &[("do", "bulk-cancel"), ("type", "t"), ("back", "/bulks")]).await;
+    browser.confirm(&confirmation, "").await;
     until_state(&broker, "completed").await;
     browser.get("/ui/bulks").await.has(&["3 of 3", "Undo…"]);
-    let asked = question(&browser, &[("do", "undo-bulk"), ("bulk", "1"), ("back", "/bulks")]).await.has(&[
+    let confirmation = question(&browser, &[("do", "undo-bulk"), ("bulk", "1"), ("back", "/bulks")]).await.has(&[
         "Bulk undo 3 jobs of bulk operation 1?",
-        "another job holds",
+        "another job now holds its key",
         "StartBulk",
         "<dt>What it does</dt><dd>t: cancel jobs</dd>",
     ]);
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a question changes nothing");
-    let done = browser.confirm(&asked, "a mistake").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a confirmation page must change nothing");
+    let done = browser.confirm(&confirmation, "a mistake").await;
     broker.until("the end", "SELECT count(*) = 2 FROM howdah.bulk WHERE state = 'completed'").await;
     browser.get(done.leads_to()).await.has(&["It was started.", "undo jobs of bulk operation 1", "a mistake"]);
     for id in ids {
@@ -124,28 +133,29 @@ async fn jobs_are_moved_and_get_fields_after_a_preview() {
     let pairs = [("do", "bulk-move"), ("type", "t"), ("to", "<u>"), ("back", "/bulks")];
     assert_eq!(question(&browser, &pairs).await.status, 400);
     let pairs = [("do", "bulk-move"), ("type", "t"), ("to", "u"), ("back", "/bulks")];
-    let asked = question(&browser, &pairs).await.has(&[
+    let confirmation = question(&browser, &pairs).await.has(&[
         "Bulk move 3 jobs of t to u?",
         "cannot be undone",
-        "There is no task type u yet: it is made.",
+        "There is no task type u yet: it will be created.",
         "It takes less than a second.",
         "<dt>New task type</dt><dd>u</dd>",
-        "<dt>State</dt><dd>any that it changes</dd>",
+        "<dt>State</dt><dd>any state that the operation changes</dd>",
     ]);
-    let done = browser.confirm(&asked, "a slow host").await;
+    let done = browser.confirm(&confirmation, "a slow host").await;
     until_state(&broker, "completed").await;
     browser.get(done.leads_to()).await.has(&["It was started.", "move jobs to u", "a slow host"]).has_no(&["Undo…"]);
     super::views::until_shown(&browser, "/ui/types", "name=u").await;
     let pairs =
         [("do", "bulk-set"), ("type", "u"), ("attempts", "9"), ("delay", "2h"), ("add", "x, y"), ("rate", "1000")];
-    let asked = question(&browser, &pairs).await.has(&["Bulk set fields of 3 jobs of u?", ">Bulk set fields</button>"]);
-    let asked = asked.has(&[
+    let confirmation =
+        question(&browser, &pairs).await.has(&["Bulk set fields of 3 jobs of u?", ">Bulk set fields</button>"]);
+    let confirmation = confirmation.has(&[
         "<dt>Attempts at most</dt><dd>9</dd>",
         "<dt>Start</dt><dd>in 2h</dd>",
         "<dt>Tags that are added</dt><dd>x, y</dd>",
         "<dt>Jobs in a second</dt><dd>at most 1,000</dd>",
     ]);
-    browser.confirm(&asked, "").await;
+    browser.confirm(&confirmation, "").await;
     broker.until("the end", "SELECT count(*) = 2 FROM howdah.bulk WHERE state = 'completed'").await;
     browser
         .get("/ui/bulks")
@@ -168,7 +178,7 @@ async fn dead_jobs_are_discarded_and_ready_ones_get_another_priority_in_the_back
     let mut browser = Browser::at(&broker);
     let dead = dead_with(&broker, "t", &["no host", "no host"]).await;
     let ready = broker.enqueue_all(vec!["t"; 3]).await;
-    for (pairs, title, said) in [
+    for (pairs, title, message) in [
         (&[("do", "bulk-discard"), ("type", "t")][..], "Bulk discard 2 jobs of t?", "discard jobs"),
         (
             &[("do", "bulk-reprioritize"), ("type", "t"), ("priority", "-7")],
@@ -176,10 +186,10 @@ async fn dead_jobs_are_discarded_and_ready_ones_get_another_priority_in_the_back
             "reprioritize jobs, priority -7",
         ),
     ] {
-        let asked = question(&browser, pairs).await.has(&[title, "StartBulk"]).has_no(&[" of</button>"]);
-        browser.confirm(&asked, "").await.leads_to();
+        let confirmation = question(&browser, pairs).await.has(&[title, "StartBulk"]).has_no(&[" of</button>"]);
+        browser.confirm(&confirmation, "").await.leads_to();
         broker.until("the end", "SELECT bool_and(state = 'completed') FROM howdah.bulk").await;
-        browser.get("/ui/bulks").await.has(&[said]);
+        browser.get("/ui/bulks").await.has(&[message]);
     }
     for id in dead {
         assert_eq!(broker.state(id).await, JobState::Discarded);
@@ -241,9 +251,9 @@ async fn before_jobs_are_cancelled_one_is_told_how_many_of_them_run() {
     let browser = Browser::at(&broker);
     broker.enqueue_all(vec!["t"; 5]).await;
     let none = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
-    none.has(&["Bulk cancel 5 jobs of t?", "None of them runs now."]);
+    none.has(&["Bulk cancel 5 jobs of t?", "None of them is running."]);
     let mut worker = broker.worker("t").window(2).await;
     worker.take(2).await;
-    let asked = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
-    asked.has(&["Bulk cancel 5 jobs of t?", "Of them, 2 jobs run now."]);
+    let confirmation = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
+    confirmation.has(&["Bulk cancel 5 jobs of t?", "Of them, 2 jobs run now."]);
 }

@@ -1,4 +1,4 @@
-//! A browser without scripts: it keeps cookies, and says where its forms come from.
+//! A browser without scripts, which keeps cookies and sends the origin of its forms.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,17 @@ use crate::{
     support::{Service, TestBroker, eventually},
 };
 
-/// One of them.
 #[derive(Clone)]
 pub struct Browser {
     http: String,
-    /// The name in the address bar.
+    /// Host name in the address bar.
     pub host: String,
     pub cookies: BTreeMap<String, String>,
-    /// Headers of each request, besides those of a browser.
+    /// Additional headers of each request.
     pub headers: Vec<(String, String)>,
 }
 
-/// What it got.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub status: u16,
@@ -27,7 +26,7 @@ pub struct Page {
 }
 
 impl Page {
-    fn of(answer: &str) -> Self {
+    fn parse(answer: &str) -> Self {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
         let mut lines = head.lines();
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
@@ -36,12 +35,12 @@ impl Page {
         Self { status, headers, body: body.to_owned() }
     }
 
-    /// The first header of this name; empty if there is none.
+    /// The first header with this name, or an empty text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
-    /// The same, which must be shown, and have each of these texts.
+    /// Asserts status 200 and that the page contains each of these texts; returns the page.
     pub fn has(self, texts: &[&str]) -> Self {
         assert_eq!(self.status, 200, "{self:?}");
         for text in texts {
@@ -50,7 +49,7 @@ impl Page {
         self
     }
 
-    /// The same, which must have none of these texts.
+    /// Asserts that the page contains none of these texts; returns the page.
     pub fn has_no(self, texts: &[&str]) -> Self {
         for text in texts {
             assert!(!self.body.contains(text), "{text:?} is in {}", self.body);
@@ -58,19 +57,19 @@ impl Page {
         self
     }
 
-    /// Where it leads.
+    /// Target of the redirect.
     pub fn leads_to(&self) -> &str {
         assert_eq!(self.status, 303, "{self:?}");
         self.header("location")
     }
 
-    /// Where the next page of its list is.
+    /// Path of the list's next page.
     pub fn next_page(&self) -> Option<String> {
         let link = self.body.split("rel=\"next\" href=\"").nth(1)?.split('"').next()?;
         Some(link.replace("&#38;", "&").replace("&amp;", "&"))
     }
 
-    /// The names and values of the hidden fields of its forms.
+    /// Names and values of the hidden fields of its forms.
     pub fn hidden(&self) -> Vec<(String, String)> {
         let part = |text: &str, name: &str| {
             let rest = text.split_once(&format!(" {name}=\""))?.1;
@@ -83,15 +82,15 @@ impl Page {
 }
 
 impl Browser {
-    pub fn of(service: &Service) -> Self {
+    pub fn new(service: &Service) -> Self {
         Self { http: service.http.clone(), host: "localhost".into(), cookies: BTreeMap::new(), headers: Vec::new() }
     }
 
     pub fn at(broker: &TestBroker) -> Self {
-        Self::of(broker)
+        Self::new(broker)
     }
 
-    /// The same, logged in.
+    /// A browser that is logged in with this token.
     pub async fn logged_in(broker: &TestBroker, token: &str) -> Self {
         let mut browser = Self::at(broker);
         let page = browser.post("/ui/login", &[("token", token)]).await;
@@ -99,7 +98,7 @@ impl Browser {
         browser
     }
 
-    /// The same browser at another broker.
+    /// This browser with its cookies at another broker.
     pub fn moved_to(&self, broker: &TestBroker) -> Self {
         Self { http: broker.http.clone(), ..self.clone() }
     }
@@ -117,10 +116,10 @@ impl Browser {
     }
 
     pub async fn get(&self, path: &str) -> Page {
-        Page::of(&ask(&self.http, format!("{}\r\n", self.head("GET", path)).as_bytes()).await)
+        Page::parse(&ask(&self.http, format!("{}\r\n", self.head("GET", path)).as_bytes()).await)
     }
 
-    /// Waits until the page has all of these texts at once.
+    /// Waits until the page contains all of these texts at the same time.
     pub async fn until_has(&self, path: &str, texts: &[&str]) {
         let has_all = async || {
             let page = self.get(path).await;
@@ -129,12 +128,12 @@ impl Browser {
         eventually(&format!("{texts:?} on {path}"), has_all).await;
     }
 
-    /// Sends a form of the page.
+    /// Submits a form of the page.
     pub async fn post(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
         self.post_from(path, form, &[("Origin", "http://localhost"), ("Sec-Fetch-Site", "same-origin")]).await
     }
 
-    /// Sends a form with other headers.
+    /// Submits a form with other headers.
     pub async fn post_from(&mut self, path: &str, form: &[(&str, &str)], headers: &[(&str, &str)]) -> Page {
         let body = encoded(form);
         let mut request = self.head("POST", path);
@@ -143,7 +142,7 @@ impl Browser {
         }
         request += "Content-Type: application/x-www-form-urlencoded\r\n";
         request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
-        let page = Page::of(&ask(&self.http, request.as_bytes()).await);
+        let page = Page::parse(&ask(&self.http, request.as_bytes()).await);
         for (_, cookie) in page.headers.iter().filter(|(name, _)| name == "set-cookie") {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             if cookie.contains("Max-Age=0;") {
@@ -155,10 +154,10 @@ impl Browser {
         page
     }
 
-    /// Sends the form of a confirmation, with a reason.
+    /// Submits the form of a confirmation, with a reason.
     pub async fn confirm(&mut self, question: &Page, reason: &str) -> Page {
         let mut form: Vec<_> = question.hidden();
-        // The last form is the choice of light or dark.
+        // The last form switches between light and dark.
         form.pop();
         form.push(("reason".into(), reason.into()));
         let form: Vec<_> = form.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -166,12 +165,12 @@ impl Browser {
     }
 }
 
-/// The question before something is done.
+/// The confirmation page of an action.
 pub async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
     browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
 }
 
-/// A form or a query of these names and values.
+/// Encodes names and values as a form or a query.
 pub fn encoded(pairs: &[(&str, &str)]) -> String {
     let one = |text: &str| -> String {
         text.bytes()

@@ -1,4 +1,4 @@
-//! Failures: jobs with the same error, and what is done with all of them.
+//! Failures: groups of jobs with the same error, and actions on a whole group.
 
 use howdah_proto::v1::JobState;
 
@@ -12,7 +12,7 @@ use crate::{access::fixture::Guarded, support::*};
 async fn failed_jobs_are_grouped_by_what_their_errors_have_in_common() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
-    browser.get("/ui/failures").await.has(&["No job has failed and waits, and none is dead"]);
+    browser.get("/ui/failures").await.has(&["No job is dead or waits for a retry"]);
     let ids = dead_with(&broker, "mail.send", &["no <host> 7", "no <host> 8", "too large"]).await;
     dead_with(&broker, "other", &["elsewhere"]).await;
     let backing_off = broker.enqueue("mail.send").max_attempts(3).retry_after_each(HOUR).await;
@@ -39,17 +39,20 @@ async fn the_dead_jobs_of_a_group_are_retried_or_discarded_and_no_others() {
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
     let ids = dead_with(&broker, "t", &["no host 7", "no host 8", "too large"]).await;
-    let of =
+    let form =
         |action, group| [("do", action), ("type", "t"), ("state", "dead"), ("group", group), ("back", "/failures")];
-    let asked =
-        question(&browser, &of("discard", "too large")).await.has(&["Discard 1 dead job of t with this error?"]);
-    assert_eq!(browser.confirm(&asked, "").await.leads_to(), "/ui/failures?done=discard&n=1");
+    let confirmation =
+        question(&browser, &form("discard", "too large")).await.has(&["Discard 1 dead job of t with this error?"]);
+    assert_eq!(browser.confirm(&confirmation, "").await.leads_to(), "/ui/failures?done=discard&n=1");
     assert_eq!(broker.state(ids[2]).await, JobState::Discarded);
-    let asked =
-        question(&browser, &of("retry", "no host #")).await.has(&["Retry 2 dead jobs", "no host 7", "no host 8"]);
-    assert_eq!(browser.confirm(&asked, "").await.leads_to(), "/ui/failures?done=retry&n=2");
+    let confirmation =
+        question(&browser, &form("retry", "no host #")).await.has(&["Retry 2 dead jobs", "no host 7", "no host 8"]);
+    assert_eq!(browser.confirm(&confirmation, "").await.leads_to(), "/ui/failures?done=retry&n=2");
     assert_eq!([broker.state(ids[0]).await, broker.state(ids[1]).await], [JobState::Ready; 2]);
-    browser.get("/ui/failures?done=retry&n=2").await.has(&["2 jobs were retried.", "none is dead"]);
+    browser
+        .get("/ui/failures?done=retry&n=2")
+        .await
+        .has(&["2 jobs were retried.", "No job is dead or waits for a retry"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What does not come from the page changes nothing, and what is giant or broken is refused.
+//! The page refuses requests from other origins, and oversized or malformed ones.
 
 use howdah_proto::v1::JobState;
 
@@ -29,6 +29,18 @@ async fn every_answer_forbids_what_is_inline_or_comes_from_elsewhere() {
 }
 
 #[tokio::test]
+async fn characters_that_turn_text_around_are_written_out() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("t", "x\u{2066}").key("a\u{202e}b").delay(HOUR)).await;
+    let page = Browser::at(&broker).get(&format!("/ui/job?id={id}")).await;
+    page.has(&["a\\u{202e}b", "x\\u{2066}", "<time datetime=", "<span class=\"state scheduled\">"])
+        .has_no(&["\u{202e}", "\u{2066}"]);
+    // In the search field, the key is not escaped, so that the form sends the same key again.
+    let page = Browser::at(&broker).get("/ui/jobs?type=t&key=a%E2%80%AEb").await;
+    page.has(&["name=\"key\" value=\"a\u{202e}b\"", "<time datetime="]);
+}
+
+#[tokio::test]
 async fn a_form_from_elsewhere_changes_nothing() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("t").delay(HOUR).await;
@@ -49,9 +61,9 @@ async fn a_form_from_elsewhere_changes_nothing() {
             assert_eq!((page.status, page.header("set-cookie")), (403, ""), "{path} {headers:?}");
         }
     }
-    assert_eq!(browser.get("/ui/act").await.status, 405, "no link changes anything");
+    assert_eq!(browser.get("/ui/act").await.status, 405, "a GET must change nothing");
     assert_eq!(broker.state(id).await, JobState::Scheduled);
-    assert_eq!(browser.post("/ui/act", &form[..2]).await.status, 400, "nobody was asked");
+    assert_eq!(browser.post("/ui/act", &form[..2]).await.status, 400, "a change without a confirmation");
     assert_eq!(browser.post("/ui/act", &form).await.status, 303);
 }
 
@@ -81,7 +93,7 @@ async fn giant_and_broken_requests_are_refused() {
     }
     browser.get("/ui/types?from=18446744073709551615").await.has(&["No task type fits"]);
     let form = [("do", "retry"), ("id", "1"), ("sure", "yes"), ("reason", &*"x".repeat(1_000))];
-    assert_eq!(browser.post("/ui/act", &form).await.status, 400, "a reason is short");
+    assert_eq!(browser.post("/ui/act", &form).await.status, 400, "a reason that is too long");
     assert_eq!(browser.post("/ui/act", &[("do", &"x".repeat(100_000))]).await.status, 400);
     let negative = [("do", "retry"), ("id", "-5"), ("sure", "yes")];
     assert_eq!(browser.post("/ui/act", &negative).await.leads_to(), "/ui/?done=retry&n=0");

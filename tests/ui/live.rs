@@ -1,4 +1,4 @@
-//! Figures that change while one looks.
+//! Live figures in the page.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -7,7 +7,7 @@ use tokio::{
 
 use crate::{access::fixture::Guarded, support::*};
 
-/// A stream of figures, and what came of it.
+/// A stream of figures and the data received so far.
 struct Live {
     stream: TcpStream,
     text: String,
@@ -21,7 +21,7 @@ impl Live {
         Self { stream, text: String::new() }
     }
 
-    /// Reads until this has come; false: the stream has ended.
+    /// Reads until this text arrives; false at the end of the stream.
     async fn until(&mut self, text: &str) -> bool {
         while !self.text.contains(text) {
             let mut bytes = [0; 4_096];
@@ -56,7 +56,7 @@ async fn there_is_an_end_to_browsers_that_look() {
     let mut more = Live::open(&broker, "").await;
     assert!(more.until("HTTP/1.1 503").await, "{}", more.text);
     open.pop();
-    eventually("a place", async || {
+    eventually("a stream in the place of the closed one", async || {
         let mut live = Live::open(&broker, "").await;
         live.until("\r\n\r\n").await && live.text.starts_with("HTTP/1.1 200")
     })

@@ -1,4 +1,4 @@
-//! A page that is read-only: it shows everything, offers nothing and refuses every change itself.
+//! A read-only page shows everything, offers no actions and refuses all changes.
 
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, schedule::Plan};
 use howdah_server::config::PageMode;
@@ -6,8 +6,8 @@ use howdah_server::config::PageMode;
 use super::{actions::dead_with, client::Browser};
 use crate::support::*;
 
-/// Every action of the page, on what `everything` makes. A test of the page itself (server/src/page/tried.rs) looks whether one is
-/// missing here.
+/// Every action of the page, on the data of `everything`. A unit test of the page (in server/src/page) checks that none is missing
+/// here.
 const ACTIONS: [&[(&str, &str)]; 22] = [
     &[("do", "retry"), ("type", "t")],
     &[("do", "cancel"), ("type", "t")],
@@ -33,7 +33,7 @@ const ACTIONS: [&[(&str, &str)]; 22] = [
     &[("do", "undo-bulk"), ("bulk", "1")],
 ];
 
-/// Something for every view to show. Returns a dead job.
+/// Creates data for every view. Returns a dead job.
 async fn everything(broker: &TestBroker) -> i64 {
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     let dead = dead_with(broker, "t", &["no route to host"]).await[0];
@@ -60,7 +60,7 @@ async fn a_page_that_is_read_only_shows_every_view_and_offers_nothing() {
     for (path, text) in [
         ("/ui/", "Overview"),
         ("/ui/types", "name=t"),
-        ("/ui/type?name=t", "Jobs of a limit key at once"),
+        ("/ui/type?name=t", "Concurrent jobs per limit key"),
         ("/ui/jobs?type=t", "job?id="),
         ("/ui/jobs?type=t&state=dead", "no route to host"),
         ("/ui/jobs?type=t&tag=red", "The newest first"),
@@ -92,16 +92,16 @@ async fn a_page_that_is_read_only_refuses_every_change_itself() {
     let id = everything(&broker).await;
     let reading = broker.another_with(|config| config.page = PageMode::ReadOnly).await;
     let mut browser = Browser::at(&reading);
-    // Bulk operations of before are still worked on.
+    // Excludes entries of earlier bulk operations that still run.
     let audited = "SELECT count(*) FROM howdah.audit WHERE reason NOT LIKE 'bulk operation %'";
     let before = broker.count(audited).await;
     for action in ACTIONS {
         let form: Vec<_> = action.iter().copied().chain([("sure", "yes")]).collect();
         let page = browser.post("/ui/act", &form).await;
         assert_eq!(page.status, 403, "{action:?}: {page:?}");
-        assert!(page.body.contains("the setting page is read-only"), "{action:?}: {page:?}");
+        assert!(page.body.contains("the page is read-only"), "{action:?}: {page:?}");
     }
-    assert_eq!(broker.count(audited).await, before, "what is refused is not recorded");
+    assert_eq!(broker.count(audited).await, before, "refused calls are not recorded");
     assert_eq!(broker.state(id).await, JobState::Dead);
     assert_eq!(broker.retry(&[id]).await, [id], "calls by gRPC go on");
 }

@@ -1,9 +1,8 @@
-//! What is kept beside jobs: who changed what, whose tokens hold, which brokers there are, how the storage does.
+//! Pages of other records: audit, tokens, brokers, storage.
 
 use super::client::Browser;
 use crate::{access::fixture::Guarded, support::*};
 
-/// Revokes the tokens of a principal.
 async fn revoke(admin: &Service, principal: &str) {
     use howdah_proto::v1::{RevokeTokensRequest, revoke_tokens_request::Selection};
     let request = RevokeTokensRequest { selection: Some(Selection::Principal(principal.into())) };
@@ -14,7 +13,7 @@ async fn revoke(admin: &Service, principal: &str) {
 async fn the_audit_shows_who_changed_what_and_why_and_is_searched_by_each_of_them() {
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
-    browser.get("/ui/audit").await.has(&["Nobody has changed such a thing"]);
+    browser.get("/ui/audit").await.has(&["No matching entry"]);
     let ids = [broker.enqueue("t").delay(HOUR).await, broker.enqueue("t").delay(HOUR).await];
     for (id, reason) in ids.iter().zip(["ticket <42>", "a mistake"]) {
         let form = [("do", "cancel"), ("id", &*id.to_string()), ("reason", reason), ("sure", "yes")];
@@ -27,7 +26,7 @@ async fn the_audit_shows_who_changed_what_and_why_and_is_searched_by_each_of_the
     let path = |id: i64| format!("/ui/audit?id={id}");
     browser.get(&path(ids[0])).await.has(&["ticket"]).has_no(&["a mistake", "UpdateTaskType"]);
     browser.get("/ui/audit?method=CancelJobs").await.has(&["ticket", "a mistake"]).has_no(&[">UpdateTaskType<"]);
-    browser.get("/ui/audit?principal=nobody").await.has(&["Nobody has changed such a thing"]);
+    browser.get("/ui/audit?principal=nobody").await.has(&["No matching entry"]);
     for wrong in ["page=x", "method=Nothing", "id=%00"] {
         let status = browser.get(&format!("/ui/audit?{wrong}")).await.status;
         assert!([200, 400].contains(&status), "{wrong}: {status}");
@@ -76,13 +75,21 @@ async fn the_storage_is_shown_with_its_brokers_its_tables_and_who_holds_a_snapsh
     let shown = browser.get("/ui/storage").await;
     let shown = shown.has(&["broker-a", "broker-b", "answers this page", "lives", "<th scope=\"row\">ready</th>"]);
     let shown = shown.has(&["Notification queue", "Partitions of history"]);
-    assert_eq!(shown.body.matches("answers this page").count(), stores::count(), "in each store");
+    assert_eq!(
+        shown.body.matches("answers this page").count(),
+        stores::count(),
+        "the answering broker is marked once per store"
+    );
     other.stop().await;
-    eventually("a broker less", async || !browser.get("/ui/storage").await.body.contains("broker-b")).await;
+    eventually("a page without the stopped broker", async || {
+        !browser.get("/ui/storage").await.body.contains("broker-b")
+    })
+    .await;
     let session = broker.database.connect().await;
     let hold = "SET application_name = '<holder>'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
     session.batch_execute(hold).await.expect(hold);
-    // A statement that runs just now may be shown instead of it: all of this is on one page.
+    // The page shows the session with the oldest snapshot, which may be a running statement for a moment; waits until it shows
+    // all texts at once.
     browser.until_has("/ui/storage", &["&#60;holder&#62;", "a session", "idle in transaction"]).await;
 }
 

@@ -1,4 +1,4 @@
-//! What one may not see is not there, and what one may not do is not offered and not done.
+//! The page hides data that the caller may not read, and neither offers nor performs actions that it may not do.
 
 use howdah_proto::v1::JobState;
 
@@ -8,7 +8,7 @@ use crate::{access::fixture::Guarded, support::*};
 #[tokio::test]
 async fn a_foreign_job_or_type_is_byte_for_byte_like_one_that_does_not_exist() {
     let guarded = Guarded::start().await;
-    // So that its id is nothing else on a page.
+    // Skips ids, so that the job's id appears in no other number on the page.
     guarded.broker.database.skip_ids(7_000_000).await;
     let id = guarded.admin.enqueue("secret").await;
     let token = guarded.token("ann", &["read:mail.*", "operate:mail.*", "payload:mail.*"]).await;

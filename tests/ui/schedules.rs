@@ -1,11 +1,11 @@
-//! Schedules: what they plan, and what can be done with one.
+//! Schedules: planned times and actions.
 
 use howdah_proto::v1::{self, Cron, JobState, OverlapPolicy, schedule::Plan};
 
 use super::client::{Browser, encoded, question};
 use crate::{access::fixture::Guarded, support::*};
 
-/// A schedule at half past two on workdays.
+/// A schedule at 02:30 on workdays.
 async fn nightly(service: &Service, name: &str, task_type: &str) {
     let cron = Cron { expression: "30 2 * * MON-FRI".into(), time_zone: "Europe/Berlin".into() };
     let schedule = Some(v1::Schedule {
@@ -48,12 +48,12 @@ async fn a_schedule_is_run_now_once_however_often_the_form_is_sent() {
     let mut browser = Browser::at(&broker);
     nightly(&broker, "reports", "report.build").await;
     let back = ("back", "/schedule?name=reports");
-    let asked = question(&browser, &[("do", "run-schedule"), ("name", "reports"), back]).await;
-    let asked = asked.has(&["Run the schedule reports?", "in addition to the plan", "RunSchedule"]);
-    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0, "a question changes nothing");
-    let done = browser.confirm(&asked, "the month was wrong").await;
+    let confirmation = question(&browser, &[("do", "run-schedule"), ("name", "reports"), back]).await;
+    let confirmation = confirmation.has(&["Run the schedule reports?", "in addition to its plan", "RunSchedule"]);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0, "a confirmation page must change nothing");
+    let done = browser.confirm(&confirmation, "the month was wrong").await;
     assert_eq!(done.leads_to(), "/ui/schedule?name=reports&done=run-schedule&n=1");
-    browser.confirm(&asked, "sent twice").await.leads_to();
+    browser.confirm(&confirmation, "sent twice").await.leads_to();
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE task_type = 'report.build'").await, 1);
     let id = broker.count("SELECT last_job_id FROM howdah.schedule").await;
     assert_eq!(broker.state(id).await, JobState::Ready);
@@ -69,14 +69,14 @@ async fn a_schedule_is_paused_and_resumed() {
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
     nightly(&broker, "reports", "report.build").await;
-    for (action, said, offered, list, paused) in [
+    for (action, message, offered, list, paused) in [
         ("pause-schedule", "It was paused.", "Resume…", "paused</span>", 1),
         ("resume-schedule", "It was resumed.", "Pause…", "At 02:30", 0),
     ] {
-        let asked =
+        let confirmation =
             question(&browser, &[("do", action), ("name", "reports"), ("back", "/schedule?name=reports")]).await;
-        let done = browser.confirm(&asked.has(&["the schedule reports?"]), "").await;
-        browser.get(done.leads_to()).await.has(&[said, offered]);
+        let done = browser.confirm(&confirmation.has(&["the schedule reports?"]), "").await;
+        browser.get(done.leads_to()).await.has(&[message, offered]);
         browser.get("/ui/schedules").await.has(&[list]);
         assert_eq!(broker.count("SELECT count(*) FROM howdah.schedule WHERE paused").await, paused, "{action}");
     }

@@ -1,4 +1,4 @@
-//! What others have written is shown as text, in every view.
+//! The page shows user input as text in every view.
 
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, schedule::Plan};
 
@@ -9,16 +9,16 @@ use super::{
 use crate::{access::fixture::Guarded, support::*};
 
 const SCRIPT: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;{{7*7}}";
-/// As much of it as fits into a tag.
+/// A script that is short enough for a tag.
 const TAG: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
-/// What is allowed in the name of a principal.
+/// A script of characters that are valid in the name of a principal.
 const PRINCIPAL: &str = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>";
 
-/// Text that is no text of a page, but a part of it.
+/// Unescaped markup that must not appear in a page.
 const BAD: [&str; 5] = ["<script>", "<img", "onerror=alert(1)>", "\"'>", "javascript:"];
 
-/// A script in everything that others write: jobs, a worker, a bulk operation, a schedule, a pause, a broker, a principal. Returns a
-/// dead job, one that has succeeded, and the worker.
+/// Puts a script into all user input: jobs, a worker, a bulk operation, a schedule, a pause, a broker, a principal. Returns a dead
+/// job, a succeeded job and the worker.
 async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker) {
     let admin = &guarded.admin;
     admin.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
@@ -47,8 +47,8 @@ async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker)
         &[("do", "pause-key"), ("type", "t"), ("key", SCRIPT)][..],
         &[("do", "bulk-reprioritize"), ("type", "t"), ("state", "waiting"), ("priority", "5")],
     ] {
-        let asked = question(browser, pairs).await;
-        browser.confirm(&asked, SCRIPT).await.leads_to();
+        let confirmation = question(browser, pairs).await;
+        browser.confirm(&confirmation, SCRIPT).await.leads_to();
     }
     (dead, done, worker)
 }
@@ -61,7 +61,7 @@ async fn scripts_in_everything_that_others_write_are_shown_as_text() {
     let (dead, done, _worker) = scripts(&guarded, &mut browser).await;
     super::views::until_shown(&browser, "/ui/types", "name=t").await;
     let [script, tag] = [SCRIPT, TAG].map(|text| encoded(&[("x", text)]).split_off(2));
-    // Each view, and how often a script is shown in it besides the names of the broker and the principal.
+    // Each view with the number of scripts shown, besides the names of the broker and the principal.
     let paths = [
         ("/ui/".to_owned(), 0),
         (format!("/ui/?done={script}&n={script}"), 0),

@@ -1,4 +1,4 @@
-//! Jobs that are found by what they carry, and what is said of what does not exist.
+//! The page finds jobs by their contents, and reports what does not exist.
 
 use super::{
     client::{Browser, question},
@@ -42,7 +42,7 @@ async fn jobs_are_found_by_a_header_by_a_text_and_by_a_path_in_their_payload() {
         ("text=ann&since=2026-01-01T00:00:00Z", north, south),
     ] {
         let page = browser.get(&format!("/ui/jobs?type=t&state=ready&{query}")).await;
-        page.has(&[&row(found), "Looked at 2 jobs of about "]).has_no(&[&row(other)]);
+        page.has(&[&row(found), "Scanned 2 jobs of about "]).has_no(&[&row(other)]);
         browser.get(&format!("/ui/jobs?type=t&state=dead&{query}")).await.has(&["There is no such job"]);
         browser.get(&format!("/ui/jobs?type=t&{query}")).await.has(&["Choose a state, too"]).has_no(&[&row(found)]);
     }
@@ -59,11 +59,11 @@ async fn a_search_goes_on_where_the_page_before_has_ended() {
     let mut path = "/ui/jobs?type=t&state=ready&header=tenant%3Dnorth&since=7d".to_owned();
     let mut seen = Vec::new();
     loop {
-        let page = browser.get(&path).await.has(&["Looked at "]);
+        let page = browser.get(&path).await.has(&["Scanned "]);
         let links = page.body.split("<th scope=\"row\"><a href=\"/ui/job?id=").skip(1);
         seen.extend(links.map(|rest| rest.split('"').next().unwrap().parse::<i64>().unwrap()));
         let Some(next) = page.next_page() else { break };
-        assert!(next.contains("since=20"), "it looks at jobs of the same time: {next}");
+        assert!(next.contains("since=20"), "the next page must keep the time range: {next}");
         path = next;
     }
     assert_eq!(seen, ids);
@@ -106,12 +106,12 @@ async fn a_mistyped_task_type_is_told_from_one_without_jobs() {
         browser.get(&format!("/ui/{view}{mark}type=empty")).await.has_no(&["There is no task type"]);
     }
     for action in ["pause-type", "resume-type", "retry", "discard", "cancel", "bulk-retry", "bulk-cancel"] {
-        let asked = question(&browser, &[("do", action), ("type", "nope")]).await;
-        assert_eq!(asked.status, 404, "{action}");
-        assert!(asked.body.contains("there is no task type nope"), "{action}: {asked:?}");
+        let confirmation = question(&browser, &[("do", action), ("type", "nope")]).await;
+        assert_eq!(confirmation.status, 404, "{action}");
+        assert!(confirmation.body.contains("there is no task type nope"), "{action}: {confirmation:?}");
     }
-    let asked = question(&browser, &[("do", "pause-key"), ("type", "nope"), ("key", "k")]).await;
-    assert_eq!(asked.status, 404);
+    let confirmation = question(&browser, &[("do", "pause-key"), ("type", "nope"), ("key", "k")]).await;
+    assert_eq!(confirmation.status, 404);
 }
 
 #[tokio::test]

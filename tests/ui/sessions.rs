@@ -1,4 +1,4 @@
-//! A token becomes a cookie that says nothing, holds at every broker, and ends with the token.
+//! A login turns a token into an opaque cookie, which is valid at every broker and ends with the token.
 
 use howdah_proto::v1::{RevokeTokensRequest, revoke_tokens_request::Selection};
 
@@ -9,9 +9,9 @@ use crate::{access::fixture::Guarded, support::*};
 async fn who_is_not_logged_in_is_asked_to_and_comes_back_to_where_he_wanted_to_go() {
     let guarded = Guarded::start().await;
     let mut browser = Browser::at(&guarded.broker);
-    let asked = browser.get("/ui/jobs?type=a&state=dead").await;
-    assert_eq!(asked.leads_to(), "/ui/login?next=%2Fjobs%3Ftype%3Da%26state%3Ddead");
-    let form = browser.get(asked.leads_to()).await.has(&["type=\"password\"", "Log in"]).has_no(&["<nav"]);
+    let redirect = browser.get("/ui/jobs?type=a&state=dead").await;
+    assert_eq!(redirect.leads_to(), "/ui/login?next=%2Fjobs%3Ftype%3Da%26state%3Ddead");
+    let form = browser.get(redirect.leads_to()).await.has(&["type=\"password\"", "Log in"]).has_no(&["<nav"]);
     let next = form.hidden().into_iter().find(|(name, _)| name == "next").expect("where to go").1;
     let token = guarded.token("ann", &["read:*"]).await;
     let begun = browser.post("/ui/login", &[("token", &format!("  {token}\n")), ("next", &next)]).await;
@@ -41,13 +41,19 @@ async fn a_session_holds_at_every_broker_and_ends_when_its_token_is_revoked() {
 }
 
 #[tokio::test]
-async fn who_logs_out_is_asked_again() {
+async fn who_logs_out_is_asked_again_and_so_is_who_has_a_copy_of_the_cookie() {
     let guarded = Guarded::start().await;
+    let other = guarded.another().await;
     let token = guarded.token("ann", &["read:*"]).await;
     let mut browser = Browser::logged_in(&guarded.broker, &token).await;
+    let copies = [browser.moved_to(&guarded.broker), browser.moved_to(&other)];
+    copies[1].get("/ui/").await.has(&["<span>ann</span>"]);
     assert_eq!(browser.post("/ui/logout", &[]).await.leads_to(), "/ui/login");
     assert!(browser.cookies.is_empty());
-    assert_eq!(browser.get("/ui/").await.leads_to(), "/ui/login");
+    for browser in [&browser, &copies[0], &copies[1]] {
+        assert_eq!(browser.get("/ui/").await.leads_to(), "/ui/login");
+    }
+    Browser::logged_in(&guarded.broker, &token).await.get("/ui/").await.has(&["<span>ann</span>"]);
 }
 
 #[tokio::test]
@@ -82,7 +88,9 @@ async fn a_token_is_not_taken_over_a_connection_that_others_can_read() {
 async fn after_logging_in_one_never_leaves_the_page() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ann", &["read:*"]).await;
-    for next in ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"] {
+    for next in
+        ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/../../x", "/%2e%2e/x"]
+    {
         let page = Browser::at(&guarded.broker).post("/ui/login", &[("token", &token), ("next", next)]).await;
         assert_eq!(page.leads_to(), "/ui/", "{next}");
     }

@@ -1,4 +1,4 @@
-//! Several databases behind one page.
+//! A page over several databases.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::DrainStoreRequest;
@@ -7,13 +7,13 @@ use rustix::process::Signal;
 use super::{client::Browser, views::until_shown};
 use crate::{
     stores::{
-        away::apart,
         calls::{enqueue_at, two},
+        unavailable::second_server,
     },
     support::*,
 };
 
-/// The beginning of the row of a store.
+/// The beginning of a store's table row.
 fn row(name: &str, number: u32) -> String {
     format!("<th scope=\"row\">{name}</th><td class=\"n\">{number}</td>")
 }
@@ -41,7 +41,7 @@ async fn each_store_is_shown_with_its_number_its_state_and_its_jobs() {
     assert!(worker.ack(&job).status().await == howdah_proto::v1::SettleStatus::Ok);
     eventually("no job left", async || !browser.get("/ui/storage").await.body.contains(">draining<")).await;
     browser.get("/ui/storage").await.has(&[&format!("{mail}<td>closed")]);
-    // The worker is that of the store that has its type, once.
+    // The worker is listed once, in the store that has its type.
     let workers = browser.get("/ui/workers").await.has(&["jobs of store mail"]).has_no(&["jobs of store shop"]);
     assert_eq!(workers.body.matches("0 of 1").count(), 1, "{workers:?}");
 }
@@ -49,7 +49,7 @@ async fn each_store_is_shown_with_its_number_its_state_and_its_jobs() {
 #[tokio::test]
 async fn a_store_that_is_away_is_said_to_be_and_the_others_are_shown() {
     let shop = database().await.empty("page_shop", "").await;
-    let (mut cluster, mail) = apart().await;
+    let (mut cluster, mail) = second_server().await;
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     let browser = Browser::at(&broker);
@@ -58,7 +58,7 @@ async fn a_store_that_is_away_is_said_to_be_and_the_others_are_shown() {
         .await;
     cluster.stop(StopMode::Immediate).await;
     until_shown(&browser, "/ui/", "The database of store mail cannot be reached now").await;
-    let away = format!("{}<td><span class=\"tag bad\">away</span></td>", row("mail", 1));
+    let away = format!("{}<td><span class=\"tag bad\">unreachable</span></td>", row("mail", 1));
     let shown =
         browser.get("/ui/storage").await.has(&[&away, "its jobs are not known", "<th scope=\"row\">ready</th>"]);
     shown.has(&[&format!("{}<td>ready</td><td class=\"n ready\">1</td>", row("shop", 0))]);
@@ -72,7 +72,7 @@ async fn a_store_that_is_away_is_said_to_be_and_the_others_are_shown() {
 #[tokio::test]
 async fn a_store_that_does_not_answer_in_time_is_said_to_be_missing_from_a_list() {
     let shop = database().await.empty("slow_shop", "").await;
-    let (cluster, mail) = apart().await;
+    let (cluster, mail) = second_server().await;
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     let browser = Browser::at(&broker);
     let row = |id: i64| format!("/job?id={id}\">");
@@ -82,7 +82,7 @@ async fn a_store_that_does_not_answer_in_time_is_said_to_be_missing_from_a_list(
     signal_postgres(cluster.data_dir(), Signal::STOP);
     let shown = browser.get(list).await;
     signal_postgres(cluster.data_dir(), Signal::CONT);
-    shown.has(&[&row(shops), "Store mail has not answered in time: what it has is not shown."]).has_no(&[&row(mails)]);
+    shown.has(&[&row(shops), "The database of store mail cannot be reached now."]).has_no(&[&row(mails)]);
     eventually("all of them", async || browser.get(list).await.body.contains(&row(mails))).await;
     browser.get(list).await.has_no(&["has not answered"]);
 }

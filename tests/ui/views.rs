@@ -1,11 +1,11 @@
-//! What is shown.
+//! Views of the page.
 
 use howdah_proto::v1::{JobState, TaskTypeSettings};
 
 use super::{client::Browser, progress};
 use crate::support::*;
 
-/// Waits until the page has counted this.
+/// Waits until the page shows this text, as its figures lag behind.
 pub async fn until_shown(browser: &Browser, path: &str, text: &str) {
     browser.until_has(path, &[text]).await;
 }
@@ -18,7 +18,7 @@ async fn the_overview_and_the_list_of_types_show_how_many_jobs_there_are_of_each
     broker.enqueue_all(["mail.send", "mail.send", "mail.send"]).await;
     broker.enqueue("other").delay(HOUR).await;
     broker.set("quiet", TaskTypeSettings { paused: true, ..Default::default() }).await;
-    // What came last: a count that has it has all.
+    // Waits for the type that was created last: figures with this type include all jobs.
     until_shown(&browser, "/ui/", ">quiet</a>").await;
     browser.get("/ui/").await.has(&[
         "<b data-live=\"ready\">3</b>",
@@ -27,7 +27,7 @@ async fn the_overview_and_the_list_of_types_show_how_many_jobs_there_are_of_each
         "Paused",
         ">quiet</a>",
     ]);
-    // The numbers above change while one looks, the tables do not.
+    // Compares only the tables, because the numbers above them change with time.
     let overview = browser.get("/ui/").await;
     let at =
         overview.body.split("Busiest types <span class=\"counted\">as of ").nth(1).expect("when they were counted");
@@ -47,7 +47,7 @@ async fn a_type_is_shown_with_its_settings_and_its_jobs_page_by_page() {
     let ids = broker.enqueue_all(vec!["t"; 120]).await;
     broker.set("t", TaskTypeSettings { max_running: 1_000, max_attempts: 3, ..Default::default() }).await;
     until_shown(&browser, "/ui/type?name=t", "<b>120</b>").await;
-    browser.get("/ui/type?name=t").await.has(&["Jobs that run at once", "1,000", "Pause…"]);
+    browser.get("/ui/type?name=t").await.has(&["Concurrent jobs", "1,000", "Pause…"]);
     let mut path = "/ui/jobs?type=t&state=ready".to_owned();
     let mut seen = Vec::new();
     loop {

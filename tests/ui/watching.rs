@@ -1,4 +1,4 @@
-//! Who works, what happened, why a job does not run.
+//! Workers, events and explanations of waiting jobs.
 
 use howdah_proto::v1::TaskTypeSettings;
 
@@ -35,7 +35,8 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     browser.get("/ui/statistics").await.has(&["Nothing happened in this time"]);
-    // It is summed up at the end, as of one time: a minute may begin in between. The backlog is what the test says.
+    // Disables background sums and samples: the test sums up once at the end, because a minute may begin in between, and sets the
+    // backlog itself.
     broker.sql("UPDATE howdah.statistics_sum SET summed = 'infinity'; UPDATE howdah.backlog_sample SET sampled = 'infinity'").await;
     let mut worker = broker.worker("mail.send").window(10).await;
     broker.enqueue("mail.send").await;
@@ -50,8 +51,8 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
         let counts = "<td class=\"n\">2</td><td class=\"n\">1</td><td class=\"n\">1</td><td class=\"n\">1</td>";
         until_shown(&browser, &path, counts).await;
         browser.get(&path).await.has(&[
-            "Time that jobs waited",
-            "Attempts that ended",
+            "Wait time",
+            "Attempts",
             "<path class=\"succeeded\" d=\"M",
             "complete until",
             "Wait</span> mean",
@@ -68,7 +69,7 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
     for over in ["2h", "24h", "7d", "90d"] {
         let page = browser.get(&format!("/ui/statistics?type=mail.send&over={over}")).await;
         page.has(&[
-            "Backlog: the most jobs at once",
+            "Backlog: maximum per period",
             "<path class=\"waiting\" d=\"M",
             "top: 9 jobs",
             "<td class=\"n\">7</td>",
@@ -90,7 +91,7 @@ async fn a_job_says_why_it_does_not_run_and_where_it_stands() {
     let after = broker.enqueue("t").after(&[first]).await;
     let path = |id: i64| format!("/ui/job?id={id}");
     browser.get(&path(second)).await.has(&["Why it does not run", "No worker", "1 job goes before it."]);
-    browser.get(&path(first)).await.has(&["It is the first in its order."]);
+    browser.get(&path(first)).await.has(&["It is next in its queue."]);
     browser.get(&path(after)).await.has(&["Why it does not run", &format!("job?id={first}\">{first}</a>")]);
     broker.set("t", TaskTypeSettings { paused: true, ..Default::default() }).await;
     until_shown(&browser, &path(first), "paused").await;
@@ -112,16 +113,16 @@ async fn a_job_of_a_paused_limit_key_offers_to_resume_the_key() {
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     broker.enqueue(new_job("t", "").limit_key("ann's")).await;
     let key = [("type", "t"), ("key", "ann's")];
-    let of = |action| [("do", action), key[0], key[1]];
-    let asked = question(&browser, &of("pause-key")).await;
-    browser.confirm(&asked, "").await.leads_to();
+    let form = |action| [("do", action), key[0], key[1]];
+    let confirmation = question(&browser, &form("pause-key")).await;
+    browser.confirm(&confirmation, "").await.leads_to();
     let id = broker.enqueue(new_job("t", "").limit_key("ann's")).await;
     let path = format!("/ui/job?id={id}");
     until_shown(&browser, &path, "is paused").await;
     let page =
         browser.get(&path).await.has(&["howdah limit resume t &#39;ann&#39;\\&#39;&#39;s&#39;", "/ui/limits?type=t"]);
     page.has(&["name=\"key\" value=\"ann&#39;s\"", "value=\"resume-key\">Resume…"]);
-    let asked = question(&browser, &of("resume-key")).await;
-    browser.confirm(&asked, "").await.leads_to();
+    let confirmation = question(&browser, &form("resume-key")).await;
+    browser.confirm(&confirmation, "").await.leads_to();
     browser.get(&path).await.has_no(&["is paused"]);
 }

@@ -1,22 +1,21 @@
-//! The metrics and labels that an expression of Prometheus names. It knows what the rules and panels here use, not the whole
-//! language.
+//! Parses metrics and labels of a Prometheus expression. It supports what the rules and panels here use, not the whole language.
 
 use std::collections::BTreeSet;
 
-/// A metric of an expression, with the labels that select its series.
+/// A metric in an expression, with the labels that select its series.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Selected {
     pub metric: String,
     pub labels: BTreeSet<String>,
 }
 
-/// Every metric of Howdah's in an expression.
+/// All Howdah metrics in an expression.
 pub fn metrics(expression: &str) -> Vec<Selected> {
     let mut found = Vec::new();
     for (start, word) in words(expression).filter(|(_, word)| word.starts_with("howdah_")) {
         let rest = &expression[start + word.len()..];
         let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
-        // A comma within a value would be read as the next label; no rule has one.
+        // A comma within a value would be parsed as a separator; no rule has one.
         let names = selector.split(',').filter_map(|matcher| matcher.split(['=', '!']).next());
         let labels = names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
         found.push(Selected { metric: word.to_owned(), labels });
@@ -24,7 +23,7 @@ pub fn metrics(expression: &str) -> Vec<Selected> {
     found
 }
 
-/// The labels that it groups or matches by.
+/// The labels by which the expression groups or matches.
 pub fn groupings(expression: &str) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     for (start, word) in words(expression).filter(|(_, word)| ["by", "on", "without", "ignoring"].contains(word)) {
@@ -36,7 +35,7 @@ pub fn groupings(expression: &str) -> BTreeSet<String> {
     labels
 }
 
-/// The identifiers, with where they begin.
+/// The identifiers and their positions.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let begins = move |at: usize| !text[..at].ends_with(letter);

@@ -1,5 +1,5 @@
-//! Every name in `deploy/prometheus` and `deploy/grafana`, against what a real broker serves at `/metrics`; and every alert,
-//! against the page that explains it. `deploy/prometheus/test.sh` makes each alert fire.
+//! Compares all names in `deploy/prometheus` and `deploy/grafana` with the `/metrics` of a real broker, and all alerts with the
+//! page that explains them. `deploy/prometheus/test.sh` fires each alert.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::expression::{groupings, metrics};
 use crate::support::*;
 
-/// What Prometheus adds to every series.
+/// Labels that Prometheus adds to every series.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
 /// The alerts, each with its file.
@@ -65,7 +65,7 @@ fn served(metrics: &str) -> Names {
     served
 }
 
-/// Counters of refusals, which a broker serves from the first refusal on: as in the reference, which is made of the code.
+/// Counters of refusals, which a broker serves from the first refusal on, taken from the generated reference.
 fn served_later() -> Names {
     let page = fs::read_to_string(root().join("docs/reference/metrics.md")).expect("the reference");
     let mut later = Names::new();
@@ -87,7 +87,7 @@ async fn every_metric_and_label_of_the_alerts_and_the_dashboard_is_served_by_a_b
     };
     worker.ack(&job).await;
     broker.pull("mail").await;
-    // Everything that is read every 15 s is there, and the worker's type.
+    // Waits until the metrics have all values that a broker reads every 15 s, and the worker's task type.
     eventually("all figures", async || {
         let metrics = broker.metrics().await;
         let read = ["workers{", "table_bytes{", "dead_rows{", "settled_total{", "last_pull_timestamp_seconds{"];
@@ -100,20 +100,21 @@ async fn every_metric_and_label_of_the_alerts_and_the_dashboard_is_served_by_a_b
     }
     let expressions = alerts().into_iter().map(|(file, rule)| (file, rule["expr"].as_str().unwrap().to_owned()));
     let mut problems = Vec::new();
-    for (place, expression) in expressions.chain(panels()) {
+    for (location, expression) in expressions.chain(panels()) {
         let mut labels: BTreeSet<String> = OF_PROMETHEUS.map(str::to_owned).into();
         for selected in metrics(&expression) {
             let Some(known) = served.get(&selected.metric) else {
-                problems.push(format!("{place}: no broker serves {}", selected.metric));
+                problems.push(format!("{location}: no broker serves {}", selected.metric));
                 continue;
             };
             labels.extend(known.iter().cloned());
             for label in selected.labels.difference(known) {
-                problems.push(format!("{place}: {} has no label {label}", selected.metric));
+                problems.push(format!("{location}: {} has no label {label}", selected.metric));
             }
         }
         let unknown = groupings(&expression);
-        problems.extend(unknown.difference(&labels).map(|label| format!("{place}: no metric has the label {label}")));
+        problems
+            .extend(unknown.difference(&labels).map(|label| format!("{location}: no metric has the label {label}")));
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! A `howdah` process that ends with us.
+//! A `howdah` process that ends when the benchmark ends.
 
 use std::{
     fmt,
@@ -16,25 +16,25 @@ use tokio::{
 
 use crate::error::{Error, Result};
 
-/// How long a process may take to be ready: initdb and migrations on a slow machine, and perhaps a download of
-/// Postgres.
+/// Maximum time from the start of a process to its ready line. Long enough for initdb and migrations on a slow machine, and for
+/// a download of Postgres.
 const START: Duration = Duration::from_secs(600);
-/// How long it may take to stop before it is killed.
+/// Time after SIGTERM at which a process that still runs is killed.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Makes the command that runs a `howdah` program, this one if none is given, with other arguments. It must end when we are
-/// killed.
+/// Builds the command that runs a `howdah` program with the given arguments. Without a given program it is the running one. The
+/// started process must end when this process is killed.
 pub struct Launcher(Box<MakeCommand>);
 
 type MakeCommand = dyn Fn(Option<&Path>, &[String]) -> Command + Send + Sync;
 
 impl Launcher {
-    /// From the function that makes the command.
+    /// Wraps a function that builds the command.
     pub fn new(command: impl Fn(Option<&Path>, &[String]) -> Command + Send + Sync + 'static) -> Self {
         Self(Box::new(command))
     }
 
-    /// What a command prints, without the end of its line.
+    /// Runs a command and returns its trimmed output.
     pub(super) fn output(&self, args: &[&str]) -> Result<String> {
         let name = args.join(" ");
         let failed = |why: String| Error::Process(format!("howdah {name}: {why}"));
@@ -53,17 +53,17 @@ impl fmt::Debug for Launcher {
     }
 }
 
-/// A running broker; killed when dropped.
+/// A running `howdah` process; killed when dropped.
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Kept open: a process that writes to a closed pipe fails.
+    /// Kept open, because the `howdah` process fails when it writes to a closed pipe.
     _stdout: Lines<BufReader<ChildStdout>>,
     ready: String,
 }
 
 impl Child {
-    /// Starts this program, or another one, and waits for its ready line.
+    /// Starts `howdah`, or another program, and waits for its ready line.
     pub(super) async fn start(
         launcher: &Launcher,
         program: Option<&Path>,
@@ -71,7 +71,7 @@ impl Child {
         env: &[(&str, &str)],
     ) -> Result<Self> {
         let mut command = tokio::process::Command::from((launcher.0)(program, args));
-        // Variables for a broker elsewhere must not change what is measured here.
+        // Environment variables meant for other brokers must not affect the measurement.
         for (name, _) in std::env::vars_os() {
             let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));
             if is_setting && name != "HOWDAH_PG_BIN" && name != "HOWDAH_NO_FETCH" {
@@ -79,35 +79,35 @@ impl Child {
             }
         }
         command.envs(env.iter().copied());
-        // Ctrl-C is for us: we stop them in order.
+        // A separate process group, so that Ctrl-C reaches only the benchmark, which then stops its processes in order.
         command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped());
         let name = args.first().map_or("", String::as_str).to_owned();
         let failed = |why: String| Error::Process(format!("howdah {name}: {why}"));
-        let of = program.map(|program| format!("{}: ", program.display())).unwrap_or_default();
-        let mut process = command.spawn().map_err(|error| failed(format!("{of}{error}")))?;
-        let stdout = process.stdout.take().ok_or_else(|| failed("it has no standard output".into()))?;
+        let prefix = program.map(|program| format!("{}: ", program.display())).unwrap_or_default();
+        let mut process = command.spawn().map_err(|error| failed(format!("{prefix}{error}")))?;
+        let stdout = process.stdout.take().ok_or_else(|| failed("bug: standard output is not a pipe".into()))?;
         let mut stdout = BufReader::new(stdout).lines();
         let ready = match timeout(START, stdout.next_line()).await {
             Ok(Ok(Some(line))) if line.starts_with("ready ") => line,
             Ok(Ok(Some(line))) => return Err(failed(format!("printed {line:?} instead of its ready line"))),
             Ok(Ok(None)) => return Err(failed("ended before it was ready".into())),
             Ok(Err(error)) => return Err(failed(error.to_string())),
-            Err(_) => return Err(failed(format!("not ready within {START:?}"))),
+            Err(_) => return Err(failed(format!("printed no ready line within {START:?}"))),
         };
         Ok(Self { process, _stdout: stdout, ready })
     }
 
-    /// A field of the ready line.
+    /// Returns a field of the ready line.
     pub(super) fn field(&self, name: &str) -> Result<&str> {
         let found = self.ready.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        found.ok_or_else(|| Error::Process(format!("no {name}= in {:?}", self.ready)))
+        found.ok_or_else(|| Error::Process(format!("howdah: the ready line {:?} has no field {name}=", self.ready)))
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// Drains and ends it; kills it if that takes too long.
+    /// Stops the process with SIGTERM; kills it after a timeout.
     pub(super) async fn stop(mut self) {
         let pid = self.pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {

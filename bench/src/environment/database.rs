@@ -1,10 +1,10 @@
-//! Statements and counters of Postgres.
+//! SQL statements and counters of Postgres.
 
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage, types::ToSql};
 
 use crate::error::{Error, Result};
 
-/// A connection, closed when dropped.
+/// A database connection, closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Database {
     client: Client,
@@ -13,7 +13,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Connects, without TLS.
+    /// Connects without TLS.
     pub(crate) async fn connect(url: &str) -> Result<Self> {
         let connected = tokio_postgres::connect(url, NoTls).await;
         let (client, connection) = connected.map_err(Error::postgres("cannot connect to Postgres"))?;
@@ -23,36 +23,40 @@ impl Database {
         Ok(Self { client, name, url: url.to_owned() })
     }
 
-    /// Another connection to the same database.
-    pub(crate) async fn again(&self) -> Result<Self> {
+    /// Opens another connection to the same database.
+    pub(crate) async fn another_connection(&self) -> Result<Self> {
         Self::connect(&self.url).await
     }
 
-    /// Where it is.
+    /// URL of the database.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The database's name.
+    /// Name of the database.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs statements; `what` names them in an error.
-    pub(crate) async fn execute(&self, sql: &str, what: &'static str) -> Result<()> {
-        self.client.batch_execute(sql).await.map_err(Error::postgres(what))
+    /// Runs statements. `operation` names them in errors.
+    pub(crate) async fn execute(&self, sql: &str, operation: &'static str) -> Result<()> {
+        self.client.batch_execute(sql).await.map_err(Error::postgres(operation))
     }
 
-    /// The number that a query returns.
+    /// Runs a query that returns one row with one `bigint`, and returns the number.
     pub(crate) async fn number(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<i64> {
-        let row = self.client.query_one(sql, parameters).await.map_err(Error::postgres("a query of the benchmark"))?;
-        row.try_get(0).map_err(Error::postgres("a query of the benchmark"))
+        let row = self
+            .client
+            .query_one(sql, parameters)
+            .await
+            .map_err(Error::postgres("cannot query the benchmark's database"))?;
+        row.try_get(0).map_err(Error::postgres("cannot query the benchmark's database"))
     }
 
-    /// The text that a query returns, as the simple protocol gives it: no transaction around it, so that
-    /// a procedure may commit.
-    pub(crate) async fn text(&self, sql: &str, what: &'static str) -> Result<String> {
-        let messages = self.client.simple_query(sql).await.map_err(Error::postgres(what))?;
+    /// Runs a query with the simple protocol and returns the first column of its first row as text. No transaction surrounds
+    /// the query, so a procedure may commit.
+    pub(crate) async fn text(&self, sql: &str, operation: &'static str) -> Result<String> {
+        let messages = self.client.simple_query(sql).await.map_err(Error::postgres(operation))?;
         let row = messages.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
@@ -65,20 +69,20 @@ impl Database {
         self.number("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint", &[]).await
     }
 
-    /// Committed transactions of another database of this cluster. Its sessions report them at most once a second.
+    /// Committed transactions of another database of this cluster. Sessions report them at most once per second.
     pub(crate) async fn commits(&self, database: &str) -> Result<i64> {
         let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1";
         self.number(sql, &[&database]).await
     }
 
-    /// Sessions of this database that wait for a heavyweight lock: of a row, a page, or a transaction.
+    /// Number of sessions of this database that wait for a heavyweight lock on a row, page or transaction.
     pub(crate) async fn lock_waits(&self) -> Result<i64> {
         let sql = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
         self.number(sql, &[]).await
     }
 
-    /// Process ids of the server: sessions and background processes.
+    /// Process ids of sessions and background processes.
     pub(crate) async fn pids(&self) -> Result<Vec<u32>> {
         let rows = self.client.query("SELECT pid FROM pg_stat_activity", &[]).await;
         let rows = rows.map_err(Error::postgres("pg_stat_activity"))?;

@@ -1,35 +1,36 @@
-//! Memory and processor time, from `/proc`. On systems without it they are unknown.
+//! Memory and processor time from `/proc`; unknown on systems without it.
 
 use std::{fs, time::Instant};
 
 use super::Environment;
 
-/// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which Linux keeps at 100 for all programs.
+/// Ticks per second in `/proc/PID/stat`: `USER_HZ`, which is always 100 for programs on Linux.
 const TICKS: f64 = 100.0;
 
-/// The resources that an environment had used at some time.
+/// Resource counters of an environment at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    /// When it was taken.
+    /// Time of the reading.
     pub(crate) at: Instant,
-    /// Processor seconds of this process, of the brokers, of Postgres.
+    /// Processor seconds of this process, of the brokers and of Postgres.
     pub(crate) cpu: [Option<f64>; 3],
     /// Resident bytes of the brokers.
     pub(crate) resident: Option<u64>,
     /// Bytes of write-ahead log.
     pub(crate) wal: Option<i64>,
-    /// How often threads of the brokers, of Postgres, were put on a processor.
+    /// Context switches of the brokers and of Postgres.
     pub(crate) switches: [Option<u64>; 2],
 }
 
 impl Mark {
-    /// Takes it.
+    /// Reads the counters.
     pub(crate) async fn take(environment: &Environment) -> Self {
         let (mut postgres, mut wal, mut switched) = (None, None, None);
         for database in environment.databases() {
             add(&mut wal, database.wal_bytes().await.ok());
             if environment.is_local {
-                // If a session ends in between, its time is lost; brokers keep theirs.
+                // Processor time of a Postgres session that ended before this reading is not counted. Brokers keep their
+                // sessions open.
                 let pids = database.pids().await.ok();
                 add(&mut postgres, pids.as_ref().map(|pids| pids.iter().copied().filter_map(cpu_seconds).sum::<f64>()));
                 add(&mut switched, pids.map(|pids| pids.into_iter().filter_map(switches).sum::<u64>()));
@@ -41,22 +42,22 @@ impl Mark {
         Self { at: Instant::now(), cpu, resident: environment.resident(), wal, switches }
     }
 
-    /// Adds what was used between two others. What is resident is taken from the later one.
+    /// Adds the difference between two readings to the counters, and takes over the resident bytes of the later one.
     pub(crate) fn add(&mut self, between: &[Self; 2]) {
         let [before, after] = between;
-        for (own, (before, after)) in self.cpu.iter_mut().zip(before.cpu.into_iter().zip(after.cpu)) {
-            *own = own.zip(after.zip(before)).map(|(own, (after, before))| own + after - before);
+        for (total, (before, after)) in self.cpu.iter_mut().zip(before.cpu.into_iter().zip(after.cpu)) {
+            *total = total.zip(after.zip(before)).map(|(total, (after, before))| total + after - before);
         }
-        self.wal = self.wal.zip(after.wal.zip(before.wal)).map(|(own, (after, before))| own + after - before);
-        for (own, (before, after)) in self.switches.iter_mut().zip(before.switches.into_iter().zip(after.switches)) {
-            *own = own.zip(after.zip(before)).map(|(own, (after, before))| own + after.saturating_sub(before));
+        self.wal = self.wal.zip(after.wal.zip(before.wal)).map(|(total, (after, before))| total + after - before);
+        for (total, (before, after)) in self.switches.iter_mut().zip(before.switches.into_iter().zip(after.switches)) {
+            *total = total.zip(after.zip(before)).map(|(total, (after, before))| total + after.saturating_sub(before));
         }
         self.resident = after.resident;
     }
 }
 
 impl Environment {
-    /// Resident bytes of the brokers that we started.
+    /// Resident bytes of the brokers that this process started.
     pub(crate) fn resident(&self) -> Option<u64> {
         sum(&self.broker_pids().collect::<Vec<_>>(), resident)
     }
@@ -69,23 +70,23 @@ fn add<T: std::ops::Add<Output = T>>(sum: &mut Option<T>, more: Option<T>) {
     };
 }
 
-/// `None` if there is nothing to add, or a part is unknown.
-fn sum<T: std::iter::Sum>(pids: &[u32], of: impl Fn(u32) -> Option<T>) -> Option<T> {
+/// Sums over processes; `None` if the list is empty or a value is unknown.
+fn sum<T: std::iter::Sum>(pids: &[u32], read: impl Fn(u32) -> Option<T>) -> Option<T> {
     if pids.is_empty() {
         return None;
     }
-    pids.iter().map(|&pid| of(pid)).sum()
+    pids.iter().map(|&pid| read(pid)).sum()
 }
 
-/// Processor seconds that a process has used, its threads together.
+/// Processor seconds of a process with all its threads.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     cpu_of(pid, None)
 }
 
-/// The same, if it is of this process group.
+/// Processor seconds of a process; `None` if the process is unknown or not in the process group `group`.
 pub(super) fn cpu_of(pid: u32, group: Option<u32>) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The process name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     if group.is_some_and(|group| fields.split_whitespace().nth(2) != Some(&group.to_string())) {
         return None;
@@ -94,7 +95,7 @@ pub(super) fn cpu_of(pid: u32, group: Option<u32>) -> Option<f64> {
     Some(ticks.sum::<Option<u64>>()? as f64 / TICKS)
 }
 
-/// How often threads of a process left a processor, because they waited or because it was another one's turn.
+/// Number of context switches of a process, voluntary and involuntary.
 fn switches(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let of_thread = |path: std::path::PathBuf| -> Option<u64> {
@@ -102,7 +103,7 @@ fn switches(pid: u32) -> Option<u64> {
         let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
         Some(counts.filter_map(|line| line.rsplit_once(':')?.1.trim().parse::<u64>().ok()).sum())
     };
-    // A thread that ends in between takes its count along.
+    // The kernel keeps context switches per thread, so those of a thread that ended are not counted.
     Some(threads.filter_map(|thread| of_thread(thread.ok()?.path())).sum())
 }
 

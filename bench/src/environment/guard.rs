@@ -1,4 +1,4 @@
-//! How brokers are guarded: what makes them ask for tokens and serve with TLS, and what clients need for it.
+//! Tokens, TLS and limits of brokers: the brokers' settings, and the matching settings of clients.
 
 use std::{fs, path::PathBuf};
 
@@ -11,23 +11,23 @@ use crate::{
     load::{ALLOWED, CONNECTIONS, Flooder},
 };
 
-/// What brokers ask of their clients.
+/// Security that the brokers of an environment require of their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Nothing,
-    /// A token, whose scopes are looked at for every job.
+    /// A token, whose scopes are checked for every job.
     Tokens,
-    /// The same, on connections with TLS.
+    /// A token, on connections with TLS.
     TlsAndTokens,
-    /// A token for each of two principals, and limits of what one may use.
+    /// A token for each of two principals, with limits per principal.
     Limits,
 }
 
 impl Guard {
-    /// Whose cost is compared.
+    /// Guards whose cost the workload `security` compares.
     pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Tokens, Self::TlsAndTokens];
 
-    /// The name of the case.
+    /// Name of the case in the results.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Nothing => "plain",
@@ -38,7 +38,7 @@ impl Guard {
     }
 }
 
-/// The files of a guard, which are removed at the end.
+/// Files of a guard, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Files {
     directory: TempDir,
@@ -49,14 +49,14 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Makes a token and a certificate, as far as they are needed.
+    /// Creates the token and certificate that the guard needs.
     pub(super) fn make(guard: Guard, launcher: &Launcher) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("howdah-bench-").tempdir().map_err(failed)?;
         let (has_tls, has_tokens) = (guard == Guard::TlsAndTokens, guard != Guard::Nothing);
         let mut files = Self { directory, has_tls, has_tokens, client: Client::builder(), flooder: None };
         if has_tokens {
             let token = launcher.output(&["token", "generate"])?;
-            // Not for every task type: what is measured is a token of a program.
+            // Give the token narrow scopes, as the token of a real program has, so that the cost of checking them is measured.
             let mut lines = vec![format!("{token} bench enqueue:bench.* work:bench.*\n")];
             files.client = files.client.token(&token)?;
             if guard == Guard::Limits {
@@ -80,7 +80,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The flags of a broker.
+    /// Command-line flags for a broker.
     pub(super) fn args(&self) -> Vec<String> {
         let mut args = Vec::new();
         let mut flag = |name: &str, value: String| args.extend([name.to_owned(), value]);
@@ -100,17 +100,17 @@ impl Files {
         args
     }
 
-    /// How clients connect.
+    /// Client settings for the measured clients.
     pub(super) fn client(&self) -> ClientBuilder {
         self.client.clone()
     }
 
-    /// How the one connects that floods.
+    /// Client settings for the flooding client.
     pub(super) fn flooder(&self) -> Option<&Flooder> {
         self.flooder.as_ref()
     }
 
-    /// The address of a broker, by its ready line.
+    /// Address of a broker, given the `grpc` field of its ready line.
     pub(super) fn address(&self, grpc: &str) -> String {
         if self.has_tls { format!("https://{grpc}") } else { grpc.to_owned() }
     }
@@ -121,5 +121,5 @@ impl Files {
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Process(format!("cannot make a certificate or a token: {error}"))
+    Error::Process(format!("cannot create a certificate or a token: {error}"))
 }

@@ -1,12 +1,12 @@
-//! The environment of a benchmark: a Postgres, broker processes, and measurements of both.
+//! The environment of a benchmark: a Postgres, broker processes, and their measurement.
 
-mod child; // a `howdah` process that we started
+mod child; // a `howdah` process that this one started
 mod database; // statements and counters of Postgres
 mod gauge; // memory and processor time of processes
 mod guard; // tokens and TLS
 mod pgbench; // Postgres's own load generator
-mod stores; // of a broker that has several
-mod setting; // a private Postgres, or one that runs already
+mod stores; // configuration of brokers with several stores
+mod setting; // a private or an existing Postgres
 mod worker_program; // a worker in any language
 
 pub use self::child::Launcher;
@@ -16,7 +16,7 @@ pub(crate) use self::{
     guard::Guard,
     pgbench::{Pgbench, Script},
     setting::{Setting, SettingOptions, Special},
-    stores::StorePlace,
+    stores::StoreServer,
     worker_program::WorkerProgram,
 };
 
@@ -32,66 +32,66 @@ use crate::{
 /// Brokers on a database, for one workload.
 #[derive(Debug)]
 pub(crate) struct Environment {
-    /// `None`: only the brokers' addresses are known.
+    /// Database of the brokers; of the first store, if they have several. `None` with `--server` and without `--database-url`.
     pub(crate) database: Option<Database>,
-    /// Those of the brokers' other stores.
+    /// Databases of the brokers' other stores.
     other_databases: Vec<Database>,
-    /// Addresses for gRPC.
+    /// gRPC addresses.
     pub(crate) brokers: Vec<String>,
-    /// How they are connected to.
+    /// Client settings for these brokers.
     client: ClientBuilder,
     children: Vec<Child>,
-    /// What the brokers read, if they ask for something. It is removed with this.
+    /// Token and certificate files of the brokers, removed when dropped.
     guard: Option<Files>,
-    /// Where they read their stores, if they have several.
+    /// Configuration file with the stores, if there are several.
     stores: Option<NamedTempFile>,
-    /// Whether we drop the database.
+    /// Whether the database is dropped at the end.
     is_private: bool,
     /// Whether Postgres runs on this machine, so that its processes can be measured.
     is_local: bool,
 }
 
 impl Environment {
-    /// The database, for workloads that need it.
+    /// The database. Fails if it is unknown.
     pub(crate) fn database(&self) -> Result<&Database> {
         self.database
             .as_ref()
             .ok_or_else(|| Error::Usage("this workload queries the database: set --database-url".into()))
     }
 
-    /// The databases of all stores that are there.
+    /// Databases of all available stores.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &Database> {
         self.database.iter().chain(&self.other_databases)
     }
 
-    /// A connection to the n-th broker, in turn.
+    /// Connects to the n-th broker, modulo their number.
     pub(crate) async fn client(&self, number: usize) -> Result<Client> {
         let broker = self.brokers[number % self.brokers.len()].as_str();
         Ok(self.client.clone().endpoint(broker).connect().await?)
     }
 
-    /// How one connects that floods these brokers, if they know it.
+    /// Settings of the flooding client, if the brokers have limits.
     pub(crate) fn flooder(&self) -> Option<Flooder> {
         self.guard.as_ref()?.flooder().cloned()
     }
 
-    /// Process ids of the brokers that we started.
+    /// Process ids of the brokers that this process started.
     pub(crate) fn broker_pids(&self) -> impl Iterator<Item = u32> {
         self.children.iter().filter_map(Child::pid)
     }
 
-    /// Where the n-th broker that we started serves HTTP, in turn.
+    /// HTTP address of the n-th started broker, modulo their number.
     pub(crate) fn http(&self, number: usize) -> Result<&str> {
         let none = || Error::Process("no broker was started".into());
         self.children.get(number % self.children.len().max(1)).ok_or_else(none)?.field("http")
     }
 
-    /// Whether whole tables may be emptied.
+    /// Whether the database is private, so that its tables may be truncated.
     pub(crate) fn is_private(&self) -> bool {
         self.is_private
     }
 
-    /// Writes out dirty pages of earlier work, so that they do not slow down the next. Needs a superuser.
+    /// Runs `CHECKPOINT`, so that dirty pages of earlier work do not slow down the next case. Needs a superuser.
     pub(crate) async fn settle_down(&self) {
         for database in self.databases() {
             let _ = database.execute("CHECKPOINT", "CHECKPOINT").await;

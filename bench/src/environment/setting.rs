@@ -1,5 +1,4 @@
-//! The setting of a whole run: a private Postgres with a fresh database for each workload, or a Postgres and brokers
-//! that run already.
+//! The setting of a whole run: a private Postgres with a fresh database per workload, or an existing Postgres and existing brokers.
 
 use std::path::PathBuf;
 
@@ -9,77 +8,76 @@ use tempfile::NamedTempFile;
 use super::{
     Child, Database, Environment, Guard, Launcher,
     guard::Files,
-    stores::{self, StorePlace},
+    stores::{self, StoreServer},
 };
 use crate::error::{Error, Result};
 
-/// The options of a setting.
 #[derive(Debug)]
 pub(crate) struct SettingOptions {
-    /// Brokers that run already.
+    /// Addresses of existing brokers.
     pub(crate) servers: Vec<String>,
-    /// How they are connected to.
+    /// Client settings for the brokers.
     pub(crate) client: ClientBuilder,
-    /// A Postgres that runs already.
+    /// URL of an existing Postgres.
     pub(crate) database_url: Option<String>,
-    /// Connections that a private Postgres has to allow, if more than usual.
+    /// `max_connections` for a private Postgres, if the default is too low.
     pub(crate) max_connections: Option<u32>,
-    /// The `--set` flags of the brokers that we start.
+    /// `--set` flags for the brokers to start.
     pub(crate) set: Vec<String>,
-    /// Another program than this one to start them from.
+    /// Program to start brokers from, instead of the running one.
     pub(crate) program: Option<PathBuf>,
-    /// How to start them.
+    /// Starts `howdah` processes.
     pub(crate) launcher: Launcher,
 }
 
-/// What the brokers of an environment have that others do not.
+/// Options of the brokers of one environment, in addition to those of the whole run.
 #[derive(Debug, Default)]
 pub(crate) struct Special {
     /// Tokens and TLS.
     guard: Option<Files>,
-    /// Settings, besides those of all brokers.
+    /// Additional `--set` flags.
     set: Vec<String>,
-    /// Another program than that of all brokers.
+    /// Program to start the brokers from, instead of the default.
     program: Option<PathBuf>,
-    /// Several stores.
-    stores: &'static [StorePlace],
+    /// Stores of the brokers, if there are several.
+    stores: &'static [StoreServer],
 }
 
 impl Special {
-    /// More settings.
+    /// Options for brokers with additional `--set` flags.
     pub(crate) fn set(set: Vec<String>) -> Self {
         Self { set, ..Self::default() }
     }
 
-    /// These stores.
-    pub(crate) fn stores(stores: &'static [StorePlace]) -> Self {
+    /// Options for brokers that serve these stores.
+    pub(crate) fn stores(stores: &'static [StoreServer]) -> Self {
         Self { stores, ..Self::default() }
     }
 
-    /// Another program than that of all brokers.
+    /// Options for brokers that are started from another program.
     pub(crate) fn program(program: PathBuf) -> Self {
         Self { program: Some(program), ..Self::default() }
     }
 }
 
-/// A private Postgres, or one that runs already.
+/// A private or an existing Postgres.
 #[derive(Debug)]
 pub(crate) struct Setting {
     options: SettingOptions,
-    /// The `howdah dev` of the private Postgres. Its own broker is not used.
+    /// The `howdah dev` process that runs the private Postgres. Its broker is not used.
     dev: Option<Child>,
-    /// The URL of a database that always exists.
+    /// URL of a database that exists for the whole run. `None` with `--server` and without `--database-url`.
     url: Option<String>,
-    /// A second private Postgres, for brokers with several stores, and its URL.
+    /// A second private Postgres for brokers with several stores, with its URL.
     second: Option<(Child, String)>,
     databases: u32,
 }
 
-/// The log filter of the private Postgres: errors, and downloads, which take a while.
+/// Log filter of the private Postgres: errors, and downloads, because these take a while.
 const LOG: &str = "error,howdah_cli::postgres::fetch=info";
 
 impl Setting {
-    /// Starts a private Postgres, unless another one was given.
+    /// Starts a private Postgres unless one was given.
     pub(crate) async fn start(options: SettingOptions) -> Result<Self> {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
@@ -89,39 +87,39 @@ impl Setting {
         Ok(Self { options, dev, url, second: None, databases: 0 })
     }
 
-    /// The number of brokers that were given; 0: they are started.
+    /// Number of existing brokers; 0 if the benchmark starts them.
     pub(crate) fn given_brokers(&self) -> usize {
         self.options.servers.len()
     }
 
-    /// The URL of Postgres, if it is known.
+    /// URL of a database that exists for the whole run. `None` with `--server` and without `--database-url`.
     pub(crate) fn database_url(&self) -> Option<&str> {
         self.url.as_deref()
     }
 
-    /// The URLs of both private Postgres, as far as they were started.
+    /// URLs of both private Postgres servers, if started.
     pub(crate) fn both(&self) -> [Option<&str>; 2] {
         [self.url.as_deref(), self.second.as_ref().map(|(_, url)| url.as_str())]
     }
 
-    /// Brokers for a workload. If Postgres is ours, they get a database of their own, so that no workload meets the
-    /// data of another one.
+    /// Creates an environment with brokers for a workload. With a private Postgres, it gets a new database, so that no workload
+    /// sees the data of another.
     pub(crate) async fn environment(&mut self, brokers: usize) -> Result<Environment> {
         self.special(brokers, Special::default()).await
     }
 
-    /// The same, with brokers that ask for something.
+    /// Creates an environment whose brokers require tokens or TLS.
     pub(crate) async fn guarded(&mut self, brokers: usize, guard: Guard) -> Result<Environment> {
         let guard = Some(Files::make(guard, &self.options.launcher)?);
         self.special(brokers, Special { guard, ..Special::default() }).await
     }
 
-    /// The same, with brokers that have something special.
+    /// Creates an environment with special options.
     pub(crate) async fn special(&mut self, brokers: usize, special: Special) -> Result<Environment> {
         let is_private = self.dev.is_some();
         let mut urls = Vec::new();
-        for place in if special.stores.is_empty() { &[StorePlace::First] } else { special.stores } {
-            urls.push(self.store(*place).await?);
+        for server in if special.stores.is_empty() { &[StoreServer::First] } else { special.stores } {
+            urls.push(self.store(*server).await?);
         }
         let stores = if special.stores.is_empty() { None } else { Some(stores::file(&urls)?) };
         let mut urls = urls.into_iter().flatten();
@@ -158,18 +156,18 @@ impl Setting {
         Ok(environment)
     }
 
-    /// A database for a store; `None`: it is away.
-    async fn store(&mut self, place: StorePlace) -> Result<Option<String>> {
-        if place == StorePlace::Second && self.second.is_none() {
+    /// Creates a database for a store; `None` for an unavailable store.
+    async fn store(&mut self, server: StoreServer) -> Result<Option<String>> {
+        if server == StoreServer::Second && self.second.is_none() {
             self.second = Some(private(&self.options.launcher, self.options.max_connections).await?);
         }
         let [first, second] = self.both();
-        let server = match place {
-            StorePlace::First => first,
-            StorePlace::Second => second,
-            StorePlace::Away => None,
+        let url = match server {
+            StoreServer::First => first,
+            StoreServer::Second => second,
+            StoreServer::Unavailable => None,
         };
-        let Some(url) = server.filter(|_| self.dev.is_some()) else { return Ok(server.map(str::to_owned)) };
+        let Some(url) = url.filter(|_| self.dev.is_some()) else { return Ok(url.map(str::to_owned)) };
         let name = format!("bench_{}", self.databases + 1);
         let admin = Database::connect(url).await?;
         admin.execute(&format!("CREATE DATABASE {name}"), "CREATE DATABASE").await?;
@@ -178,8 +176,8 @@ impl Setting {
         Ok(Some(url))
     }
 
-    /// Stops the brokers that were started for a workload, and drops their databases.
-    pub(crate) async fn leave(&self, environment: Environment) -> Result<()> {
+    /// Stops the brokers of an environment, and drops its databases if they are private.
+    pub(crate) async fn tear_down(&self, environment: Environment) -> Result<()> {
         for child in environment.children {
             child.stop().await;
         }
@@ -193,7 +191,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Stops Postgres, if it is ours.
+    /// Stops the private Postgres servers.
     pub(crate) async fn stop(self) {
         for dev in self.dev.into_iter().chain(self.second.map(|(dev, _)| dev)) {
             dev.stop().await;
@@ -207,7 +205,8 @@ impl Setting {
             args.extend(["--set".to_owned(), set.clone()]);
         }
         args.extend(special.guard.as_ref().map(Files::args).unwrap_or_default());
-        // Not as a flag: other users see those, and there may be a password in it.
+        // Pass the URL by the environment and not as a flag, because other users can see flags, and the URL may contain a
+        // password.
         let mut env = vec![("HOWDAH_DATABASE_URL", url)];
         if let Some(file) = stores {
             args.extend(["--config".to_owned(), file.path().display().to_string()]);
@@ -218,7 +217,7 @@ impl Setting {
     }
 }
 
-/// A private Postgres, and its URL.
+/// Starts a private Postgres. Returns it with its URL.
 async fn private(launcher: &Launcher, max_connections: Option<u32>) -> Result<(Child, String)> {
     let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
     let mut args: Vec<String> = args.map(str::to_owned).into();
@@ -230,12 +229,13 @@ async fn private(launcher: &Launcher, max_connections: Option<u32>) -> Result<(C
     Ok((child, url))
 }
 
-/// The URL of another database of the same Postgres.
+/// URL of another database on the same Postgres.
 fn on_database(url: &str, name: &str) -> Result<String> {
     let (environment, options) =
         url.split_once('?').map_or((url, None), |(environment, options)| (environment, Some(options)));
-    let (server, _) =
-        environment.rsplit_once('/').ok_or_else(|| Error::Process("howdah dev gave no database URL".into()))?;
+    let (server, _) = environment.rsplit_once('/').ok_or_else(|| {
+        Error::Process("bug: the URL of the database in the ready line of howdah dev has no path".into())
+    })?;
     Ok(options.map_or_else(|| format!("{server}/{name}"), |options| format!("{server}/{name}?{options}")))
 }
 

@@ -1,4 +1,4 @@
-//! A worker in any language: a command, run by a shell, that works until it is told to stop.
+//! A worker in any language: a shell command that runs until SIGTERM.
 
 use std::{
     fs,
@@ -15,19 +15,19 @@ use tokio::{
 use super::gauge::{cpu_of, resident};
 use crate::error::{Error, Result};
 
-/// How long it may take to stop before it is killed.
+/// Time that the worker gets to stop after SIGTERM.
 const STOP: Duration = Duration::from_secs(20);
 
-/// A running worker, with all processes that it has started; killed when dropped.
+/// A running worker with all its child processes; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerProgram {
     shell: Child,
     group: u32,
 }
 
-/// What the processes of a worker use.
+/// Resource usage of a worker's processes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct Usage {
     /// Processor seconds.
     pub(crate) cpu: f64,
     /// Resident bytes.
@@ -35,17 +35,18 @@ pub(crate) struct Used {
 }
 
 impl WorkerProgram {
-    /// Starts it with these variables. What it prints goes to standard error, since results go to standard output.
+    /// Starts the worker with these environment variables. Its output goes to standard error, because results go to standard
+    /// output.
     pub(crate) fn start(command: &str, variables: &[(&str, &str)]) -> Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).envs(variables.iter().copied());
         shell.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(std::io::stderr());
         let shell = shell.spawn().map_err(|error| Error::Process(format!("sh: {error}")))?;
-        let group = shell.id().ok_or_else(|| Error::Process("the worker has ended already".into()))?;
+        let group = shell.id().ok_or_else(|| Error::Process("the worker ended right after its start".into()))?;
         Ok(Self { shell, group })
     }
 
-    /// Fails if it has ended.
+    /// Fails if the worker has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.shell.try_wait() {
             Ok(None) => Ok(()),
@@ -54,20 +55,20 @@ impl WorkerProgram {
         }
     }
 
-    /// What it has used so far. Empty on systems without `/proc`.
-    pub(crate) fn used(&self) -> Used {
-        let mut used = Used::default();
+    /// Resource usage so far. Zero on systems without `/proc`.
+    pub(crate) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
             if let Some(cpu) = cpu_of(pid, Some(self.group)) {
-                used.cpu += cpu;
-                used.resident += resident(pid).unwrap_or_default();
+                usage.cpu += cpu;
+                usage.resident += resident(pid).unwrap_or_default();
             }
         }
-        used
+        usage
     }
 
-    /// Stops it with SIGTERM.
+    /// Stops the worker with SIGTERM.
     pub(crate) async fn stop(mut self) -> Result<ExitStatus> {
         self.signal(Signal::TERM);
         match timeout(STOP, self.shell.wait()).await {

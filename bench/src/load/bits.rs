@@ -1,13 +1,13 @@
-//! A set of job ids with one bit each.
+//! A bit set of job ids.
 
 use std::collections::BTreeMap;
 
 const WORDS: usize = 512;
-/// Ids of a page: 4 KiB of bits.
+/// Number of ids per page. The bits of a page take 4 KiB.
 const PAGE: i64 = (WORDS * 64) as i64;
 
-/// Ids in pages of 32,768. The ids of a run are close together, so ten million of them take little more than a
-/// megabyte, and adding one is a look-up among some hundred pages.
+/// A set of job ids, with one bit per id, in pages of 32,768 ids. The ids of a run are close together, so ten million of them
+/// take little more than a megabyte in a few hundred pages.
 #[derive(Debug, Default)]
 pub(crate) struct Bits {
     pages: BTreeMap<i64, Box<[u64; WORDS]>>,
@@ -15,7 +15,7 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Adds an id; false if it was there already.
+    /// Adds an id. Returns false if it was already present.
     pub(crate) fn insert(&mut self, id: i64) -> bool {
         let page = self.pages.entry(id.div_euclid(PAGE)).or_insert_with(|| Box::new([0; WORDS]));
         let environment = id.rem_euclid(PAGE) as usize;
@@ -26,12 +26,12 @@ impl Bits {
         is_new
     }
 
-    /// How many ids there are.
+    /// Number of ids.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many of these ids are not in `others`.
+    /// Number of ids that `others` does not contain.
     pub(crate) fn missing_in(&self, others: &Self) -> u64 {
         let missing = self.pages.iter().map(|(page, ours)| {
             let theirs = others.pages.get(page);

@@ -1,4 +1,4 @@
-//! A closed loop: a pipeline of requests, as fast as their jobs are settled.
+//! A closed loop: a pipeline of requests with a bounded number of unsettled jobs.
 
 use std::{pin::pin, sync::Arc};
 
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::{plan::Plan, stamp, tally::Tally};
 use crate::error::{Error, Result};
 
-/// Requests between their maker and the connection.
+/// Maximum number of requests that wait to be sent on a producer's stream.
 const QUEUED: usize = 8;
 
-/// Makes jobs of several types in turn.
+/// Creates jobs of several types in turn.
 #[derive(Debug)]
 pub(super) struct Maker {
     types: Arc<[String]>,
@@ -27,13 +27,13 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// Producers start with different types.
+    /// Creates a maker. Each producer starts with a different type.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
         let (types, one_type_a_request) = (plan.types.clone(), plan.one_type_a_request);
         Self { types, next: producer * 37, tenants: plan.tenants, payload: plan.payload, one_type_a_request }
     }
 
-    /// Jobs that are due at the same time share a payload.
+    /// Creates jobs that are due at the same time and share a payload.
     pub(super) fn jobs(&mut self, count: usize, due: u64) -> Vec<NewJob> {
         let payload = stamp::payload(due, self.payload);
         if self.one_type_a_request {
@@ -42,14 +42,14 @@ impl Maker {
         (0..count).map(|_| self.job(payload.clone())).collect()
     }
 
-    /// One job.
+    /// Creates one job.
     pub(super) fn job(&mut self, payload: bytes::Bytes) -> NewJob {
         let task_type = self.types[self.next % self.types.len()].clone();
         self.next += 1;
         NewJob { task_type, payload, fair_key: self.tenant(), ..NewJob::default() }
     }
 
-    /// The fair key of some tenant: one after the other without an order, and each as often.
+    /// Fair key of a pseudo-random tenant; all tenants occur equally often.
     fn tenant(&self) -> String {
         if self.tenants == 0 {
             return String::new();
@@ -59,7 +59,7 @@ impl Maker {
     }
 }
 
-/// Enqueues until it is told to stop, or until `jobs` are enqueued. Then waits for the answers.
+/// Enqueues until cancelled or until `jobs` jobs are enqueued, then waits for the answers.
 pub(super) async fn produce(
     tally: Arc<Tally>,
     client: Client,
@@ -87,7 +87,7 @@ pub(super) async fn produce(
                 break;
             }
         }
-        // The requests end: the broker answers those in flight, and ends the stream.
+        // Half-close the stream: the broker answers the requests in flight, and then ends the stream.
         drop(requests);
     };
     let answered = answers(&tally, client, ReceiverStream::new(outgoing));
@@ -98,7 +98,7 @@ pub(super) async fn produce(
     }
 }
 
-/// Opens the stream and reads its answers to the end.
+/// Opens the enqueue stream and reads the broker's answers until the stream ends.
 pub(super) async fn answers(
     tally: &Tally,
     client: Client,

@@ -1,10 +1,10 @@
-//! Enqueued, delivered and settled jobs, counted one by one, to find errors.
+//! Counts enqueued, delivered and settled jobs by id to find errors.
 
 use parking_lot::Mutex;
 
 use super::bits::Bits;
 
-/// Three sets of ids. Each is locked once per message, not once per job.
+/// Sets of the ids of enqueued, delivered and settled jobs. Each set is locked once per message, not once per job.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     enqueued: Mutex<Bits>,
@@ -19,19 +19,19 @@ struct Delivered {
     damaged: u64,
 }
 
-/// Errors found.
+/// Numbers of lost, duplicated and unexpected jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
-    /// Jobs that were enqueued and never settled.
+    /// Jobs enqueued but never settled.
     pub(crate) lost: u64,
-    /// Deliveries of a job beyond its first.
+    /// Deliveries of a job after its first one.
     pub(crate) duplicated: u64,
-    /// Jobs that were never enqueued, or arrived changed.
+    /// Jobs that were never enqueued or arrived changed.
     pub(crate) unexpected: u64,
 }
 
 impl Faults {
-    /// Whether there are none.
+    /// Whether all numbers are 0.
     pub(crate) fn none(self) -> bool {
         self == Self::default()
     }
@@ -46,7 +46,7 @@ impl std::ops::AddAssign for Faults {
 }
 
 impl Ledger {
-    /// The broker answered that it stored these jobs.
+    /// Records jobs that the broker stored. Returns the number of new ones.
     pub(crate) fn enqueued(&self, ids: impl Iterator<Item = i64>) -> u64 {
         let mut enqueued = self.enqueued.lock();
         let before = enqueued.count();
@@ -56,7 +56,7 @@ impl Ledger {
         enqueued.count() - before
     }
 
-    /// A worker received these jobs; whether each is as it was sent.
+    /// Records jobs that a worker received, each with whether its payload is intact.
     pub(crate) fn delivered(&self, jobs: impl Iterator<Item = (i64, bool)>) {
         let mut delivered = self.delivered.lock();
         for (id, is_whole) in jobs {
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// The broker confirmed these outcomes. Returns how many were confirmed for the first time.
+    /// Records outcomes that the broker confirmed. Returns the number of new ones.
     pub(crate) fn settled(&self, ids: impl Iterator<Item = i64>) -> u64 {
         let mut settled = self.settled.lock();
         let before = settled.count();
@@ -76,7 +76,7 @@ impl Ledger {
         settled.count() - before
     }
 
-    /// Counts the errors. `waiting` jobs are known to be in the queue.
+    /// Counts the errors. `waiting` is the number of enqueued jobs that are still in the queue, and so are not lost.
     pub(crate) fn faults(&self, waiting: u64) -> Faults {
         let (enqueued, delivered, settled) = (self.enqueued.lock(), self.delivered.lock(), self.settled.lock());
         let open = enqueued.missing_in(&settled);

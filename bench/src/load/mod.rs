@@ -1,29 +1,29 @@
-//! Producers and workers: real clients over gRPC, in this process. They share the machine with what they measure, so
-//! they do little: messages are made and read in batches, and ids are kept in bits.
+//! Producers and workers: gRPC clients in this process. They share the machine with the brokers, so they use little processor
+//! time: they create and read messages in batches, and keep ids as bits.
 
-mod bits; // a set of ids
-mod closed; // as fast as answers come
-mod flood; // a principal that asks for more than it may have
-mod ledger; // lost, duplicated, unexpected
-mod open; // at fixed times, without waiting for answers
-mod pages; // people who look
+mod bits; // a bit set of ids
+mod closed; // closed loop: as fast as jobs are settled
+mod flood; // a principal that exceeds its limits
+mod ledger; // finds lost, duplicated and unexpected jobs
+mod open; // open loop: at fixed times, without waiting for answers
+mod pages; // open pages for operators
 mod plan; // the plan of a trial
-mod receiver; // of spans
-mod rust_worker; // the Rust client's worker, for comparison
-mod schedule; // the fixed times
-mod single; // one job at a time, of each caller
-mod slowest; // jobs that were picked up last
-mod span; // what a trial measured
-mod stamp; // when a job was due, in its payload
-mod tally; // the state that producers and workers share
+mod receiver; // a collector that counts spans
+mod rust_worker; // the Rust client's worker, as in a user's program
+mod schedule; // the due times of an open loop
+mod single; // callers that enqueue one job at a time
+mod slowest; // the jobs with the highest latency
+mod span; // the result of a measurement
+mod stamp; // the due time in each payload
+mod tally; // the shared state of producers and workers
 mod trial; // a trial, from the first worker to the final count
-mod unary; // at fixed times, one job a call
+mod unary; // open loop with one job per call
 mod worker; // one task per stream
 
 pub(crate) use self::{
     flood::{ALLOWED, CONNECTIONS, Flood, Flooder},
     ledger::Faults,
-    pages::{Pages, Seen},
+    pages::{PageStats, Pages},
     plan::{Demand, Plan, WorkerKind},
     receiver::Receiver,
     slowest::Slow,

@@ -1,6 +1,6 @@
-//! An open loop: each job is sent when it is due, with that time as a stamp. It does not wait for answers, so a slow
-//! broker does not slow down the requests. Otherwise the latencies would leave out exactly the jobs that had to wait
-//! longest.
+//! An open loop: each job is sent when it is due, with the due time as a stamp. The loop does not wait for answers, so a slow
+//! broker does not slow down the requests. Otherwise the latencies would omit exactly the jobs that waited longest (coordinated
+//! omission).
 
 use std::{
     sync::Arc,
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The sender sleeps at least this long: at high rates, jobs that become due meanwhile are one request.
+/// Minimum sleep of the sender. At high rates, all jobs that become due during the sleep go into one request.
 const NAP: Duration = Duration::from_millis(1);
-/// The most jobs of a request, if the sender was delayed.
+/// Maximum number of jobs per request. Reached only after the sender was delayed.
 const LARGEST: u64 = 1_000;
 
-/// Sends jobs by the schedule, on a thread of its own: the runtime's timers have a resolution of a millisecond, which
-/// is more than what is measured.
+/// Sends jobs by the schedule, on a dedicated thread, because the runtime's timers have a resolution of one millisecond, which is
+/// coarser than the measured latencies.
 pub(super) async fn produce(tally: Arc<Tally>, client: Client, plan: Plan, schedule: Schedule) -> Result<()> {
     let (requests, outgoing) = mpsc::unbounded_channel();
     let pace = {

@@ -4,32 +4,32 @@ use std::{sync::Arc, time::Duration};
 
 use howdah_client::proto::{Subscribe, Window};
 
-/// The kind of the workers.
+/// Implementation of the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WorkerKind {
-    /// A stream written by hand: the least that a worker can cost.
+    /// A hand-written stream, the cheapest possible worker.
     #[default]
     Raw,
-    /// The worker of the Rust client crate.
+    /// The worker of the Rust client crate, with a handler.
     Rust,
 }
 
-/// How jobs are enqueued.
+/// Way in which jobs are enqueued.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Demand {
-    /// In batches, as fast as they are settled.
+    /// Closed loop: jobs are enqueued in batches, as fast as jobs are settled.
     Closed {
-        /// Streams.
+        /// Number of streams.
         producers: usize,
     },
-    /// One job per call; each caller waits for its answer.
+    /// One job per call; each caller waits for the answer.
     Single {
-        /// Callers.
+        /// Number of callers.
         producers: usize,
     },
-    /// One job at a time as well, but all callers share a producer of the Rust client, and so one stream.
+    /// One job at a time per caller; all callers share one producer of the Rust client, and so one stream.
     Shared {
-        /// Callers.
+        /// Number of callers.
         producers: usize,
     },
 }
@@ -37,35 +37,35 @@ pub(crate) enum Demand {
 /// The plan of a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Task types; jobs take turns among them.
+    /// Task types, used in turn.
     pub(crate) types: Arc<[String]>,
-    /// Tenants whose fair keys the jobs have; 0: jobs have none.
+    /// Number of tenants, whose names are the fair keys of the jobs; 0: no fair keys.
     pub(crate) tenants: u32,
-    /// The jobs of a request are of one type, and requests take turns among the types.
+    /// Whether all jobs of a request have the same type. Requests then use the types in turn.
     pub(crate) one_type_a_request: bool,
-    /// Bytes of a payload.
+    /// Payload size in bytes.
     pub(crate) payload: usize,
-    /// Jobs of an enqueue request.
+    /// Jobs per enqueue request.
     pub(crate) batch: usize,
-    /// Worker streams.
+    /// Number of worker streams.
     pub(crate) workers: usize,
-    /// Jobs that a worker holds of each type.
+    /// Window of a worker for each type, in jobs.
     pub(crate) window: usize,
-    /// The most task types of one worker; types are distributed in turn.
+    /// Maximum number of task types per worker; types are distributed in turn.
     pub(crate) types_per_worker: usize,
-    /// The most jobs that are enqueued and not settled, in a closed loop.
+    /// Maximum number of unsettled jobs in a closed loop.
     pub(crate) in_flight: usize,
-    /// The kind of the workers.
+    /// Implementation of the workers.
     pub(crate) kind: WorkerKind,
-    /// How long a handler of the Rust client takes.
+    /// Run time of each job's handler. Used only with [`WorkerKind::Rust`].
     pub(crate) handler: Duration,
-    /// Worker streams that share a connection.
+    /// Number of worker streams per connection.
     pub(crate) streams_per_connection: usize,
 }
 
 impl Plan {
-    /// The windows of the n-th worker: all types, or as many as it may have, distributed in turn so that each type has
-    /// a worker.
+    /// Windows of the n-th worker: one for each type, but at most `types_per_worker`. Types are distributed so that each has a
+    /// worker.
     pub(crate) fn windows(&self, worker: usize) -> Vec<Window> {
         let few = self.types.len().min(self.types_per_worker);
         let first = worker * few;
@@ -73,7 +73,7 @@ impl Plan {
         dealt.map(|task_type| Window { task_type, jobs: self.window as i32, bytes: 0 }).collect()
     }
 
-    /// The first message of the n-th worker.
+    /// First message of the n-th worker.
     pub(crate) fn subscribe(&self, worker: usize) -> Subscribe {
         let windows = self.windows(worker);
         Subscribe { windows, max_message_bytes: super::worker::MESSAGE_BYTES as i32, ..Subscribe::default() }

@@ -1,4 +1,4 @@
-//! The worker of the Rust client, with a handler for each job, as in a user's program.
+//! The worker of the Rust client, with one handler call per job, as in a user's program.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::{plan::Plan, tally::Tally};
 use crate::error::{Error, Result};
 
-/// Runs until told to stop. The client does not tell when the broker confirmed an outcome, so a job counts as settled
-/// when its handler has ended. At the end each must have been acked.
+/// Runs the worker until cancelled. The client does not report confirmed outcomes, so a job counts as settled when its handler
+/// ends. Fails if not all received jobs have been acked at the end.
 pub(super) async fn work(
     tally: Arc<Tally>,
     client: Client,
@@ -40,7 +40,7 @@ pub(super) async fn work(
         () = stop.cancelled() => handle.stop().await?,
     };
     if report.acked != report.received {
-        return Err(Error::Process(format!("of {} jobs of a worker, {} were acked", report.received, report.acked)));
+        return Err(Error::Process(format!("a worker received {} jobs but acked {}", report.received, report.acked)));
     }
     Ok(())
 }

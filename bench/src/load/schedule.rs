@@ -1,8 +1,8 @@
-//! An open loop: jobs are due at fixed times, independent of earlier ones.
+//! The due times of an open loop, which do not depend on when earlier jobs are settled.
 
 use std::ops::Range;
 
-/// When each job is due: the n-th at n / rate.
+/// Due times at a fixed rate: the n-th job is due at n / rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     per_second: f64,
@@ -10,24 +10,24 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `seconds` of jobs at a rate.
+    /// Jobs for `seconds` at a rate.
     pub(crate) fn new(per_second: f64, seconds: f64) -> Self {
         Self { per_second, jobs: (per_second * seconds).floor() as u64 }
     }
 
-    /// How many jobs there will be.
+    /// Total number of jobs.
     pub(crate) fn jobs(&self) -> u64 {
         self.jobs
     }
 
-    /// When the n-th job is due, in nanoseconds.
+    /// Due time of the n-th job, in nanoseconds.
     pub(crate) fn due(&self, number: u64) -> u64 {
         (number as f64 * 1e9 / self.per_second) as u64
     }
 
-    /// The jobs that are due by now, of those from `next` on.
+    /// Numbers of the jobs from `next` on that are due at `now`.
     pub(crate) fn due_by(&self, now: u64, next: u64) -> Range<u64> {
-        // The division may be off by one job.
+        // The floating-point division may be off by one job, so correct it.
         let mut end = (now as f64 * self.per_second / 1e9) as u64;
         while self.due(end) <= now {
             end += 1;
@@ -64,18 +64,18 @@ mod tests {
     #[test]
     fn a_stall_is_charged_to_every_job_that_it_delayed() {
         let schedule = Schedule::new(1_000.0, 1.0);
-        // The sender looks every millisecond, but for 100 of them it was held up.
-        let looks = (0..200).chain(300..=1_000).map(|ms| ms * MS);
-        let (mut next, mut late) = (0, Vec::new());
-        for now in looks {
+        // The sender checks every millisecond, except for a stall of 100 milliseconds.
+        let times = (0..200).chain(300..=1_000).map(|ms| ms * MS);
+        let (mut next, mut delays) = (0, Vec::new());
+        for now in times {
             for number in schedule.due_by(now, next) {
-                late.push(now - schedule.due(number));
+                delays.push(now - schedule.due(number));
                 next = number + 1;
             }
         }
-        assert_eq!(late.len(), 1_000);
-        let delayed: Vec<u64> = late.into_iter().filter(|&late| late > 0).collect();
-        // Not one slow job, but a hundred: the first 100 ms late, the last 1 ms.
+        assert_eq!(delays.len(), 1_000);
+        let delayed: Vec<u64> = delays.into_iter().filter(|&delay| delay > 0).collect();
+        // At 1,000 jobs/s, a stall of 100 ms delays not one job but a hundred: the first by 100 ms, the last by 1 ms.
         assert_eq!(delayed.len(), 100);
         assert_eq!((delayed[0], delayed[99]), (100 * MS, MS));
     }

@@ -1,4 +1,4 @@
-//! One job at a time, with many callers, like a web application that enqueues in its requests.
+//! Many callers that each enqueue one job at a time, like requests of a web application.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::{closed::Maker, plan::Plan, stamp, tally::Tally};
 use crate::error::Result;
 
-/// How a caller enqueues.
+/// Way in which a caller enqueues.
 pub(super) enum Caller {
-    /// By calls of its own.
+    /// One call per job.
     Alone(Client),
-    /// Over a stream that all callers share.
+    /// Over a stream shared by all callers.
     Sharing(Producer),
 }
 
 impl Caller {
-    /// Returns when the job is stored.
+    /// Enqueues a job and returns when it is stored.
     async fn enqueue(&self, job: NewJob, tally: &Tally) -> Result<()> {
         match self {
             Self::Alone(client) => {
@@ -37,7 +37,7 @@ impl Caller {
     }
 }
 
-/// Enqueues a job, waits for the answer, and repeats, until told to stop.
+/// Enqueues one job after the other until cancelled.
 pub(super) async fn produce(
     tally: Arc<Tally>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! The jobs that were picked up last, with the times that tell where the rest of them was spent.
+//! The jobs with the highest latency, with timestamps that show where the time was spent.
 
 use std::{
     cmp::Reverse,
@@ -6,29 +6,29 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// So many are kept.
+/// Number of jobs to keep.
 const KEPT: usize = 100;
 
-/// A job, and what is known of it. Times are of the system's clock.
+/// A slow job. Times are from the system clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
     pub(crate) id: i64,
-    /// When it should have been sent.
+    /// Time at which the benchmark should have sent the job.
     pub(crate) due: SystemTime,
-    /// From then until its call was answered.
+    /// Time from `due` until the enqueue call was answered. `None` if no answer was received.
     pub(crate) answered: Option<Duration>,
-    /// From then until its handler began.
+    /// Time from `due` until the job's handler began.
     pub(crate) picked_up: Duration,
 }
 
-/// Keeps the slowest jobs of a trial. Times are nanoseconds of the trial's clock, as everywhere in a trial.
+/// Keeps the slowest jobs of a trial. Times are nanoseconds of the trial's clock.
 #[derive(Debug)]
 pub(super) struct Slowest {
-    /// When the trial's clock was at zero.
+    /// System time at zero of the trial's clock.
     zero: SystemTime,
-    /// How long until it was picked up, its id, and when it was due; the quickest of them comes first.
+    /// Latency, id and due time of each kept job; the fastest is at the top of the heap.
     jobs: BinaryHeap<Reverse<(u64, i64, u64)>>,
-    /// How long until the call was answered, by when its job was due.
+    /// Time from a job's due time until its enqueue call was answered, by the due time.
     answers: HashMap<u64, u64>,
 }
 
@@ -49,7 +49,7 @@ impl Slowest {
         }
     }
 
-    /// The slowest first.
+    /// Returns the jobs, slowest first.
     pub(super) fn into_jobs(self) -> Vec<Slow> {
         let Self { zero, jobs, answers } = self;
         let jobs = jobs.into_sorted_vec().into_iter();

@@ -1,13 +1,13 @@
-//! What a trial measured in a while.
+//! Result of a measurement.
 
 use crate::environment::Mark;
 
-/// The state of a trial at a time.
+/// Progress of a measurement at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Since the measurement began.
+    /// Seconds since the start of the measurement.
     pub(crate) seconds: f64,
-    /// Jobs settled since then.
+    /// Jobs settled since the start of the measurement.
     pub(crate) settled: u64,
     /// Resident bytes of the brokers.
     pub(crate) resident: Option<u64>,
@@ -18,11 +18,11 @@ pub(crate) struct Sample {
 pub(crate) struct Span {
     /// Jobs settled.
     pub(crate) jobs: u64,
-    /// The seconds it took.
+    /// Duration in seconds.
     pub(crate) seconds: f64,
-    /// Samples during it.
+    /// Samples taken during the measurement.
     pub(crate) samples: Vec<Sample>,
-    /// Resources used before and after.
+    /// Resource counters at the start and at the end.
     pub(crate) marks: [Mark; 2],
 }
 
@@ -32,7 +32,7 @@ impl Span {
         self.jobs as f64 / self.seconds.max(1e-9)
     }
 
-    /// How often threads of the brokers, and of Postgres, left a processor.
+    /// Context switches of the brokers and of Postgres.
     pub(crate) fn switches(&self) -> [Option<u64>; 2] {
         let [before, after] = &self.marks;
         std::array::from_fn(|at| {
@@ -40,7 +40,7 @@ impl Span {
         })
     }
 
-    /// Several measurements as one, which has no samples: there was something else in between.
+    /// Sums several measurements into one; `None` without any. The sum has no samples, because other work ran in between.
     pub(crate) fn all(spans: Vec<Self>) -> Option<Self> {
         spans.into_iter().reduce(|mut all, span| {
             all.samples.clear();

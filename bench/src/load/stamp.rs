@@ -1,14 +1,14 @@
-//! A job's payload has the time at which it was due, so that no table of sent jobs is needed.
+//! Each payload contains the due time of its job, so that no table of sent jobs is needed.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// Bytes of a stamp, and so of the smallest payload.
+/// Size of a stamp, and of the smallest payload.
 pub(crate) const STAMP_BYTES: usize = 8;
-/// The stamp of a job that existed before the clock was started: it is due at the start.
+/// Stamp of a job that was enqueued before the trial's clock started. The job counts as due at the start of the measurement.
 pub(crate) const WAITING: u64 = u64::MAX;
 const FILLER: u8 = 0x5a;
 
-/// A payload with the time at which its job was due, in nanoseconds of the trial's clock.
+/// Creates a payload that contains the due time, in nanoseconds of the trial's clock.
 pub(crate) fn payload(due: u64, bytes: usize) -> Bytes {
     let mut payload = BytesMut::with_capacity(bytes);
     payload.put_u64_le(due);
@@ -16,10 +16,10 @@ pub(crate) fn payload(due: u64, bytes: usize) -> Bytes {
     payload.freeze()
 }
 
-/// When the job was due; `None` for a payload that is not ours.
+/// Reads the due time; `None` for a payload that the benchmark did not create.
 pub(crate) fn due(payload: &[u8], bytes: usize) -> Option<u64> {
     let (stamp, filler) = payload.split_first_chunk::<STAMP_BYTES>()?;
-    // Only both ends: checking all of a large payload would cost more than the job.
+    // Check only the first and the last byte: checking all bytes of a large payload would cost more than the job.
     let is_ours = payload.len() == bytes && filler.first().is_none_or(|&b| b == FILLER);
     (is_ours && filler.last().is_none_or(|&b| b == FILLER)).then(|| u64::from_le_bytes(*stamp))
 }

@@ -1,5 +1,4 @@
-//! The state that producers and workers of a trial share: a clock, the counts, the latencies, and the capacity of a
-//! closed loop.
+//! Shared state of a trial's producers and workers: clock, counts, latencies, and capacity of the closed loop.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -22,39 +21,39 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Latencies in microseconds, to three digits.
+/// Latencies in microseconds, to three significant digits.
 pub(crate) type Micros = Histogram<u64>;
 
-/// The longest latency that is recorded: ten minutes.
+/// Maximum recorded latency: ten minutes.
 const LONGEST: u64 = 600_000_000;
-/// If no job is settled for this long, the missing ones will not come.
+/// Time without a settled job after which a trial stops waiting for the missing jobs.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Shared by all tasks of a trial.
+/// Shared state of a trial.
 #[derive(Debug)]
 pub(crate) struct Tally {
     clock: Instant,
     ledger: Ledger,
     payload: usize,
     latencies: Mutex<Micros>,
-    /// From when a job was due to the answer of the call that enqueued it.
+    /// Time from the due time of a job until the call that enqueued it was answered.
     answers: Mutex<Micros>,
-    /// From when a job was due to when its call began: the caller's own delay.
+    /// Time from the due time of a job until its enqueue call began: the delay that the benchmark itself caused.
     delays: Mutex<Micros>,
-    /// If somebody asked for them.
+    /// Slowest jobs, if [`Tally::keep_slowest`] was called.
     slowest: Mutex<Option<Slowest>>,
-    /// Jobs due in this time count for the latencies, in nanoseconds of the clock.
+    /// Only jobs due from this time until `until` count for the latencies. Nanoseconds of the clock.
     from: AtomicU64,
     until: AtomicU64,
     enqueued: AtomicU64,
     settled: AtomicU64,
-    /// When the last job was settled.
+    /// Time at which the last job was settled, in nanoseconds of the trial's clock.
     settled_at: AtomicU64,
     progress: Notify,
-    /// In a closed loop, a permit for each job that may be enqueued.
+    /// Permits for jobs to enqueue in a closed loop.
     pub(super) room: Semaphore,
     failure: Mutex<Option<Error>>,
-    /// Cancelled by the first failure of any task.
+    /// Cancelled by the first failure of a task.
     pub(super) failed: CancellationToken,
 }
 
@@ -82,33 +81,33 @@ impl Tally {
         })
     }
 
-    /// Nanoseconds of the trial's clock.
+    /// Time of the trial's clock, in nanoseconds.
     pub(super) fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Latencies of jobs that are due from now on count; earlier ones were the warm-up.
+    /// Starts to record latencies. Jobs due earlier are the warm-up.
     pub(super) fn count_from_now(&self) {
         self.from.store(self.now(), Relaxed);
     }
 
-    /// Latencies of jobs that are due later do not count.
+    /// Stops recording latencies of jobs that are due later.
     pub(super) fn count_until_now(&self) {
         self.until.store(self.now(), Relaxed);
     }
 
-    /// The broker stored these jobs.
+    /// Records jobs that the broker stored.
     pub(super) fn enqueued(&self, jobs: &[EnqueuedJob]) {
         self.enqueued_ids(jobs.iter().map(|job| job.id));
     }
 
-    /// The broker stored jobs with these ids.
+    /// Records ids of jobs that the broker stored.
     pub(super) fn enqueued_ids(&self, ids: impl Iterator<Item = i64>) {
         let new = self.ledger.enqueued(ids);
         self.enqueued.fetch_add(new, Relaxed);
     }
 
-    /// The call begins that enqueues a job due at that time.
+    /// Records the start of the call that enqueues a job due at `due`.
     pub(super) fn called(&self, due: u64) {
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
         if (from..=until).contains(&due) {
@@ -116,7 +115,7 @@ impl Tally {
         }
     }
 
-    /// The call that enqueued a job due at that time is answered.
+    /// Records the answer to the call that enqueued a job due at `due`.
     pub(super) fn answered(&self, due: u64) {
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
         if (from..=until).contains(&due) {
@@ -128,21 +127,21 @@ impl Tally {
         }
     }
 
-    /// These jobs were enqueued by other means.
+    /// Records ids of jobs that were stored by SQL and not by a producer.
     pub(super) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.ledger.enqueued(ids);
     }
 
-    /// A message with jobs has come: their handlers start now.
+    /// Records the jobs of a message to a worker. Their handlers start now.
     pub(super) fn entered(&self, jobs: &[LeasedJob]) {
         self.entered_each(jobs.iter().map(|job| (job.id, job.payload.as_ref())));
     }
 
-    /// The same, job by job.
+    /// Records jobs whose handlers start now, given ids and payloads.
     pub(super) fn entered_each<'a>(&self, jobs: impl Iterator<Item = (i64, &'a [u8])>) {
         let now = self.now();
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
-        // Jobs of one request have one stamp: equal ones are recorded together.
+        // Jobs of one request share a stamp: record equal stamps together.
         let (mut run, mut runs) = ((0, 0), Vec::new());
         let mut slowest = self.slowest.lock();
         self.ledger.delivered(jobs.map(|(id, payload)| {
@@ -166,23 +165,23 @@ impl Tally {
         }
     }
 
-    /// From now on the slowest jobs are kept.
+    /// Starts to keep the slowest jobs.
     pub(super) fn keep_slowest(&self) {
         *self.slowest.lock() = Some(Slowest::new(self.clock.elapsed()));
     }
 
-    /// The slowest first; none unless they were kept.
+    /// Takes the kept jobs, slowest first.
     pub(super) fn take_slowest(&self) -> Vec<Slow> {
         self.slowest.lock().take().map(Slowest::into_jobs).unwrap_or_default()
     }
 
-    /// The broker answered these outcomes.
+    /// Records the broker's answer to outcomes.
     pub(super) fn settled(&self, results: &[SettleResult]) {
         let good = results.iter().filter(|result| result.status() == SettleStatus::Ok);
         self.settled_ids(good.map(|result| result.id));
     }
 
-    /// The broker confirmed these jobs.
+    /// Records jobs whose outcome the broker confirmed.
     pub(super) fn settled_ids(&self, ids: impl Iterator<Item = i64>) {
         let new = self.ledger.settled(ids);
         self.settled.fetch_add(new, Relaxed);
@@ -191,22 +190,22 @@ impl Tally {
         self.progress.notify_one();
     }
 
-    /// How many jobs are settled.
+    /// Number of settled jobs.
     pub(crate) fn settled_count(&self) -> u64 {
         self.settled.load(Relaxed)
     }
 
-    /// How many enqueues are answered.
+    /// Number of jobs whose enqueue was answered.
     pub(super) fn enqueued_count(&self) -> u64 {
         self.enqueued.load(Relaxed)
     }
 
-    /// When the last one was settled.
+    /// Time of the last settled job.
     pub(super) fn settled_at(&self) -> Instant {
         self.clock + Duration::from_nanos(self.settled_at.load(Relaxed))
     }
 
-    /// Waits until this many jobs are settled. Gives up if none is for long; the count then shows the missing ones.
+    /// Waits until this many jobs are settled. Gives up if no job is settled for a while; the count then shows the missing jobs.
     pub(super) async fn until_settled(&self, jobs: u64) {
         while self.settled_count() < jobs {
             if timeout(STALLED, self.progress.notified()).await.is_err() {
@@ -215,13 +214,13 @@ impl Tally {
         }
     }
 
-    /// A task failed: all others end too.
+    /// Records the failure of a task, and ends all other tasks.
     pub(super) fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.failed.cancel();
     }
 
-    /// Why a task failed.
+    /// Takes the error of the first failed task.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().take()
     }
@@ -231,17 +230,17 @@ impl Tally {
         self.ledger.faults(waiting)
     }
 
-    /// The latencies since the last call.
+    /// Returns the latencies since the last call of this function, and clears them.
     pub(super) fn take_latencies(&self) -> Micros {
         take(&self.latencies)
     }
 
-    /// The delays of callers since the last call.
+    /// Returns the delays in the benchmark since the last call of this function, and clears them.
     pub(super) fn take_delays(&self) -> Micros {
         take(&self.delays)
     }
 
-    /// The times of answers since the last call.
+    /// Returns the answer times since the last call of this function, and clears them.
     pub(super) fn take_answers(&self) -> Micros {
         take(&self.answers)
     }

@@ -1,4 +1,4 @@
-//! One trial: workers and producers in an environment, from the first worker to the final count.
+//! A trial: workers and producers in an environment, from the first connection to the final count.
 
 use std::{
     collections::HashMap,
@@ -35,31 +35,31 @@ use crate::{
     report::Bar,
 };
 
-/// Connections by purpose: enqueue streams, worker streams, idle workers, and callers. Callers have two, since the
-/// capacity of one connection is not what is measured.
+/// Connection numbers by purpose: enqueue streams, worker streams, idle workers and callers. Callers use two connections, so that
+/// the capacity of one does not limit the result.
 const ENQUEUE: usize = 0;
 const WORK: usize = 1;
 const IDLE: usize = 10_000;
 const CALL: usize = 20_000;
 const CALLS: usize = 2;
-/// The approximate number of samples of a measurement.
+/// Approximate number of samples per measurement.
 const SAMPLES: f64 = 100.0;
-/// Workers that connect at the same time.
+/// Maximum number of workers that connect concurrently.
 const CONNECTING: usize = 100;
-/// How long workers may take to settle what they hold.
+/// Maximum time for workers to settle the jobs they hold.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// When a measurement began.
+/// Start of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
     at: Instant,
     settled: u64,
 }
 
-/// Workers and producers in an environment. If dropped, they end at once.
+/// Workers and producers in an environment; aborted when dropped.
 #[derive(Debug)]
 pub(crate) struct Trial<'a> {
-    /// Where.
+    /// Environment with the brokers.
     pub(crate) environment: &'a Environment,
     plan: Plan,
     tally: Arc<Tally>,
@@ -71,7 +71,7 @@ pub(crate) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Nothing is connected yet.
+    /// Creates a trial without connections.
     pub(crate) fn new(environment: &'a Environment, plan: Plan) -> Result<Self> {
         Ok(Self {
             environment,
@@ -85,7 +85,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The n-th connection to a broker, opened when it is first used.
+    /// Returns the n-th connection to a broker, opened on first use.
     async fn client(&mut self, broker: usize, number: usize) -> Result<Client> {
         let key = (broker % self.environment.brokers.len(), number);
         if let Some(client) = self.clients.get(&key) {
@@ -101,7 +101,7 @@ impl<'a> Trial<'a> {
         self.connect(&self.plan.clone(), WORK).await
     }
 
-    /// Connects workers of another plan, which get no jobs.
+    /// Connects the workers of another plan, which get no jobs.
     pub(crate) async fn connect_idle(&mut self, plan: &Plan) -> Result<()> {
         self.connect(plan, IDLE).await
     }
@@ -135,7 +135,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Enqueues jobs that wait until workers come.
+    /// Enqueues jobs before any worker connects.
     pub(crate) async fn preload(&mut self, jobs: u64, bar: &Bar) -> Result<()> {
         self.tally.room.add_permits(jobs as usize);
         self.spawn_closed(2, jobs, Some(WAITING)).await?;
@@ -148,19 +148,19 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Jobs with these ids were enqueued by other means.
+    /// Records ids of jobs that were stored by SQL and not by a producer.
     pub(crate) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.tally.expect(ids);
     }
 
-    /// Starts producers. They go on until [`finish`](Self::finish), or until this many `jobs`.
+    /// Starts producers. They run until [`finish`](Self::finish), or until they have enqueued `jobs` jobs.
     pub(crate) async fn produce(&mut self, demand: Demand, jobs: Option<u64>) -> Result<()> {
         if self.stop_producers.is_cancelled() {
             self.stop_producers = CancellationToken::new();
         }
         match demand {
             Demand::Closed { producers } => {
-                // In a later round the capacity exists already: everything was settled.
+                // In a later round the permits of the first round are free again, because all jobs were settled.
                 let room = self.plan.in_flight.max(self.plan.batch);
                 self.tally.room.add_permits(room.saturating_sub(self.tally.room.available_permits()));
                 self.spawn_closed(producers, jobs.unwrap_or(u64::MAX), None).await
@@ -186,7 +186,7 @@ impl<'a> Trial<'a> {
         spawn(&mut self.producers, tally, produce);
     }
 
-    /// Enqueues jobs at a fixed rate for this time. Returns their number.
+    /// Starts to enqueue jobs at a fixed rate for this time. Returns their number.
     pub(crate) async fn produce_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
         let schedule = Schedule::new(per_second, seconds);
         let client = self.client(0, ENQUEUE).await?;
@@ -196,7 +196,7 @@ impl<'a> Trial<'a> {
         Ok(schedule.jobs())
     }
 
-    /// The same, with one job a call.
+    /// Starts to enqueue jobs at a fixed rate, with one job per call. Returns their number.
     pub(crate) async fn call_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
         let schedule = Schedule::new(per_second, seconds);
         let mut clients = Vec::new();
@@ -220,22 +220,22 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Fills caches, and lets plans be made.
+    /// Waits for this time without a measurement, while caches fill and statements are planned.
     pub(crate) async fn warm_up(&self, time: Duration) -> Result<()> {
         self.unless_failed(sleep(time)).await
     }
 
-    /// Measures for this time.
+    /// Measures for `time`.
     pub(crate) async fn measure(&self, time: Duration, bar: &Bar) -> Result<Span> {
         self.tally.count_from_now();
-        // It begins when it is first polled: after the marks are taken.
+        // The sleep must start after the first counters are read, so it is created when first polled.
         let over = async { sleep(time).await };
         let span = self.observe(time.as_secs_f64(), over, bar, |sample| sample.seconds).await?;
         self.tally.count_until_now();
         Ok(span)
     }
 
-    /// The beginning of a measurement that ends with a number of jobs.
+    /// Starts a measurement that ends after a number of jobs; see [`measure_until`](Self::measure_until).
     pub(crate) fn begin(&self) -> Began {
         self.tally.count_from_now();
         Began { at: Instant::now(), settled: self.tally.settled_count() }
@@ -250,7 +250,7 @@ impl<'a> Trial<'a> {
         Ok(span)
     }
 
-    /// Samples until `done`.
+    /// Takes samples until `done` completes.
     async fn observe(
         &self,
         expected_seconds: f64,
@@ -282,12 +282,11 @@ impl<'a> Trial<'a> {
         Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.environment).await] })
     }
 
-    /// Stops enqueuing.
     pub(crate) fn stop_producing(&self) {
         self.stop_producers.cancel();
     }
 
-    /// Stops enqueuing, and waits until all enqueued jobs are settled.
+    /// Stops the producers, and waits until all enqueued jobs are settled.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         self.stop_producers.cancel();
         let mut producers = std::mem::take(&mut self.producers);
@@ -295,52 +294,52 @@ impl<'a> Trial<'a> {
         self.unless_failed(self.tally.until_settled(self.tally.enqueued_count())).await
     }
 
-    /// Lets workers settle their jobs, and end.
+    /// Ends the workers after they have settled their jobs.
     pub(crate) async fn dismiss(&mut self) -> Result<()> {
         self.stop_workers.cancel();
         let mut tasks = std::mem::take(&mut self.tasks);
         let all = async { while tasks.join_next().await.is_some() {} };
-        // Workers that do not end hold jobs, which the count will show as missing.
+        // A worker that does not end in time still holds jobs, which the final count shows as lost.
         let _ = timeout(DRAIN, self.unless_failed(all)).await;
         self.tally.failure().map_or(Ok(()), Err)
     }
 
-    /// Counts the errors. This many enqueued jobs may wait in the queue.
+    /// Counts the errors. `waiting` is the number of enqueued jobs that may still be in the queue.
     pub(crate) fn faults(&self, waiting: u64) -> Faults {
         self.tally.faults(waiting)
     }
 
-    /// The latencies since the last call.
+    /// Returns the latencies since the last call of this function, and clears them.
     pub(crate) fn take_latencies(&self) -> Micros {
         self.tally.take_latencies()
     }
 
-    /// From now on the slowest jobs are kept.
+    /// Starts to keep the slowest jobs.
     pub(crate) fn keep_slowest(&self) {
         self.tally.keep_slowest();
     }
 
-    /// The slowest first; none unless they were kept.
+    /// Takes the kept jobs, slowest first.
     pub(crate) fn take_slowest(&self) -> Vec<Slow> {
         self.tally.take_slowest()
     }
 
-    /// From when jobs were due to the answers of their calls, since the last call.
+    /// Returns the answer times since the last call of this function, and clears them.
     pub(crate) fn take_answers(&self) -> Micros {
         self.tally.take_answers()
     }
 
-    /// From when jobs were due to when their calls began, since the last call.
+    /// Returns the delays in the benchmark since the last call of this function, and clears them.
     pub(crate) fn take_delays(&self) -> Micros {
         self.tally.take_delays()
     }
 
-    /// How many jobs are stored, as far as it was answered.
+    /// Number of jobs whose enqueue was answered.
     pub(crate) fn stored(&self) -> u64 {
         self.tally.enqueued_count()
     }
 
-    /// How many jobs are settled.
+    /// Number of settled jobs.
     pub(crate) fn settled(&self) -> u64 {
         self.tally.settled_count()
     }
@@ -349,7 +348,7 @@ impl<'a> Trial<'a> {
         tokio::select! {
             value = future => Ok(value),
             () = self.tally.failed.cancelled() => {
-                Err(self.tally.failure().unwrap_or_else(|| Error::Process("a client failed".into())))
+                Err(self.tally.failure().unwrap_or_else(|| Error::Process("bug: a producer or worker ended the trial without an error".into())))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An open loop of calls with one job each, as most generated clients enqueue. A call does not wait for those before it.
+//! An open loop with one job per call, as most generated clients enqueue. Calls do not wait for earlier ones.
 
 use std::{
     sync::Arc,
@@ -15,12 +15,12 @@ use tokio::{
 use super::{closed::Maker, plan::Plan, schedule::Schedule, stamp, tally::Tally};
 use crate::error::{Error, Result};
 
-/// The most calls at a time. Jobs that wait for one are late, and their lateness counts.
+/// Maximum number of concurrent calls. Further jobs wait until a call ends; their latency includes this wait.
 const CALLS: usize = 4_096;
-/// The sender sleeps at least this long.
+/// Minimum sleep of the sender.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Enqueues jobs by the schedule, over these connections in turn.
+/// Enqueues jobs by the schedule, on these connections in turn.
 pub(super) async fn produce(tally: Arc<Tally>, clients: Vec<Client>, plan: Plan, schedule: Schedule) -> Result<()> {
     let (due, mut dues) = mpsc::unbounded_channel();
     let pace = {
@@ -55,10 +55,10 @@ pub(super) async fn produce(tally: Arc<Tally>, clients: Vec<Client>, plan: Plan,
 }
 
 fn joined(ended: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
-    ended.map_err(|error| Error::Process(format!("a call failed: {error}")))?
+    ended.map_err(|error| Error::Process(format!("bug: a task that enqueues a job panicked: {error}")))?
 }
 
-/// Says when jobs are due, at those times: the runtime's timers are too coarse for it.
+/// Sends each due time to `dues` at that time, on a dedicated thread, because the runtime's timers are too coarse.
 fn pace(tally: &Tally, schedule: Schedule, begin: u64, dues: &mpsc::UnboundedSender<u64>) {
     let (mut next, mut slept) = (0, Instant::now());
     while next < schedule.jobs() {

@@ -1,13 +1,13 @@
-//! A worker that uses the protocol directly, in one task: the jobs of a message are settled in one message.
+//! A worker that uses the protocol directly in one task, and settles the jobs of each message with one message.
 
 use std::sync::Arc;
 
 use howdah_client::{
     Client,
     proto::{
-        Ack, DrainRequest, LeasedJob, Outcome, Settle, Subscribe, WorkRequest, outcome,
+        Ack, DrainRequest, LeasedJob, Outcome, Pong, Settle, Subscribe, WorkRequest, outcome,
         work_request::{self, Message},
-        work_response::Message as Said,
+        work_response::Message as Reply,
     },
 };
 use tokio::sync::{mpsc, oneshot};
@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::tally::Tally;
 use crate::error::{Error, Result};
 
-/// The largest message that a worker accepts.
+/// Maximum size of a message that the worker accepts.
 pub(super) const MESSAGE_BYTES: usize = 16 << 20;
-/// Messages to the broker that wait for the connection. More than fit a window never gather.
+/// Capacity of the queue of messages to the broker. The window keeps their number below this, so the queue is never full.
 const QUEUED: usize = 64;
 
-/// Runs until told to stop. Then takes no more jobs, and ends when all its jobs are settled.
+/// Runs until cancelled. Then drains: takes no more jobs, and ends when all its jobs are settled.
 pub(super) async fn work(
     tally: Arc<Tally>,
     client: Client,
@@ -34,31 +34,32 @@ pub(super) async fn work(
     let _ = requests.try_send(request(Message::Subscribe(subscribe)));
     let mut workers = client.workers().max_decoding_message_size(MESSAGE_BYTES);
     let mut messages = workers.work(ReceiverStream::new(outgoing)).await?.into_inner();
-    let (mut connected, mut held, mut asked, mut drained) = (Some(connected), 0_usize, false, false);
+    let (mut connected, mut held, mut drain_sent, mut drained) = (Some(connected), 0_usize, false, false);
     while !drained || held > 0 {
         let message = tokio::select! {
             message = messages.message() => message?,
-            () = stop.cancelled(), if !asked => {
-                asked = true;
+            () = stop.cancelled(), if !drain_sent => {
+                drain_sent = true;
                 let _ = requests.send(request(Message::Drain(DrainRequest {}))).await;
                 continue;
             }
         };
         match message.and_then(|message| message.message) {
-            Some(Said::Jobs(jobs)) => {
+            Some(Reply::Jobs(jobs)) => {
                 tally.entered(&jobs.jobs);
                 held += jobs.jobs.len();
                 let outcomes = jobs.jobs.iter().map(ack).collect();
                 let _ = requests.send(request(Message::Settle(Settle { outcomes }))).await;
             }
-            Some(Said::Settled(settled)) => {
+            Some(Reply::Settled(settled)) => {
                 held = held.saturating_sub(settled.results.len());
                 tally.settled(&settled.results);
             }
-            Some(Said::Welcome(_)) => drop(connected.take().map(|connected| connected.send(()))),
-            Some(Said::Drain(_)) if asked => drained = true,
-            Some(Said::Cancel(_) | Said::Ping(_) | Said::Extended(_) | Said::Progressed(_)) => {}
-            Some(Said::Drain(_)) | None => {
+            Some(Reply::Welcome(_)) => drop(connected.take().map(|connected| connected.send(()))),
+            Some(Reply::Drain(_)) if drain_sent => drained = true,
+            Some(Reply::Ping(_)) => drop(requests.send(request(Message::Pong(Pong {}))).await),
+            Some(Reply::Cancel(_) | Reply::Pong(_) | Reply::Extended(_) | Reply::Progressed(_)) => {}
+            Some(Reply::Drain(_)) | None => {
                 return Err(Error::Process("a broker ended a worker's stream".into()));
             }
         }

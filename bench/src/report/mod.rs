@@ -1,10 +1,10 @@
-//! The output: bars during the run, a table or lines of JSON, a page with plots.
+//! Output: progress bars during the run, then a table, lines of JSON, or a page with plots.
 
-mod plot; // SVG
-mod progress; // bars
+mod plot; // plots as SVG
+mod progress; // progress bars
 mod page; // the page with plots
 mod row; // one measurement
-mod table; // aligned columns
+mod table; // the table at the end
 
 pub(crate) use self::{
     page::page,

@@ -1,4 +1,4 @@
-//! One page with everything. It needs no other file, and can be read in light and in dark mode.
+//! The report: a self-contained HTML page for light and dark mode.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::{plot, row::Row};
 use crate::error::Result;
 
 const STYLE: &str = include_str!("report.css");
-/// The table's columns: a heading, and the key of a row's JSON.
+/// Columns of the table: heading, and key in a row's JSON.
 const COLUMNS: [(&str, &str); 11] = [
     ("jobs/s", "jobs_per_s"),
     ("of yardstick", "of_yardstick"),
@@ -21,7 +21,7 @@ const COLUMNS: [(&str, &str); 11] = [
     ("unexpected", "unexpected"),
 ];
 
-/// The page.
+/// Renders the report.
 pub(crate) fn page(rows: &[Row]) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -52,7 +52,7 @@ pub(crate) fn page(rows: &[Row]) -> Result<String> {
     Ok(page)
 }
 
-/// The colours of the cases.
+/// Legend with the colours of the cases.
 fn legend(cases: &[&Row]) -> String {
     let entries = cases.iter().enumerate().map(|(number, row)| {
         format!("<b style=\"color: {}\">&#9473;</b> {}", plot::css_colour(number), escaped(&row.name()))

@@ -1,4 +1,4 @@
-//! Plots, as SVG without a background, in colours for light and dark mode.
+//! Plots as SVG with transparent background, in colours for light and dark mode.
 
 use plotters::{
     chart::ChartBuilder,
@@ -12,9 +12,9 @@ use super::row::{Row, megabytes};
 use crate::error::{Error, Result};
 
 const SIZE: (u32, u32) = (760, 380);
-/// Grid lines; the page's style names this colour too.
+/// Colour of grid lines. The style sheet of the page contains it too.
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
-/// Medium colours: each stands out from white and from black.
+/// Medium colours, which contrast with white and with black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x3b, 0x82, 0xf6),
     RGBColor(0xe1, 0x6a, 0x1f),
@@ -23,39 +23,39 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xc9, 0x8a, 0x0b),
     RGBColor(0xd8, 0x3a, 0x52),
 ];
-/// The most points of a line over time.
+/// Maximum number of points of a line over time.
 const POINTS: usize = 60;
-/// The last percentile is 100 (1 - 1/10^5).
+/// End of the axis of percentiles: with 5 nines, the last percentile is 99.999.
 const NINES: f64 = 5.0;
 
-/// A plot.
+/// A plot with its title.
 #[derive(Debug)]
 pub(super) struct Figure {
     pub(super) title: &'static str,
     pub(super) svg: String,
 }
 
-/// The points of a case, in its colour.
+/// Points of a case, with its colour.
 type Line = (RGBColor, Vec<(f64, f64)>);
 
-/// The colour of the n-th case, in every plot of a workload.
+/// Colour of the n-th case in all plots of a workload.
 fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
 
-/// The same, as a style sheet has it.
+/// Colour of the n-th case for a style sheet.
 pub(super) fn css_colour(number: usize) -> String {
     let RGBColor(red, green, blue) = colour(number);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Jobs settled a second, over time.
+/// Plots settled jobs per second over time.
 pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
     let lines = lines(rows, |row| {
         // Enough points to show changes within seconds, and few enough not to show single batches.
         let every = row.samples.len().div_ceil(POINTS).max(1);
-        let looks: Vec<_> = row.samples.iter().step_by(every).collect();
-        let pairs = looks.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
+        let samples: Vec<_> = row.samples.iter().step_by(every).collect();
+        let pairs = samples.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
         let rates = pairs.map(|pair| {
             let (jobs, seconds) = (pair[1].settled - pair[0].settled, pair[1].seconds - pair[0].seconds);
             (pair[1].seconds, jobs as f64 / seconds)
@@ -65,7 +65,7 @@ pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
     figure("Throughput over time, in jobs/s; below, seconds", &lines, over_time)
 }
 
-/// Resident memory of the brokers, over time.
+/// Plots the resident memory of the brokers over time.
 pub(super) fn memory(rows: &[&Row]) -> Result<Option<Figure>> {
     let lines = lines(rows, |row| {
         let known = row.samples.iter().filter_map(|sample| Some((sample.seconds, megabytes(sample.resident?))));
@@ -74,7 +74,7 @@ pub(super) fn memory(rows: &[&Row]) -> Result<Option<Figure>> {
     figure("Resident memory of the brokers, in MB; below, seconds", &lines, over_time)
 }
 
-/// Latencies by percentile: each step to the right leaves a tenth of the jobs.
+/// Plots the latencies by percentile. Each unit to the right leaves a tenth of the jobs.
 pub(super) fn percentiles(rows: &[&Row]) -> Result<Option<Figure>> {
     const STEPS: u32 = 100;
     let lines = lines(rows, |row| {
@@ -115,7 +115,7 @@ fn lines(rows: &[&Row], points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
     lines.filter(|(_, points)| points.len() > 1).collect()
 }
 
-/// Without data there is no plot.
+/// Draws a plot; `None` without data.
 fn figure(
     title: &'static str,
     lines: &[Line],
@@ -157,7 +157,7 @@ fn lowest(lines: &[Line]) -> f64 {
     lines.iter().flat_map(|(_, points)| points).map(|point| point.1).fold(f64::MAX, f64::min)
 }
 
-/// `1234.5` as `1.2k`.
+/// Formats `1234.5` as `1.2k`.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         1e6.. => (value / 1e6, "M"),

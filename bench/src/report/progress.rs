@@ -1,4 +1,4 @@
-//! The progress of the run, on standard error if that is a terminal.
+//! Progress of the run, on standard error if that is a terminal.
 
 use std::{
     borrow::Cow,
@@ -8,10 +8,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Steps of a bar. Positions are seconds or jobs, and fractions of seconds matter.
+/// Steps from the start to the end of a bar. Positions are seconds or jobs, and fractions of a second must move the bar.
 const STEPS: f64 = 1_000.0;
 
-/// A bar for one step of the run, removed when dropped.
+/// A progress bar for one step of the run, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: ProgressBar,
@@ -19,21 +19,21 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar that ends at `whole`.
-    pub(crate) fn new(what: impl Into<Cow<'static, str>>, whole: f64) -> Self {
+    /// Creates a bar that ends at `whole`.
+    pub(crate) fn new(message: impl Into<Cow<'static, str>>, whole: f64) -> Self {
         let bar = if stderr().is_terminal() { ProgressBar::new(STEPS as u64) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{msg:32} {wide_bar} {percent:>3} %  {elapsed}");
         if let Ok(style) = style {
             bar.set_style(style);
         }
-        bar.set_message(what);
+        bar.set_message(message);
         Self { bar, whole }
     }
 
-    /// A spinner, for a step of unknown length.
-    pub(crate) fn spinner(what: impl Into<Cow<'static, str>>) -> Self {
+    /// Creates a spinner for a step of unknown length.
+    pub(crate) fn spinner(message: impl Into<Cow<'static, str>>) -> Self {
         let bar = if stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
-        bar.set_message(what);
+        bar.set_message(message);
         bar.enable_steady_tick(Duration::from_millis(100));
         Self { bar, whole: 1.0 }
     }

@@ -1,4 +1,4 @@
-//! One measurement, as shown.
+//! One measurement, as shown in the table, the JSON and the report.
 
 use serde_json::{Map, Value, json};
 
@@ -7,26 +7,26 @@ use crate::load::{Faults, Micros, Sample, Span};
 /// One measurement: a workload, or one case of it.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// The workload's name.
     pub(crate) workload: &'static str,
-    /// The case; empty if there is only one.
+    /// Name of the case; empty if there is only one.
     pub(crate) case: String,
     /// Jobs per second, from enqueue to confirmed ack.
     pub(crate) jobs_per_s: f64,
-    /// The yardstick's cycle before and after.
+    /// Rates of the yardstick's cycle before and after the workload, in jobs per second. `None` if the yardstick was not
+    /// measured.
     pub(crate) yardstick: Option<[f64; 2]>,
-    /// From the moment a job was due to its handler.
+    /// Times from the due time of a job to the start of its handler.
     pub(crate) latencies: Option<Micros>,
-    /// Errors.
+    /// Numbers of lost, duplicated and unexpected jobs.
     pub(crate) faults: Faults,
     /// Throughput and memory over time.
     pub(crate) samples: Vec<Sample>,
-    /// Other facts, by their names in the JSON.
+    /// Other figures, by JSON key.
     pub(crate) facts: Map<String, Value>,
 }
 
 impl Row {
-    /// A row with only a rate.
+    /// Creates a row with a rate and no other figures.
     pub(crate) fn new(workload: &'static str, case: impl Into<String>, jobs_per_s: f64) -> Self {
         Self {
             workload,
@@ -40,8 +40,8 @@ impl Row {
         }
     }
 
-    /// A row for a span of a trial.
-    pub(crate) fn of(workload: &'static str, case: impl Into<String>, span: Span) -> Self {
+    /// Creates a row from a measurement.
+    pub(crate) fn from_span(workload: &'static str, case: impl Into<String>, span: Span) -> Self {
         let mut row = Self::new(workload, case, span.jobs as f64 / span.seconds.max(1e-9));
         row.fact("jobs", span.jobs);
         row.fact("seconds", rounded(span.seconds, 3));
@@ -49,7 +49,7 @@ impl Row {
         let parts = ["bench_cpu_us", "broker_cpu_us", "postgres_cpu_us"];
         for (name, (before, after)) in parts.into_iter().zip(before.cpu.into_iter().zip(after.cpu)) {
             if let (Some(before), Some(after)) = (before, after) {
-                // Processor time per job: where the machine's cores went.
+                // Processor time per job, which shows where the machine's cores were used.
                 row.fact(name, rounded((after - before) * 1e6 / span.jobs.max(1) as f64, 2));
             }
         }
@@ -66,12 +66,12 @@ impl Row {
         row
     }
 
-    /// Adds a fact by its name in the JSON.
+    /// Adds a figure by its JSON key.
     pub(crate) fn fact(&mut self, name: &str, value: impl Into<Value>) {
         self.facts.insert(name.to_owned(), value.into());
     }
 
-    /// The rate as a part of the yardstick's, measured just before and after.
+    /// Ratio of the rate to the mean of the yardsticks before and after.
     pub(crate) fn of_yardstick(&self) -> Option<f64> {
         let [before, after] = self.yardstick?;
         let mean = f64::midpoint(before, after);
@@ -84,12 +84,12 @@ impl Row {
         Some(latencies.value_at_percentile(percentile) as f64 / 1e3)
     }
 
-    /// The workload and case, for people.
+    /// Display name: workload and case.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.workload, self.case).trim_end().to_owned()
     }
 
-    /// One object. Every row has all fields except the facts, some of them null.
+    /// Row as a JSON object. All rows have the same fields, some of them null; the other figures follow.
     pub(crate) fn json(&self) -> Value {
         let percentile = |p| self.percentile_ms(p).map(|ms| rounded(ms, 3));
         let mut object = json!({
@@ -115,12 +115,12 @@ impl Row {
     }
 }
 
-/// A million bytes.
+/// Converts to megabytes (a million bytes).
 pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Rounded to this many digits after the point.
+/// Rounds to this many decimal places.
 pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powi(digits);
     (value * scale).round() / scale

@@ -1,4 +1,4 @@
-//! The table at the end.
+//! The table at the end of a run.
 
 use super::row::Row;
 
@@ -14,10 +14,10 @@ const HEADING: [&str; 10] = [
     "RSS MB",
     "LOST/DUP/UNEXP",
 ];
-/// The number of text columns; the others are numbers.
+/// Number of text columns; the other columns are numbers.
 const TEXT: usize = 2;
 
-/// All rows, in aligned columns.
+/// Renders all rows in aligned columns.
 pub(crate) fn table(rows: &[Row]) -> String {
     let lines: Vec<[String; 10]> = std::iter::once(HEADING.map(str::to_owned)).chain(rows.iter().map(cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
@@ -50,7 +50,7 @@ fn cells(row: &Row) -> [String; 10] {
     ]
 }
 
-/// The facts of a row that have no column, on one line.
+/// Renders the figures of a row that have no column, on one line.
 pub(crate) fn detail(row: &Row) -> String {
     let facts = row.facts.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name} {text}"),
@@ -59,7 +59,7 @@ pub(crate) fn detail(row: &Row) -> String {
     format!("{}: {}", row.name(), facts.collect::<Vec<_>>().join(", "))
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

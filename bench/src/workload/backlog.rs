@@ -1,4 +1,4 @@
-//! Five million jobs wait already: a deep queue must not be slow.
+//! Measures throughput with five million waiting jobs, which must not slow down the queue.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::{
 
 const SECONDS: u64 = 60;
 const JOBS: u64 = 5_000_000;
-/// Jobs per statement: the bar moves after each.
+/// Jobs per statement. The progress bar moves after each.
 const AT_ONCE: i64 = 250_000;
-/// How long to wait for jobs to be released.
+/// Maximum wait until the broker has released the jobs that were in flight to stopped workers.
 const RELEASED: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 
-/// Ready jobs with all columns, in the order of their ids. $1 type, $2 jobs, $3 bytes of payload.
+/// Inserts ready jobs with consecutive ids. $1 type id, $2 number of jobs, $3 payload size in bytes.
 const FILL: &str = include_str!("../../sql/backlog.sql");
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -37,7 +37,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut row = Steady { workload: "backlog", case, plan, demand, time }.run_in(&mut trial).await?;
     trial.dismiss().await?;
     all_released(database, &name).await?;
-    // Workers took the oldest jobs; newer ones wait at the end of the queue.
+    // Workers took the oldest jobs; the newest remain in the queue.
     let waiting = "SELECT count(*) FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
     let waiting = database.number(waiting, &[&name]).await?;
     row.faults = trial.faults(waiting as u64);
@@ -45,7 +45,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
     drop(trial);
     clean(&environment, database, &name).await?;
-    bench.leave(environment).await?;
+    bench.tear_down(environment).await?;
     Ok(vec![alone, row])
 }
 
@@ -57,7 +57,7 @@ async fn fill(database: &Database, trial: &Trial<'_>, name: &str, jobs: i64, pay
     let mut filled = 0;
     while filled < jobs {
         let some = AT_ONCE.min(jobs - filled);
-        // The sequence has no other user meanwhile, so the ids are consecutive.
+        // No other session uses the sequence meanwhile, so the ids are consecutive.
         let last = database.number(FILL, &[&type_id, &some, &(payload as i64)]).await?;
         trial.expect(last - some + 1..=last);
         filled += some;
@@ -66,17 +66,17 @@ async fn fill(database: &Database, trial: &Trial<'_>, name: &str, jobs: i64, pay
     database.execute("VACUUM ANALYZE howdah.ready", "VACUUM").await
 }
 
-/// Jobs on their way to a worker that stopped are released a moment later.
+/// Waits until no job of the type is leased: the broker releases jobs that were in flight to a stopped worker shortly after.
 async fn all_released(database: &Database, name: &str) -> Result<()> {
     let leased = "SELECT count(*) FROM howdah.leased l JOIN howdah.task_type t ON t.id = l.type_id WHERE t.name = $1";
     let deadline = Instant::now() + RELEASED;
     while database.number(leased, &[&name]).await? > 0 && Instant::now() < deadline {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
     Ok(())
 }
 
-/// Jobs that are left would disturb other users of this database.
+/// Deletes the remaining jobs, which would disturb other users of this database.
 async fn clean(environment: &Environment, database: &Database, name: &str) -> Result<()> {
     let _bar = Bar::spinner("backlog: cleaning up");
     if environment.is_private() {

@@ -1,4 +1,4 @@
-//! Several brokers on one database must not slow each other down.
+//! Measures several brokers on one database, which must not slow each other down.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 const SECONDS: u64 = 60;
-/// The number of brokers it needs.
+/// Maximum number of brokers.
 pub(super) const MOST: usize = 3;
-/// How often waiting sessions are counted.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which sessions that wait for locks are counted.
+const POLL: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
@@ -25,41 +25,41 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));
         let steady = Steady { workload: "brokers", case, plan, demand, time };
         let mut waits = Waits::default();
-        let looker = match &environment.database {
-            Some(database) => Some(database.again().await?),
+        let connection = match &environment.database {
+            Some(database) => Some(database.another_connection().await?),
             None => None,
         };
         let mut row = tokio::select! {
             row = steady.run(&environment) => row?,
-            error = waits.look(looker) => return Err(error),
+            error = waits.count(connection) => return Err(error),
         };
-        if waits.looks > 0 {
-            row.fact("lock_waits_mean", rounded(waits.seen as f64 / waits.looks as f64, 4));
-            row.fact("lock_waits_looks", waits.looks);
+        if waits.polls > 0 {
+            row.fact("lock_waits_mean", rounded(waits.waiting as f64 / waits.polls as f64, 4));
+            row.fact("lock_waits_looks", waits.polls);
         }
         rows.push(row);
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
     }
     Ok(rows)
 }
 
-/// Sessions seen waiting for a lock.
+/// Counts of sessions that wait for a lock.
 #[derive(Debug, Default)]
 struct Waits {
-    looks: u64,
-    seen: i64,
+    polls: u64,
+    waiting: i64,
 }
 
 impl Waits {
-    /// Counts until it is dropped; returns only after an error.
-    async fn look(&mut self, database: Option<Database>) -> crate::Error {
+    /// Counts until dropped. Returns only after an error.
+    async fn count(&mut self, database: Option<Database>) -> crate::Error {
         let Some(database) = database else { return std::future::pending().await };
-        let mut tick = interval(LOOK);
+        let mut tick = interval(POLL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             match database.lock_waits().await {
-                Ok(waiting) => (self.looks, self.seen) = (self.looks + 1, self.seen + waiting),
+                Ok(waiting) => (self.polls, self.waiting) = (self.polls + 1, self.waiting + waiting),
                 Err(error) => return error,
             }
         }

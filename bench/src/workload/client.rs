@@ -1,4 +1,4 @@
-//! A worker in any language, as its users write it, drains jobs that wait: what its client costs a job.
+//! A worker program in any language drains waiting jobs, which shows the cost of its client per job.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -17,13 +17,13 @@ use crate::{
 };
 
 const JOBS: u64 = 200_000;
-/// Of the jobs, the part that is not measured: programs start, and compile what runs often.
+/// Fraction of the jobs before the measurement, while programs start and JIT compilers warm up.
 const WARM_UP: f64 = 0.25;
-/// Handlers that run at once.
+/// Concurrent handlers of the worker.
 const CONCURRENCY: &str = "200";
-/// How often jobs that are done are counted. That costs Postgres something, and the worker nothing.
-const LOOK: Duration = Duration::from_millis(250);
-/// A worker that ends no job for so long is given up.
+/// Interval at which finished jobs are counted. The query costs Postgres time, but not the worker.
+const POLL: Duration = Duration::from_millis(250);
+/// The workload fails if the worker finishes no job for this long.
 const STALLED: Duration = Duration::from_secs(60);
 
 const DONE: &str = "SELECT count(*) FROM howdah.history h JOIN howdah.task_type t ON t.id = h.type_id \
@@ -47,11 +47,11 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut program = WorkerProgram::start(&command, &variables)?;
     let mut drain = Drain { database, task_type, bar: Bar::new("client", jobs as f64), done: 0 };
     drain.until(&mut program, (jobs as f64 * WARM_UP) as u64).await?;
-    let (began, first, before) = (Instant::now(), drain.done, program.used());
+    let (began, first, before) = (Instant::now(), drain.done, program.usage());
     drain.until(&mut program, jobs).await?;
-    let (seconds, measured, used) = (began.elapsed().as_secs_f64(), jobs.saturating_sub(first), program.used());
+    let (seconds, measured, used) = (began.elapsed().as_secs_f64(), jobs.saturating_sub(first), program.usage());
     let status = program.stop().await?;
-    // A shell that still waits for the worker ends by the signal itself.
+    // SIGTERM kills the shell around the worker, so this status is also a success.
     if !status.success() && status.signal() != Some(Signal::TERM.as_raw()) {
         return Err(Error::Process(format!("the worker did not stop cleanly after SIGTERM: {status}")));
     }
@@ -64,11 +64,11 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     row.fact("payload", plan.payload);
     let duplicated = u64::try_from(database.number(AGAIN, &[&task_type]).await?).unwrap_or_default();
     row.faults = Faults { lost: jobs.saturating_sub(drain.done), duplicated, unexpected: 0 };
-    bench.leave(environment).await?;
+    bench.tear_down(environment).await?;
     Ok(vec![row])
 }
 
-/// How far the worker is.
+/// Progress of the worker.
 struct Drain<'a> {
     database: &'a Database,
     task_type: &'a str,
@@ -77,7 +77,7 @@ struct Drain<'a> {
 }
 
 impl Drain<'_> {
-    /// Waits until so many jobs are done.
+    /// Waits until this many jobs have finished.
     async fn until(&mut self, program: &mut WorkerProgram, jobs: u64) -> Result<()> {
         let mut moved = Instant::now();
         loop {
@@ -91,9 +91,11 @@ impl Drain<'_> {
             }
             program.check()?;
             if moved.elapsed() > STALLED {
-                return Err(Error::Process(format!("the worker did nothing for {STALLED:?}; {done} jobs are done")));
+                return Err(Error::Process(format!(
+                    "the worker finished no job for {STALLED:?}; {done} of {jobs} jobs are finished"
+                )));
             }
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
     }
 }

@@ -11,12 +11,12 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     Ok(vec![row])
 }
 
-/// For workloads that are compared with it, or need its rate.
+/// Measures the cycle for workloads that are compared with it or need its rate.
 pub(super) async fn measure(bench: &mut Bench, workload: &'static str, time: std::time::Duration) -> Result<Row> {
     let environment = bench.environment().await?;
     let case = if workload == "cycle" { String::new() } else { "cycle alone".to_owned() };
     let (plan, demand) = (bench.plan(1), bench.closed());
     let row = Steady { workload, case, plan, demand, time }.run(&environment).await?;
-    bench.leave(environment).await?;
+    bench.tear_down(environment).await?;
     Ok(row)
 }

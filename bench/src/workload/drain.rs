@@ -1,4 +1,4 @@
-//! Jobs wait; workers come and drain them.
+//! Measures how fast workers drain jobs that wait.
 
 use super::{Bench, steady::describe};
 use crate::{
@@ -17,18 +17,18 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     environment.settle_down().await;
 
     let bar = Bar::new("drain", jobs as f64);
-    // All jobs are due now: how long one waits depends on its position in the queue.
+    // All jobs are due now, so the latency of a job depends on its position in the queue.
     let began = trial.begin();
     trial.connect_workers().await?;
     let span = trial.measure_until(began, jobs, &bar).await?;
     trial.finish().await?;
     trial.dismiss().await?;
 
-    let mut row = Row::of("drain", "", span);
+    let mut row = Row::from_span("drain", "", span);
     row.latencies = Some(trial.take_latencies());
     describe(&mut row, &plan, &environment);
     row.faults = trial.faults(0);
     drop(trial);
-    bench.leave(environment).await?;
+    bench.tear_down(environment).await?;
     Ok(vec![row])
 }

@@ -1,5 +1,5 @@
-//! What one principal notices of another one that floods. The same steady load is measured alone and beside the flood, in
-//! turn, at one broker.
+//! Measures how one principal is affected by another one that floods a broker. The same steady load is measured alone and during
+//! the flood, in turn.
 
 use std::{
     sync::atomic::Ordering::Relaxed,
@@ -16,14 +16,14 @@ use crate::{
 
 const ROUNDS: usize = 3;
 const SECONDS: u64 = 20;
-/// Jobs a second of the one that does not flood: a quarter of what its limits allow.
+/// Jobs per second of the steady load: a quarter of the limit.
 const RATE: f64 = ALLOWED as f64 / 4.0;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let environment = bench.setting.guarded(1, Guard::Limits).await?;
     let mut rows = Vec::new();
     for round in 0..ROUNDS {
-        // Neither is always the first, while Postgres is still cold.
+        // The order alternates, because Postgres has not cached the tables yet when the first case runs.
         let mut quiet = None;
         let mut flooded = None;
         for floods in [round % 2 == 1, round % 2 == 0] {
@@ -41,7 +41,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             rows.extend([quiet, flooded]);
         }
     }
-    bench.leave(environment).await?;
+    bench.tear_down(environment).await?;
     Ok(rows)
 }
 
@@ -55,7 +55,7 @@ async fn measure(bench: &mut Bench, environment: &Environment, floods: bool, rou
         (true, Some(flooder)) => Some(Flood::start(&flooder, &environment.brokers[0]).await?),
         _ => None,
     };
-    // The first tenth is to warm up, and for the flood to use up what may come at once.
+    // During the warm-up, the flood also uses up the burst that its limit allows.
     let warm_up = (time / 10).max(Duration::from_secs(2));
     let (began, seconds) = (Instant::now(), (warm_up + time).as_secs_f64());
     let sent = trial.produce_at(RATE, seconds).await?;
@@ -67,7 +67,7 @@ async fn measure(bench: &mut Bench, environment: &Environment, floods: bool, rou
     };
     trial.finish().await?;
     trial.dismiss().await?;
-    let mut row = Row::of("flood", case, span);
+    let mut row = Row::from_span("flood", case, span);
     row.latencies = Some(trial.take_latencies());
     row.faults = trial.faults(0);
     row.fact("rate", RATE);

@@ -1,4 +1,4 @@
-//! What brokers and Postgres cost while workers wait for jobs that do not come.
+//! Measures the cost of brokers and Postgres while workers wait without jobs.
 
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use crate::{
 };
 
 const WORKERS: [usize; 3] = [0, 100, 10_000];
-/// The task types that they share.
+/// Number of task types, shared by all workers.
 const TYPES: usize = 100;
-/// Idle sessions of Postgres write their counts after ten seconds, so connecting is over by then.
+/// Pause between connecting and measuring. Idle sessions of Postgres report their counters after ten seconds, so that the cost
+/// of connecting does not fall into the measurement.
 const HUSH: Duration = Duration::from_secs(12);
 const SECONDS: u64 = 60;
 
@@ -49,13 +50,13 @@ async fn at_rest(bench: &mut Bench, workers: usize) -> Result<Row> {
     {
         facts.extend(switches.map(|switches| (name, rounded(switches as f64 / seconds, 1))));
     }
-    let mut row = Row::of("idle", format!("{workers} workers"), span);
+    let mut row = Row::from_span("idle", format!("{workers} workers"), span);
     for (name, value) in facts {
         row.fact(name, value);
     }
     trial.dismiss().await?;
     row.faults = trial.faults(0);
     drop(trial);
-    bench.leave(environment).await?;
+    bench.tear_down(environment).await?;
     Ok(row)
 }

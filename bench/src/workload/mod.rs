@@ -1,9 +1,9 @@
-//! The workloads, each in a file. Each takes the bench, creates environments and trials, and returns a row for each
-//! case.
+//! The workloads, one per file. Each takes the bench, creates environments and trials, and returns one row per case.
 
 mod backlog;
 mod brokers;
 mod client;
+mod comparison; // the base of workloads that compare cases
 mod cycle;
 mod drain;
 mod flood;
@@ -20,7 +20,6 @@ mod stores;
 mod steady; // the base of most workloads
 mod streams;
 mod tenants;
-mod turns; // the base of those that compare
 mod types;
 
 use std::{
@@ -43,23 +42,23 @@ use crate::{
 pub(crate) enum Workload {
     /// Producers and workers together, in a closed loop
     Cycle,
-    /// 500,000 jobs wait; workers drain them
+    /// Workers drain 500,000 waiting jobs
     Drain,
-    /// Jobs at fixed rates, in an open loop: 100/s, 1,000/s, half of what cycle does
+    /// Jobs at fixed rates, in an open loop: 100/s, 1,000/s, and half the rate of cycle
     Latency,
     /// One job per call, from 1, 16 and 256 callers
     Single,
-    /// A worker of the Rust client with 16, 64 and 256 handlers of a millisecond, on a full queue
+    /// A worker of the Rust client with 16, 64 and 256 one-millisecond handlers, on a full queue
     Slots,
-    /// What brokers and Postgres cost while 0, 100 and 10,000 workers wait for jobs
+    /// Cost of brokers and Postgres while 0, 100 and 10,000 workers wait for jobs
     Idle,
-    /// One job per call at 10 to 20,000/s, in an open loop, beside two commits a job
+    /// One job per call at 10 to 20,000/s, in an open loop, compared with two plain commits per job
     Rates,
-    /// Cycle alone, then on top of 5 million waiting jobs of the same type
+    /// Cycle alone, then with 5 million waiting jobs of the same type
     Backlog,
-    /// Cycle alone, then while a snapshot is held: three rounds of a million jobs
+    /// Cycle alone, then with a held snapshot: three rounds of a million jobs
     Pinned,
-    /// 1,000 and 10,000 connected workers, of whom one in a hundred gets jobs
+    /// 1,000 and 10,000 connected workers, of which one in a hundred gets jobs
     Streams,
     /// Payloads of 64 B, 1 KiB and 64 KiB
     Payload,
@@ -69,20 +68,22 @@ pub(crate) enum Workload {
     Brokers,
     /// Cycle plain, with tokens, and with TLS and tokens, in turn: eleven rounds
     Security,
-    /// A steady load alone, and beside a principal that floods: three rounds
+    /// A steady load alone, and during a flood by another principal: three rounds
     Flood,
-    /// Cycle plain, without sums of statistics, with spans, and with 20 open pages, in turn: seven rounds
+    /// Cycle plain, without aggregation of statistics, with spans, and with 20 open pages, in turn: seven rounds
     Operate,
-    /// 1,000 tenants with fair keys, beside the same Postgres with a table a tenant: in, out, both at once; five rounds
+    /// 1,000 tenants with fair keys, compared with one table per tenant on the same Postgres: in, out, and both at once; five
+    /// rounds
     Tenants,
-    /// Cycle with one store, with two, each in a Postgres of its own, and with one of two away, in turn: seven rounds
+    /// Cycle with one store, with two stores in separate Postgres servers, and with one of two stores unavailable, in turn: seven
+    /// rounds
     Stores,
-    /// A worker in any language drains 200,000 jobs: name its program with --client
+    /// A worker in any language drains 200,000 jobs; its command is set with --client
     Client,
 }
 
 impl Workload {
-    /// Checks whether it can be measured with these brokers and this database.
+    /// Checks whether the workload can run with these brokers and this database.
     pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
         let (needs_database, brokers) = match self {
             Self::Backlog | Self::Pinned | Self::Tenants | Self::Client => (true, 1),
@@ -100,20 +101,22 @@ impl Workload {
             return Err(Error::Usage(format!("{name} starts its own brokers: leave out --server")));
         }
         if needs_database && database_url.is_none() {
-            return Err(Error::Usage(format!("{name} queries the database: set its --database-url beside --server")));
+            return Err(Error::Usage(format!(
+                "{name} queries the database: set --database-url in addition to --server"
+            )));
         }
         if servers.len() < brokers {
-            return Err(Error::Usage(format!("{name} needs {brokers} brokers: name them all with --server")));
+            return Err(Error::Usage(format!("{name} needs {brokers} brokers: set --server for each")));
         }
         Ok(())
     }
 
-    /// How many connections Postgres has to allow, if more than usual.
+    /// `max_connections` that the workload needs of Postgres, if more than the default.
     pub(crate) fn max_connections(self) -> Option<u32> {
         (self == Self::Tenants).then_some(tenants::MAX_CONNECTIONS)
     }
 
-    /// Measures it. Returns a row for each case.
+    /// Runs the workload. Returns one row per case.
     pub(crate) async fn run(self, bench: &mut Bench) -> Result<Vec<Row>> {
         match self {
             Self::Cycle => cycle::run(bench).await,
@@ -139,14 +142,14 @@ impl Workload {
     }
 }
 
-/// The state that all workloads of a run share.
+/// State shared by all workloads of a run.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) args: Args,
     pub(crate) setting: Setting,
-    /// The rate of `cycle`, if it ran.
+    /// Rate of `cycle`, if it has run.
     cycle_rate: Option<f64>,
-    /// Part of the names of task types, because a database that is not ours may have those of an earlier run.
+    /// Part of the names of task types, so that the names differ between runs on the same database.
     tag: u64,
     plans: u32,
 }
@@ -157,18 +160,18 @@ impl Bench {
         Self { args, setting, cycle_rate: None, tag: now.as_millis() as u64, plans: 0 }
     }
 
-    /// Brokers on a database; [`leave`](Self::leave) it afterwards.
+    /// Creates an environment with brokers; pass it to [`tear_down`](Self::tear_down) afterwards.
     async fn environment(&mut self) -> Result<Environment> {
         let given = self.setting.given_brokers();
         let brokers = if given > 0 { given } else { self.args.brokers as usize };
         self.setting.environment(brokers).await
     }
 
-    async fn leave(&self, environment: Environment) -> Result<()> {
-        self.setting.leave(environment).await
+    async fn tear_down(&self, environment: Environment) -> Result<()> {
+        self.setting.tear_down(environment).await
     }
 
-    /// A plan by the arguments, with new task types.
+    /// Creates a plan from the arguments, with new task types.
     fn plan(&mut self, types: usize) -> Plan {
         self.plans += 1;
         let name = format!("bench.{:x}.{}", self.tag, self.plans);
@@ -190,13 +193,13 @@ impl Bench {
         }
     }
 
-    /// A closed loop by the arguments.
+    /// Creates a closed loop from the arguments.
     fn closed(&self) -> Demand {
         Demand::Closed { producers: self.args.producers as usize }
     }
 }
 
-/// The only task type of a plan.
+/// First task type of a plan, as its only one.
 fn only_type(plan: &Plan) -> Arc<[String]> {
     plan.types.iter().take(1).cloned().collect()
 }

@@ -1,4 +1,4 @@
-//! Payloads of several sizes, and how often each byte is written.
+//! Measures payloads of several sizes, and the write amplification per byte.
 
 use super::{Bench, steady::Steady};
 use crate::{
@@ -10,9 +10,9 @@ use crate::{
 
 const SECONDS: u64 = 20;
 const SIZES: [(usize, &str); 3] = [(64, "64 B"), (1 << 10, "1 KiB"), (64 << 10, "64 KiB")];
-/// Bytes of an enqueue request.
+/// Maximum payload bytes per enqueue request.
 const REQUEST: usize = 1 << 20;
-/// Bytes enqueued and not settled.
+/// Maximum payload bytes of unsettled jobs.
 const IN_FLIGHT: usize = 64 << 20;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -31,14 +31,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         trial.dismiss().await?;
         row.faults = trial.faults(0);
         if let (Some(before), Some(after)) = (before, wal(&environment).await?) {
-            // From the first enqueue to the last ack: the whole life of each job, and nothing else.
+            // Covers the whole life of each job, from the first enqueue to the last ack.
             let written = (after - before) as f64 / (trial.settled().max(1) * bytes as u64) as f64;
             row.fact("wal_bytes_per_payload_byte", rounded(written, 3));
             row.fact("payload_mb_per_s", rounded(row.jobs_per_s * bytes as f64 / 1e6, 2));
         }
         rows.push(row);
         drop(trial);
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
     }
     Ok(rows)
 }

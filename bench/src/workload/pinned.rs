@@ -1,4 +1,4 @@
-//! A snapshot is held for the whole time, so deleted rows stay in the tables and their indexes.
+//! Measures throughput while a snapshot is held, so that deleted rows remain in the tables and indexes.
 
 use super::{Bench, cycle, steady::describe};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     report::{Bar, Row, rounded},
 };
 
-/// Jobs of a round.
+/// Jobs per round.
 const JOBS: u64 = 1_000_000;
 const ROUNDS: u32 = 3;
 /// Seconds of the cycle without a snapshot.
@@ -16,9 +16,9 @@ const SECONDS: u64 = 20;
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let alone = cycle::measure(bench, "pinned", bench.args.time(SECONDS)).await?;
     let environment = bench.environment().await?;
-    let holder = environment.database()?.again().await?;
+    let holder = environment.database()?.another_connection().await?;
     let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
-    holder.execute(hold, "holding a snapshot").await?;
+    holder.execute(hold, "cannot open a transaction that holds a snapshot").await?;
 
     let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
     let compared = alone.jobs_per_s;
@@ -30,7 +30,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let began = trial.begin();
         trial.produce(bench.closed(), Some(jobs)).await?;
         let span = trial.measure_until(began, jobs, &bar).await?;
-        let mut row = Row::of("pinned", format!("round {round}"), span);
+        let mut row = Row::from_span("pinned", format!("round {round}"), span);
         row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
         row.latencies = Some(trial.take_latencies());
         describe(&mut row, &plan, &environment);
@@ -39,11 +39,11 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     trial.finish().await?;
     trial.dismiss().await?;
     if let Some(last) = rows.last_mut() {
-        // All rounds share one count: its errors are shown with the last one.
+        // Jobs of all rounds are counted together, so only the last row shows the errors.
         last.faults = trial.faults(0);
     }
     drop(trial);
-    holder.execute("ROLLBACK", "letting the snapshot go").await?;
-    bench.leave(environment).await?;
+    holder.execute("ROLLBACK", "cannot end the transaction that holds a snapshot").await?;
+    bench.tear_down(environment).await?;
     Ok(rows)
 }

@@ -1,5 +1,5 @@
-//! What one job costs when jobs come one at a time, at fixed rates: one job a call, in an open loop. Beside it the floor,
-//! what Postgres alone takes for two commits a job at the same rate.
+//! Measures the cost of one job per call at fixed rates, in an open loop. For comparison, each row has the floor: the time of two
+//! plain commits per job at the same rate on the same Postgres.
 
 use std::{
     fs::File,
@@ -26,12 +26,12 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut slowest = bench.args.slowest.as_deref().map(Slowest::create).transpose()?;
     let rates = if bench.args.rates.is_empty() { RATES.to_vec() } else { bench.args.rates.clone() };
     for rate in rates {
-        rows.push(at(bench, f64::from(rate), slowest.as_mut()).await?);
+        rows.push(at_rate(bench, f64::from(rate), slowest.as_mut()).await?);
     }
     Ok(rows)
 }
 
-async fn at(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) -> Result<Row> {
+async fn at_rate(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) -> Result<Row> {
     let (case, time) = (format!("{rate}/s"), bench.args.time(SECONDS));
     let environment = bench.environment().await?;
     let plan = bench.plan(1);
@@ -56,7 +56,7 @@ async fn at(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) -> Resu
     }
     let jobs = span.jobs.max(1) as f64;
     let switches = span.switches();
-    let mut row = Row::of("rates", case, span);
+    let mut row = Row::from_span("rates", case, span);
     row.latencies = Some(trial.take_latencies());
     row.faults = trial.faults(0);
     row.fact("rate", rate);
@@ -73,12 +73,12 @@ async fn at(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) -> Resu
     }
     describe(&mut row, &plan, &environment);
     drop(trial);
-    floor::pairs(&mut row, &environment, rate, time).await?;
-    bench.leave(environment).await?;
+    floor::add_pair_times(&mut row, &environment, rate, time).await?;
+    bench.tear_down(environment).await?;
     Ok(row)
 }
 
-/// A connection from which commits of the brokers' database are counted: its own are in another one.
+/// Connects to another database of the same Postgres, to count the commits of the brokers' database without adding to them.
 async fn counter(bench: &Bench, environment: &Environment) -> Result<Option<Database>> {
     match (&environment.database, bench.setting.database_url()) {
         (Some(_), Some(url)) => Database::connect(url).await.map(Some),
@@ -93,14 +93,14 @@ async fn commits(counter: Option<&Database>, environment: &Environment) -> Resul
     }
 }
 
-/// Adds percentiles as facts.
-fn percentiles(row: &mut Row, of: &str, micros: &Micros) {
+/// Adds percentiles as figures.
+fn percentiles(row: &mut Row, prefix: &str, micros: &Micros) {
     for (name, percentile) in [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)] {
-        row.fact(&format!("{of}_{name}_ms"), rounded(micros.value_at_percentile(percentile) as f64 / 1e3, 3));
+        row.fact(&format!("{prefix}_{name}_ms"), rounded(micros.value_at_percentile(percentile) as f64 / 1e3, 3));
     }
 }
 
-/// The file of the slowest jobs.
+/// CSV file of the slowest jobs.
 struct Slowest {
     file: File,
     path: PathBuf,
@@ -120,7 +120,7 @@ impl Slowest {
                 Some(database) => began(database, job.id).await?,
                 None => None,
             };
-            // The clocks of this program and of Postgres may differ by a little.
+            // The clocks of this program and of Postgres may differ slightly, so a start before the due time counts as 0.
             let began = began.map(|began| began.duration_since(job.due).unwrap_or_default());
             let due = humantime::format_rfc3339_micros(job.due);
             let [began, answered, picked_up] = [began, job.answered, Some(job.picked_up)]
@@ -136,10 +136,10 @@ impl Slowest {
 }
 
 fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    move |error| Error::Output { what: format!("cannot write {}", path.display()), error }
+    move |error| Error::Output { operation: format!("cannot write {}", path.display()), error }
 }
 
-/// When the transaction that stored this job began; `None`: its history is not kept.
+/// Start of the transaction that stored the job; `None` if its history is not kept.
 async fn began(database: &Database, id: i64) -> Result<Option<SystemTime>> {
     let sql = "SELECT coalesce((SELECT (extract(epoch FROM created) * 1000000)::bigint FROM howdah.history WHERE id = $1), 0)";
     let micros = database.number(sql, &[&id]).await?;

@@ -1,13 +1,13 @@
-//! What tokens and TLS cost: the same cycle without and with them.
+//! Measures the cost of tokens and TLS: the same cycle without and with them.
 
 use super::{
     Bench,
-    turns::{Case, Turns},
+    comparison::{Case, Comparison},
 };
 use crate::{environment::Guard, error::Result, report::Row};
 
 const ROUNDS: u32 = 11;
-/// Seconds of each case, all rounds together.
+/// Seconds per case, over all rounds.
 const SECONDS: u64 = 20;
 
 impl Case for Guard {
@@ -22,10 +22,10 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         cases.push((guard, bench.setting.guarded(bench.args.brokers as usize, guard).await?));
     }
     let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));
-    let turns = Turns { workload: "security", rounds: bench.args.rounds(ROUNDS), plan, demand, time };
-    let rows = turns.measure(&mut cases).await?;
+    let comparison = Comparison { workload: "security", rounds: bench.args.rounds(ROUNDS), plan, demand, time };
+    let rows = comparison.measure(&mut cases).await?;
     for (_, environment) in cases {
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
     }
     Ok(rows)
 }

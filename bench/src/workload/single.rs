@@ -1,4 +1,4 @@
-//! One job per call; and beside it, one job at a time over a stream that all callers share.
+//! Measures callers with one job per call, and callers that enqueue one job at a time on a shared stream.
 
 use super::{Bench, steady::Steady};
 use crate::{error::Result, load::Demand, report::Row};
@@ -22,7 +22,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         };
         let (plan, time) = (bench.plan(1), bench.args.time(SECONDS));
         rows.push(Steady { workload: "single", case, plan, demand, time }.run(&environment).await?);
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
     }
     Ok(rows)
 }

@@ -1,5 +1,5 @@
-//! One small worker of the Rust client on a full queue: 16, 64 and 256 handlers of a millisecond each. A handler that waits
-//! for its next job stands idle, so the rate says what the way to the broker and back costs.
+//! Measures a small worker of the Rust client on a full queue: 16, 64 and 256 handlers of one millisecond. A handler that waits for
+//! its next job is idle, so the rate shows the cost of the round trip to the broker.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 const SLOTS: [usize; 3] = [16, 64, 256];
-/// Jobs for each slot: as many as it does in some seconds.
+/// Jobs per slot, enough for some seconds.
 const JOBS_PER_SLOT: u64 = 1_500;
 const HANDLER: Duration = Duration::from_millis(1);
 
@@ -32,14 +32,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         trial.finish().await?;
         trial.dismiss().await?;
         let rate = span.rate();
-        let mut row = Row::of("slots", case, span);
+        let mut row = Row::from_span("slots", case, span);
         row.latencies = Some(trial.take_latencies());
         describe(&mut row, &plan, &environment);
-        // From one job of a handler to its next.
+        // Mean time from one job of a handler to the handler's next job.
         row.fact("ms_per_job_of_a_handler", rounded(slots as f64 * 1e3 / rate.max(1e-9), 3));
         row.faults = trial.faults(0);
         drop(trial);
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
         rows.push(row);
     }
     Ok(rows)

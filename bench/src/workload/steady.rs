@@ -1,4 +1,4 @@
-//! Producers and workers together for a while: the base of most workloads.
+//! Runs producers and workers together for a fixed time: the base of most workloads.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{
     report::{Bar, Row},
 };
 
-/// Not measured: connections, plans and caches are built.
+/// Warm-up before the measurement, while connections open, statements are planned and caches fill.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// One case.
+/// One case of a workload.
 #[derive(Debug)]
 pub(super) struct Steady {
     pub(super) workload: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Steady {
 }
 
 impl Steady {
-    /// Runs it in an environment, from the first worker to the final count.
+    /// Runs the case in an environment, from the first worker to the final count.
     pub(super) async fn run(self, environment: &Environment) -> Result<Row> {
         let mut trial = Trial::new(environment, self.plan.clone())?;
         let mut row = self.run_in(&mut trial).await?;
@@ -32,7 +32,7 @@ impl Steady {
         Ok(row)
     }
 
-    /// Runs it in a trial that goes on afterwards: its workers and counts stay.
+    /// Runs the case in a trial that continues afterwards with its workers and counts.
     pub(super) async fn run_in(self, trial: &mut Trial<'_>) -> Result<Row> {
         let bar = Bar::new(format!("{} {}", self.workload, self.case), self.time.as_secs_f64());
         trial.connect_workers().await?;
@@ -40,7 +40,7 @@ impl Steady {
         trial.warm_up(WARM_UP.min(self.time)).await?;
         let span = trial.measure(self.time, &bar).await?;
         trial.finish().await?;
-        let mut row = Row::of(self.workload, self.case, span);
+        let mut row = Row::from_span(self.workload, self.case, span);
         row.latencies = Some(trial.take_latencies());
         describe(&mut row, &self.plan, trial.environment);
         match self.demand {
@@ -55,7 +55,7 @@ impl Steady {
     }
 }
 
-/// Describes the plan and the environment.
+/// Adds figures of the plan and the environment.
 pub(super) fn describe(row: &mut Row, plan: &Plan, environment: &Environment) {
     row.fact("payload", plan.payload);
     row.fact("workers", plan.workers);

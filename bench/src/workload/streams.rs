@@ -1,4 +1,4 @@
-//! Many connected workers, few of whom get jobs.
+//! Measures many connected workers, of which few get jobs.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use crate::{
 
 const SECONDS: u64 = 20;
 const STREAMS: [usize; 2] = [1_000, 10_000];
-/// One of this many workers gets jobs.
+/// One in this many workers gets jobs.
 const ACTIVE: usize = 100;
-/// The number of task types that idle workers share.
+/// Number of task types that idle workers share.
 const IDLE_TYPES: usize = 100;
-/// A pause before measuring: idle sessions of Postgres report their counts after ten seconds, and those of connecting
-/// must not be counted.
+/// Pause between connecting and measuring. Idle sessions of Postgres report their counters after ten seconds, so that the cost
+/// of connecting does not fall into the measurement.
 const HUSH: Duration = Duration::from_secs(12);
-/// How long the idle state is measured: many polls of a broker.
+/// Duration of the idle measurement, enough for many polls of a broker.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -49,24 +49,23 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         }
         rows.push(row);
         drop(trial);
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
     }
     Ok(rows)
 }
 
-/// Idle workers.
 fn idle(bench: &mut Bench, workers: usize) -> Plan {
     let plan = bench.plan(IDLE_TYPES);
     Plan { workers, types_per_worker: 1, window: 1, kind: WorkerKind::Raw, ..plan }
 }
 
-/// The cost of idle workers.
+/// Measures the cost of idle workers.
 async fn at_rest(bench: &Bench, environment: &Environment, time: Duration) -> Result<Vec<(&'static str, f64)>> {
     let mut facts = Vec::new();
     if let Some(resident) = environment.resident() {
         facts.push(("idle_rss_mb", rounded(megabytes(resident), 1)));
     }
-    // Queried from another database, so that the query is not counted.
+    // Query from another database, so that the query itself is not counted.
     let (Some(database), Some(url)) = (&environment.database, bench.setting.database_url()) else { return Ok(facts) };
     let _bar = Bar::spinner("streams: at rest");
     let other = Database::connect(url).await?;

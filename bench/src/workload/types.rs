@@ -1,4 +1,4 @@
-//! Many task types.
+//! Measures many task types.
 
 use super::{Bench, steady::Steady};
 use crate::{error::Result, report::Row};
@@ -11,7 +11,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     for types in TYPES {
         let environment = bench.environment().await?;
         let mut plan = bench.plan(types);
-        // A stream may have a thousand types: there are enough workers that each type has one.
+        // A stream may have a thousand types, so there must be enough workers for all types.
         plan.workers = plan.workers.max(types.div_ceil(plan.types_per_worker));
         // All types share the capacity that one type would have.
         plan.window = (plan.window / types).max(10);
@@ -20,7 +20,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let mut row = Steady { workload: "types", case, plan, demand, time }.run(&environment).await?;
         row.fact("types", types);
         rows.push(row);
-        bench.leave(environment).await?;
+        bench.tear_down(environment).await?;
     }
     Ok(rows)
 }

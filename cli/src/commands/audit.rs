@@ -1,4 +1,4 @@
-//! `howdah audit`: what people and programs have changed.
+//! `howdah audit`: lists changes by people and programs.
 
 use howdah_client::proto::{AuditEntry, ListAuditRequest};
 use howdah_server::logging::escaped;
@@ -12,10 +12,10 @@ use super::{
     text, values,
 };
 
-/// List what people and programs have changed: who, when, by which call, and why
+/// List changes by people and programs: who, when, by which call, and why
 ///
-/// Brokers record each transaction that cancels, retries, discards or reprioritizes jobs, or changes settings, limit
-/// keys, schedules or tokens; so do the functions of SQL that do this. The newest entry comes first.
+/// Brokers and SQL functions record each transaction that cancels, retries, discards or reprioritizes jobs, or changes settings,
+/// limit keys, schedules or tokens. Lists the newest entries first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,22 +23,22 @@ Examples:
   howdah audit --principal ann --method CancelJobs
   howdah audit --id 17 --json")]
 pub(super) struct Args {
-    /// Only entries from this time on, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
+    /// List only entries from this time or later, such as 2027-01-01T03:00:00Z, or at most this old, such as 90m or 7d
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
-    /// Only entries before this time, or so long ago
+    /// List only entries before this time, or older than this
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
-    /// Only changes by this principal; roles that use SQL are sql:ROLE
+    /// List only changes by this principal; the principal of an SQL role is sql:ROLE
     #[arg(long, value_name = "NAME")]
     principal: Option<String>,
-    /// Only changes by this call, such as CancelJobs, or SQL function, such as howdah.cancel
+    /// List only changes by this call, such as CancelJobs, or by this SQL function, such as howdah.cancel
     #[arg(long, value_name = "CALL")]
     method: Option<String>,
-    /// Only changes of this job, token, schedule or limit key; of bulk changes the first 10 are recorded
+    /// List only changes of this job, token, schedule or limit key; each entry records only the first 10
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Show at most this many entries, 1 to 100000
+    /// List at most this many entries, 1 to 100000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
     /// Print one JSON object per entry: time, principal, broker, peer, method, task_types, count, ids, reason

@@ -14,11 +14,10 @@ use crate::postgres::tied;
 
 /// Measure throughput and latency, and compare them with Postgres alone
 ///
-/// Starts a private Postgres (durable: fsync is on) and brokers, and calls them over gRPC from this
-/// process. Before and between the workloads it measures the yardstick: the three statements of a job,
-/// back to back on two connections, without a broker. Every job is counted; if one is lost, duplicated
-/// or unexpected, the exit status is 1. With --server and --database-url, brokers and a Postgres that
-/// run already are used.
+/// Starts brokers and a private Postgres (durable: fsync is on), and calls the brokers over gRPC. Before and between the
+/// workloads it measures a yardstick: the three statements of a job, back to back on two connections, without a broker. The exit
+/// status is 1 if a job was lost, duplicated or unexpected. --server uses running brokers, and --database-url uses a running
+/// Postgres.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +35,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     global.start_logging("warn")?;
     let given = global.server.split(',').map(str::trim).filter(|server| !server.is_empty());
     let servers: Vec<String> = if global.server_is_flag { given.map(str::to_owned).collect() } else { Vec::new() };
-    // Brokers that are started here serve without TLS.
+    // Brokers that this command starts serve without TLS.
     let client = if servers.is_empty() { Client::builder() } else { global.builder()? };
     block_on(async {
         let signals = Signals::<1>::catch()?;
@@ -46,7 +45,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         done.map_err(|error| match error {
             Error::Usage(message) => Failure::usage(message),
             Error::Broker(error) => error.into(),
-            Error::Output { error, .. } if error.kind() == ErrorKind::BrokenPipe => Failure::nobody_listens(),
+            Error::Output { error, .. } if error.kind() == ErrorKind::BrokenPipe => Failure::output_closed(),
             Error::Interrupted => Failure::interrupted(signals.exit_code(), None),
             error => Failure::failed(error.to_string()),
         })

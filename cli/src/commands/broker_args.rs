@@ -1,59 +1,60 @@
-//! The flags of the configuration. Values are checked together with those of files and variables.
+//! Configuration flags. The configuration loader checks their values together with the values of files and variables.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{context::Global, failure::Failure};
-use howdah_server::config::{self, Environment, Flag, Setting, Settings};
+use crate::secrets;
+use howdah_server::config::{self, Flag, Setting, Settings};
 
-/// Under which the help lists them.
+/// Heading of these flags in the help.
 const HEADING: &str = "Configuration";
 
-/// Configuration file, and any of its keys.
+/// Flags for the configuration file, and for single keys.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub(super) struct ConfigArgs {
-    /// Read this configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
+    /// Read this configuration file (TOML); `howdah config` prints an example [env: HOWDAH_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Set any key of the configuration, such as limits.message_bytes='32 MiB'; repeatable
+    /// Set a configuration key, such as limits.message_bytes='32 MiB'; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     #[command(flatten)]
     schema: SettingFlags<2>,
 }
 
-/// Several databases, instead of the one that `DatabaseArgs` names.
+/// Flags for several stores, instead of the single database of `DatabaseArgs`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub(super) struct StoreArgs {
-    /// A store: its name, and where its Postgres is, instead of --database-url; repeatable: one broker
-    /// serves them all. In a file: [[stores]] [env: HOWDAH_STORES]
+    /// Serve this store (name and Postgres URL) instead of --database-url; repeat the flag to serve several stores with one
+    /// broker. In a file: [[stores]] [env: HOWDAH_STORES]
     ///
-    /// Other users of this machine see flags: prefer the variable, with a store a line, or one that ends in _FILE and names
-    /// a file.
+    /// Flags are visible to other users of this machine. Prefer the variable, with one store per line, or the variable with the
+    /// suffix _FILE, which names a file.
     #[arg(long = "store", value_name = "NAME=URL")]
     stores: Vec<String>,
 }
 
 impl StoreArgs {
-    /// What was given.
+    /// Returns the given flags.
     pub(super) fn flags(&self) -> impl Iterator<Item = Flag> {
         self.stores.iter().filter_map(|pair| flag("store", Some(pair)))
     }
 }
 
-/// The flags of some settings. Their help is that of the configuration, so that no two texts say what a setting is.
+/// Flags of a group of settings. The configuration provides their help texts, so that each setting is described only once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SettingFlags<const OF: usize>(Vec<Flag>);
 
-/// Where Postgres is.
+/// Flags with the database URLs.
 pub(super) type DatabaseArgs = SettingFlags<0>;
-/// The common settings of a broker.
+/// Flags of the common settings of a broker.
 pub(super) type BrokerArgs = SettingFlags<1>;
 
-/// Their settings, and what stands for the value; nothing for a switch.
+/// Settings of each group, with the placeholder of the value. The placeholder is empty for a switch.
 const FLAGS: [&[(&str, &str)]; 3] = [
     &[("database_url", "URL"), ("listen_database_url", "URL")],
     &[
@@ -90,9 +91,9 @@ const FLAGS: [&[(&str, &str)]; 3] = [
     &[("schema", "NAME")],
 ];
 
-/// What the flag of a secret says, too.
+/// Addition to the help of a flag with a secret.
 const SECRET: &str =
-    "Other users of this machine see flags: prefer the variable, or one that ends in _FILE and names a file";
+    "Flags are visible to other users of this machine: prefer the variable, or its variant with the suffix _FILE";
 
 fn flag_of(setting: &Setting, value_name: &'static str) -> Arg {
     let default = setting.default_value().map(|default| format!(" [default: {default}]")).unwrap_or_default();
@@ -107,7 +108,7 @@ fn flag_of(setting: &Setting, value_name: &'static str) -> Arg {
 
 impl<const OF: usize> clap::Args for SettingFlags<OF> {
     fn augment_args(command: Command) -> Command {
-        let known = FLAGS[OF].iter().filter_map(|(key, value_name)| Some((Setting::of(key)?, *value_name)));
+        let known = FLAGS[OF].iter().filter_map(|(key, value_name)| Some((Setting::by_key(key)?, *value_name)));
         known.fold(command, |command, (setting, value_name)| command.arg(flag_of(setting, value_name)))
     }
 
@@ -125,7 +126,7 @@ impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for (key, value_name) in FLAGS[OF] {
-            // A global flag of the same name may have a value from a variable of clients.
+            // Ignores values of variables: a clients' global flag of the same id may have one, such as HOWDAH_TLS_CLIENT_CERT.
             let given = matches.value_source(key) == Some(ValueSource::CommandLine);
             let value = match *value_name {
                 _ if !given => None,
@@ -139,14 +140,14 @@ impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
 }
 
 impl<const OF: usize> SettingFlags<OF> {
-    /// What was given.
+    /// Returns the given flags.
     pub(super) fn flags(&self) -> Vec<Flag> {
         self.0.clone()
     }
 }
 
 impl ConfigArgs {
-    /// The settings in force: these flags, `flags`, the environment, the file, the defaults.
+    /// Loads the settings from these flags, `flags`, the environment, the file and the defaults.
     pub(super) fn load(&self, global: &Global, flags: Vec<Flag>) -> Result<Settings, Failure> {
         let generic = self.set.iter().map(|(key, value)| Flag {
             flag: format!("--set {key}"),
@@ -156,17 +157,17 @@ impl ConfigArgs {
         let format = global.log_format.map(|format| format!("{format:?}").to_lowercase());
         let own = [flag("log", global.filter()), flag("log_format", format.as_ref())];
         let flags = generic.chain(own.into_iter().flatten()).chain(self.schema.flags()).chain(flags).collect();
-        Ok(config::load(self.config.clone(), &Environment::of_process(), flags)?)
+        Ok(config::load(self.config.clone(), &secrets::environment(), flags)?)
     }
 }
 
-/// The flag of a key, if it was given.
+/// Returns `value` as the flag of a configuration key. `None` without a value.
 pub(super) fn flag(key: &str, value: Option<&String>) -> Option<Flag> {
     let flag = format!("--{}", key.replace('_', "-"));
     value.map(|value| Flag { flag, key: key.into(), value: value.clone() })
 }
 
-/// The settings, if they name one database.
+/// Returns the settings if they name exactly one database.
 pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
     let settings = with_databases(settings)?;
     match &settings.broker.stores[..] {
@@ -174,7 +175,7 @@ pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
         stores => {
             let names: Vec<&str> = stores.iter().map(|store| store.name.as_str()).collect();
             Err(Failure::usage(format!(
-                "this command works on one store, and {} are configured ({}): name the one with --database-url",
+                "this command works on one store, and {} are configured ({}): select one with --database-url",
                 stores.len(),
                 names.join(", ")
             )))
@@ -182,18 +183,18 @@ pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
     }
 }
 
-/// The settings, if they name one database or more.
+/// Returns the settings if they name at least one database.
 pub(super) fn with_databases(settings: Settings) -> Result<Settings, Failure> {
     if settings.broker.database_url.is_empty() && settings.broker.stores.is_empty() {
         return Err(Failure::usage(
             "no database given: set --database-url, HOWDAH_DATABASE_URL, HOWDAH_DATABASE_URL_FILE, or database_url in \
-             the configuration file (`howdah dev` brings its own)",
+             the configuration file (`howdah dev` starts its own database)",
         ));
     }
     Ok(settings)
 }
 
-/// `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("an = is missing: write KEY=VALUE")?;
     if key.is_empty() {
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn every_flag_of_a_setting_has_its_help_from_the_configuration() {
         for (key, value_name) in FLAGS.into_iter().flatten() {
-            let setting = Setting::of(key).expect(key);
+            let setting = Setting::by_key(key).expect(key);
             let help = flag_of(setting, value_name).get_help().expect(key).to_string();
             assert!(help.starts_with(setting.about) && help.contains(&setting.variable()), "{key}: {help}");
         }

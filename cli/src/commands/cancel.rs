@@ -9,24 +9,24 @@ use super::{
     selection::{Answer, Operation, Selection},
 };
 
-/// Cancel jobs that are not finished
+/// Cancel unfinished jobs
 ///
-/// If a worker runs the job, the broker tells it to stop. Prints the ids of the cancelled jobs, one per line. The
-/// exit status is 1 if an id was finished or never existed.
+/// If a worker runs the job, the broker tells the worker to stop. Prints the ids of the cancelled jobs, one per line. The exit
+/// status is 1 if a job was finished or never existed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah cancel 17 18
   howdah cancel --type email.send --state ready
   howdah cancel --type email.send --error 'no such host (exit status #)'
-  howdah cancel --type email.send                     # all unfinished jobs, also dead ones")]
+  howdah cancel --type email.send                     # all unfinished jobs, including dead jobs")]
 pub(super) struct Args {
     #[command(flatten)]
     selection: Selection,
     /// With --type: cancel only jobs in this state: ready, leased, scheduled, waiting, dead
     #[arg(long, value_name = "STATE", requires = "of_type", value_parser = jobs::state)]
     state: Option<ProtoState>,
-    /// Print one JSON object for each id: id, cancelled
+    /// Print one JSON object per id: id, cancelled
     #[arg(long)]
     json: bool,
 }

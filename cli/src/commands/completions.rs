@@ -1,10 +1,10 @@
-//! `howdah completions`: prints completions for a shell.
+//! `howdah completions`: prints a completion script for a shell.
 
 use clap_complete::Shell;
 
 use super::{failure::Failure, output::Output};
 
-/// Print completions for a shell
+/// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -12,7 +12,7 @@ Examples:
   howdah completions zsh > ~/.zfunc/_howdah
   howdah completions fish > ~/.config/fish/completions/howdah.fish")]
 pub(super) struct Args {
-    /// The shell
+    /// Shell to generate the script for
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! `howdah config`: prints the configuration in force.
+//! `howdah config`: prints the effective configuration.
 
 use super::{
     broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs},
@@ -8,11 +8,11 @@ use super::{
 };
 use howdah_server::config::as_toml;
 
-/// Print the configuration in force as a file, without passwords
+/// Print the effective configuration as a file, without passwords
 ///
-/// Checks flags, variables and file, and prints every key with its meaning, its variable and its
-/// value. Without any of them it prints the defaults, as a file to start from. Limits of the cluster are
-/// not in it: `howdah settings` shows them.
+/// Checks flags, variables and the file. Prints every key with its meaning, variable and value. Without flags, variables and a
+/// file it prints the defaults, as a template. `howdah settings` shows the limits of the cluster, which are not in the
+/// configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,21 +1,21 @@
-//! Asks a person before something is changed.
+//! Prompts for confirmation before a change.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use super::failure::Failure;
 
-/// Fails if nobody can be asked; `instead` says what to do then.
+/// Fails if stdin is not a terminal, so that the command cannot prompt. `instead` tells the user what to do.
 pub(super) fn needs_terminal(instead: &str) -> Result<(), Failure> {
     if io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Failure::usage(format!("nobody can be asked, because standard input is no terminal; {instead}")))
+    Err(Failure::usage(format!("cannot prompt: stdin is not a terminal; {instead}")))
 }
 
-/// Asks whether to go on.
+/// Prompts the user to continue. Returns whether the answer is yes.
 pub(super) async fn ask() -> Result<bool, Failure> {
     let answer = tokio::task::spawn_blocking(|| {
-        let _ = io::stderr().write_all(b"Go on? [y/N] ");
+        let _ = io::stderr().write_all(b"Continue? [y/N] ");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map(|_| answer)
     });

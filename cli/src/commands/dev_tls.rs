@@ -1,4 +1,4 @@
-//! The certificates of `howdah dev --tls`: an authority of its own, and one certificate for this machine.
+//! Certificates of `howdah dev --tls`: a generated authority, and one certificate for this machine.
 
 use std::{
     io,
@@ -16,21 +16,21 @@ use rcgen::{
 
 use super::{dev_files::DevFiles, failure::Failure};
 
-/// Days that certificates are good for.
+/// Validity of the certificates in days.
 const DAYS: i64 = 397;
-/// Certificates that expire sooner are made anew at the start.
+/// Certificates that expire sooner are regenerated at the start.
 const RENEW_BEFORE: Duration = Duration::from_hours(30 * 24);
 
-/// Where the certificates are.
+/// Generated certificates.
 pub(super) struct DevTls {
     files: DevFiles,
 }
 
 impl DevTls {
-    /// Makes certificates beside the data directory, or uses those that are there. Without a data directory they are
+    /// Generates certificates beside the data directory, or uses existing valid ones. Without a data directory they are
     /// temporary.
     pub(super) fn prepare(data_dir: Option<&Path>) -> Result<Self, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot make certificates: {error}"));
+        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot generate certificates: {error}"));
         let own = DevFiles::beside(data_dir, "tls").map(|files| Self { files }).map_err(|error| failed(&error))?;
         if !own.is_good() {
             own.make().map_err(|error| failed(&error))?;
@@ -38,12 +38,12 @@ impl DevTls {
         Ok(own)
     }
 
-    /// What the broker serves with.
+    /// Certificate and key files for the broker.
     pub(super) fn files(&self) -> TlsFiles {
         TlsFiles { cert: Some(self.path("server.pem")), key: Some(self.path("server.key")), ..TlsFiles::default() }
     }
 
-    /// What clients trust.
+    /// File with the authority's certificate, for clients.
     pub(super) fn ca(&self) -> PathBuf {
         self.path("ca.pem")
     }
@@ -57,17 +57,17 @@ impl DevTls {
         self.path("ca.pem").exists() && matches!(Tls::load(&self.files()), Ok(Some(tls)) if long(&tls))
     }
 
-    /// The key of the authority is not stored: nobody can sign another certificate that clients would trust.
+    /// Generates the files. Does not store the authority's key, so that no other certificate can be signed with it.
     fn make(&self) -> io::Result<()> {
         let (ca, cert, key) = certificates().map_err(io::Error::other)?;
-        // Clients may be other users. Only the key is secret.
+        // Clients may run as other users. Only the key is secret.
         self.files.write("server.key", &key, 0o600)?;
         self.files.write("server.pem", &cert, 0o644)?;
         self.files.write("ca.pem", &ca, 0o644)
     }
 }
 
-/// The authority's certificate, the broker's, and its key; PEM.
+/// Generates the authority's certificate, the broker's certificate and the broker's key, in PEM.
 fn certificates() -> Result<(String, String, String), rcgen::Error> {
     let mut ca = params("howdah dev");
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -88,7 +88,7 @@ fn certificates() -> Result<(String, String, String), rcgen::Error> {
     Ok((ca_cert.pem(), signed.pem(), key.serialize_pem()))
 }
 
-/// Good from yesterday on, since clocks differ.
+/// Parameters of a certificate. It is valid from yesterday, because clocks differ.
 fn params(name: &str) -> CertificateParams {
     let today = Zoned::now().date();
     let day = |date: Date| date_time_ymd(date.year().into(), date.month() as u8, date.day() as u8);
@@ -114,10 +114,10 @@ mod tests {
         let before = ["ca.pem", "server.pem", "server.key"].map(read);
         assert_eq!(fs::metadata(own.path("server.key")).unwrap().permissions().mode() & 0o777, 0o600);
         drop(DevTls::prepare(Some(&data)).unwrap());
-        assert_eq!(["ca.pem", "server.pem", "server.key"].map(read), before, "clients go on after a new start");
+        assert_eq!(["ca.pem", "server.pem", "server.key"].map(read), before, "clients continue after a restart");
         fs::write(own.path("server.pem"), "junk").unwrap();
         drop(DevTls::prepare(Some(&data)).unwrap());
-        assert_ne!(read("ca.pem"), before[0], "bad ones are made anew");
+        assert_ne!(read("ca.pem"), before[0], "invalid certificates are regenerated");
         assert!(own.is_good());
     }
 

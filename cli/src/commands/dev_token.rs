@@ -1,4 +1,4 @@
-//! The token of `howdah dev --auth token`: the first one, which may do everything, and make others.
+//! Token of `howdah dev --auth token`. It has all scopes, so that it can create further tokens.
 
 use std::{
     fs,
@@ -9,19 +9,19 @@ use howdah_server::access::{self, Token};
 
 use super::{dev_files::DevFiles, failure::Failure};
 
-/// Whom the token names.
+/// Principal of the token.
 const PRINCIPAL: &str = "dev";
 const SCOPES: &str = "admin:* operate:* read:* payload:* enqueue:* work:*";
 
-/// Where the token is: in a file for clients, and with its scopes in one for the broker.
+/// Generated token: one file with the token for clients, and one with token and scopes for the broker.
 pub(super) struct DevToken {
     files: DevFiles,
 }
 
 impl DevToken {
-    /// Makes a token beside the data directory, or uses the one that is there. Without a data directory it is temporary.
+    /// Generates a token beside the data directory, or uses an existing valid one. Without a data directory it is temporary.
     pub(super) fn prepare(data_dir: Option<&Path>) -> Result<Self, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot make a token: {error}"));
+        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot generate a token: {error}"));
         let own = DevFiles::beside(data_dir, "token").map(|files| Self { files }).map_err(|error| failed(&error))?;
         if !own.is_good() {
             let token = Token::generate();
@@ -32,12 +32,12 @@ impl DevToken {
         Ok(own)
     }
 
-    /// What the broker reads.
+    /// Token file for the broker.
     pub(super) fn for_broker(&self) -> PathBuf {
         self.files.path("broker")
     }
 
-    /// What clients send.
+    /// Token file for clients.
     pub(super) fn for_clients(&self) -> PathBuf {
         self.files.path("client")
     }
@@ -67,12 +67,12 @@ mod tests {
         }
         let known = access::read_token_file(&own.for_broker()).unwrap();
         for (_, word) in access::Operation::ALL {
-            assert!(known[0].scopes.contains(&format!("{word}:*")), "it may do everything: {:?}", known[0].scopes);
+            assert!(known[0].scopes.contains(&format!("{word}:*")), "it has all scopes: {:?}", known[0].scopes);
         }
         drop(DevToken::prepare(Some(&data)).unwrap());
-        assert_eq!(token(), first, "clients go on after a new start");
+        assert_eq!(token(), first, "clients continue after a restart");
         fs::write(own.for_broker(), "junk").unwrap();
         drop(DevToken::prepare(Some(&data)).unwrap());
-        assert_ne!(token(), first, "one that the broker would not take is made anew");
+        assert_ne!(token(), first, "a token that the broker rejects is regenerated");
     }
 }

@@ -20,7 +20,7 @@ Examples:
 pub(super) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// Print one JSON object for each job: id, discarded
+    /// Print one JSON object per job: id, discarded
     #[arg(long)]
     json: bool,
 }

@@ -1,15 +1,14 @@
-//! Connection strings on the command line, where every user of the machine can read them: they may come from a variable
-//! or a file instead.
-
-use std::env;
+//! Connection strings from the command line, a variable or a file. Other users of the machine can read the command line.
 
 use super::failure::Failure;
+use crate::secrets;
 
-/// The connection string itself, or the one that `env:NAME` or `file:PATH` names. The error names the flag, and shows
-/// no part of the string.
+/// Returns the given connection string, or reads it from the variable of `env:NAME` or the file of `file:PATH`. Errors name the
+/// flag, and do not contain the string.
 pub(super) fn resolve(flag: &str, given: &str) -> Result<String, Failure> {
     let text = if let Some(name) = given.strip_prefix("env:") {
-        env::var(name).map_err(|_| Failure::usage(format!("{flag}: the variable {name} is not set, or not UTF-8")))?
+        secrets::var(name)
+            .ok_or_else(|| Failure::usage(format!("{flag}: the variable {name} is not set, or not UTF-8")))?
     } else if let Some(path) = given.strip_prefix("file:") {
         std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{flag}: {path}: {error}")))?
     } else {
@@ -17,7 +16,7 @@ pub(super) fn resolve(flag: &str, given: &str) -> Result<String, Failure> {
     };
     match text.trim() {
         "" => {
-            Err(Failure::usage(format!("{flag}: the connection string is empty; it is postgres://user@host/database")))
+            Err(Failure::usage(format!("{flag}: the connection string is empty; write postgres://user@host/database")))
         }
         text => Ok(text.to_owned()),
     }

@@ -15,18 +15,18 @@ use howdah_server::logging::escaped;
 
 /// Group failed jobs by their last error
 ///
-/// Counts dead jobs and jobs that wait for their next attempt. In a group, # stands for numbers, ids and quoted texts.
-/// retry, discard and cancel take a group as --error.
+/// Counts dead jobs, and jobs that wait for their next attempt. In the name of a group, # replaces numbers, ids and quoted texts.
+/// The commands retry, discard and cancel accept a group as --error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah errors
   howdah errors email.send --json | jq -r .error_group")]
 pub(super) struct Args {
-    /// Show only this task type
+    /// Show only groups of this task type
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// Show at most this many groups, the largest first, 1 to 1000
+    /// Show at most this many groups, largest first, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
     /// Print one JSON object per line
@@ -34,7 +34,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// A group of `--json`.
+/// JSON object of a group.
 #[derive(Debug, Serialize)]
 struct GroupJson {
     task_type: String,
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.line(table(&answer.groups, Timestamp::now()))?;
         }
         if answer.partial {
-            note("of the jobs that wait for their next attempt, only some were counted: at most 1,000, among the 10,000 scheduled jobs that run soonest");
+            note("counted only some of the jobs that wait for their next attempt: at most 1,000, among the 10,000 scheduled jobs that run soonest");
         }
         output.flush()
     })
@@ -108,7 +108,7 @@ fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
                 ago(&group.first_failure_time),
                 ago(&group.last_failure_time),
                 group.example_job_id.to_string(),
-                // Not shortened, because it is used as --error.
+                // Not shortened, because users copy it into --error.
                 escaped(&group.error_group).into_owned(),
             ],
             &group.store,

@@ -1,4 +1,4 @@
-//! `howdah explain`: why a job does not run.
+//! `howdah explain`: explains why a job does not run.
 
 use howdah_client::proto::{ExplainJobResponse, JobReason, JobState, ReasonKind};
 use howdah_server::{job, logging::escaped};
@@ -6,16 +6,16 @@ use jiff::Timestamp;
 
 use super::{context::Global, failure::Failure, output::Output, text, values};
 
-/// Explain why a job does not run, what must change, and where it stands
+/// Explain why a job does not run, what must change, and its position in the queue
 ///
-/// Shows everything that holds the job back, or what became of it, and the command that helps.
+/// Shows all reasons that hold the job back, or how it ended, and the command that helps.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah explain 17
   howdah explain 17 --json | jq -r '.reasons[0].kind'")]
 pub(super) struct Args {
-    /// The job's id
+    /// Id of the job
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
     /// Print one JSON object: state, reasons, position, expected_in_ms
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Sentences for people.
+/// Formats the explanation as text.
 pub(super) fn describe(explained: &ExplainJobResponse) -> String {
     let state = state_name(explained.state());
     let mut lines = vec![format!("job {} {}: {state}", explained.id, escaped(&explained.task_type))];
@@ -69,7 +69,7 @@ pub(super) fn describe(explained: &ExplainJobResponse) -> String {
     lines.join("\n")
 }
 
-/// The command that does what must be done, if one does.
+/// Command that removes the reason, if there is one.
 fn command(explained: &ExplainJobResponse, reason: &JobReason) -> Option<String> {
     let (id, task_type) = (explained.id, &explained.task_type);
     let related = |state: JobState| reason.jobs.iter().find(|job| job.state() == state).map(|job| job.id);

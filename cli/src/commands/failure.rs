@@ -1,94 +1,94 @@
-//! The failure of a command: an exit code, and a line on stderr.
+//! Failure of a command: an exit code and a line on stderr.
 
 use std::{io, process::ExitCode};
 
 use howdah_client::Error;
 use tonic::Code;
 
-use super::refused;
+use super::field_errors;
 use crate::postgres::DevError;
 use howdah_server::{config::ConfigError, logging::escaped, serve::StartError, store::StoreError};
 
 const FAILED: u8 = 1;
-/// Wrong usage or configuration; clap uses it too.
+/// Exit code of wrong usage or configuration, which clap also uses.
 const USAGE: u8 = 2;
-/// `EX_DATAERR`: the broker refused the input. A job that runs `howdah` and passes this on fails
-/// for good.
+/// `EX_DATAERR` of sysexits.h: the broker refused the input. A job that runs `howdah` and exits with the same code fails for
+/// good.
 const DATA_ERROR: u8 = 65;
-/// `EX_NOPERM` of sysexits.h: the broker refused the credential, or it does not allow the call.
+/// `EX_NOPERM` of sysexits.h: the broker rejected the credential, or the credential does not allow the call.
 const NO_PERMISSION: u8 = 77;
-/// `EX_UNAVAILABLE`: it may work later.
+/// `EX_UNAVAILABLE` of sysexits.h: a later attempt may succeed.
 const UNAVAILABLE: u8 = 69;
 
-/// The failure of a command: its exit status and message.
+/// Failure of a command: exit code and message.
 #[derive(Debug)]
 pub(super) struct Failure {
     code: u8,
-    /// `None`: the command has printed everything.
+    /// `None` if the command has already printed its message.
     message: Option<String>,
-    /// The field of the request that the broker has refused.
+    /// Field of the request that the broker refused.
     field: Option<String>,
 }
 
 impl Failure {
-    /// The command failed.
+    /// Failure of the command (exit code 1).
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self { code: FAILED, message: Some(message.into()), field: None }
     }
 
-    /// The command line or the configuration is wrong.
+    /// Error in the command line or the configuration (exit code 2).
     pub(super) fn usage(message: impl Into<String>) -> Self {
         Self { code: USAGE, message: Some(message.into()), field: None }
     }
 
-    /// The broker refused the input.
+    /// Input that the broker refused (exit code 65).
     pub(super) fn data(message: impl Into<String>) -> Self {
         Self { code: DATA_ERROR, message: Some(message.into()), field: None }
     }
 
-    /// The broker or the database does not answer.
+    /// Broker or database without an answer (exit code 69).
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: UNAVAILABLE, message: Some(message.into()), field: None }
     }
 
-    /// The broker refused the credential.
+    /// Credential that the broker rejected (exit code 77).
     fn denied(message: String) -> Self {
         Self { code: NO_PERMISSION, message: Some(message), field: None }
     }
 
-    /// The signal with this exit code stopped the command.
+    /// Interruption by the signal with this exit code.
     pub(super) fn interrupted(code: u8, message: Option<String>) -> Self {
         Self { code, message, field: None }
     }
 
-    /// The reader of our output has closed it, which is a success.
-    pub(super) fn nobody_listens() -> Self {
+    /// Success after the reader of the output has closed it.
+    pub(super) fn output_closed() -> Self {
         Self { code: 0, message: None, field: None }
     }
 
-    /// The same failure with `context` before its message.
+    /// Puts `context` before the message.
     pub(super) fn within(self, context: &str) -> Self {
         Self { message: self.message.map(|message| format!("{context}: {message}")), ..self }
     }
 
-    /// The same failure with more after its message.
+    /// Appends `more` to the message.
     pub(super) fn followed_by(self, more: &str) -> Self {
         Self { message: self.message.map(|message| format!("{message}; {more}")), ..self }
     }
 
-    /// The same failure in words of this command line.
-    pub(super) fn in_words(self, command: &clap::Command, matches: &clap::ArgMatches) -> Self {
+    /// Replaces the field name in the message by the flag of the command line.
+    pub(super) fn with_flag_names(self, command: &clap::Command, matches: &clap::ArgMatches) -> Self {
         let Self { code, mut message, field } = self;
-        if let (Some(said), Some(field)) = (&mut message, &field) {
-            *said = refused::in_words(said, field, command, matches);
+        if let (Some(text), Some(field)) = (&mut message, &field) {
+            *text = field_errors::with_flag_names(text, field, command, matches);
         }
         Self { code, message, field }
     }
 
-    /// Prints the message, and returns the exit code.
+    /// Prints the message and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         if let Some(message) = &self.message {
-            // Nothing can be done if stderr is closed.
+            // If stderr is closed, the error cannot be reported.
             let line = format!("howdah: {}\n", escaped(message));
             let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         }
@@ -122,6 +122,7 @@ impl From<StartError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
+            error if error.is_permanent() => Self::usage(error.to_string()),
             StoreError::NotSent(_) | StoreError::Unknown(_) => {
                 Self::unavailable(format!("{error}; is it running, and is the database URL right?"))
             }
@@ -130,7 +131,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// What to do about an error of the client that concerns TLS.
+/// Returns a hint for an error of the client that concerns TLS.
 fn tls_hint(message: &str) -> Option<&'static str> {
     const HINTS: [(&str, &str); 5] = [
         ("the broker's certificate is not trusted", "name the file of its authority with --tls-ca or HOWDAH_TLS_CA"),
@@ -139,7 +140,7 @@ fn tls_hint(message: &str) -> Option<&'static str> {
         ("this port needs TLS", "set the address with --server or HOWDAH_SERVER"),
         ("this port does not speak", "set the address with --server or HOWDAH_SERVER"),
     ];
-    HINTS.iter().find(|(said, _)| message.contains(said)).map(|(_, hint)| *hint)
+    HINTS.iter().find(|(text, _)| message.contains(text)).map(|(_, hint)| *hint)
 }
 
 impl From<Error> for Failure {

@@ -1,4 +1,4 @@
-//! `howdah health`: whether the broker on this machine is ready, for supervisors and for images without curl.
+//! `howdah health`: checks whether the broker on this machine is ready, for supervisors and for images without curl.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -16,15 +16,16 @@ use super::{
     values,
 };
 
-/// How long one answer may take.
+/// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Between two questions of `--wait`.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Interval between requests with `--wait`.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Ask the broker on this machine whether it is ready
+/// Check whether the broker on this machine is ready
 ///
-/// Takes the flags, variables and file of `howdah serve`, and asks the address that they give for HTTP. Exit status 0: it
-/// is ready; 69: it is not, or does not answer. The broker's certificate is not checked, since nothing secret is sent.
+/// Reads the flags, variables and file of `howdah serve`, and sends a request to their HTTP address. The exit status is 0 if the
+/// broker is ready, and 69 if it is not ready or does not answer. Does not verify the broker's certificate, because it sends no
+/// secrets.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,10 +37,10 @@ pub(super) struct Args {
     broker: BrokerArgs,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Ask only whether it runs, not whether it can store jobs
+    /// Check only whether the broker runs, not whether it can store jobs
     #[arg(long)]
     live: bool,
-    /// Ask again for at most this time, until it is ready
+    /// Retry for at most this time, until the broker is ready
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s", hide_default_value = true)]
     wait: Duration,
 }
@@ -55,14 +56,14 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let client = client().map_err(|error| Failure::failed(error.to_string()))?;
         let end = Instant::now() + args.wait;
         loop {
-            match ask(&client, &url).await {
+            match request(&client, &url).await {
                 Ok(answer) => {
                     let mut output = Output::new();
                     output.line(answer.trim_end())?;
                     return output.flush();
                 }
                 Err(problem) if Instant::now() >= end => return Err(Failure::unavailable(problem)),
-                Err(_) => sleep(AGAIN).await,
+                Err(_) => sleep(RETRY_INTERVAL).await,
             }
         }
     })
@@ -73,15 +74,24 @@ fn client() -> Result<Client, reqwest::Error> {
     Client::builder().no_proxy().redirect(Policy::none()).timeout(ANSWER).danger_accept_invalid_certs(true).build()
 }
 
-/// The answer, or why it is not ready.
-async fn ask(client: &Client, url: &str) -> Result<String, String> {
-    let response = client.get(url).send().await.map_err(|error| format!("no broker answers at {url}: {error}"))?;
+/// Returns the answer of the broker, or the reason why it is not ready.
+async fn request(client: &Client, url: &str) -> Result<String, String> {
+    let response = client.get(url).send().await.map_err(|error| match error {
+        error if error.is_timeout() => {
+            format!("no answer at {url} within {ANSWER:?}: the broker waits for its database, or it hangs")
+        }
+        error => format!("no broker answers at {url}: {error}; is it running?"),
+    })?;
     let status = response.status();
     let text = response.text().await.unwrap_or_default();
-    if status.is_success() { Ok(text) } else { Err(format!("the broker is not ready: {}", text.trim_end())) }
+    if status.is_success() {
+        Ok(text)
+    } else {
+        Err(format!("the broker runs, but it is not ready: {}", text.trim_end()))
+    }
 }
 
-/// An address that listens for all of a machine's is asked on loopback.
+/// Replaces an unspecified listen address by the loopback address.
 fn here(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -97,9 +107,9 @@ mod tests {
 
     #[test]
     fn a_broker_that_listens_everywhere_is_asked_on_loopback() {
-        let asked = |address: &str| here(address.parse().unwrap()).to_string();
-        assert_eq!(asked("0.0.0.0:7433"), "127.0.0.1:7433");
-        assert_eq!(asked("[::]:80"), "[::1]:80");
-        assert_eq!(asked("10.0.0.7:7433"), "10.0.0.7:7433");
+        let target = |address: &str| here(address.parse().unwrap()).to_string();
+        assert_eq!(target("0.0.0.0:7433"), "127.0.0.1:7433");
+        assert_eq!(target("[::]:80"), "[::1]:80");
+        assert_eq!(target("10.0.0.7:7433"), "10.0.0.7:7433");
     }
 }

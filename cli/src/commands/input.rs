@@ -1,4 +1,4 @@
-//! Payloads: from an argument, a file, or standard input.
+//! Reads payloads from an argument, a file, or stdin.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _
 
 use super::failure::Failure;
 
-/// No broker accepts a larger payload: it would not fit into a gRPC message.
+/// Maximum size of a payload. A larger one would not fit into a gRPC message.
 const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
-/// The longest line. A longer one is a mistake, such as missing line breaks.
+/// Maximum size of a line. A longer line indicates a mistake, such as missing line breaks.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// The payload of a job: the file; standard input if the argument is `-`; otherwise the argument.
+/// Reads the payload of a job from the file, or from stdin if the argument is `-`. Otherwise the argument is the payload.
 pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Result<Vec<u8>, Failure> {
     match (file, argument) {
         (Some(path), _) => Input::open(path).await?.all().await,
@@ -20,19 +20,19 @@ pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Re
     }
 }
 
-/// An input, and its name for errors.
+/// Input with its name, for errors.
 pub(super) struct Input {
     reader: Box<dyn AsyncBufRead + Send + Unpin>,
     name: String,
 }
 
 impl Input {
-    /// Standard input.
+    /// Reads from stdin.
     pub(super) fn stdin() -> Self {
         Self::new(tokio::io::stdin(), "standard input".into())
     }
 
-    /// A file; `-` is standard input.
+    /// Opens a file; `-` is stdin.
     pub(super) async fn open(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
             return Ok(Self::stdin());
@@ -47,7 +47,7 @@ impl Input {
         Self { reader: Box::new(BufReader::with_capacity(256 << 10, reader)), name }
     }
 
-    /// Reads to the end.
+    /// Reads the whole input.
     pub(super) async fn all(mut self) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         let read = (&mut self.reader).take(MAX_PAYLOAD_BYTES + 1).read_to_end(&mut bytes).await;
@@ -58,7 +58,7 @@ impl Input {
         Ok(bytes)
     }
 
-    /// The next line without its end (LF or CRLF); `None` after the last.
+    /// Reads the next line without its line break (LF or CRLF). Returns `None` after the last line.
     pub(super) async fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let mut line = Vec::new();
         let read = (&mut self.reader).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line).await;

@@ -1,4 +1,4 @@
-//! `howdah job`: shows everything about one job.
+//! `howdah job`: shows one job with all details.
 
 use howdah_client::proto::{AttemptFailure, Job};
 use jiff::Timestamp;
@@ -20,10 +20,10 @@ Examples:
   howdah job 17 --json | jq -r .payload_text
   howdah job 17 --json | jq -r .payload | base64 -d > payload")]
 pub(super) struct Args {
-    /// The job's id
+    /// Id of the job
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
-    /// Print one JSON object; payload, result and checkpoint are in base64, and also as text if they are text
+    /// Print one JSON object; payload, result and checkpoint are base64, and also text if they are text
     #[arg(long)]
     json: bool,
 }
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         })?;
         let mut output = Output::new();
         if args.json {
-            output.json(&JobJson::of(&job, true))?;
+            output.json(&JobJson::new(&job, true))?;
         } else {
             output.line(describe(&job, Timestamp::now()))?;
         }
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// The job as text for people.
+/// Formats the job as text.
 pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), state_name(job))];
     if !job.original_task_type.is_empty() {
@@ -76,10 +76,10 @@ pub(super) fn describe(job: &Job, now: Timestamp) -> String {
         lines.push(field("held by", format_args!("{worker} at broker {}", escaped(&job.broker))));
     }
     if let Some(progress) = &job.progress {
-        let said = text::timestamp(progress.update_time.as_ref())
+        let time = text::timestamp(progress.update_time.as_ref())
             .map_or_else(String::new, |time| format!("  ({})", text::relative(time, now)));
         let percent = progress.fraction.map_or_else(String::new, |part| format!("{:.0}% ", part * 100.0));
-        lines.push(field("progress", format_args!("{percent}{}{said}", escaped(&progress.text))));
+        lines.push(field("progress", format_args!("{percent}{}{time}", escaped(&progress.text))));
     }
     lines.extend(describe_coordination(job, now));
     let mut headers: Vec<_> = job.headers.iter().collect();
@@ -97,7 +97,7 @@ pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     lines.join("\n")
 }
 
-/// The options that few jobs use.
+/// Formats the options that few jobs use.
 fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, key) in [("limit key", &job.limit_key), ("fair key", &job.fair_key)] {

@@ -1,4 +1,4 @@
-//! The flags of a job's options. There is one for each row of `howdah_server::job::options`. Its name is the option's,
+//! Flags for the options of a job, one per row of `howdah_server::job::options`. The name of a flag is the name of the option,
 //! with dashes instead of dots and underscores.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -8,21 +8,21 @@ use howdah_server::job::options::{JobOption, OPTIONS, OptionKind};
 
 use super::{failure::Failure, values};
 
-/// The given flags, by option.
+/// Given flags, as pairs of option and value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobFlags {
     given: Vec<(String, String)>,
 }
 
-/// The options of a single job. The others name jobs of the same request.
+/// Options of a single job. The other options refer to jobs of the same request.
 fn options() -> impl Iterator<Item = &'static JobOption> {
     OPTIONS.iter().filter(|option| !option.is_of_request())
 }
 
-/// `key_policy` is `--key-policy`; `retry_policy.max_delay` is `--retry-max-delay`.
+/// Returns the flag of an option: `key-policy` for `key_policy`, `retry-max-delay` for `retry_policy.max_delay`.
 pub(super) fn flag_name(option: &str) -> String {
     match option {
-        // The flag names one.
+        // Each of these flags adds one element, so its name is singular.
         "headers" => "header".to_owned(),
         "next_stages" => "next-stage".to_owned(),
         "tags" => "tag".to_owned(),
@@ -57,24 +57,24 @@ fn flag(option: &JobOption) -> Arg {
     }
 }
 
-/// A duration, which goes on as it is; in the protocol's form too, such as 1.5s.
+/// Checks a duration and returns it unchanged. Also accepts the format of the protocol, such as 1.5s.
 fn duration(given: &str) -> Result<String, String> {
     let is_of_protocol =
         given.strip_suffix('s').and_then(|seconds| seconds.parse::<f64>().ok()).is_some_and(|s| s >= 0.0);
     if is_of_protocol { Ok(given.to_owned()) } else { values::duration(given).map(|_| given.to_owned()) }
 }
 
-/// A whole number, which goes on as it is. The broker knows its bounds.
+/// Checks a whole number and returns it unchanged. The broker checks its bounds.
 fn whole(given: &str) -> Result<String, String> {
     given.parse::<i64>().map(|_| given.to_owned()).map_err(|_| "it is not a whole number".into())
 }
 
-/// The id of a job, which goes on as it is.
+/// Checks the id of a job and returns it unchanged.
 fn job(given: &str) -> Result<String, String> {
     values::id(given).map(|_| given.to_owned())
 }
 
-/// A time, which goes on as it is.
+/// Checks a time and returns it unchanged.
 fn time(given: &str) -> Result<String, String> {
     values::time(given).map(|_| given.to_owned())
 }
@@ -110,12 +110,12 @@ impl clap::FromArgMatches for JobFlags {
 }
 
 impl JobFlags {
-    /// Whether no flag was given.
+    /// Returns whether no flag was given.
     pub(super) fn is_empty(&self) -> bool {
         self.given.is_empty()
     }
 
-    /// A job of this type with these options.
+    /// Creates a job of this type with the given options.
     pub(super) fn job(&self, task_type: &str) -> Result<NewJob, Failure> {
         let mut given = self.given.clone();
         let has = |name: &str| self.given.iter().any(|(given, _)| given == name);

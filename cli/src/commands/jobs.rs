@@ -1,4 +1,4 @@
-//! `howdah jobs`: lists the jobs of a type.
+//! `howdah jobs`: lists the jobs of a task type.
 
 use howdah_client::proto::{Job, JobOrder, JobState as ProtoState, ListJobsRequest, ListJobsResponse};
 use jiff::Timestamp;
@@ -13,10 +13,10 @@ use super::{
 };
 use howdah_server::{job::JobState, logging::escaped};
 
-/// List the jobs of a type
+/// List the jobs of a task type
 ///
-/// Shows ready jobs in the order in which they will run, and finished jobs, the newest first. With --state leased: since
-/// when each job runs, and at which broker.
+/// Lists ready jobs in the order in which they will run, and finished jobs newest first. With --state leased, shows the start and
+/// the broker of each job.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,25 +26,25 @@ Examples:
   howdah jobs email.send --sort attempts --limit 20
   howdah jobs email.send --state ready --all --json | jq .id")]
 pub(super) struct Args {
-    /// The task type
+    /// Task type of the jobs
     #[arg(value_name = "TYPE")]
     task_type: String,
     /// List only jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded,
     /// cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// With --state dead: list only jobs whose last error belongs to this group, as `howdah errors` shows it; or give
-    /// one of the errors
+    /// With --state dead: list only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of
+    /// the errors
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
-    /// List in this order. By attempts: only jobs that have started and are not finished, dead ones included, the most
-    /// attempts first, at most 1,000
+    /// List in this order; attempts: only unfinished jobs that have started, including dead jobs, most attempts first, at most
+    /// 1,000
     #[arg(long, value_enum, value_name = "ORDER", conflicts_with_all = ["all", "error_group"])]
     sort: Option<Sort>,
     /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// List every job
+    /// List all jobs
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     /// Show payloads; with --json, also results
@@ -55,10 +55,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// An order that is not the usual one.
+/// Order other than the default.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Sort {
-    /// The most attempts first
+    /// Most attempts first
     Attempts,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         };
         let mut listed = 0_u64;
         while left > 0 {
-            // Pages with payloads are kept small enough for a message.
+            // Pages with payloads must fit into a message.
             let most = if args.payload && args.sort.is_none() { 100 } else { 1_000 };
             request.page_size = left.min(most) as i32;
             let page = client.list_jobs(request.clone()).await?;
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 break;
             }
             if left == 0 {
-                note(format_args!("only {}: --limit or --all lists more", first(listed)));
+                note(format_args!("only {}: use --limit or --all to list more", first(listed)));
             }
         }
         if listed == 0 {
@@ -114,19 +114,19 @@ fn first(jobs: u64) -> String {
     if jobs == 1 { "the first job".into() } else { format!("the first {jobs} jobs") }
 }
 
-/// What a list by attempts lacks.
+/// Tells on stderr if a list ordered by attempts is incomplete.
 fn note_look(args: &Args, page: &ListJobsResponse) {
     let listed = page.jobs.len() as u64;
     if page.has_more {
-        // A page may be smaller than asked: its jobs are large, or some have moved on since they were looked at.
+        // A page may be smaller than requested, because its jobs are large, or some have changed their state since the scan.
         let is_full = listed == args.limit.min(1_000);
         let more = if is_full { "--limit lists up to 1,000" } else { "there are more" };
         note(format_args!("only {}: {more}", first(listed)));
     }
     if page.partial {
-        let looked_at = text::grouped(page.looked_at_count);
+        let scanned_count = text::grouped(page.scanned_count);
         note(format_args!(
-            "looked at {looked_at} jobs, not at all: others may have as many attempts; no dead job was left out"
+            "scanned only {scanned_count} jobs: others may have as many attempts; all dead jobs were scanned"
         ));
     }
 }
@@ -134,7 +134,7 @@ fn note_look(args: &Args, page: &ListJobsResponse) {
 fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
     if args.json {
         for job in jobs {
-            output.json(&JobJson::of(job, args.payload))?;
+            output.json(&JobJson::new(job, args.payload))?;
         }
     } else if !jobs.is_empty() {
         let now = Timestamp::now();
@@ -176,7 +176,7 @@ fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
     table
 }
 
-/// Jobs that workers have.
+/// Table of leased jobs.
 fn running(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
     let mut table = Table::new([
         ("ID", Align::Right),
@@ -202,7 +202,7 @@ fn running(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
     table
 }
 
-/// The job's key, and its last error.
+/// Formats the key of the job and its last error.
 pub(super) fn remark(job: &Job) -> String {
     let key = (!job.key.is_empty()).then(|| escaped(&job.key).into_owned());
     let error = job.failures.last().map(|failure| text::summary(&failure.error));

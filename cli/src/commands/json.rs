@@ -1,4 +1,4 @@
-//! The objects of `--json`, one per line. Their names are those of the protocol, and stable.
+//! Objects of `--json`, one per line. Their field names are stable and follow the protocol.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::text;
 use howdah_server::job::JobState;
 
-/// A job.
+/// JSON object of a job.
 #[derive(Debug, Serialize)]
 pub(super) struct JobJson {
     id: i64,
@@ -43,7 +43,7 @@ pub(super) struct JobJson {
     failures: Vec<FailureJson>,
 }
 
-/// Options that few jobs use; left out if unset.
+/// Options that few jobs use. Omitted if unset.
 #[derive(Debug, Serialize)]
 struct CoordinationJson {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -65,7 +65,7 @@ struct CoordinationJson {
 }
 
 impl CoordinationJson {
-    fn of(job: &proto::Job) -> Self {
+    fn new(job: &proto::Job) -> Self {
         let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Self {
             tags: job.tags.clone(),
@@ -80,7 +80,7 @@ impl CoordinationJson {
     }
 }
 
-/// Bytes in base64, and as text if they are text.
+/// Bytes as base64, and also as text if they are text.
 #[derive(Debug, Serialize)]
 struct PayloadJson {
     payload: String,
@@ -93,7 +93,7 @@ struct ResultJson {
     result_text: Option<String>,
 }
 
-/// Progress and checkpoint, which are only read for one job.
+/// Progress and checkpoint. Absent in lists, because only the answer about a single job contains them.
 #[derive(Debug, Serialize)]
 struct WayJson {
     progress: Option<ProgressJson>,
@@ -117,8 +117,8 @@ struct FailureJson {
 }
 
 impl JobJson {
-    /// `with_payload`: whether the request asked for payload and result.
-    pub(super) fn of(job: &proto::Job, with_payload: bool) -> Self {
+    /// Converts a job. `with_payload` says whether the request asked for payload and result.
+    pub(super) fn new(job: &proto::Job, with_payload: bool) -> Self {
         let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
         let failure = |failure: &proto::AttemptFailure| FailureJson {
             attempt: failure.attempt,
@@ -145,7 +145,7 @@ impl JobJson {
             broker: Some(job.broker.clone()).filter(|name| !name.is_empty()),
             worker_id: Some(job.worker_id.clone()).filter(|id| !id.is_empty()),
             headers: job.headers.clone().into_iter().collect(),
-            coordination: CoordinationJson::of(job),
+            coordination: CoordinationJson::new(job),
             payload: with_payload
                 .then(|| PayloadJson { payload: STANDARD.encode(&job.payload), payload_text: text(&job.payload) }),
             result: with_payload
@@ -164,12 +164,12 @@ impl JobJson {
     }
 }
 
-/// The state's name; `unknown` if the broker is newer than this program.
+/// Name of the job's state. `unknown` for a state of a newer broker.
 pub(super) fn state_name(job: &proto::Job) -> &'static str {
     JobState::from_proto(job.state).map_or("unknown", JobState::name)
 }
 
-/// A task type.
+/// JSON object of a task type.
 #[derive(Debug, Serialize)]
 pub(super) struct TypeJson {
     task_type: String,
@@ -178,49 +178,49 @@ pub(super) struct TypeJson {
     scheduled: i64,
     waiting: i64,
     dead: i64,
-    /// Seconds; null: no job is ready.
+    /// In seconds. Null if no job is ready.
     oldest_ready_age: Option<f64>,
-    /// Seconds until the first scheduled job is due; null: none is scheduled.
+    /// In seconds. Null if no job is scheduled.
     next_due_in: Option<f64>,
     settings: SettingsJson,
 }
 
-/// Settings of a task type; null is the broker's default.
+/// Settings of a task type. Null stands for the broker's default.
 #[derive(Debug, Serialize)]
 pub(super) struct SettingsJson {
     max_attempts: Option<u32>,
-    /// Seconds.
+    /// In seconds.
     retry_initial_delay: Option<f64>,
     retry_multiplier: Option<f64>,
-    /// Seconds.
+    /// In seconds.
     retry_max_delay: Option<f64>,
     retry_jitter: Option<f64>,
     /// `exponential`, `linear`, `fixed` or `list`.
     retry_kind: Option<&'static str>,
-    /// Seconds.
+    /// In seconds.
     retry_delays: Option<Vec<f64>>,
     /// `full`, `failures`, `without_empty` or `none`.
     history: Option<&'static str>,
     history_days: Option<u32>,
-    /// Seconds.
+    /// In seconds.
     priority_step: Option<f64>,
-    /// Seconds.
+    /// In seconds.
     timeout: Option<f64>,
     paused: bool,
     max_payload_bytes: Option<i64>,
     max_backlog: Option<i64>,
-    /// The task type.
+    /// Name of the fallback task type.
     fallback: Option<String>,
     max_running: Option<u32>,
     rate: Option<RateJson>,
     key_max_running: Option<u32>,
     key_strict_order: bool,
-    /// Seconds.
+    /// In seconds.
     key_min_gap: Option<f64>,
     key_rate: Option<RateJson>,
 }
 
-/// A token bucket.
+/// Rate limit, as a token bucket.
 #[derive(Debug, Serialize)]
 pub(super) struct RateJson {
     per_second: f64,
@@ -228,13 +228,13 @@ pub(super) struct RateJson {
 }
 
 impl RateJson {
-    fn of(rate: proto::Rate) -> Self {
+    fn new(rate: proto::Rate) -> Self {
         Self { per_second: rate.per_second, burst: rate.burst }
     }
 }
 
 impl TypeJson {
-    pub(super) fn of(task_type: &proto::TaskType) -> Self {
+    pub(super) fn new(task_type: &proto::TaskType) -> Self {
         let counts = task_type.counts.unwrap_or_default();
         let age = text::duration(task_type.oldest_ready_age.as_ref());
         Self {
@@ -246,13 +246,13 @@ impl TypeJson {
             dead: counts.dead,
             oldest_ready_age: age.map(|age| age.as_secs_f64()),
             next_due_in: text::duration(task_type.next_due_in.as_ref()).map(|time| time.as_secs_f64()),
-            settings: SettingsJson::of(task_type.settings.as_ref()),
+            settings: SettingsJson::new(task_type.settings.as_ref()),
         }
     }
 }
 
 impl SettingsJson {
-    pub(super) fn of(settings: Option<&proto::TaskTypeSettings>) -> Self {
+    pub(super) fn new(settings: Option<&proto::TaskTypeSettings>) -> Self {
         let retry = settings.and_then(|settings| settings.retry_policy.as_ref());
         let seconds = |time: Option<&prost_types::Duration>| text::duration(time).map(|time| time.as_secs_f64());
         Self {
@@ -274,11 +274,11 @@ impl SettingsJson {
             max_backlog: settings.map(|settings| settings.max_backlog).filter(|jobs| *jobs > 0),
             fallback: settings.map(|settings| settings.fallback.clone()).filter(|name| !name.is_empty()),
             max_running: settings.map(|settings| settings.max_running).filter(|jobs| *jobs > 0),
-            rate: settings.and_then(|settings| settings.rate).map(RateJson::of),
+            rate: settings.and_then(|settings| settings.rate).map(RateJson::new),
             key_max_running: settings.map(|settings| settings.key_max_running).filter(|jobs| *jobs > 0),
             key_strict_order: settings.is_some_and(|settings| settings.key_strict_order),
             key_min_gap: seconds(settings.and_then(|settings| settings.key_min_gap.as_ref())),
-            key_rate: settings.and_then(|settings| settings.key_rate).map(RateJson::of),
+            key_rate: settings.and_then(|settings| settings.key_rate).map(RateJson::new),
         }
     }
 }
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_job_has_stable_names() {
-        let line = serde_json::to_string(&JobJson::of(&job(), true)).unwrap();
+        let line = serde_json::to_string(&JobJson::new(&job(), true)).unwrap();
         let expected = concat!(
             r#"{"id":17,"task_type":"email.send","state":"dead","priority":0,"attempt":3,"max_attempts":10,"#,
             r#""key":null,"create_time":"1970-01-01T00:00:01.5Z","run_time":null,"start_time":null,"#,
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn payloads_that_were_not_asked_for_are_left_out() {
-        let line = serde_json::to_string(&JobJson::of(&job(), false)).unwrap();
+        let line = serde_json::to_string(&JobJson::new(&job(), false)).unwrap();
         assert!(!line.contains("payload") && !line.contains("result"), "{line}");
     }
 
@@ -332,7 +332,7 @@ mod tests {
             settings: Some(proto::TaskTypeSettings { max_attempts: 3, ..Default::default() }),
             store: String::new(),
         };
-        let line = serde_json::to_string(&TypeJson::of(&task_type)).unwrap();
+        let line = serde_json::to_string(&TypeJson::new(&task_type)).unwrap();
         let expected = concat!(
             r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"next_due_in":60.0,"#,
             r#""settings":{"max_attempts":3,"retry_initial_delay":null,"retry_multiplier":null,"retry_max_delay":null,"#,

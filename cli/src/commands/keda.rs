@@ -1,4 +1,4 @@
-//! `howdah keda`: the scaler that KEDA asks.
+//! `howdah keda`: runs an external scaler for KEDA.
 
 use std::{
     net::SocketAddr,
@@ -18,22 +18,22 @@ use super::{
 };
 use crate::keda::{self, Scaler, ServeError};
 
-/// The longest time of a call to a broker. KEDA waits little longer.
+/// Timeout of a call to a broker, slightly shorter than KEDA's.
 const CALL: Duration = Duration::from_secs(5);
 
-/// Tell KEDA how many replicas of a worker there should be
+/// Tell KEDA how many replicas of a worker to run
 ///
-/// Serves the gRPC service `externalscaler.ExternalScaler`: by the time in which ready jobs should have started, from 0. When it
-/// listens, it prints one line: `ready keda=ADDR`. Brokers may come later.
+/// Serves the gRPC service `externalscaler.ExternalScaler`. It scales, also from zero, so that ready jobs start within a given
+/// time. When it listens, it prints one line: `ready keda=ADDR`. Brokers may start later.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah keda --server broker-a:7432,broker-b:7432
   howdah keda --listen 0.0.0.0:7434 --serve-tls-cert scaler.pem --serve-tls-key scaler.key --serve-tls-client-ca ca.pem
 
-The trigger of a ScaledObject has taskType, jobsPerReplica, drainSeconds and activationJobs.")]
+Fields of a ScaledObject's trigger: taskType, jobsPerReplica, drainSeconds and activationJobs.")]
 pub(super) struct Args {
-    /// Listen at this address for KEDA
+    /// Listen for KEDA on this address
     #[arg(
         long,
         value_name = "ADDR",
@@ -42,19 +42,19 @@ pub(super) struct Args {
         hide_env_values = true
     )]
     listen: SocketAddr,
-    /// For triggers of the type external-push: look this often whether there are jobs
+    /// Poll the brokers for jobs at this interval, for triggers of type external-push
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     interval: Duration,
-    /// Show KEDA this certificate (PEM); needs --serve-tls-key
+    /// Server certificate (PEM); needs --serve-tls-key
     #[arg(long, value_name = "FILE", requires = "serve_tls_key")]
     serve_tls_cert: Option<PathBuf>,
-    /// The private key of --serve-tls-cert (PEM)
+    /// Private key of --serve-tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "serve_tls_cert")]
     serve_tls_key: Option<PathBuf>,
-    /// Answer only clients whose certificate these authorities (PEM) have signed
+    /// Require client certificates signed by these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "serve_tls_cert")]
     serve_tls_client_ca: Option<PathBuf>,
-    /// Answer anybody who reaches the address
+    /// Accept callers without client certificates on a non-loopback address
     #[arg(long)]
     insecure_listen: bool,
 }
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let listener = listener.map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         let mut output = Output::new();
-        // It does not matter if a supervisor has closed our stdout.
+        // Continue even if a supervisor has closed stdout.
         let _ = output.line(format_args!("ready keda={address}")).and_then(|()| output.flush());
         Ok(keda::serve(Scaler::new(client, every, stop.clone()), listener, tls, stop).await?)
     })

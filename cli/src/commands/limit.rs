@@ -12,36 +12,36 @@ use super::{
 };
 use howdah_server::logging::escaped;
 
-/// The commands for limit keys.
+/// Commands for limit keys.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// List the limit keys of a task type that have waiting jobs or are paused
     List {
-        /// The task type
+        /// Task type of the limit keys
         #[arg(value_name = "TYPE")]
         task_type: String,
         /// Print one JSON object per key
         #[arg(long)]
         json: bool,
     },
-    /// Pause a limit key: its jobs wait; jobs that run go on
+    /// Pause a limit key: its jobs wait, and running jobs continue
     Pause {
-        /// The task type
+        /// Task type of the limit key
         #[arg(value_name = "TYPE")]
         task_type: String,
-        /// The limit key
+        /// Limit key
         #[arg(value_name = "KEY")]
         key: String,
-        /// Pause it for this time, such as 15m [default: until it is resumed]
+        /// Duration of the pause, such as 15m [default: until the key is resumed]
         #[arg(long = "for", value_name = "DURATION", value_parser = values::duration)]
         duration: Option<Duration>,
     },
     /// End the pause of a limit key
     Resume {
-        /// The task type
+        /// Task type of the limit key
         #[arg(value_name = "TYPE")]
         task_type: String,
-        /// The limit key
+        /// Limit key
         #[arg(value_name = "KEY")]
         key: String,
     },
@@ -67,7 +67,7 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Pause { task_type, key, duration } => {
             task_type::must_exist(&client, &*task_type).await?;
             client.pause_limit_key(&task_type, &key, duration).await?;
-            // Whoever may pause it need not be one who may list it.
+            // Ignores an error of the list: the caller may be allowed to pause the key, but not to list keys.
             let request = ListLimitKeysRequest { task_type: task_type.clone(), page_size: 1_000, ..Default::default() };
             if let Ok(page) = client.task_types().list_limit_keys(request).await.map(tonic::Response::into_inner) {
                 let listed = page.limit_keys.iter().find(|listed| listed.limit_key == key);
@@ -82,13 +82,13 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// What a pause holds up. It may be of a key that has no jobs yet, or is mistyped.
+/// Reports a pause with the numbers of affected jobs, because the key may be mistyped.
 fn paused(task_type: &str, name: &str, key: Option<&LimitKey>, is_all: bool) -> String {
     let jobs = match key.map(|key| (key.waiting_count, key.running_count)) {
         Some((0, 0)) => ": no job has this key now".into(),
         Some((waiting, running)) => format!(": {waiting} waiting, {running} running"),
         None if is_all => ": no job has this key now".into(),
-        // It is on another page.
+        // The key is on a later page of the list, so the numbers of its jobs are unknown.
         None => String::new(),
     };
     format!("limit key {name:?} of {} is paused{jobs}", escaped(task_type))

@@ -1,4 +1,4 @@
-//! The flags of a task type's limits.
+//! Flags for the limits of a task type.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use howdah_client::proto::{Rate, TaskTypeSettings};
 
 use super::{text, values};
 
-/// Limits on running jobs and on starts, over all brokers together.
+/// Limits on running jobs and on starts, on all brokers together.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct LimitArgs {
     /// Run at most this many jobs of the type at once, on all brokers together, 1 to 1000000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_running: Option<u32>,
-    /// Start at most this many jobs of the type per second, over 0 to 1000000, such as 10 or 0.5
+    /// Start at most this many jobs of the type per second, more than 0, at most 1000000, such as 10 or 0.5
     #[arg(long, value_name = "NUMBER")]
     rate: Option<f64>,
-    /// With --rate: start at most this many jobs at once after a pause [default: 1]
+    /// With --rate: start at most this many jobs immediately after an idle time [default: 1]
     #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate_burst: Option<u32>,
     /// Run at most this many jobs of one limit key at once, 1 to 1000000; 1 runs them one after the other, in order
@@ -27,16 +27,16 @@ pub(super) struct LimitArgs {
     /// Leave at least this time between the starts of two jobs of one limit key, such as 2s; 1ms to 30 days
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     key_min_gap: Option<Duration>,
-    /// Start at most this many jobs of one limit key per second, over 0 to 1000000
+    /// Start at most this many jobs of one limit key per second, more than 0, at most 1000000
     #[arg(long, value_name = "NUMBER")]
     key_rate: Option<f64>,
-    /// With --key-rate: start at most this many jobs of one limit key at once after a pause [default: 1]
+    /// With --key-rate: start at most this many jobs of one limit key immediately after an idle time [default: 1]
     #[arg(long, value_name = "N", requires = "key_rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_rate_burst: Option<u32>,
 }
 
 impl LimitArgs {
-    /// Changes the settings that were given.
+    /// Applies the given flags to the settings.
     pub(super) fn change(&self, settings: &mut TaskTypeSettings) {
         let rate = |per_second: Option<f64>, burst: Option<u32>| {
             per_second.map(|per_second| Rate { per_second, burst: burst.unwrap_or(1) })
@@ -50,7 +50,7 @@ impl LimitArgs {
     }
 }
 
-/// The settings that `--unset` resets.
+/// Limits that `--unset` can reset.
 pub(super) const UNSET: [super::type_set::Unset; 6] = [
     ("max-running", |s| s.max_running = 0),
     ("rate", |s| s.rate = None),
@@ -63,12 +63,12 @@ pub(super) const UNSET: [super::type_set::Unset; 6] = [
     ("key-rate", |s| s.key_rate = None),
 ];
 
-/// Each limit by the name of its flag, with its value if it is set.
+/// All limits as flag name and value. The value is `None` if the limit is unset.
 pub(super) fn limits_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
     let count = |number: u32| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
     let rate = |rate: Option<Rate>| rate.map(|rate| rate.per_second.to_string());
     let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst.to_string());
-    let gap = text::duration(settings.key_min_gap.as_ref()).map(howdah_server::config::words);
+    let gap = text::duration(settings.key_min_gap.as_ref()).map(howdah_server::config::duration_text);
     vec![
         ("max-running", count(settings.max_running)),
         ("rate", rate(settings.rate)),

@@ -1,4 +1,4 @@
-//! `howdah migrate`: brings the schema up to date.
+//! `howdah migrate`: migrates the schema.
 
 use super::{
     broker_args::{ConfigArgs, DatabaseArgs, StoreArgs, with_database, with_databases},
@@ -13,13 +13,13 @@ use howdah_server::{
     stores::{self, ReadyStore},
 };
 
-/// The number of roles.
+/// Number of roles that `--roles` creates.
 const ROLES: usize = 3;
 
-/// Bring the schema of a database up to date
+/// Migrate the schema of a database to the current version
 ///
-/// Safe to run at any time and from several places at once: a lock on a table keeps them apart.
-/// `howdah serve` does the same at its start, unless told not to.
+/// Safe to run at any time and concurrently, because a table lock serializes migrations. `howdah serve` also migrates at its
+/// start, unless --no-migrate is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,21 +39,21 @@ pub(super) struct Args {
     /// their rights in the schema (docs/reference/sql.md); needs CREATEROLE unless they exist
     #[arg(long)]
     roles: bool,
-    /// The number of this store, which the ids of its jobs begin with, 0 to 4095: for a database without jobs, while no
-    /// broker runs on it. With several stores, new ones get a free number
+    /// Set the number of this store, 0 to 89, which is the prefix of its job ids; only for a database without jobs and without
+    /// running brokers. With several stores, new stores get a free number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(StoreNumber::MOST)))]
     store_number: Option<u16>,
-    /// The database is a copy, and its brokers run beside those of the original: give it an identity of its own, so that
-    /// clients notice when they are given brokers of both. For brokers that are stopped
+    /// Give a copied database a new identity, so that clients do not confuse its brokers with brokers of the original. Stop the
+    /// brokers of the copy first
     #[arg(long)]
     new_identity: bool,
-    /// Print one JSON object for each store: store, store_number, schema, version, created, applied, replaced, newer,
-    /// roles, new_identity
+    /// Print one JSON object per store: store, store_number, schema, version, created, applied, replaced, newer,
+    /// rights_set, rights_left, roles, new_identity
     #[arg(long)]
     json: bool,
 }
 
-/// What was done to a store.
+/// Results for a store.
 struct Done {
     name: String,
     schema: String,
@@ -86,14 +86,14 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         output.flush()?;
         if lacks_roles {
             return Err(Failure::usage(
-                "not all roles exist, and this login may not create them: see the log, or docs/reference/sql.md",
+                "not all roles exist, and this login may not create them; see the log and docs/reference/sql.md",
             ));
         }
         Ok(())
     })
 }
 
-/// The configuration, with the number of the flag for its only store.
+/// Returns the configuration with the given number for its only store.
 fn configured(args: &Args, mut config: Config) -> Config {
     config.migrate = true;
     if let Some(number) = args.store_number {
@@ -112,7 +112,7 @@ fn failure(error: stores::StoresError) -> Failure {
     }
 }
 
-/// What else was asked for.
+/// Creates roles and a new identity, if requested.
 async fn finish(args: &Args, ready: ReadyStore) -> Result<Done, Failure> {
     let ReadyStore { name, config, store, report, facts } = ready;
     let facts = match facts {
@@ -134,6 +134,7 @@ fn print_json(output: &mut Output, done: &Done) -> Result<(), Failure> {
     output.json(&serde_json::json!({
         "store": name, "store_number": number.get(), "schema": schema, "version": report.version,
         "created": report.created, "applied": report.applied, "replaced": report.replaced, "newer": report.newer,
+        "rights_set": report.rights_set, "rights_left": report.rights_left,
         "roles": roles, "new_identity": identity,
     }))
 }
@@ -152,8 +153,14 @@ fn print(output: &mut Output, done: &Done, says_number: bool) -> Result<(), Fail
     for part in &report.replaced {
         output.line(format_args!("replaced the {part} of schema {schema}"))?;
     }
+    if report.rights_set > 0 {
+        output.line(format_args!("set rights or owners of {} functions and tables", report.rights_set))?;
+    }
+    for left in &report.rights_left {
+        output.line(format_args!("{left}; howdah doctor shows how to revoke them"))?;
+    }
     if let Some(release) = &report.newer {
-        output.line(format_args!("the functions are those of the newer release {release}; left unchanged"))?;
+        output.line(format_args!("the functions are from the newer release {release}; left unchanged"))?;
     }
     output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
     for name in roles {

@@ -1,29 +1,29 @@
-//! The command line. Each command has a file with its arguments and a `run`.
+//! Command line. Each command has a file with its arguments and a function `run`.
 
-// The comments on arguments are the text of `--help`, where backticks are in the way.
+// Comments on arguments are the text of `--help`, in which most backticks would be noise.
 #![allow(clippy::doc_markdown)]
 
-mod broker_args; // flags of the configuration
-mod confirm; // asks a person before something is changed
-mod context; // the global flags, logging, runtime, client
+mod broker_args; // configuration flags
+mod confirm; // prompts for confirmation before a change
+mod context; // global flags, logging, runtime, client
 mod dsn; // connection strings from a variable or a file
-mod failure; // exit codes and the line on stderr
-mod input; // payloads: the argument, a file, standard input
-mod job_flags; // the options of a job
-mod json; // jobs and task types with stable names
-mod refused; // what the broker says of a field, in words of the command line
-mod reason; // why: a flag of commands that change something
-mod output; // standard output, which the reader may close
-mod retry_args; // the flags of a retry policy
-mod storage; // the health of the storage
-mod signals; // the first one stops gracefully, the second one at once
+mod failure; // exit codes and error messages
+mod field_errors; // errors about fields, with flags in place of field names
+mod input; // payloads from the argument, a file or stdin
+mod job_flags; // flags for the options of a job
+mod json; // jobs and task types as JSON
+mod reason; // the flag --reason of commands that make changes
+mod output; // stdout, which the reader may close
+mod retry_args; // flags of a retry policy
+mod storage; // health of the storage
+mod signals; // the first signal stops gracefully, the second one immediately
 mod table; // aligned columns
 mod tls_args; // certificates for https://
-mod text; // times, durations, payloads and texts, formatted for people
+mod text; // formats times, durations, payloads and texts
 mod selection; // jobs by id or by type
-mod task_type; // one that does not exist
-mod values; // ids, times and durations
-mod wrong_use; // a wrong command line
+mod task_type; // checks that a task type exists
+mod values; // parses ids, times and durations
+mod wrong_use; // error messages for wrong command lines
 
 // The commands.
 #[cfg(feature = "archive")]
@@ -77,7 +77,7 @@ mod workers;
 use without_archive::{self as archive, self as history};
 
 #[cfg(test)]
-mod reference; // the tables of docs/reference, and the test that they are current
+mod reference; // generates the tables of docs/reference, and tests that they are current
 
 use std::process::ExitCode;
 
@@ -101,7 +101,7 @@ Two minutes:
   howdah jobs greet                                 # see the result
 
 Exit status: 0 success, 1 failure, 2 wrong usage or configuration, 65 the broker refused the input,
-69 the broker or database does not answer, 77 the broker refused the credential, 130 and 143 interrupted by a signal."
+69 the broker or database does not answer, 77 the broker rejected the credential, 130 and 143 interrupted by a signal."
 )]
 struct Cli {
     #[command(flatten)]
@@ -111,7 +111,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant)] // there is one, once
+#[allow(clippy::large_enum_variant)] // only one value exists
 enum Command {
     Dev(dev::Args),
     Serve(serve::Args),
@@ -149,13 +149,13 @@ enum Command {
     /// Create and manage schedules, which enqueue jobs at planned times
     #[command(subcommand)]
     Schedule(schedule::Command),
-    /// Move jobs from another system
+    /// Import jobs from another system
     #[command(subcommand)]
     Import(import::Command),
-    /// List stores, which are the databases of a broker; close them to new jobs, and open them
+    /// List, close and open stores, which are the databases of a broker
     #[command(subcommand)]
     Store(store::Command),
-    /// Make, list and revoke tokens, for brokers that ask for credentials
+    /// Create, list and revoke tokens, for brokers that require credentials
     #[command(subcommand)]
     Token(token::Command),
     Audit(audit::Args),
@@ -169,17 +169,17 @@ enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant)] // there is one, once
+#[allow(clippy::large_enum_variant)] // only one value exists
 enum TypeCommand {
     Set(type_set::Args),
     Show(type_show::Args),
     Move(type_move::Args),
 }
 
-/// Commands that connect to no broker, and so do not use `--server`.
+/// Commands that do not connect to a broker, so that they do not use `--server`.
 const WITHOUT_SERVER: &[&str] = &["dev", "serve", "migrate", "config", "doctor", "health", "completions", "archive"];
 
-/// The global flags for commands that connect: id and name.
+/// Global flags of commands that connect to a broker: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
     ("server", "server"),
     ("tls_ca", "tls-ca"),
@@ -188,18 +188,17 @@ const OF_CLIENTS: [(&str, &str); 5] = [
     ("token_file", "token-file"),
 ];
 
-/// The command line. Each command shows only the flags that it uses.
+/// Builds the command line. The help of each command shows only the flags that the command uses.
 fn command() -> clap::Command {
-    // A hidden flag of the command hides the global one, and still accepts it from scripts that pass it to all
-    // commands.
+    // A hidden flag replaces the global flag. The command accepts and ignores it, for scripts that pass it to all commands.
     let hide = |command: clap::Command| {
-        let own: Vec<_> = command.get_arguments().map(|arg| arg.get_id().clone()).collect();
-        // `serve` and `dev` have a --tls-cert of their own.
-        let hidden = OF_CLIENTS.into_iter().filter(|(id, _)| !own.iter().any(|own| own == id));
+        let flags: Vec<_> = command.get_arguments().map(|arg| arg.get_id().clone()).collect();
+        // `serve` and `dev` have another flag --tls-cert.
+        let hidden = OF_CLIENTS.into_iter().filter(|(id, _)| !flags.iter().any(|flag| flag == id));
         let arg = |(id, long)| Arg::new(id).long(long).value_name("VALUE").help("Not used").hide(true);
         command.args(hidden.map(arg).collect::<Vec<_>>())
     };
-    // Commands of theirs do not either.
+    // Subcommands of these commands, such as `archive list`, do not connect to a broker either.
     let hide_all = |command: clap::Command| hide(command).mut_subcommands(hide);
     let all = values::take_negative(reason::add_to(Cli::command()));
     WITHOUT_SERVER.iter().fold(all, |command, name| command.mut_subcommand(name, hide_all))
@@ -210,13 +209,13 @@ pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let matches = command().try_get_matches_from(&words).unwrap_or_else(|error| {
         let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        wrong_use::mended(error, command(), &words).exit()
+        wrong_use::improved(error, command(), &words).exit()
     });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     cli.global.note_source(&matches);
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.in_words(&command(), &matches).report(),
+        Err(failure) => failure.with_flag_names(&command(), &matches).report(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Standard output, which a reader such as `head` may close at any time.
+//! Writes to stdout, which a reader such as `head` may close at any time.
 
 use std::{
     fmt::Display,
@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::failure::Failure;
 
-/// Writes lines to standard output.
+/// Buffered writer for stdout.
 #[derive(Debug)]
 pub(super) struct Output(BufWriter<Stdout>);
 
-/// An object and its store.
+/// JSON object with the name of its store.
 #[derive(Serialize)]
 struct OfStore<'a, T> {
     #[serde(flatten)]
@@ -23,7 +23,7 @@ struct OfStore<'a, T> {
 }
 
 impl Output {
-    /// Buffered: flush when somebody may be waiting for the output.
+    /// Creates a buffered writer. Flush it whenever the reader may wait for the output.
     pub(super) fn new() -> Self {
         Self(BufWriter::new(io::stdout()))
     }
@@ -39,7 +39,7 @@ impl Output {
         self.line(line)
     }
 
-    /// The same, with `store`, if it is one of several.
+    /// Writes an object as JSON on a line. Adds the field `store`, unless `store` is empty.
     pub(super) fn json_of_store(&mut self, object: &impl Serialize, store: &str) -> Result<(), Failure> {
         self.json(&OfStore { object, store })
     }
@@ -58,12 +58,12 @@ impl Output {
 #[allow(clippy::needless_pass_by_value)] // for map_err
 fn failed(error: io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::BrokenPipe => Failure::nobody_listens(),
-        _ => Failure::failed(format!("cannot write to standard output: {error}")),
+        ErrorKind::BrokenPipe => Failure::output_closed(),
+        _ => Failure::failed(format!("cannot write to stdout: {error}")),
     }
 }
 
-/// Prints a hint or a count on stderr. It does not matter whether stderr is open.
+/// Prints a hint or a count on stderr. Ignores errors, because stderr may be closed.
 pub(super) fn note(text: impl Display) {
     let line = format!("{}\n", howdah_server::logging::escaped(&text.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());

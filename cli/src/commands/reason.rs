@@ -1,10 +1,10 @@
-//! `--reason` of commands that change something.
+//! Flag `--reason` of commands that make changes.
 
 use clap::{Arg, ArgMatches, Command};
 
 const NAME: &str = "reason";
 
-/// The commands that change something of which brokers keep an audit.
+/// Commands whose changes are recorded in the audit log.
 const CHANGING: [&str; 29] = [
     "cancel",
     "retry",
@@ -37,7 +37,7 @@ const CHANGING: [&str; 29] = [
     "top",
 ];
 
-/// The command line with `--reason` where it belongs.
+/// Adds `--reason` to these commands.
 pub(super) fn add_to(command: Command) -> Command {
     within(command, "")
 }
@@ -49,12 +49,12 @@ fn within(command: Command, outer: &str) -> Command {
         if !CHANGING.contains(&path.trim_start()) {
             return inner;
         }
-        let help = "Why: brokers record it in their audit (howdah audit)";
+        let help = "Reason for the change, recorded in the audit log (howdah audit)";
         inner.arg(Arg::new(NAME).long(NAME).value_name("TEXT").help(help))
     })
 }
 
-/// The reason that was given.
+/// Returns the given reason.
 pub(super) fn given(matches: &ArgMatches) -> Option<String> {
     let mut at = matches;
     while let Some((_, inner)) = at.subcommand() {

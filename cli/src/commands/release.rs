@@ -1,4 +1,4 @@
-//! `howdah release`: takes running jobs from their workers.
+//! `howdah release`: takes running jobs away from their workers.
 
 use std::collections::HashSet;
 
@@ -9,29 +9,28 @@ use super::{
     text, values,
 };
 
-/// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
+/// Maximum number of ids per call. Every cluster accepts this many, because it is the minimum of the setting `batch`.
 const BATCH: usize = 1_000;
 
-/// Take running jobs from their workers, such as jobs that hang
+/// Take running jobs away from their workers, for example jobs that hang
 ///
-/// The attempts do not count, and the jobs are ready again at once. With --fail the attempts have failed, and the jobs
-/// are retried by their retry policies, or dead. The workers are told to stop, and what they say about the jobs later
-/// does not count. Prints the ids of the jobs, one per line. The exit status is 1 if no worker had one of them. To end a
-/// job instead, use `howdah cancel`.
+/// The attempts do not count, and the jobs are ready again immediately. With --fail the attempts fail, and the retry policies
+/// apply. The brokers tell the workers to stop, and ignore later outcomes of these attempts. Prints the ids of the jobs, one per
+/// line. The exit status is 1 if a job was not leased. To end a job instead, use `howdah cancel`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah release 17 18
   howdah release 17 --fail 'hung for two hours'
-  howdah jobs email.send --state leased             # which jobs run, and since when")]
+  howdah jobs email.send --state leased             # running jobs, with their start")]
 pub(super) struct Args {
     /// Ids of the jobs
     #[arg(value_name = "ID", required = true, value_parser = values::id)]
     ids: Vec<i64>,
-    /// The attempts have failed, with this error
+    /// Fail the attempts with this error
     #[arg(long, value_name = "ERROR")]
     fail: Option<String>,
-    /// Print one JSON object for each id: id, released
+    /// Print one JSON object per id: id, released
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +48,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 match (args.json, done) {
                     (true, _) => output.json(&serde_json::json!({"id": id, "released": done}))?,
                     (false, true) => output.line(id)?,
-                    (false, false) => note(format_args!("job {id} was not released: no worker has it")),
+                    (false, false) => note(format_args!("job {id} was not released: it is not leased")),
                 }
             }
         }

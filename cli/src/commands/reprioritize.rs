@@ -9,32 +9,34 @@ use super::{
     task_type, text, values,
 };
 
-/// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
+/// Maximum number of ids per call. Every cluster accepts this many, because it is the minimum of the setting `batch`.
 const BATCH: usize = 1_000;
 
 /// Change the priority of unfinished jobs
 ///
-/// Changes jobs by id, or all jobs of a type that wait for a worker. Jobs of a lower number run first. Among jobs of
-/// its new priority, a job has the position that its age gives it. For a job that runs, the new priority counts from
-/// its next attempt. With ids, prints the ids of changed jobs, one per line; the exit status is 1 if a job was finished
-/// or dead, or never existed. With --type, prints how many jobs were changed.
+/// Changes jobs by id, or all jobs of a task type that wait for a worker. Jobs with lower numbers run first. A job takes the
+/// position among jobs of its new priority that its age gives it. For a running job, the new priority applies from its next
+/// attempt.
+///
+/// With ids, prints the ids of changed jobs, one per line. The exit status is 1 if a job was finished or dead, or never existed.
+/// With --type, prints the number of changed jobs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah reprioritize -5 17 18
   howdah reprioritize 100 --type report")]
 pub(super) struct Args {
-    /// The new priority, -1000 to 1000
+    /// New priority, -1000 to 1000
     #[arg(value_name = "PRIORITY", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: i32,
     /// Ids of the jobs
     #[arg(value_name = "ID", required_unless_present = "task_type", value_parser = values::id)]
     ids: Vec<i64>,
-    /// Change all jobs of this type that wait for a worker
+    /// Change all jobs of this task type that wait for a worker
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]
     task_type: Option<String>,
-    /// Print one JSON object for each id: id, reprioritized; with --type, one object: task_type, job_count
+    /// Print one JSON object per id: id, reprioritized; with --type, one object: task_type, job_count
     #[arg(long)]
     json: bool,
 }

@@ -16,10 +16,11 @@ use super::{
 
 /// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
 ///
-/// A dead job has all of its attempts again; a job that waits keeps the attempts that it has left. Errors are kept. By
-/// id, any scheduled job can be retried; by type, only those that have failed. A dead job stays dead if another job
-/// holds its key. Jobs that were cancelled because a retried job had died wait for it again. Prints the ids of the
-/// retried jobs, one per line. The exit status is 1 if an id was left out.
+/// A dead job has all of its attempts again. A scheduled job keeps its remaining attempts. Errors are kept. By id, any scheduled
+/// job can be retried; by type, only scheduled jobs that have failed. A dead job stays dead if another job holds its key. Jobs
+/// that were cancelled because a retried job had died wait for it again.
+///
+/// Prints the ids of the retried jobs, one per line. The exit status is 1 if a job was not retried.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,19 +35,19 @@ pub(super) struct Args {
     /// With --type: retry only jobs in this state: dead or scheduled
     #[arg(long, value_name = "STATE", requires = "of_type", value_parser = ["dead", "scheduled"])]
     state: Option<String>,
-    /// Run them after this time instead of now, such as 90s, 5m, 2h 30m
+    /// Run the jobs after this time instead of now, such as 90s, 5m, 2h 30m
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     delay: Option<Duration>,
-    /// Run them at this time instead of now, such as 2027-01-01T03:00:00Z; without a zone it is UTC
+    /// Run the jobs at this time instead of now, such as 2027-01-01T03:00:00Z; a time without a zone is UTC
     #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = values::time)]
     run_at: Option<Timestamp>,
-    /// Replace the payload of one job; - reads standard input
+    /// Replace the payload of one job; - reads stdin
     #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["file", "of_type"])]
     payload: Option<String>,
     /// Replace the payload of one job with the contents of this file
     #[arg(long, value_name = "FILE", conflicts_with = "of_type")]
     file: Option<PathBuf>,
-    /// Print one JSON object for each job: id, retried
+    /// Print one JSON object per job: id, retried
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! The flags of the retry policy of a task type.
+//! Flags for the retry policy of a task type.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use howdah_client::proto::{RetryPolicy, RetryPolicyKind};
 
 use super::{text, values};
 
-/// The delays between attempts.
+/// Delays between attempts.
 #[derive(Debug, Default, clap::Args)]
 #[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub(super) struct RetryArgs {
-    /// How the delay grows: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed
-    /// (initial) or list (--retry-delays)
+    /// Growth of the delay: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed (initial) or
+    /// list (--retry-delays)
     #[arg(long, value_name = "KIND", value_parser = ["exponential", "linear", "fixed", "list"])]
     retry_kind: Option<String>,
     /// Wait this long after the first failure, such as 5s
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     retry_initial_delay: Option<Duration>,
-    /// Exponential: multiply the delay by this from one failure to the next, 1 to 100
+    /// Exponential: factor between consecutive delays, 1 to 100
     #[arg(long, value_name = "NUMBER")]
     retry_multiplier: Option<f64>,
     /// Exponential, linear: wait at most this long, before jitter, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     retry_max_delay: Option<Duration>,
-    /// Make this part of the delay random, 0 to 1; 0.1 means plus or minus 10 %
+    /// Random fraction of the delay, 0 to 1; 0.1 means plus or minus 10 %
     #[arg(long, value_name = "NUMBER")]
     retry_jitter: Option<f64>,
-    /// Wait for these delays in order, such as 1s,30s,5m; the last one repeats. Sets the kind to list
+    /// Use these delays in order, such as 1s,30s,5m; the last one repeats. Sets the kind to list
     #[arg(long, value_name = "DURATION,...", value_delimiter = ',', value_parser = values::duration)]
     retry_delays: Vec<Duration>,
 }
@@ -39,7 +39,7 @@ const KINDS: [(&str, RetryPolicyKind); 4] = [
 ];
 
 impl RetryArgs {
-    /// The policy with the given changes. A new kind drops the fields that it does not use. `None`: nothing is set.
+    /// Applies the flags to a policy. A new kind resets the fields that it does not use. Returns `None` if no field is set.
     pub(super) fn changed(&self, before: Option<RetryPolicy>) -> Option<RetryPolicy> {
         let wire = |time: Option<Duration>| time.and_then(|time| prost_types::Duration::try_from(time).ok());
         let mut policy = before.unwrap_or_default();
@@ -72,16 +72,16 @@ impl RetryArgs {
     }
 }
 
-/// The kind as a word of the flag; `None`: not set.
+/// Returns the kind as a value of the flag; `None` if it is unset.
 pub(super) fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
     KINDS.iter().find(|(_, kind)| *kind == policy.kind()).map(|(word, _)| *word)
 }
 
-/// Each field of a policy by the name of its flag, with its value if it is set.
+/// All fields of a policy as flag name and value. The value is `None` if the field is unset.
 pub(super) fn retry_list(policy: Option<&RetryPolicy>) -> Vec<(&'static str, Option<String>)> {
     let none = RetryPolicy::default();
     let policy = policy.unwrap_or(&none);
-    let time = |time: &prost_types::Duration| text::duration(Some(time)).map(howdah_server::config::words);
+    let time = |time: &prost_types::Duration| text::duration(Some(time)).map(howdah_server::config::duration_text);
     let delays: Vec<String> = policy.delays.iter().filter_map(time).collect();
     vec![
         ("retry-kind", kind_word(policy).map(str::to_owned)),

@@ -16,9 +16,9 @@ use howdah_server::logging::escaped;
 
 /// Find jobs by id, key, tag, header or payload
 ///
-/// By id, key or tag it uses an index, and finds jobs of any age. With --header, --text or --path it looks at the jobs of one type
-/// one by one: those in one state, which --state must name, of a time range, which is the last 24 hours without --since. It says
-/// how many it has looked at, and goes on until it has found --limit jobs or looked at all.
+/// A search by id, key or tag uses an index and finds jobs of any age. With --header, --text or --path the command scans the jobs
+/// of one type, in the state of --state and in a time range (without --since the last 24 hours). It reports its progress, and
+/// ends when it has found --limit jobs or scanned all jobs.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(after_help = "\
@@ -31,19 +31,19 @@ Examples:
   howdah search order.ship --path '$.order.total > 100' --state ready
   howdah search order.ship --path '$.items[*] ? (@.sku == \"A-1\")' --state dead --all --json | jq .id
 
-A text is found anywhere in the payload, upper and lower case as they are. A path is one of Postgres's SQL/JSON
-paths (https://www.postgresql.org/docs/current/functions-json.html); a job is found if it yields something
-other than false and null. By payload the token needs the operation payload, as `howdah job` does to show it.
-The time is that of the end for finished and dead jobs, and that of the enqueue for others. Counts of what is
-left are estimates. An interrupt ends the search; what was found until then is printed.")]
+--text matches anywhere in the payload and is case-sensitive. --path is an SQL/JSON path of Postgres
+(https://www.postgresql.org/docs/current/functions-json.html); it matches if it yields a value other than
+false and null. A search by payload needs a token with the operation payload. The time range applies to
+the end of finished and dead jobs, and to the enqueue of other jobs. The total of scanned jobs is an
+estimate. An interrupt ends the search; results so far are already printed.")]
 pub(super) struct Args {
-    /// The task type
+    /// Task type of the jobs
     #[arg(value_name = "TYPE", required_unless_present = "id")]
     task_type: Option<String>,
     /// Find the job with this id
     #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"], value_parser = values::id)]
     id: Option<i64>,
-    /// Find the jobs with this key: the one that holds it, the one that waits for it, dead and finished ones
+    /// Find the jobs with this key: the holder of the key, the job that waits for it, and dead and finished jobs
     #[arg(long, value_name = "KEY", group = "what", conflicts_with_all = ["since", "until"])]
     key: Option<String>,
     /// Find the jobs with this tag
@@ -58,21 +58,21 @@ pub(super) struct Args {
     /// Find the jobs whose payload is JSON with something at this path; needs --state
     #[arg(long, value_name = "PATH", group = "what", requires = "state")]
     path: Option<String>,
-    /// Look only at jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded, cancelled,
-    /// expired, discarded
+    /// Search only jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded, cancelled, expired,
+    /// discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// With --header, --text, --path: look only at jobs of this time or later, such as 2027-01-01T03:00:00Z, or since so long ago,
+    /// With --header, --text, --path: search only jobs of this time or later, such as 2027-01-01T03:00:00Z, or at most this old,
     /// such as 90m or 7d [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
-    /// With --header, --text, --path: look only at jobs before this time, or before so long ago [default: now]
+    /// With --header, --text, --path: search only jobs before this time, or older than this [default: now]
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// Find at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Find every job
+    /// Find all jobs
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     /// Print one JSON object per line
@@ -86,12 +86,12 @@ fn header(text: &str) -> Result<JobHeader, String> {
 }
 
 impl Args {
-    /// That no job was found.
-    fn nothing(&self, looked: &str) -> String {
+    /// Message if no job was found.
+    fn nothing(&self, scanned: &str) -> String {
         match self.id {
             Some(id) => format!("job {id} does not exist, or its history has been dropped"),
             None if self.key.is_some() || self.tag.is_some() => "no such jobs".into(),
-            None => format!("no such jobs: {looked}, which is all"),
+            None => format!("no such jobs: {scanned}, which is every job in this state and time range"),
         }
     }
 
@@ -105,7 +105,7 @@ impl Args {
             .or(self.path.clone().map(Query::PayloadPath));
         let looks = self.id.is_none() && self.key.is_none() && self.tag.is_none();
         let day_ago = || now.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(now);
-        // The same times on each page. Jobs that come meanwhile would keep the search from its end.
+        // All pages use the time range of the first page. A range that grows with new jobs might never end.
         let time = |time: Timestamp| std::time::SystemTime::from(time).into();
         SearchJobsRequest {
             query,
@@ -131,23 +131,23 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             found += page.jobs.len() as u64;
             left = left.saturating_sub(page.jobs.len() as u64);
             for id in &page.skipped_ids {
-                note(format_args!("job {id} was left out: to look at its payload takes too long"));
+                note(format_args!("job {id} was skipped: the search of its payload takes too long"));
             }
-            let looked = format!("looked at {}", text::grouped(page.looked_at_count));
+            let scanned = format!("scanned {}", text::grouped(page.scanned_count));
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 if found == 0 {
                     task_type::must_exist(&client, args.task_type.as_deref()).await?;
                 }
                 if found == 0 && !args.json {
-                    note(args.nothing(&looked));
+                    note(args.nothing(&scanned));
                 }
                 break;
             }
-            let looked = format!("{looked} of about {}", rounded(page.estimated_count));
+            let scanned = format!("{scanned} of about {}", rounded(page.estimated_count));
             if left == 0 {
-                note(format_args!("only the first {}: {looked}; --limit or --all finds more", jobs(found)));
+                note(format_args!("only the first {}: {scanned}; --limit or --all finds more", jobs(found)));
             } else {
-                note(looked);
+                note(scanned);
             }
             request.page_token = page.next_page_token;
         }
@@ -158,7 +158,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
     if args.json {
         for job in jobs {
-            output.json(&JobJson::of(job, false))?;
+            output.json(&JobJson::new(job, false))?;
         }
     } else if !jobs.is_empty() {
         let table = table(jobs, Timestamp::now());
@@ -198,7 +198,7 @@ fn jobs(count: u64) -> String {
     if count == 1 { "job".into() } else { format!("{count} jobs") }
 }
 
-/// An estimate: `4 M`, `4.2 M`.
+/// Formats an estimate: `4 M`, `4.2 M`.
 fn rounded(number: i64) -> String {
     let millions = number as f64 / 1e6;
     match number {
@@ -237,16 +237,16 @@ mod tests {
 
     #[test]
     fn a_look_is_at_the_jobs_of_the_last_day_unless_it_says_otherwise() {
-        let asked = request(&["t", "--text", "x", "--state", "dead"]).unwrap();
+        let sent = request(&["t", "--text", "x", "--state", "dead"]).unwrap();
         let seconds = |time: Option<prost_types::Timestamp>| time.map(|time| time.seconds);
-        assert_eq!((seconds(asked.since), seconds(asked.until)), (Some(100), Some(86_500)));
-        let asked = request(&["t", "--key", "k"]).unwrap();
-        assert_eq!((asked.since, asked.until, asked.state), (None, None, 0));
-        let asked = request(&["t", "--tag", "a b", "--state", "dead"]).unwrap();
-        assert_eq!((asked.since, asked.state()), (None, ProtoState::Dead));
-        assert_eq!(asked.query, Some(Query::Tag("a b".into())));
-        let asked = request(&["t", "--header", "a=b=c", "--state", "ready"]).unwrap();
-        assert_eq!(asked.query, Some(Query::Header(JobHeader { name: "a".into(), value: "b=c".into() })));
+        assert_eq!((seconds(sent.since), seconds(sent.until)), (Some(100), Some(86_500)));
+        let sent = request(&["t", "--key", "k"]).unwrap();
+        assert_eq!((sent.since, sent.until, sent.state), (None, None, 0));
+        let sent = request(&["t", "--tag", "a b", "--state", "dead"]).unwrap();
+        assert_eq!((sent.since, sent.state()), (None, ProtoState::Dead));
+        assert_eq!(sent.query, Some(Query::Tag("a b".into())));
+        let sent = request(&["t", "--header", "a=b=c", "--state", "ready"]).unwrap();
+        assert_eq!(sent.query, Some(Query::Header(JobHeader { name: "a".into(), value: "b=c".into() })));
     }
 
     #[test]

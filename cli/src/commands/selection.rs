@@ -1,4 +1,4 @@
-//! The jobs that a command selects, by id or by type, and the calls for all of them.
+//! Selection of jobs by id or by type, and the calls that process all selected jobs.
 
 use std::{collections::HashSet, ops::AsyncFn};
 
@@ -11,10 +11,10 @@ use super::{
     task_type, text, values,
 };
 
-/// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
+/// Maximum number of ids per call. Every cluster accepts this many, because it is the minimum of the setting `batch`.
 const BATCH: usize = 1_000;
 
-/// Jobs by id, or by type.
+/// Flags that select jobs by id or by type.
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
     /// Ids of the jobs
@@ -23,32 +23,32 @@ pub(super) struct Selection {
     /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
     task_type: Option<String>,
-    /// With --type: select only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one
-    /// of the errors
+    /// With --type: select only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the
+    /// errors
     #[arg(long = "error", value_name = "GROUP", requires = "of_type", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
 }
 
-/// The operation of a command on jobs, in words.
+/// Operation of a command on jobs, for its messages.
 pub(super) struct Operation {
-    /// As in "was not retried"; also the name in JSON.
+    /// Participle, as in "was not retried". Also the field name in JSON.
     pub(super) done: &'static str,
-    /// Why the broker left out a job.
+    /// Reason why the broker did not change a job.
     pub(super) otherwise: &'static str,
 }
 
-/// The answer to one call.
+/// Answer to one call.
 pub(super) struct Answer {
-    /// The jobs that were changed.
+    /// Ids of changed jobs.
     pub(super) done: Vec<i64>,
-    /// The jobs that stay dead because another job holds their key.
+    /// Ids of jobs that stay dead because another job holds their key.
     pub(super) key_held: Vec<i64>,
-    /// The token of the next call.
+    /// Page token of the next call.
     pub(super) next: String,
 }
 
 impl Selection {
-    /// Calls until all jobs are done, and prints their ids. The command fails if an id was left out.
+    /// Repeats `call` until all jobs are processed, and prints their ids. Fails if a job was not changed.
     pub(super) async fn apply(
         &self,
         client: &Client,
@@ -74,9 +74,9 @@ impl Selection {
                         note(format_args!("job {id} was not {}: another job holds its key", operation.done));
                     }
                 }
-                missed += answer.key_held.len() + left_out(&filter, &answer, json, operation, &mut output)?;
+                missed += answer.key_held.len() + print_unchanged(&filter, &answer, json, operation, &mut output)?;
                 output.flush()?;
-                // Otherwise a broker that repeats a token would keep us here forever.
+                // The second condition prevents an endless loop if a broker repeats a token.
                 if answer.next.is_empty() || answer.next == token {
                     break;
                 }
@@ -114,8 +114,8 @@ impl Selection {
     }
 }
 
-/// Prints the ids that were left out, and returns their number.
-fn left_out(
+/// Prints the ids of jobs that were not changed. Returns their number.
+fn print_unchanged(
     filter: &JobFilter,
     answer: &Answer,
     json: bool,

@@ -1,4 +1,4 @@
-//! `howdah serve`: one broker on a database.
+//! `howdah serve`: runs a broker.
 
 use std::{future::pending, sync::Arc};
 
@@ -18,15 +18,16 @@ use super::{
 use howdah_server::{
     config::{Config, StoreConfig, redacted},
     serve::{self, Listeners},
+    store::reload_files,
     tls::Tls,
 };
 
-/// Run a broker on a Postgres database, or on several
+/// Run a broker on one or several Postgres databases
 ///
-/// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database. When the broker is
-/// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`; with several stores, `store.NAME=URL` for
-/// each. SIGTERM or SIGINT drains it (see --drain-deadline); a second signal ends it at once. SIGHUP
-/// reads the files of TLS again, if there are some; otherwise it does nothing.
+/// Migrates the schema, then serves gRPC and HTTP. Any number of brokers may share a database. When the broker is ready, it
+/// prints one line: `ready grpc=ADDR http=ADDR postgres=URL`, or with several stores `store.NAME=URL` for each store. SIGTERM or
+/// SIGINT drains the broker (see --drain-deadline), and a second signal ends it immediately. SIGHUP reloads the files of TLS and
+/// of database connections.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +45,7 @@ pub(super) struct Args {
     stores: StoreArgs,
     #[command(flatten)]
     broker: BrokerArgs,
-    /// Do not change the schema; run `howdah migrate` before [env: HOWDAH_MIGRATE=false]
+    /// Do not migrate the schema: run `howdah migrate` before [env: HOWDAH_MIGRATE=false]
     #[arg(long, help_heading = "Configuration")]
     no_migrate: bool,
     #[command(flatten)]
@@ -67,23 +68,24 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Reads the files of TLS again at each SIGHUP. Without TLS it is caught, too: what reloads a service must not end it.
+/// Reloads the files of TLS and of database connections at each SIGHUP. Catches SIGHUP even without such files, so that a reload
+/// never ends the broker.
 fn reload_on_hangup(tls: Option<Arc<Tls>>) -> Result<(), Failure> {
     let hangups = signal(SignalKind::hangup());
     let mut hangups = hangups.map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
+            tracing::info!("SIGHUP: reloading files of TLS and of database connections");
+            reload_files();
             if let Some(tls) = &tls {
                 tls.look_now();
-            } else {
-                tracing::info!("SIGHUP: there are no files of TLS to read again");
             }
         }
     });
     Ok(())
 }
 
-/// Serves until a signal comes, and prints the ready line, then `more` lines.
+/// Serves until a signal arrives. Prints the ready line, followed by the lines of `more`.
 pub(super) async fn serve(
     config: Config,
     listeners: Listeners,
@@ -101,12 +103,12 @@ pub(super) async fn serve(
         began.cancel();
         let mut output = Output::new();
         let line = format!("ready grpc={} http={}{databases}", ready.grpc, ready.http);
-        // It does not matter if a supervisor has closed our stdout.
+        // Errors are ignored, because a supervisor may have closed stdout.
         let mut lines = std::iter::once(line).chain(more(ready));
         let _ = lines.try_for_each(|line| output.line(line)).and_then(|()| output.flush());
     };
     let stop = &signals.stages[0];
-    // Before the broker serves there is nothing to drain, and Postgres may take long to answer.
+    // Before the broker serves, a signal ends it without a drain, because Postgres may take long to answer.
     let stopped_early = async {
         stop.cancelled().await;
         if began.is_cancelled() {

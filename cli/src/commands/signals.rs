@@ -1,4 +1,4 @@
-//! Handles SIGINT and SIGTERM in stages: the first signal asks to finish, the last one ends the process at once.
+//! Handles SIGINT and SIGTERM in stages: the first signal requests a graceful stop, the last one ends the process immediately.
 
 use std::{
     io,
@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
 
-/// One token for each stage before the end.
+/// Signal handler with one cancellation token per stage.
 #[derive(Debug)]
 pub(super) struct Signals<const STAGES: usize> {
-    /// Cancelled one by one, in order.
+    /// Tokens, cancelled in order, one per signal.
     pub(super) stages: [CancellationToken; STAGES],
     code: Arc<AtomicU8>,
 }
 
 impl<const STAGES: usize> Signals<STAGES> {
-    /// Catches signals from now on. Needs a runtime.
+    /// Starts catching signals. Needs a Tokio runtime.
     pub(super) fn catch() -> Result<Self, Failure> {
         Self::try_catch().map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))
     }
@@ -50,7 +50,7 @@ impl<const STAGES: usize> Signals<STAGES> {
         Ok(signals)
     }
 
-    /// 130 or 143 after the last signal, 0 before the first.
+    /// Exit code of the last signal (130 or 143), or 0 before the first signal.
     pub(super) fn exit_code(&self) -> u8 {
         self.code.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! `howdah stats`: what happened, by task type and period.
+//! `howdah stats`: shows statistics by task type and period.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use super::{
 };
 use howdah_server::{job, logging::escaped};
 
-/// Show what happened, by task type and period
+/// Show statistics by task type and period
 ///
-/// Counts jobs and attempts, and shows for how long jobs waited and ran: the mean, and the time that 50, 90 and 99 % of them took at
-/// most. RUN SUM is the time of all attempts together. Without a type it shows the totals of all types, the busiest first. READY is
-/// the largest number of ready jobs at a sample of the period. What happened in the last seconds may be missing.
+/// Counts jobs and attempts. Shows mean, p50, p90 and p99 of the wait time and the run time of jobs. RUN SUM is the total run
+/// time of all attempts. READY is the largest number of ready jobs over the samples of the period. Without a type, shows the
+/// totals of all types, most attempts first. Events of the last seconds may be missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,13 +33,13 @@ pub(super) struct Args {
     /// Show the periods of this task type
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// Start with the period of this time, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
+    /// Start with the period that contains this time, such as 2027-01-01T03:00:00Z, or the time this long ago, such as 90m or 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time_or_ago)]
     since: Timestamp,
-    /// Leave out periods that start at this time or later, or so long ago
+    /// Exclude periods that start at this time or later, or less than this long ago
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
-    /// The length of the periods [default: minute for up to 2 hours, hour for up to 3 days, day for more]
+    /// Length of the periods [default: minute for up to 2 hours, hour for up to 3 days, day for more]
     #[arg(long, value_name = "PERIOD")]
     by: Option<Period>,
     /// Without a type: show at most this many types, 1 to 1000
@@ -50,7 +50,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The length of a period.
+/// Length of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Period {
     Minute,
@@ -58,7 +58,8 @@ enum Period {
     Day,
 }
 
-/// A time just at the bound is within it.
+/// Tolerance when the age of --since is compared with a bound, because the age has grown since the flag was parsed. With it,
+/// `--since 2h` is within 2 hours.
 const SLACK: Duration = Duration::from_secs(60);
 
 impl From<Period> for StatsPeriod {
@@ -72,20 +73,20 @@ impl From<Period> for StatsPeriod {
 }
 
 impl Period {
-    /// That a part of the time was asked for of which nothing is kept any more.
-    fn gone(self, age: Duration) -> Option<&'static str> {
+    /// Returns a note if the requested time exceeds the retention of these periods.
+    fn retention_note(self, age: Duration) -> Option<&'static str> {
         let kept = match self {
             Self::Minute => job::StatsPeriod::Minute,
             Self::Hour => job::StatsPeriod::Hour,
             Self::Day => job::StatsPeriod::Day,
         };
         (age > kept.kept() + SLACK).then_some(match self {
-            Self::Minute => "minutes are kept for 2 hours: what is older is not shown; --by hour shows more",
-            Self::Hour | Self::Day => "hours and days are kept for 90 days: what is older is not shown",
+            Self::Minute => "minutes are kept for 2 hours: older periods are not shown; --by hour shows more",
+            Self::Hour | Self::Day => "hours and days are kept for 90 days: older periods are not shown",
         })
     }
 
-    /// So that there are not too many.
+    /// Default period for a time range of this length. Longer ranges have longer periods, so that the table stays short.
     fn for_age(age: Duration) -> Self {
         match age {
             _ if age <= Duration::from_hours(2) + SLACK => Self::Minute,
@@ -115,16 +116,16 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for stats in &answer.stats {
-                output.json_of_store(&StatsJson::of(stats), &stats.store)?;
+                output.json_of_store(&StatsJson::new(stats), &stats.store)?;
             }
         } else if answer.stats.is_empty() {
-            note("nothing happened in this time");
+            note("no events in this time");
         } else {
             output.line(table(&answer.stats, args.task_type.is_some()))?;
         }
         output.flush()?;
-        if let Some(gone) = period.gone(age) {
-            note(gone);
+        if let Some(text) = period.retention_note(age) {
+            note(text);
         }
         Ok(())
     })
@@ -175,13 +176,13 @@ fn table(all: &[Stats], by_period: bool) -> Table<15> {
     table
 }
 
-/// The time of all of them together.
+/// Formats the sum of all durations.
 fn sum(stats: &DurationStats) -> String {
     let sum = Duration::try_from_secs_f64(stats.sum_seconds).ok().filter(|_| stats.count > 0);
     shown(sum.and_then(|sum| sum.try_into().ok()))
 }
 
-/// With two or three digits: no more are known.
+/// Formats a duration with two or three digits, which is the precision of the statistics.
 fn shown(duration: Option<prost_types::Duration>) -> String {
     let Some(duration) = text::duration(duration.as_ref()) else { return "-".into() };
     let seconds = duration.as_secs_f64();
@@ -194,7 +195,7 @@ fn shown(duration: Option<prost_types::Duration>) -> String {
     }
 }
 
-/// Statistics with stable names.
+/// JSON object of statistics, with stable field names.
 #[derive(Debug, Serialize)]
 struct StatsJson<'a> {
     task_type: &'a str,
@@ -210,7 +211,7 @@ struct StatsJson<'a> {
     backlog: Option<BacklogJson>,
 }
 
-/// The most jobs at a sample; null without one.
+/// Largest numbers of jobs over the samples. Null without a sample.
 #[derive(Debug, Serialize)]
 struct BacklogJson {
     ready: i64,
@@ -220,7 +221,7 @@ struct BacklogJson {
     dead: i64,
 }
 
-/// In seconds; null without attempts.
+/// Durations in seconds. Null without attempts.
 #[derive(Debug, Serialize)]
 struct DurationsJson {
     count: i64,
@@ -232,7 +233,7 @@ struct DurationsJson {
 }
 
 impl<'a> StatsJson<'a> {
-    fn of(stats: &'a Stats) -> Self {
+    fn new(stats: &'a Stats) -> Self {
         let proto::Stats { task_type, start_time, wait, run, .. } = stats;
         Self {
             task_type,
@@ -243,8 +244,8 @@ impl<'a> StatsJson<'a> {
             dead: stats.dead_count,
             cancelled: stats.cancelled_count,
             expired: stats.expired_count,
-            wait: DurationsJson::of(wait.unwrap_or_default()),
-            run: DurationsJson::of(run.unwrap_or_default()),
+            wait: DurationsJson::new(wait.unwrap_or_default()),
+            run: DurationsJson::new(run.unwrap_or_default()),
             backlog: stats.backlog.map(|proto::TaskTypeCounts { ready, leased, scheduled, waiting, dead }| {
                 BacklogJson { ready, leased, scheduled, waiting, dead }
             }),
@@ -253,7 +254,7 @@ impl<'a> StatsJson<'a> {
 }
 
 impl DurationsJson {
-    fn of(stats: DurationStats) -> Self {
+    fn new(stats: DurationStats) -> Self {
         let seconds =
             |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(|time| time.as_secs_f64());
         let DurationStats { count, sum_seconds, mean, p50, p90, p99 } = stats;
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn statistics_have_stable_names() {
-        let line = serde_json::to_string(&StatsJson::of(&stats())).unwrap();
+        let line = serde_json::to_string(&StatsJson::new(&stats())).unwrap();
         let expected = concat!(
             r#"{"task_type":"email.send","start_time":"1970-01-01T01:00:00Z","enqueued":15,"succeeded":11,"failed":1,"#,
             r#""dead":0,"cancelled":0,"expired":0,"#,
@@ -313,11 +314,11 @@ mod tests {
 
     #[test]
     fn a_time_of_which_nothing_is_kept_is_told() {
-        let hours = |period: Period, hours| period.gone(Duration::from_hours(hours));
+        let hours = |period: Period, hours| period.retention_note(Duration::from_hours(hours));
         assert_eq!([hours(Period::Minute, 2), hours(Period::Hour, 90 * 24), hours(Period::Day, 90 * 24)], [None; 3]);
-        assert!(hours(Period::Minute, 3).is_some_and(|said| said.contains("2 hours") && said.contains("--by hour")));
-        assert!(hours(Period::Hour, 91 * 24).is_some_and(|said| said.contains("90 days")));
-        assert!(hours(Period::Day, 91 * 24).is_some_and(|said| said.contains("90 days")));
+        assert!(hours(Period::Minute, 3).is_some_and(|text| text.contains("2 hours") && text.contains("--by hour")));
+        assert!(hours(Period::Hour, 91 * 24).is_some_and(|text| text.contains("90 days")));
+        assert!(hours(Period::Day, 91 * 24).is_some_and(|text| text.contains("90 days")));
     }
 
     #[test]

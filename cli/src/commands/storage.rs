@@ -1,4 +1,4 @@
-//! The health of the storage: the block under `howdah types`, and the same as JSON.
+//! Health of the storage: the text below `howdah types`, and JSON.
 
 use howdah_client::proto::{SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::text;
 use howdah_server::logging::escaped;
 
-/// A few lines for people.
+/// Formats the health as some lines of text.
 pub(super) fn block(health: &StorageHealth) -> String {
     let dead: Vec<String> = health.tables.iter().map(dead_rows).collect();
     let oldest = health.oldest_snapshot.as_ref().and_then(oldest).unwrap_or_else(|| "none older than 1s".into());
@@ -19,14 +19,14 @@ pub(super) fn block(health: &StorageHealth) -> String {
 }
 
 fn dead_rows(table: &TableHealth) -> String {
-    // Only if autovacuum is late, or cannot remove what it should.
+    // Shown only if autovacuum is late, or cannot remove dead rows.
     let late = table.dead_rows > table.autovacuum_threshold;
     let bound = if late { format!(" (vacuum is due at {})", table.autovacuum_threshold) } else { String::new() };
     format!("{} {}{bound}", escaped(&table.name), table.dead_rows)
 }
 
-/// Who holds the oldest snapshot; none if it was taken within the last second. Every statement has a snapshot: one that
-/// ends at once is not worth showing.
+/// Describes the holder of the oldest snapshot. Returns `None` for a snapshot younger than a second, because every statement has
+/// a short snapshot.
 fn oldest(holder: &SnapshotHolder) -> Option<String> {
     let age = text::duration(holder.age.as_ref());
     if age.is_some_and(|age| age.as_secs() == 0) {
@@ -49,13 +49,13 @@ fn oldest(holder: &SnapshotHolder) -> Option<String> {
     Some(format!("{age}{} transactions: {}", holder.xid_age, escaped(&words.join(", "))))
 }
 
-/// The health of the storage.
+/// JSON object of the health.
 #[derive(Debug, Serialize)]
 pub(super) struct StorageJson<'a> {
     tables: Vec<TableJson<'a>>,
-    /// null: nothing holds back VACUUM.
+    /// Null if no snapshot holds back VACUUM.
     oldest_snapshot: Option<HolderJson<'a>>,
-    /// 0 to 1.
+    /// Used fraction, 0 to 1.
     notification_queue_usage: f64,
     history_partitions: i32,
 }
@@ -68,7 +68,7 @@ struct TableJson<'a> {
     autovacuum_threshold: i64,
 }
 
-/// What does not exist or may not be read is null.
+/// JSON object of a snapshot holder. Fields that do not exist or may not be read are null.
 #[derive(Debug, Serialize)]
 struct HolderJson<'a> {
     kind: &'static str,
@@ -78,16 +78,16 @@ struct HolderJson<'a> {
     database: Option<&'a str>,
     application_name: Option<&'a str>,
     state: Option<&'a str>,
-    /// Seconds.
+    /// In seconds.
     age: Option<f64>,
     xid_age: i64,
 }
 
 impl<'a> StorageJson<'a> {
-    pub(super) fn of(health: &'a StorageHealth) -> Self {
+    pub(super) fn new(health: &'a StorageHealth) -> Self {
         Self {
-            tables: health.tables.iter().map(TableJson::of).collect(),
-            oldest_snapshot: health.oldest_snapshot.as_ref().map(HolderJson::of),
+            tables: health.tables.iter().map(TableJson::new).collect(),
+            oldest_snapshot: health.oldest_snapshot.as_ref().map(HolderJson::new),
             notification_queue_usage: health.notification_queue_usage,
             history_partitions: health.history_partitions,
         }
@@ -95,14 +95,14 @@ impl<'a> StorageJson<'a> {
 }
 
 impl<'a> TableJson<'a> {
-    fn of(table: &'a TableHealth) -> Self {
+    fn new(table: &'a TableHealth) -> Self {
         let TableHealth { name, live_rows, dead_rows, autovacuum_threshold } = table;
         Self { name, live_rows: *live_rows, dead_rows: *dead_rows, autovacuum_threshold: *autovacuum_threshold }
     }
 }
 
 impl<'a> HolderJson<'a> {
-    fn of(holder: &'a SnapshotHolder) -> Self {
+    fn new(holder: &'a SnapshotHolder) -> Self {
         let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
         Self {
             kind: match holder.kind() {
@@ -187,7 +187,7 @@ history          5 partitions";
 
     #[test]
     fn the_storage_has_stable_names() {
-        let line = serde_json::to_string(&StorageJson::of(&held(Some(2)))).unwrap();
+        let line = serde_json::to_string(&StorageJson::new(&held(Some(2)))).unwrap();
         let expected = concat!(
             r#"{"tables":[{"name":"ready","live_rows":3,"dead_rows":10001,"autovacuum_threshold":10000},"#,
             r#"{"name":"leased","live_rows":3,"dead_rows":12,"autovacuum_threshold":10000}],"#,

@@ -1,25 +1,25 @@
-//! Aligned columns: each as wide as its widest cell, numbers to the right.
+//! Text tables. Each column is as wide as its widest cell.
 
 use std::fmt;
 
-/// The alignment of a column.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
-    /// Text.
+    /// For text.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// The heading of the column of stores.
+/// Heading of the column with store names.
 const STORE: &str = "STORE";
 
-/// Rows under a heading.
+/// Table with a heading.
 #[derive(Debug)]
 pub(super) struct Table<const COLUMNS: usize> {
     columns: [(&'static str, Align); COLUMNS],
     rows: Vec<[String; COLUMNS]>,
-    /// Of each row; all are empty where a broker serves one store, and then there is no such column.
+    /// Store of each row. If all are empty, because the broker serves one store, the table has no column for stores.
     stores: Vec<String>,
     heading: bool,
 }
@@ -29,18 +29,18 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         Self { columns, rows: Vec::new(), stores: Vec::new(), heading: true }
     }
 
-    /// Adds a row. Its cells must be escaped already.
+    /// Adds a row. The caller must escape its cells.
     pub(super) fn row(&mut self, cells: [String; COLUMNS]) {
         self.row_of_store(cells, "");
     }
 
-    /// The same for a row of one of several stores, which the first column names.
+    /// Adds a row with the name of its store, which the first column shows. The caller must escape its cells.
     pub(super) fn row_of_store(&mut self, cells: [String; COLUMNS], store: &str) {
         self.rows.push(cells);
         self.stores.push(store.to_owned());
     }
 
-    /// Leaves out the heading, for a further page.
+    /// Omits the heading, for a further page.
     pub(super) fn without_heading(mut self) -> Self {
         self.heading = false;
         self
@@ -48,7 +48,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
 }
 
 impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
-    /// There is no line break after the last line.
+    /// Writes no line break after the last line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let heading = self.columns.map(|(name, _)| name.to_owned());
         let width = |column: usize| {

@@ -1,5 +1,5 @@
-//! Times, durations, sizes, payloads and foreign texts, formatted for people. Everything that comes from outside is
-//! escaped.
+//! Formats times, durations, sizes, payloads and foreign texts: texts of producers and workers, such as keys and errors.
+//! Control characters of foreign texts are escaped.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -8,34 +8,34 @@ use jiff::Timestamp;
 use howdah_server::logging::{escaped, escaped_but};
 pub(super) use howdah_server::{durations::short, numbers::grouped};
 
-/// The longest foreign text in a cell.
+/// Maximum characters of a foreign text in a table cell.
 const SUMMARY_CHARS: usize = 60;
-/// The bytes of a payload shown in hex.
+/// Maximum bytes of a payload that are shown in hex.
 const HEX_BYTES: usize = 256;
 
-/// `2026-11-21T22:46:01.120Z`.
+/// Formats `2026-11-21T22:46:01.120Z`.
 pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// A time of the protocol; `None` if it is unset or invalid.
+/// Converts a time of the protocol. Returns `None` if it is unset or invalid.
 pub(super) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }
 
-/// A duration of the protocol; `None` if it is unset or negative.
+/// Converts a duration of the protocol. Returns `None` if it is unset or negative.
 pub(super) fn duration(duration: Option<&prost_types::Duration>) -> Option<Duration> {
     duration.and_then(|duration| Duration::try_from(*duration).ok())
 }
 
-/// `3m 12s ago`, or `in 5m` for a time in the future.
+/// Formats `3m 12s ago`, or `in 5m` for a time in the future.
 pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = now.duration_since(time);
     let length = short(distance.unsigned_abs());
     if distance.is_negative() { format!("in {length}") } else { format!("{length} ago") }
 }
 
-/// `64 KiB`; in bytes if it is not a whole number of a larger unit.
+/// Formats a size in bytes, KiB or MiB, rounded down.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
         1 => "1 byte".into(),
@@ -45,22 +45,22 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// `1 job`, `2 jobs`.
+/// Formats `1 job`, `2 jobs`.
 pub(super) fn jobs(count: i64) -> String {
     if count == 1 { "1 job".into() } else { format!("{count} jobs") }
 }
 
-/// `1 job was`, `2 jobs were`.
+/// Formats `1 job was`, `2 jobs were`.
 pub(super) fn jobs_were(count: usize) -> String {
     if count == 1 { "1 job was".into() } else { format!("{count} jobs were") }
 }
 
-/// The payload as text, if it is text.
+/// Returns the payload as text, if it is UTF-8 without NUL.
 pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// A foreign text for a cell: one line, cut at 60 characters.
+/// Formats a foreign text for a table cell: one line, cut at 60 characters.
 pub(super) fn summary(text: &str) -> String {
     let line = text.trim_end().replace('\n', " ");
     let short: String = line.chars().take(SUMMARY_CHARS + 1).collect();
@@ -71,7 +71,7 @@ pub(super) fn summary(text: &str) -> String {
     format!("{}\u{2026}", escaped(&cut))
 }
 
-/// A payload for a cell.
+/// Formats a payload for a table cell.
 pub(super) fn payload_summary(bytes: &[u8]) -> String {
     match as_text(bytes) {
         Some(text) => summary(text),
@@ -79,7 +79,7 @@ pub(super) fn payload_summary(bytes: &[u8]) -> String {
     }
 }
 
-/// A payload on lines of its own, as text or hex.
+/// Formats a payload as a block of lines, as text or hex.
 pub(super) fn payload_block(bytes: &[u8]) -> String {
     match as_text(bytes) {
         Some(text) => block(text),
@@ -87,7 +87,7 @@ pub(super) fn payload_block(bytes: &[u8]) -> String {
     }
 }
 
-/// A foreign text on lines of its own. Only line breaks and tabs are not escaped.
+/// Formats a foreign text as a block of lines. Escapes all control characters except line breaks and tabs.
 pub(super) fn block(text: &str) -> String {
     let text: Cow<'_, str> = escaped_but(text.trim_end_matches('\n'), &['\n', '\t']);
     text.into_owned()

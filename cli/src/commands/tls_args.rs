@@ -1,4 +1,4 @@
-//! The flags of TLS for commands that connect to a broker.
+//! TLS flags of commands that connect to a broker.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,15 @@ use howdah_client::{ClientBuilder, Tls};
 
 use super::failure::Failure;
 
-/// Which brokers are trusted, and which certificate they are shown.
+/// Trusted authorities, and the client certificate.
 ///
-/// The variables of the certificate have CLIENT in their names: HOWDAH_TLS_CERT and HOWDAH_TLS_KEY are the broker's own.
+/// The variables of the client certificate contain CLIENT, because HOWDAH_TLS_CERT and HOWDAH_TLS_KEY are for the broker's
+/// certificate.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(super) struct TlsArgs {
-    /// Trust brokers at https:// addresses whose certificate these authorities (PEM) have signed [default: those of the
-    /// system]
+    /// Trust brokers at https:// addresses whose certificate is signed by these authorities (PEM) [default: the system's
+    /// authorities]
     #[arg(
         id = "tls_ca",
         long = "tls-ca",
@@ -23,7 +24,7 @@ pub(super) struct TlsArgs {
         hide_env_values = true
     )]
     ca: Option<String>,
-    /// Show this certificate (PEM) to brokers at https:// addresses; needs --tls-key
+    /// Send this client certificate (PEM) to brokers at https:// addresses; needs --tls-key
     #[arg(
         id = "tls_cert",
         long = "tls-cert",
@@ -33,7 +34,7 @@ pub(super) struct TlsArgs {
         hide_env_values = true
     )]
     cert: Option<String>,
-    /// The private key of --tls-cert (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(
         id = "tls_key",
         long = "tls-key",
@@ -46,9 +47,9 @@ pub(super) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// A client with these files. An error names the flag, the file and what to do.
+    /// Adds the files to a client builder. Errors name the flag and the file, and tell the user what to do.
     pub(super) fn apply(&self, builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
-        // An empty variable is one that is not set.
+        // An empty variable counts as unset.
         let given = |path: &Option<String>| path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from);
         let (ca, cert, key) = (given(&self.ca), given(&self.cert), given(&self.key));
         let mut tls = Tls::new();
@@ -71,7 +72,7 @@ impl TlsArgs {
     }
 }
 
-/// A PEM file that holds at least one item of the kind.
+/// Reads a PEM file that contains at least one item of the given kind.
 pub(super) fn read(flag: &str, path: &Path, kind: &str) -> Result<Vec<u8>, Failure> {
     let wrong = |why: &str| Failure::usage(format!("{flag} {}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;

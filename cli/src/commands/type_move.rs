@@ -1,4 +1,4 @@
-//! `howdah type move`: a task type goes to another store.
+//! `howdah type move`: moves a task type to another store.
 
 use howdah_client::proto::{MovePhase, MoveTypeRequest, MoveTypeResponse};
 use serde_json::json;
@@ -9,16 +9,16 @@ use super::{
     output::{Output, note},
 };
 
-/// Move a task type to another store: its settings, its jobs, its schedules
+/// Move a task type to another store, with its settings, jobs and schedules
 ///
-/// New jobs go to the other store at once. The type rests in both stores until the jobs that are there have moved, so their
-/// order is kept; jobs that run end where they are. Jobs get new ids, because an id begins with the number of its store: job,
-/// explain, cancel and wait follow the old ones for as long as history is kept.
+/// New jobs are enqueued in the other store immediately. The type is paused in both stores until its jobs have moved, so that
+/// their order is kept. Leased jobs end in the old store. Moved jobs get new ids, because the prefix of an id is the number of
+/// its store. The commands job, explain, cancel and wait accept the old ids for as long as history is kept.
 ///
-/// Jobs that belong to others stay, and are worked on where they are: jobs with a limit key, with stages, that others run after,
-/// that wait, that a caller waits for, and jobs whose key another job has in the other store. Finished jobs stay, too.
+/// Jobs with ties to other jobs stay and run in the old store: jobs with a limit key, with stages, with dependents, waiting jobs,
+/// jobs that a caller waits for, and jobs whose key is held in the other store. Finished jobs stay, too.
 ///
-/// If this command or its broker ends, the move rests, and so does the type: the same command goes on with it.
+/// If this command or its broker ends early, the move and the type stay paused. The same command continues the move.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,16 +26,16 @@ Examples:
   howdah type move mail.send --from shop --to mail
   howdah type move mail.send --to mail --json | jq .moved")]
 pub(super) struct Args {
-    /// The task type
+    /// Task type to move
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// The store that it goes to, as `howdah store list` shows it
+    /// Store to move the type to, as shown by `howdah store list`
     #[arg(long, value_name = "STORE")]
     to: String,
-    /// The store that it leaves [default: the one that has had it for longest]
+    /// Store to move the type from [default: the store that has had the type for longest]
     #[arg(long, value_name = "STORE")]
     from: Option<String>,
-    /// Print a JSON object for each step
+    /// Print one JSON object per step
     #[arg(long)]
     json: bool,
 }
@@ -48,16 +48,16 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     };
     global.with_client(async |client| {
         let mut answers = client.stores().move_type(request).await.map_err(howdah_client::Error::from)?.into_inner();
-        let (mut output, mut said, mut last) = (Output::new(), String::new(), MoveTypeResponse::default());
+        let (mut output, mut printed, mut last) = (Output::new(), String::new(), MoveTypeResponse::default());
         while let Some(answer) = answers.message().await.map_err(|status| stopped(args, status))? {
             if args.json {
                 output.json(&as_json(&answer))?;
                 output.flush()?;
             } else {
                 let words = words(&args.task_type, &answer);
-                if words != said {
+                if words != printed {
                     words.lines().for_each(note);
-                    said = words;
+                    printed = words;
                 }
             }
             last = answer;
@@ -65,18 +65,18 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if last.phase() == MovePhase::Done {
             return Ok(());
         }
-        Err(Failure::failed(format!("the move rests; `{}` goes on with it", again(args))))
+        Err(Failure::failed(format!("the move is paused; `{}` continues it", again(args))))
     })
 }
 
-/// The command that goes on with the move.
+/// Command that continues the move.
 fn again(args: &Args) -> String {
     format!("howdah type move {} --to {}", args.task_type, args.to)
 }
 
-/// The stream has ended too early.
+/// Handles a progress stream that ended before the move: prints the command that continues the move, and returns the failure.
 fn stopped(args: &Args, status: tonic::Status) -> Failure {
-    note(format!("the move rests; `{}` goes on with it", again(args)));
+    note(format!("the move is paused; `{}` continues it", again(args)));
     howdah_client::Error::from(status).into()
 }
 
@@ -87,17 +87,17 @@ fn jobs(count: i64) -> String {
 fn words(task_type: &str, at: &MoveTypeResponse) -> String {
     let mut words = match at.phase() {
         MovePhase::Unspecified | MovePhase::Pausing => {
-            format!("{task_type} rests in {} and {}: waiting until all brokers know that", at.from_store, at.to_store)
+            format!("{task_type} is paused in {} and {}: waiting until all brokers know it", at.from_store, at.to_store)
         }
         MovePhase::Moving => format!("{} moved to {}", jobs(at.moved_count), at.to_store),
         MovePhase::Following => format!(
-            "{} moved; {task_type} goes on in {}; {} still run in {}",
+            "{} moved; {task_type} runs in {}; {} still run in {}",
             jobs(at.moved_count),
             at.to_store,
             jobs(at.running_count),
             at.from_store
         ),
-        MovePhase::Done => format!("{task_type} is at home in {}: {} moved", at.to_store, jobs(at.moved_count)),
+        MovePhase::Done => format!("{task_type} is now in {}: {} moved", at.to_store, jobs(at.moved_count)),
     };
     if at.phase() == MovePhase::Done {
         if at.moved_schedule_count > 0 {
@@ -108,7 +108,7 @@ fn words(task_type: &str, at: &MoveTypeResponse) -> String {
             let ids: Vec<String> = at.staying_ids.iter().map(i64::to_string).collect();
             let more = if at.staying_count > at.staying_ids.len() as i64 { ", …" } else { "" };
             words = format!(
-                "{words}\nstaying in {}, to be worked on there with what they belong to: {}: {}{more}",
+                "{words}\nstaying in {}, because they have ties to other jobs: {}: {}{more}",
                 at.from_store,
                 jobs(at.staying_count),
                 ids.join(", ")
@@ -116,7 +116,7 @@ fn words(task_type: &str, at: &MoveTypeResponse) -> String {
         }
         if at.staying_schedule_count > 0 {
             words = format!(
-                "{words}\nschedules that stay in {}, because {} has others of their names: {}",
+                "{words}\nschedules that stay in {}, because {} has schedules with their names: {}",
                 at.from_store, at.to_store, at.staying_schedule_count
             );
         }
@@ -142,12 +142,12 @@ mod tests {
         let mut at = MoveTypeResponse { from_store: "shop".into(), to_store: "mail".into(), ..Default::default() };
         at.set_phase(MovePhase::Done);
         at.moved_count = 1;
-        assert_eq!(words("t", &at), "t is at home in mail: 1 job moved");
+        assert_eq!(words("t", &at), "t is now in mail: 1 job moved");
         (at.staying_count, at.staying_ids, at.moved_schedule_count) = (12, vec![3, 7], 2);
         assert_eq!(
             words("t", &at),
-            "t is at home in mail: 1 job moved, 2 schedules moved\nstaying in shop, to be worked on there with what they \
-             belong to: 12 jobs: 3, 7, …"
+            "t is now in mail: 1 job moved, 2 schedules moved\nstaying in shop, because they have ties to other jobs: 12 jobs: 3, 7, \
+             …"
         );
     }
 }

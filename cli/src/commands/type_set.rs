@@ -17,24 +17,24 @@ use howdah_server::logging::escaped;
 
 /// Change settings of a task type
 ///
-/// Only the given settings change. They hold on every broker within a second. Most apply to jobs that are enqueued
-/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), fail (--retry-*, --fallback) or succeed (--history)
-/// from then on; --priority-step and --paused apply to all waiting jobs. Options of a job override them.
+/// Changes only the given settings. They take effect on every broker within a second. Settings apply to later events: enqueues
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failures (--retry-*, --fallback) and successes (--history).
+/// --priority-step and --paused apply to all jobs that wait for a worker. Options of a job override these settings.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah type set email.send --max-attempts 3 --retry-initial-delay 30s
   howdah type set email.send --retry-kind fixed --retry-jitter 0           # always the same delay
-  howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
+  howdah type set email.send --retry-delays 10s,1m,10m,1h             # in this order
   howdah type set email.send --fallback email.failed                  # for jobs that would be dead
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
-  howdah type set report --priority-step 1m       # a minute of waiting counts as one priority
-  howdah type set email.send --paused true         # nothing goes to workers until --paused false
+  howdah type set report --priority-step 1m       # a minute of waiting equals one priority level
+  howdah type set email.send --paused true         # workers get no jobs until --paused false
   howdah type set email.send --max-backlog 10000 --timeout 30s
   howdah type set email.send --unset timeout --unset retry
   howdah type set email.send --reset                                  # the broker's defaults")]
 pub(super) struct Args {
-    /// The task type; created if it is new
+    /// Task type to change; created if it does not exist
     #[arg(value_name = "TYPE")]
     task_type: String,
     /// Deliver a job at most this many times, 1 to 1000
@@ -42,18 +42,18 @@ pub(super) struct Args {
     max_attempts: Option<u32>,
     #[command(flatten)]
     retry: RetryArgs,
-    /// Which succeeded jobs are kept in history: full (all), failures (those with a failed attempt), without_empty
-    /// (those with a failed attempt or a result) or none
+    /// Succeeded jobs to keep in history: full (all), failures (only with a failed attempt), without_empty (only with a failed
+    /// attempt or a result) or none
     #[arg(long, value_name = "MODE", value_parser = HISTORY.map(|(word, _)| word))]
     history: Option<String>,
     /// Keep finished jobs for this many days, 1 to 3650
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     history_days: Option<u32>,
-    /// Ageing: a job that has waited this much longer runs before one whose priority number is lower by one, such as
-    /// 1m; 1ms to about 407 days
+    /// Ageing: a job that has waited this much longer runs before a job whose priority number is lower by one, such as 1m; 1ms to
+    /// about 407 days
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     priority_step: Option<Duration>,
-    /// Timeout of an attempt, for jobs without one, such as 30s
+    /// Timeout of an attempt, for jobs without their own timeout, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     timeout: Option<Duration>,
     /// true: deliver no jobs; false: deliver them again
@@ -68,7 +68,7 @@ pub(super) struct Args {
     /// Move jobs that are out of attempts or failed for good to this task type
     #[arg(long, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     fallback: Option<String>,
-    /// Remove the fallback: such jobs are dead
+    /// Remove the fallback, so that such jobs are dead
     #[arg(long, conflicts_with = "fallback")]
     no_fallback: bool,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(super) struct Args {
     /// Reset this setting to the broker's default; repeatable
     #[arg(long, value_name = "SETTING", value_parser = unset_words())]
     unset: Vec<String>,
-    /// Reset all settings that are not given to the broker's defaults
+    /// Reset all other settings to the broker's defaults
     #[arg(long)]
     reset: bool,
     /// Print the settings as one JSON object
@@ -86,16 +86,16 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !args.reset && !args.says_anything() {
-        return Err(Failure::usage("nothing to set: give a setting, --unset, or --reset; --help lists them"));
+        return Err(Failure::usage("nothing to set: give a setting, --unset or --reset; --help lists the settings"));
     }
     global.with_client(async |client| {
-        // The call replaces all settings, so those that stay are read first.
+        // The call replaces all settings, so the current ones are read first.
         let before = if args.reset { None } else { client.get_task_type(&args.task_type).await? };
         let settings = args.changed(before.and_then(|task_type| task_type.settings).unwrap_or_default());
         let stored = client.update_task_type(&args.task_type, settings).await?;
         let mut output = Output::new();
         if args.json {
-            output.json(&SettingsJson::of(Some(&stored)))?;
+            output.json(&SettingsJson::new(Some(&stored)))?;
         } else {
             let words = settings_words(Some(&stored));
             output.line(if words.is_empty() { "the broker's defaults" } else { &words })?;
@@ -110,7 +110,7 @@ impl Args {
         self.changed(nothing.clone()) != nothing || self.paused.is_some() || self.no_fallback || !self.unset.is_empty()
     }
 
-    /// The settings with the given changes.
+    /// Applies the given flags to the settings.
     fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
         for (_, unset) in
             UNSET.iter().chain(&limit_args::UNSET).filter(|(word, _)| self.unset.iter().any(|given| given == word))
@@ -146,7 +146,7 @@ const HISTORY: [(&str, HistoryMode); 4] = [
     ("none", HistoryMode::None),
 ];
 
-/// A setting that `--unset` resets: its name, and the change.
+/// Setting that `--unset` resets: its name, and the function that resets it.
 pub(super) type Unset = (&'static str, fn(&mut TaskTypeSettings));
 const UNSET: [Unset; 10] = [
     ("max-attempts", |s| s.max_attempts = 0),
@@ -161,19 +161,20 @@ const UNSET: [Unset; 10] = [
     ("fallback", |s| s.fallback.clear()),
 ];
 
-/// The settings that `--unset` takes.
+/// Values of `--unset`.
 fn unset_words() -> Vec<&'static str> {
     UNSET.iter().chain(&limit_args::UNSET).map(|(word, _)| *word).collect()
 }
 
-/// The history mode as a word of the flag; `None`: not set.
+/// Returns the history mode as a value of the flag; `None` if it is unset.
 pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
     HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
 }
 
-/// Each setting by the name of its flag, with its value if it is set.
+/// All settings as flag name and value. The value is `None` if the setting is unset.
 pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
-    let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_server::config::words);
+    let time =
+        |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_server::config::duration_text);
     let count = |number: i64| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
     let mut list = vec![("max-attempts", count(settings.max_attempts.into()))];
     list.extend(retry_list(settings.retry_policy.as_ref()));
@@ -191,7 +192,7 @@ pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, O
     list
 }
 
-/// The settings that are set, as flags: `max-attempts 3, retry-initial-delay 30s`.
+/// Formats all settings that are set: `max-attempts 3, retry-initial-delay 30s`.
 pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
     let all = settings.map(settings_list).unwrap_or_default();
     let words = all.into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value?)));

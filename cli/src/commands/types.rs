@@ -14,8 +14,8 @@ use super::{
 
 /// Count the jobs of each task type by state, and show the health of the storage
 ///
-/// OLDEST is how long the oldest ready job has been ready. Settings that are not shown have the broker's defaults.
-/// Below are the dead rows that VACUUM has not removed, and what keeps it from removing them.
+/// OLDEST is the time for which the oldest ready job has been ready. Settings that are not shown have the broker's defaults. The
+/// lines below the table show the dead rows that VACUUM has not removed, and the snapshot that prevents their removal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +29,7 @@ pub(super) struct Args {
     /// Show only the storage
     #[arg(long, conflicts_with = "task_types")]
     storage: bool,
-    /// Print one JSON object per line: one for each type, and one for the storage
+    /// Print one JSON object per type; with --storage, print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -60,13 +60,13 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
     }
     if args.json {
         for task_type in &found {
-            output.json_of_store(&TypeJson::of(task_type), &task_type.store)?;
+            output.json_of_store(&TypeJson::new(task_type), &task_type.store)?;
         }
     } else if found.is_empty() {
         note("no task types yet: create one with `howdah enqueue TYPE`");
     } else {
         output.line(table(&found))?;
-        // A line between the types and the storage.
+        // An empty line separates the types from the storage.
         if args.task_types.is_empty() {
             output.line("")?;
         }
@@ -76,10 +76,10 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
 
 async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Result<(), Failure> {
     match client.storage_health().await? {
-        Some(health) if args.json => output.json(&StorageJson::of(&health)),
+        Some(health) if args.json => output.json(&StorageJson::new(&health)),
         Some(health) => output.line(storage::block(&health)),
         None if args.storage => Err(Failure::failed(
-            "the broker did not report its storage: its role may not read Postgres's figures, or it is too old",
+            "the broker did not report its storage: its role may not read Postgres's figures, or its release is too old",
         )),
         None => Ok(()),
     }

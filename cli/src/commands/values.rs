@@ -1,23 +1,22 @@
-//! Values of flags that several commands take: ids, times and durations. Each is read in one place, and refused with one
-//! message.
+//! Parsers for values that several commands take: ids, times and durations.
 
 use std::{any::TypeId, time::Duration};
 
 use clap::Command;
 use jiff::Timestamp;
 
-/// The years of a time in the protocol.
-const YEARS: &str = "a time is in the years 1970 to 9999";
-/// 9999-12-31T23:59:59Z.
+/// Error for a time outside of the range of the protocol.
+const YEARS: &str = "the time must be in the years 1970 to 9999";
+/// 9999-12-31T23:59:59Z in Unix seconds.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// The id of a job or of a bulk operation.
+/// Parses the id of a job or of a bulk operation.
 pub(super) fn id(given: &str) -> Result<i64, String> {
     let id = given.parse::<i64>().ok().filter(|id| *id > 0);
     id.ok_or_else(|| "an id is a number, from 1 on".into())
 }
 
-/// A duration as people write it.
+/// Parses a duration, such as `2h 30m`.
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
     humantime::parse_duration(given).map_err(|_| {
         let is_negative = given.trim_start().starts_with('-');
@@ -25,7 +24,7 @@ pub(super) fn duration(given: &str) -> Result<Duration, String> {
     })
 }
 
-/// A time as people write it. Without a zone it is UTC, as times are printed.
+/// Parses a time, such as `2027-01-01 03:00`. A time without a zone is UTC, because times are printed in UTC.
 pub(super) fn time(given: &str) -> Result<Timestamp, String> {
     let time: Timestamp = howdah_proto::json::time_text(given)
         .parse()
@@ -33,7 +32,7 @@ pub(super) fn time(given: &str) -> Result<Timestamp, String> {
     possible(Ok(time))
 }
 
-/// A time, or a duration before now.
+/// Parses a time, or a duration before now.
 pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
     if let Ok(ago) = humantime::parse_duration(given) {
         return possible(Timestamp::now().checked_sub(ago));
@@ -49,8 +48,8 @@ fn possible(time: Result<Timestamp, jiff::Error>) -> Result<Timestamp, String> {
     time.ok().filter(|time| (0..=LAST_SECOND).contains(&time.as_second())).ok_or_else(|| YEARS.into())
 }
 
-/// The command line with flags that take `-7` as their value, as far as their values are numbers, times or durations: what is
-/// wrong with it is said by whoever reads the value. Otherwise it would be called an unknown flag.
+/// Lets flags with numbers, times and durations accept values such as `-7`. Then the parser of the value reports the error.
+/// Otherwise clap would report an unknown flag.
 pub(super) fn take_negative(command: Command) -> Command {
     let is_one_of =
         |parser: &clap::builder::ValueParser, types: &[TypeId]| types.iter().any(|id| parser.type_id() == *id);
@@ -68,7 +67,7 @@ pub(super) fn take_negative(command: Command) -> Command {
             let parser = arg.get_value_parser();
             let (is_number, is_other) = (is_one_of(parser, &numbers), is_one_of(parser, &others));
             match arg.is_positional() {
-                // Flags may follow it.
+                // Other flags may follow a positional argument, so only numbers are accepted.
                 true if is_number => arg.allow_negative_numbers(true),
                 false if is_number || is_other => arg.allow_hyphen_values(true),
                 _ => arg,

@@ -15,8 +15,8 @@ use super::{
 
 /// Wait until jobs are finished or dead, and show their results
 ///
-/// Prints each job as soon as it has ended, with its result or its last error. The exit status is 1 if a job did not succeed, or if not
-/// all have ended in time.
+/// Prints each job as soon as it has ended, with its result or its last error. The exit status is 1 if a job did not succeed or
+/// did not end in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,10 +29,10 @@ pub(super) struct Args {
     /// Wait at most this long, up to 24h
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = values::duration)]
     timeout: Duration,
-    /// Print only the results, unchanged
+    /// Print only the results; text results get a final newline, other results are printed unchanged
     #[arg(long, conflicts_with = "json")]
     result: bool,
-    /// Print one JSON object for each job, with payload and result
+    /// Print one JSON object per job, with payload and result
     #[arg(long)]
     json: bool,
 }
@@ -45,9 +45,12 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         while let Some(job) = ended.next().await? {
             failed += usize::from(job.state() != JobState::Succeeded);
             if args.json {
-                output.json(&JobJson::of(&job, true))?;
+                output.json(&JobJson::new(&job, true))?;
             } else if args.result {
                 output.bytes(&job.result)?;
+                if std::str::from_utf8(&job.result).is_ok_and(|text| !text.is_empty() && !text.ends_with('\n')) {
+                    output.bytes(b"\n")?;
+                }
                 if let Some(error) = last_error(&job) {
                     note(format_args!("job {} is {}: {error}", job.id, state_name(&job)));
                 }
@@ -69,7 +72,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Why a job did not succeed, escaped.
+/// Last error of a job that did not succeed, escaped.
 fn last_error(job: &Job) -> Option<String> {
     let last = job.failures.last().filter(|_| job.state() != JobState::Succeeded)?;
     Some(escaped(&last.error).to_string())

@@ -1,4 +1,4 @@
-//! `howdah archive` and `howdah history` in a build without the feature `archive`.
+//! Stubs of `howdah archive` and `howdah history`, for builds without the feature `archive`.
 
 use std::borrow::Borrow;
 
@@ -7,7 +7,7 @@ use super::{context::Global, failure::Failure};
 /// Not part of this build: see `howdah archive`
 ///
 /// This program was built without the archive, which keeps finished jobs as Parquet files. `cargo build --features archive`
-/// builds a program that has it, and published packages do.
+/// includes the archive, and so do published packages.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Ignored

@@ -1,4 +1,4 @@
-//! `howdah workers`: the workers of all brokers.
+//! `howdah workers`: lists the workers of all brokers.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{
     task_type, text, values,
 };
 
-/// List the workers of all brokers: what they hold, how fast they settle, who is idle or stuck
+/// List the workers of all brokers with their jobs, throughput and state
 ///
-/// JOBS are the jobs that a worker holds of each type, and its window. LAST MINUTE are the jobs that it has settled. QUIET is
-/// how long it has held jobs without settling, extending or reporting on any.
+/// JOBS shows the held jobs and the window of the worker for each task type. LAST MINUTE is the number of settled jobs. QUIET is
+/// the time for which the worker has held jobs without an outcome, extension or progress report.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,10 +24,10 @@ Examples:
   howdah workers video.encode --stuck-after 1h
   howdah workers --json | jq 'select(.state == \"stuck\") | .windows[].oldest_job_ids'")]
 pub(super) struct Args {
-    /// Only workers of this task type
+    /// List only workers of this task type
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// Call a worker stuck that has held jobs for this time without settling, extending or reporting on any [default: 5m]
+    /// Time without an outcome, extension or progress report after which a worker with jobs counts as stuck [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     stuck_after: Option<Duration>,
     /// Print one JSON object per worker
@@ -101,9 +101,9 @@ fn table(workers: &[Worker]) -> Table<9> {
     table
 }
 
-/// Who it is: its principal, its labels, its library.
+/// Formats the principal, the labels and the client library of a worker.
 fn client(worker: &Worker) -> String {
-    // The libraries of this project tell their names in a label as well.
+    // Omits the label `client` if the user agent contains its value, as with the client libraries of this project.
     let is_told = |value: &str| worker.user_agent.split(' ').any(|word| word == value);
     let labels = worker.labels.iter().filter(|(name, value)| !(*name == "client" && is_told(value)));
     let mut labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
@@ -114,7 +114,7 @@ fn client(worker: &Worker) -> String {
 
 pub(super) fn state_name(worker: &Worker) -> String {
     match worker.state() {
-        // Of a broker of a later release.
+        // The broker is of a later release and has a state that this program does not know.
         WorkerState::Unspecified => "?".into(),
         state => state.as_str_name().trim_start_matches("WORKER_STATE_").to_lowercase(),
     }

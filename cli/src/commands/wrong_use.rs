@@ -1,4 +1,4 @@
-//! What is said of a wrong command line, where the words of clap are wrong or of no help.
+//! Improves clap's error messages for wrong command lines.
 
 use std::num::{ParseFloatError, ParseIntError};
 
@@ -8,12 +8,12 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-/// The error of these words, the first of which is the program.
-pub(super) fn mended(error: Error, command: Command, words: &[String]) -> Error {
+/// Improves an error of the command line `words`, whose first word is the program.
+pub(super) fn improved(error: Error, command: Command, words: &[String]) -> Error {
     if !error.use_stderr() {
         return error;
     }
-    let mut command = asked(command, words);
+    let mut command = subcommand(command, words);
     let mut error = number(error);
     if let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) {
         let usage = if error.kind() == ErrorKind::MissingRequiredArgument {
@@ -29,8 +29,8 @@ pub(super) fn mended(error: Error, command: Command, words: &[String]) -> Error 
     error
 }
 
-/// The command that the words name.
-fn asked(mut command: Command, words: &[String]) -> Command {
+/// Returns the subcommand that the words name.
+fn subcommand(mut command: Command, words: &[String]) -> Command {
     command.build();
     for word in words.iter().skip(1) {
         if let Some(inner) = command.find_subcommand(word) {
@@ -40,8 +40,7 @@ fn asked(mut command: Command, words: &[String]) -> Command {
     command
 }
 
-/// The usage, which has the flags that were given and those that they need, but lists flags that come from variables as if
-/// they had to be given.
+/// Removes flags with environment variables from a usage text, unless they were given. clap lists them as if they were required.
 fn without_variables(usage: &str, command: &Command, words: &[String]) -> String {
     let mut usage = usage.to_owned();
     for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
@@ -55,7 +54,7 @@ fn without_variables(usage: &str, command: &Command, words: &[String]) -> String
     usage
 }
 
-/// Says what a number must be, instead of "invalid digit found in string" and of ranges in Rust.
+/// Describes an invalid number, instead of "invalid digit found in string" and Rust ranges.
 fn number(error: Error) -> Error {
     let source = std::error::Error::source(&error);
     let Some(source) = source.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
@@ -78,7 +77,7 @@ fn number(error: Error) -> Error {
     Error::raw(ErrorKind::ValueValidation, message)
 }
 
-/// `0 is not in 1..=1000` in words.
+/// Converts `0 is not in 1..=1000` to `use 1 to 1000`.
 fn range(problem: &str) -> Option<String> {
     let (_, range) = problem.split_once(" is not in ")?;
     let (low, high) = range.split_once("..")?;
@@ -88,13 +87,13 @@ fn range(problem: &str) -> Option<String> {
     numbers.then(|| if is_bound { format!("use {low} to {high}") } else { format!("use {low} or more") })
 }
 
-/// A value that begins with a dash is given to its flag with `=`. After `--` it would be an argument.
+/// Suggests `--flag=-value` for a value that begins with a dash. clap suggests `--`, which would make the value an argument.
 fn tip(error: &Error, command: &Command, words: &[String]) -> Option<StyledStr> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
-    // The error names the dash and the first letter.
+    // The error contains only the dash and the first letter.
     let at = words.iter().position(|word| word.starts_with(unknown.as_str()))?;
     let flag = words.get(at.checked_sub(1)?)?;
     let takes_one = command.get_arguments().any(|arg| {
@@ -109,10 +108,10 @@ mod tests {
 
     use super::*;
 
-    fn said(line: &str) -> String {
+    fn error_text(line: &str) -> String {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let error = command().try_get_matches_from(&words).unwrap_err();
-        mended(error, command(), &words).to_string()
+        improved(error, command(), &words).to_string()
     }
 
     #[test]
@@ -127,36 +126,36 @@ mod tests {
             ("howdah type set t --key-max-running -7", "use 1 to 1000000"),
             ("howdah jobs t --limit -7", "it is negative"),
         ] {
-            let said = said(line);
-            assert!(said.starts_with("error: invalid value '-7") && said.contains(word), "{line}: {said}");
+            let text = error_text(line);
+            assert!(text.starts_with("error: invalid value '-7") && text.contains(word), "{line}: {text}");
         }
         assert!(
             command().try_get_matches_from(["howdah", "type", "set", "t", "--rate", "-7"]).is_ok(),
-            "the broker refuses it"
+            "the broker rejects the value"
         );
         assert!(command().try_get_matches_from(["howdah", "retry", "17", "--json"]).is_ok(), "flags follow ids");
     }
 
     #[test]
     fn a_text_that_begins_with_a_dash_is_given_with_an_equals_sign() {
-        let said = said("howdah search t --key -k");
-        assert!(said.contains("to pass '-k' as the value of '--key', use '--key=-k'"), "{said}");
-        let said = self::said("howdah audit --id -7");
-        assert!(said.contains("use '--id=-7'"), "{said}");
+        let text = error_text("howdah search t --key -k");
+        assert!(text.contains("to pass '-k' as the value of '--key', use '--key=-k'"), "{text}");
+        let text = self::error_text("howdah audit --id -7");
+        assert!(text.contains("use '--id=-7'"), "{text}");
     }
 
     #[test]
-    fn the_usage_lists_no_flags_that_may_be_left_out() {
+    fn the_usage_lists_no_flags_that_are_optional() {
         for line in ["howdah job", "howdah bulk start", "howdah --server x:1 limit pause t"] {
-            let said = said(line);
-            assert!(said.contains("Usage: howdah ") && !said.contains("--server <URL>"), "{line}: {said}");
+            let text = error_text(line);
+            assert!(text.contains("Usage: howdah ") && !text.contains("--server <URL>"), "{line}: {text}");
         }
     }
 
     #[test]
     fn the_usage_names_a_flag_that_needs_another() {
-        let said = said("howdah work t --processes 2 --exec true");
-        assert!(said.contains("  --lines\n") && said.contains("--processes <N>"), "{said}");
+        let text = error_text("howdah work t --processes 2 --exec true");
+        assert!(text.contains("  --lines\n") && text.contains("--processes <N>"), "{text}");
     }
 
     #[test]
@@ -170,7 +169,7 @@ mod tests {
             ("howdah enqueue t x --after foo", "an id is a number, from 1 on"),
             ("howdah type set t --rate foo", "invalid value 'foo' for '--rate <NUMBER>': it is not a number"),
         ] {
-            assert!(said(line).contains(word), "{line}: {}", said(line));
+            assert!(error_text(line).contains(word), "{line}: {}", error_text(line));
         }
     }
 }

@@ -1,3 +1,3 @@
-//! Moves jobs from other systems to a broker.
+//! Imports of jobs from other systems to a broker.
 
-pub mod pg_task; // tasks of pg_task, as jobs of SQL
+pub mod pg_task; // tasks of pg_task, as jobs for the SQL worker

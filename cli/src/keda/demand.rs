@@ -1,44 +1,44 @@
-//! How many jobs must run at once, so that those that wait start in time.
+//! Computes how many jobs must run concurrently so that waiting jobs start in time.
 
 use std::time::Duration;
 
-/// The jobs of a type.
+/// Job counts of a task type.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
-    /// Jobs that can run now, and one that is due.
+    /// Jobs that can run now, plus one if a scheduled job is due.
     pub(super) ready: u64,
     /// Jobs that workers hold.
     pub(super) running: u64,
-    /// The most jobs of the type that run at once, on all workers.
+    /// Limit of concurrently running jobs of the type, over all workers.
     pub(super) max_running: Option<u32>,
 }
 
-/// What happened to a type in the last minutes.
+/// Recent activity of a task type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// How long an attempt runs in the mean, in seconds.
+    /// Mean run time of an attempt, in seconds.
     pub(super) run_seconds: f64,
-    /// Jobs that come, each second.
+    /// Jobs enqueued per second.
     pub(super) enqueued_per_second: f64,
 }
 
 impl Backlog {
-    /// Whether there should be any replica: there is a job to run, or one that runs.
+    /// Whether at least one replica is needed: a job runs, or more than `activation` jobs are ready.
     pub(super) fn is_active(&self, activation: u32) -> bool {
         self.running > 0 || self.ready > u64::from(activation)
     }
 
-    /// The jobs that must run at once.
+    /// Number of jobs that must run concurrently.
     ///
-    /// A job takes a place for `run_seconds`. To start all that are ready within `drain`, and those that come meanwhile, takes
-    /// so many places. Without a pace, each job has its own. Places in which jobs run stay, and more than the type's limit
-    /// are of no use.
+    /// A slot runs one job at a time, and each job occupies it for `run_seconds`. The result is the number of slots that lets
+    /// all ready jobs, and the jobs enqueued meanwhile, start within `drain`. Without a pace, each job gets a slot. The result
+    /// is at least the number of running jobs, and at most the type's limit.
     pub(super) fn places(&self, pace: Option<Pace>, drain: Duration) -> f64 {
         let (ready, running) = (self.ready as f64, self.running as f64);
         let places = match pace {
             Some(pace) => {
                 let to_start = ready / drain.as_secs_f64() + pace.enqueued_per_second;
-                // Never more than one for each job.
+                // At most one slot per job.
                 (to_start * pace.run_seconds).min(ready + running.max(pace.enqueued_per_second * pace.run_seconds))
             }
             None => ready + running,
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn places_are_those_that_start_all_jobs_in_time() {
-        // 600 jobs of 2 s in a minute: 10 start each second, and each takes a place for 2 s.
+        // 600 jobs of 2 s in a minute: 10 jobs start each second, and each occupies a slot for 2 s.
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE), 20.0));
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE * 10), 2.0));
-        // Three more that come each second.
+        // Three additional jobs are enqueued each second.
         assert!(is(backlog(600, 0).places(pace(2.0, 3.0), MINUTE), 26.0));
-        // A trickle keeps as many as it needs.
+        // A trickle of jobs keeps the slots that it needs.
         assert!(is(backlog(0, 0).places(pace(2.0, 0.1), MINUTE), 0.2));
     }
 

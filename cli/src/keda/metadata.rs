@@ -1,19 +1,19 @@
-//! What the trigger of a `ScaledObject` asks for. Anybody may write one, so errors name the field, and say what to do.
+//! Parses the trigger of a `ScaledObject`. Any user of the cluster may write one, so errors name the field and say what to do.
 
 use std::{collections::HashMap, time::Duration};
 
 use howdah_server::{job::TaskTypeName, logging::escaped};
 
-/// The most types of one trigger.
+/// Maximum number of task types per trigger.
 const MOST_TYPES: usize = 20;
-/// The most jobs that one replica runs at once, and that need not be there.
+/// Maximum of `jobsPerReplica` and `activationJobs`.
 const MOST_JOBS: u32 = 100_000;
 const MOST_SECONDS: u32 = 86_400;
 const DRAIN_SECONDS: u32 = 60;
-/// The most characters of a value in an error.
+/// Maximum number of characters of a value that an error shows.
 const SHOWN: usize = 60;
 
-/// Fields that KEDA itself reads, and passes on with the rest.
+/// Fields that KEDA itself uses, and passes on with the others.
 const OF_KEDA: [&str; 8] =
     ["scalerAddress", "metricType", "enableTLS", "unsafeSsl", "caCert", "tlsCertFile", "tlsClientCert", "tlsClientKey"];
 const TASK_TYPE: &str = "taskType";
@@ -21,21 +21,21 @@ const JOBS_PER_REPLICA: &str = "jobsPerReplica";
 const DRAIN: &str = "drainSeconds";
 const ACTIVATION: &str = "activationJobs";
 
-/// How a worker is scaled.
+/// Scaling parameters of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trigger {
-    /// The types whose jobs it runs.
+    /// Task types that the worker handles.
     pub(super) task_types: Vec<String>,
-    /// The jobs that one replica runs at once.
+    /// Number of jobs that one replica runs concurrently.
     pub(super) jobs_per_replica: u32,
-    /// In which time the jobs that wait should have started.
+    /// Time within which waiting jobs should start.
     pub(super) drain: Duration,
-    /// The number of ready jobs for which no replica is started.
+    /// Number of ready jobs up to which no replica is started.
     pub(super) activation: u32,
 }
 
 impl Trigger {
-    /// The metadata, checked. The error is for people.
+    /// Parses and checks the metadata.
     pub(super) fn parse(metadata: &HashMap<String, String>) -> Result<Self, String> {
         let known = [TASK_TYPE, JOBS_PER_REPLICA, DRAIN, ACTIVATION];
         let mut unknown: Vec<&String> =
@@ -47,7 +47,7 @@ impl Trigger {
         Ok(Self {
             task_types: task_types(metadata)?,
             jobs_per_replica: number(metadata, JOBS_PER_REPLICA, 1, MOST_JOBS)?.ok_or_else(|| {
-                format!("metadata.{JOBS_PER_REPLICA}: is missing; say how many jobs one replica runs at once, such as \"10\"")
+                format!("metadata.{JOBS_PER_REPLICA}: is missing; set it to the jobs that one replica runs at once, such as \"10\"")
             })?,
             drain: Duration::from_secs(number(metadata, DRAIN, 1, MOST_SECONDS)?.unwrap_or(DRAIN_SECONDS).into()),
             activation: number(metadata, ACTIVATION, 0, MOST_JOBS)?.unwrap_or_default(),
@@ -86,7 +86,7 @@ fn number(metadata: &HashMap<String, String>, field: &str, least: u32, most: u32
     number.map(Some)
 }
 
-/// A foreign text, on one line and not too long.
+/// Escapes and shortens an external text for an error message.
 fn shown(text: &str) -> String {
     let start: String = text.chars().take(SHOWN + 1).collect();
     let cut: String = start.chars().take(SHOWN).collect();

@@ -1,8 +1,8 @@
-//! The scaler that KEDA asks how many replicas of a worker there should be. It is a client of brokers.
+//! An external scaler for KEDA, which computes the number of replicas of a worker. It is a client of the brokers.
 //!
-//! - `metadata`: what the trigger of a `ScaledObject` asks for
-//! - `demand`: how many jobs must run at once; no I/O
-//! - `scaler`: the service
+//! - `metadata`: parses the trigger of a `ScaledObject`
+//! - `demand`: computes the concurrency that is needed; no I/O
+//! - `scaler`: the gRPC service
 //! - `serve`: its port
 
 mod demand;
@@ -16,8 +16,8 @@ pub use self::{
 };
 pub(crate) use serve::check_address;
 
-/// The interface that KEDA publishes.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
+/// The gRPC interface published by KEDA.
+#[allow(clippy::all, clippy::pedantic, unreachable_pub)]
 pub mod proto {
     tonic::include_proto!("externalscaler");
 }

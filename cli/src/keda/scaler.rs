@@ -1,4 +1,4 @@
-//! The service: what KEDA asks, answered by what brokers have counted anyway.
+//! The gRPC service for KEDA. It answers from the job counts and statistics that brokers keep for other uses too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,26 +24,26 @@ use super::{
     },
 };
 
-/// The name of the metric. KEDA puts the number of the trigger before it.
+/// Name of the metric. KEDA prefixes it with the index of the trigger.
 const METRIC: &str = "howdah-jobs";
-/// The most streams at once.
+/// Maximum number of concurrent streams.
 const STREAMS: usize = 1_000;
-/// The time from which rates are taken, and the longer one for times, if nothing ran in it.
+/// Period for rates and run times, and the longer period for run times if no attempt ended in the first one.
 const RECENT: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_hours(24);
 
-/// Answers KEDA.
+/// The external scaler.
 #[derive(Clone, Debug)]
 pub struct Scaler {
     client: Client,
-    /// How often a stream looks whether something has changed.
+    /// Interval at which a stream checks for changes.
     every: Duration,
     streams: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
 impl Scaler {
-    /// A client of these brokers. `stop` ends the streams.
+    /// Creates a scaler for these brokers. `stop` ends its streams.
     pub fn new(client: Client, every: Duration, stop: CancellationToken) -> Self {
         Self { client, every, streams: Arc::new(Semaphore::new(STREAMS)), stop }
     }
@@ -66,15 +66,15 @@ impl Scaler {
         Ok(try_join_all(each).await?.iter().sum())
     }
 
-    /// The jobs of a type, as they were counted last.
+    /// Job counts of a type, as last counted.
     async fn backlog(&self, task_type: &str) -> Result<Backlog, Error> {
         let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
         let found = self.client.task_type_page(request).await?.task_types.pop();
-        // A type exists once a job of it was enqueued, and that may come later than its worker.
+        // A missing type counts as empty: KEDA may ask before the first enqueue creates the type.
         Ok(found.map(|found| backlog(&found)).unwrap_or_default())
     }
 
-    /// What happened to a type lately. `None`: nothing did.
+    /// Recent activity of a type; `None` if no attempt ended lately.
     async fn pace(&self, task_type: &str) -> Result<Option<Pace>, Error> {
         let (recent, seconds) = self.stats(task_type, StatsPeriod::Minute, RECENT).await?;
         let enqueued: i64 = recent.iter().map(|stats| stats.enqueued_count).sum();
@@ -86,7 +86,7 @@ impl Scaler {
         Ok(run_seconds.map(|run_seconds| Pace { run_seconds, enqueued_per_second }))
     }
 
-    /// Statistics of the last time, and how many seconds they are of.
+    /// Statistics of the last `time`, with the number of seconds that they cover.
     async fn stats(&self, task_type: &str, period: StatsPeriod, time: Duration) -> Result<(Vec<Stats>, f64), Error> {
         let since = std::time::SystemTime::now() - time;
         let request = GetStatsRequest {
@@ -109,14 +109,14 @@ fn backlog(found: &TaskType) -> Backlog {
     let settings = found.settings.as_ref();
     let is_paused = settings.is_some_and(|settings| settings.paused);
     Backlog {
-        // Replicas would get nothing of a paused type.
+        // No ready jobs for a paused type: workers get no jobs of it, so more replicas would not help.
         ready: if is_paused { 0 } else { count(counts.ready) + u64::from(is_due) },
         running: count(counts.leased),
         max_running: settings.map(|settings| settings.max_running).filter(|most| *most > 0),
     }
 }
 
-/// How long attempts ran in the mean, in seconds.
+/// Mean run time of attempts, in seconds.
 fn mean_run(stats: &[Stats]) -> Option<f64> {
     let runs = stats.iter().filter_map(|stats| stats.run.as_ref());
     let (count, sum) = runs.fold((0, 0.0), |(count, sum), run| (count + run.count, sum + run.sum_seconds));
@@ -127,10 +127,10 @@ fn trigger(object: &ScaledObjectRef) -> Result<Trigger, Status> {
     Trigger::parse(&object.scaler_metadata).map_err(Status::invalid_argument)
 }
 
-/// The broker's answer, or that it did not give one.
+/// Converts an error of a broker call to a status.
 #[allow(clippy::needless_pass_by_value)] // for map_err
 fn refused(error: Error) -> Status {
-    Status::new(error.code(), format!("no answer of a broker: {error}"))
+    Status::new(error.code(), format!("no answer from a broker: {error}"))
 }
 
 #[async_trait]
@@ -149,9 +149,10 @@ impl ExternalScaler for Scaler {
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let trigger = trigger(request.get_ref())?;
         let room = self.streams.clone().try_acquire_owned();
-        let room = room.map_err(|_| Status::resource_exhausted(format!("there are {STREAMS} streams already")))?;
+        let room =
+            room.map_err(|_| Status::resource_exhausted(format!("the limit of {STREAMS} streams is reached")))?;
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(self.clone().tell(trigger, sender, room));
+        tokio::spawn(self.clone().send_changes(trigger, sender, room));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
@@ -178,15 +179,15 @@ impl ExternalScaler for Scaler {
 }
 
 impl Scaler {
-    /// Tells whether there should be any replica, at first and when that changes. A broker that does not answer ends the stream,
-    /// and KEDA opens another one after a while.
-    async fn tell(
+    /// Sends whether at least one replica is needed, first immediately and then on each change. An error of a broker ends the
+    /// stream, and KEDA opens another one later.
+    async fn send_changes(
         self,
         trigger: Trigger,
         sender: mpsc::Sender<Result<IsActiveResponse, Status>>,
         _room: OwnedSemaphorePermit,
     ) {
-        let mut told = None;
+        let mut last = None;
         loop {
             let found = tokio::select! {
                 found = Self::is_active(&self, &trigger) => found,
@@ -194,16 +195,16 @@ impl Scaler {
                 () = self.stop.cancelled() => return,
             };
             let answer = match found {
-                Ok(result) if told == Some(result) => None,
+                Ok(result) if last == Some(result) => None,
                 Ok(result) => {
-                    told = Some(result);
+                    last = Some(result);
                     Some(Ok(IsActiveResponse { result }))
                 }
                 Err(error) => Some(Err(refused(error))),
             };
             let is_last = matches!(answer, Some(Err(_)));
             if let Some(answer) = answer {
-                // Who does not read keeps one message waiting, and no more.
+                // Waits until the client reads, so that at most one message is queued.
                 tokio::select! {
                     sent = sender.send(answer) => if sent.is_err() || is_last { return },
                     () = self.stop.cancelled() => return,

@@ -1,4 +1,4 @@
-//! The port that KEDA calls.
+//! The port for KEDA.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,35 +8,35 @@ use tonic::transport::{Server, ServerTlsConfig, server::TcpIncoming};
 
 use super::{Scaler, proto::external_scaler_server::ExternalScalerServer};
 
-/// The largest request: metadata of a trigger is small.
+/// Maximum size of a request; trigger metadata is small.
 const MESSAGE: usize = 256 << 10;
-/// Calls of one connection at once. KEDA has one connection, with a stream for each `ScaledObject`.
+/// Maximum number of concurrent calls per connection. KEDA opens one connection, with a stream for each `ScaledObject`.
 const CALLS: u32 = 2_000;
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 
-/// Why the port is not served.
+/// Reason why the scaler cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Others can reach the address, and nothing shows who calls.
+    /// Other machines can reach the address, and callers are not authenticated.
     #[error(
-        "--listen is {0}, which other machines may reach, and nothing shows who calls: let KEDA show a certificate \
-         (--serve-tls-cert, --serve-tls-key, --serve-tls-client-ca), or stay on 127.0.0.1, or answer anybody who reaches the \
-         port with --insecure-listen"
+        "--listen is {0}, which other machines may reach, and callers are not authenticated: require client certificates \
+         (--serve-tls-cert, --serve-tls-key, --serve-tls-client-ca), listen on 127.0.0.1, or accept all callers \
+         with --insecure-listen"
     )]
     Open(SocketAddr),
-    /// The files or the connection are not good.
+    /// TLS files or the connection failed.
     #[error("{0}")]
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Refuses an address that others can reach, unless callers are known or that is wanted.
+/// Refuses a non-loopback address, unless callers are authenticated or `is_open` allows it.
 pub(crate) fn check_address(address: SocketAddr, is_known: bool, is_open: bool) -> Result<(), ServeError> {
     let is_safe = address.ip().to_canonical().is_loopback() || is_known || is_open;
     if is_safe { Ok(()) } else { Err(ServeError::Open(address)) }
 }
 
-/// Serves until `stop`, with the health service of gRPC beside it.
+/// Serves the scaler and the gRPC health service until `stop`.
 pub async fn serve(
     scaler: Scaler,
     listener: TcpListener,

@@ -19,32 +19,31 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds Postgres. It tries, in this order: `explicit`, `HOWDAH_PG_BIN`, `pg_config --bindir`, `PATH`, the
-    /// directories of Debian, Red Hat and Homebrew packages (highest version first), and one that was downloaded
-    /// before.
+    /// Finds Postgres. Tries, in this order: `explicit`, `HOWDAH_PG_BIN`, `pg_config --bindir`, `PATH`, the directories of Debian,
+    /// Red Hat and Homebrew packages (highest version first), and an earlier download.
     ///
-    /// If a directory that was named explicitly cannot be used, that is an error. Other directories are skipped.
+    /// Fails if the directory named by `explicit` or `HOWDAH_PG_BIN` cannot be used. Other unusable directories are skipped.
     pub fn find(explicit: Option<&Path>) -> Result<Self, DevError> {
         let fetched = Fetcher::of_this_machine(Fetch::default()).bin_dirs();
         Places { fetched, ..Places::of_this_machine(explicit) }.search(None)
     }
 
-    /// The directory.
+    /// The bin directory.
     pub fn bin_dir(&self) -> &Path {
         &self.bin_dir
     }
 
-    /// The major version, as in 18.
+    /// Major version, such as 18.
     pub fn major(&self) -> u32 {
         self.major
     }
 
-    /// The path of one of its programs.
+    /// Path of a program in the bin directory.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin_dir.join(name)
     }
 
-    /// Whether there is a loadable library of this name.
+    /// Whether a loadable library of this name is installed.
     pub(super) fn has_library(&self, name: &str) -> bool {
         let Some(dir) = line_of(Command::new(self.program("pg_config")).arg("--pkglibdir")) else {
             return false;
@@ -52,14 +51,14 @@ impl Binaries {
         ["so", "dylib"].iter().any(|suffix| Path::new(&dir).join(format!("{name}.{suffix}")).exists())
     }
 
-    /// The binaries in `bin_dir`, of any version, or the problem with it.
+    /// Inspects a bin directory of any version. The error describes the problem.
     pub(super) fn inspect(bin_dir: &Path) -> Result<Self, String> {
         for name in ["postgres", "initdb"] {
             if !bin_dir.join(name).is_file() {
-                return Err(format!("it has no `{name}`"));
+                return Err(format!("there is no `{name}` in it"));
             }
         }
-        // Debian and Homebrew link single programs into PATH. The directory that the links lead to has the others too.
+        // Debian and Homebrew link single programs into PATH. The directory that the links point to has the other programs too.
         let real_path = |path: &Path| fs::canonicalize(path).map_err(|error| error.to_string());
         let (bin_dir, postgres) = (real_path(bin_dir)?, real_path(&bin_dir.join("postgres"))?);
         let real = postgres.parent().filter(|dir| dir.join("initdb").is_file()).unwrap_or(&bin_dir);
@@ -69,18 +68,18 @@ impl Binaries {
     }
 }
 
-/// The locations to search. Tests can search elsewhere.
+/// The locations to search for Postgres, as fields so that tests can set others.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// A directory that was named explicitly, and where. If there is one, no other is tried.
+    /// A directory named explicitly, with the source of the name. If set, no other location is tried.
     pub(super) named: Option<(PathBuf, &'static str)>,
-    /// A program that may print the directory.
+    /// Name of a `pg_config` program.
     pub(super) pg_config: Option<OsString>,
-    /// `PATH`.
+    /// Value of `PATH`.
     pub(super) path: Option<OsString>,
     /// Directories with one directory per version, such as `/usr/lib/postgresql`.
     pub(super) versioned: Vec<PathBuf>,
-    /// The bin directories of packages that were downloaded, or may be.
+    /// Bin directories of packages that may have been downloaded.
     pub(super) fetched: Vec<PathBuf>,
 }
 
@@ -101,7 +100,7 @@ impl Places {
         }
     }
 
-    /// The first one that is new enough. If there are several, prefers the version that created an existing data
+    /// Returns the first Postgres that is new enough. If there are several, prefers the version that created an existing data
     /// directory.
     pub(super) fn search(&self, made_by: Option<u32>) -> Result<Binaries, DevError> {
         if let Some((bin_dir, from)) = &self.named {
@@ -125,7 +124,7 @@ impl Places {
         }
     }
 
-    /// Lazily, because the first one usually fits, and each costs the start of a program.
+    /// Candidate directories. The iterator is lazy, because the first one usually fits, and each check starts a program.
     fn candidates(&self) -> impl Iterator<Item = PathBuf> {
         let pg_config = self.pg_config.iter().filter_map(|program| line_of(Command::new(program).arg("--bindir")));
         let path = self.path.iter().flat_map(|path| env::split_paths(path).collect::<Vec<_>>());
@@ -138,12 +137,12 @@ fn named(bin_dir: &Path, from: &'static str) -> Result<Binaries, DevError> {
     let bad = |why| DevError::BadBinaries { bin_dir: bin_dir.to_owned(), from, why };
     let found = Binaries::inspect(bin_dir).map_err(bad)?;
     if found.major < OLDEST {
-        return Err(bad(format!("it is PostgreSQL {}, and {OLDEST} or later is needed", found.major)));
+        return Err(bad(format!("it is PostgreSQL {}, but {OLDEST} or later is required", found.major)));
     }
     Ok(found)
 }
 
-/// `16/bin`, `pgsql-16/bin` and `postgresql@16/bin` in `dir`, highest version first.
+/// Finds `16/bin`, `pgsql-16/bin` and `postgresql@16/bin` in `dir`, highest version first.
 fn by_version(dir: &Path) -> Vec<PathBuf> {
     let version = |name: &OsStr| -> Option<u32> {
         let name = name.to_str()?;
@@ -159,19 +158,19 @@ fn by_version(dir: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, bin)| bin).collect()
 }
 
-/// The 15 of `postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)`; also of `18beta1`.
+/// Parses the 15 of `postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)`; also accepts `18beta1`.
 pub(super) fn major_of(version: &str) -> Option<u32> {
     let (_, number) = version.split_once("(PostgreSQL) ")?;
     let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
 
-/// The first line that a program prints, if it succeeds.
+/// The first line of a program's output; `None` if it fails or prints nothing.
 fn line_of(command: &mut Command) -> Option<String> {
     answer_of(command).ok().filter(|line| !line.is_empty())
 }
 
-/// The first line that a program prints, or the problem.
+/// The first line of a program's output. The error describes the failure.
 pub(super) fn answer_of(command: &mut Command) -> Result<String, String> {
     let outcome = match command.output() {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).map_err(|error| error.to_string()),

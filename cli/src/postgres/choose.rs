@@ -4,8 +4,7 @@ use super::error::DevError;
 use super::fetch::packages::MAJOR;
 use super::fetch::{FetchError, Fetcher};
 
-/// The Postgres for data that version `made_by` created: an installed one, else one that was downloaded before, else
-/// one that is downloaded now.
+/// Chooses a Postgres for data that version `made_by` created: an installed one, else an earlier download, else a new download.
 pub(super) async fn choose(places: Places, fetcher: &Fetcher, made_by: Option<u32>) -> Result<Binaries, DevError> {
     let places = Places { fetched: fetcher.bin_dirs(), ..places };
     let is_named = places.named.is_some();
@@ -19,7 +18,8 @@ pub(super) async fn choose(places: Places, fetcher: &Fetcher, made_by: Option<u3
     }
 }
 
-/// The missing version, in words, if downloading one would help. Data of another version needs that version.
+/// The version to download, as text; `None` if a download does not help. The download has the pinned version, so it does not
+/// help with data that another major version created.
 fn missing(found: &Result<Binaries, DevError>, made_by: Option<u32>) -> Option<String> {
     match (found, made_by) {
         (Ok(found), Some(MAJOR)) if found.major() != MAJOR => Some(MAJOR.to_string()),

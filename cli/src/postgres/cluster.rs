@@ -19,36 +19,36 @@ use super::{blocking, init, settings};
 /// The superuser of a private cluster.
 pub const SUPERUSER: &str = "howdah";
 
-/// How long a start may take, with recovery after a crash.
+/// Maximum time for a start, including crash recovery.
 const START_DEADLINE: Duration = Duration::from_mins(1);
-/// How long a stop may take before a harder one.
+/// Maximum time for a stop before a stronger signal follows.
 const STOP_DEADLINE: Duration = Duration::from_mins(1);
 const STOP_NOW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Characters that need no escape in a URL.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The settings of a private Postgres.
+/// Configuration of a private Postgres.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
-    /// The data directory, created if needed. `None`: a temporary directory, removed at the end.
+    /// Data directory, created if needed. `None` for a temporary directory that is removed at the end.
     pub data_dir: Option<PathBuf>,
-    /// The parent of that temporary directory. Default: the system's directory for temporary files.
+    /// Parent of the temporary directory. Defaults to the system's directory for temporary files.
     pub temporary_dir: PathBuf,
-    /// The bin directory of the Postgres to run. `None`: the one that [`Binaries::find`] finds, else one that is
-    /// downloaded.
+    /// Bin directory of the Postgres to run. `None`: use the Postgres that [`Binaries::find`] finds, or else a downloaded one.
     pub binaries: Option<PathBuf>,
-    /// Whether Postgres may be downloaded if none is installed.
+    /// Download policy if Postgres is not installed.
     pub fetch: Fetch,
-    /// False is faster, but a crash of the machine destroys the cluster: only for temporary data.
+    /// Whether Postgres syncs to disk. False is faster, but a crash of the machine destroys the cluster, so use it only for
+    /// temporary data.
     pub fsync: bool,
-    /// Further Postgres settings. They override ours, except `unix_socket_directories`.
+    /// Additional Postgres settings. They override the defaults, except `unix_socket_directories`.
     pub settings: Vec<(String, String)>,
-    /// Postgres's `max_connections`.
+    /// Value of `max_connections`.
     pub max_connections: u32,
-    /// Load `pg_stat_statements`, if it is installed.
+    /// Whether to load `pg_stat_statements`, if it is installed.
     pub pg_stat_statements: bool,
-    /// The program that knows the hidden command (see [`run_if_guard`](super::run_if_guard)). `None`: this one.
+    /// Program with the hidden command (see [`run_if_guard`](super::run_if_guard)). `None` for the running program.
     pub howdah_binary: Option<PathBuf>,
 }
 
@@ -68,10 +68,10 @@ impl Default for ClusterConfig {
     }
 }
 
-/// A private Postgres. It ends when this is dropped, and when this process ends, also by `kill -9`.
+/// A private Postgres. It ends when this is dropped, and when this process ends, even by `kill -9`.
 ///
-/// At the end a persistent cluster is shut down cleanly. A temporary one is stopped at once and removed; if this
-/// process is killed, the next start removes it.
+/// At the end, a persistent cluster is shut down cleanly. A temporary one is stopped immediately and removed; if this process was
+/// killed, the next start removes it.
 #[derive(Debug)]
 pub struct Cluster {
     postmaster: Postmaster, // dropped, and so stopped, before its directories
@@ -79,8 +79,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it, and returns when it accepts connections. If the future is dropped before, no process and no
-    /// incomplete Postgres is left.
+    /// Starts a cluster and returns when it accepts connections. If the future is dropped earlier, no process and no incomplete
+    /// cluster remains.
     pub async fn start(config: ClusterConfig) -> Result<Self, DevError> {
         let fetcher = Fetcher::of_this_machine(config.fetch.clone());
         let binaries = choose(Places::of_this_machine(config.binaries.as_deref()), &fetcher, made_by(&config)?).await?;
@@ -91,7 +91,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The URL of one of its databases, for tokio-postgres and libpq.
+    /// URL of a database of this cluster, for tokio-postgres and libpq.
     pub fn url(&self, database: &str) -> String {
         let host = self.launch.socket_dir().to_string_lossy().into_owned();
         let mut url = format!(
@@ -106,22 +106,22 @@ impl Cluster {
         url
     }
 
-    /// The data directory, which also has its log, `postgres.log`.
+    /// The data directory, which also contains the log `postgres.log`.
     pub fn data_dir(&self) -> &Path {
         &self.launch.data_dir
     }
 
-    /// Its programs.
+    /// The programs of this cluster's Postgres.
     pub fn binaries(&self) -> &Binaries {
         &self.launch.binaries
     }
 
-    /// The process id of its postmaster.
+    /// Process id of the postmaster.
     pub fn pid(&self) -> u32 {
         self.postmaster.pid()
     }
 
-    /// Creates a database of this name, if there is none.
+    /// Creates a database unless it exists.
     pub async fn create_database(&self, name: &str) -> Result<(), DevError> {
         let failed = |error: &tokio_postgres::Error| DevError::Sql {
             doing: format!("create database {name:?}"),
@@ -136,7 +136,7 @@ impl Cluster {
         }
     }
 
-    /// Stops the server, and returns when it has ended. If that takes too long, it is stopped harder.
+    /// Stops the server and returns when it has ended. After a timeout, sends stronger signals.
     pub async fn stop(&mut self, mode: StopMode) {
         let limit = if mode == StopMode::Fast { STOP_DEADLINE } else { STOP_NOW_DEADLINE };
         for (signal, limit) in
@@ -150,7 +150,7 @@ impl Cluster {
         }
     }
 
-    /// Starts the server again, with the same data and URL. Stops it first if necessary.
+    /// Restarts the server with the same data and URL.
     pub async fn restart(&mut self) -> Result<(), DevError> {
         self.stop(StopMode::Fast).await;
         let (postmaster, from) = spawn(&self.launch).await?;
@@ -162,7 +162,7 @@ impl Cluster {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             match self.is_ready(deadline, from).await {
-                // A postmaster that was killed leaves its children, for as long as their statements run.
+                // Retries: the children of a killed postmaster use the data directory until their statements end.
                 Err(DevError::Exited { tail, .. }) if tail.contains("is still in use") && Instant::now() < deadline => {
                     sleep(Duration::from_millis(100)).await;
                     (self.postmaster, from) = spawn(&self.launch).await?;
@@ -176,7 +176,7 @@ impl Cluster {
         }
     }
 
-    /// Tries to connect until it works, the server ends, or the time is over.
+    /// Tries to connect until it succeeds, the server ends, or the deadline passes.
     async fn is_ready(&self, deadline: Instant, from: u64) -> Result<(), DevError> {
         let mut pause = Duration::from_millis(5);
         loop {
@@ -200,13 +200,13 @@ impl Cluster {
     }
 }
 
-/// The version that created the existing data.
+/// Major version that created the existing data.
 fn made_by(config: &ClusterConfig) -> Result<Option<u32>, DevError> {
     let version = config.data_dir.as_deref().map(init::made_by).transpose()?.flatten();
     Ok(version.and_then(|version| version.parse().ok()))
 }
 
-/// Starts the server off the runtime's threads: it may have to wait for an orphan of a killed howdah first.
+/// Starts the server on a blocking thread, because it may have to wait for an orphan of a killed howdah.
 async fn spawn(launch: &Arc<Launch>) -> Result<(Postmaster, u64), DevError> {
     let launch = Arc::clone(launch);
     blocking(move || launch.spawn()).await

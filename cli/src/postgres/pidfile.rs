@@ -9,19 +9,19 @@ use rustix::process::{Pid, Signal};
 use super::dirs;
 use super::error::DevError;
 
-/// How long the server of a killed howdah may take to end.
+/// Maximum time for the server of a killed howdah to end.
 const ORPHAN_DEADLINE: Duration = Duration::from_mins(1);
 
 /// The contents of `postmaster.pid`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PidFile {
     pub(super) pid: Pid,
-    /// The directory of its socket; missing while it starts.
+    /// Directory of its socket; `None` while the server starts.
     pub(super) socket_dir: Option<PathBuf>,
 }
 
 impl PidFile {
-    /// `None` if there is no file, or no pid in it.
+    /// Reads the file; `None` if it does not exist or contains no pid.
     pub(super) fn read(data_dir: &Path) -> Option<Self> {
         let text = fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
         let mut lines = text.lines().map(str::trim);
@@ -30,23 +30,23 @@ impl PidFile {
         Some(Self { pid, socket_dir })
     }
 
-    /// Whether it is the socket directory of a private cluster.
+    /// Whether the socket directory belongs to a private cluster.
     fn is_ours(&self) -> bool {
         let name = self.socket_dir.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(dirs::SOCKET))
     }
 }
 
-/// Makes `data_dir`, whose lock we hold, free for a new postmaster; the error names its user.
+/// Makes `data_dir`, whose lock is held, available for a new postmaster. The error names the process that uses it.
 ///
-/// Postgres removes a stale `postmaster.pid` itself, unless the pid belongs to another process by now (after a reboot,
-/// or in a container, it soon does).
+/// Postgres itself removes a stale `postmaster.pid`, unless another process has its pid by now, as is likely after a reboot or in a
+/// container.
 pub(super) fn make_way(data_dir: &Path) -> Result<(), DevError> {
     let Some(found) = PidFile::read(data_dir) else {
         return Ok(());
     };
     if !dirs::is_alive(found.pid) {
-        return Ok(()); // Postgres also looks for children that outlive it
+        return Ok(()); // Postgres itself checks for surviving children
     }
     if !is_postmaster(found.pid, data_dir) {
         let path = data_dir.join("postmaster.pid");
@@ -56,14 +56,14 @@ pub(super) fn make_way(data_dir: &Path) -> Result<(), DevError> {
             _ => Ok(()),
         };
     }
-    // We hold the lock, so the howdah that started this one has ended. On Linux the postmaster is stopping.
+    // This process holds the lock, so the howdah that started the postmaster has ended. On Linux the postmaster is stopping.
     if found.is_ours() && ends(found.pid, data_dir) {
         return Ok(());
     }
     Err(in_use(data_dir))
 }
 
-/// The error that names the user of `data_dir`.
+/// The error that names the process using `data_dir`.
 pub(super) fn in_use(data_dir: &Path) -> DevError {
     let found = PidFile::read(data_dir).filter(|found| is_postmaster(found.pid, data_dir));
     let holder = found.map_or_else(
@@ -73,7 +73,7 @@ pub(super) fn in_use(data_dir: &Path) -> DevError {
     DevError::AlreadyInUse { path: data_dir.to_owned(), holder }
 }
 
-/// Asks an orphan for a fast shutdown, and waits until it ends.
+/// Requests a fast shutdown of an orphan, and waits until it ends.
 fn ends(pid: Pid, data_dir: &Path) -> bool {
     tracing::info!(pid = pid.as_raw_nonzero(), "waiting for the PostgreSQL of a killed howdah to stop");
     let _ = rustix::process::kill_process(pid, Signal::INT);
@@ -87,10 +87,10 @@ fn ends(pid: Pid, data_dir: &Path) -> bool {
     true
 }
 
-/// Whether this pid is a postmaster of this directory: that is its working directory.
+/// Whether this pid is a postmaster of this directory, which is then its working directory.
 #[cfg(target_os = "linux")]
 fn is_postmaster(pid: Pid, data_dir: &Path) -> bool {
-    // Unreadable: a process of another user, who cannot run Postgres on a directory of ours.
+    // An unreadable process belongs to another user, who cannot run Postgres on this directory.
     let about = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let is_there = || Some(fs::read_link(about.join("cwd")).ok()? == fs::canonicalize(data_dir).ok()?);
     let name = fs::read_to_string(about.join("comm"));

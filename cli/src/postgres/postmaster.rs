@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tokio::sync::watch;
 
-/// How Postgres is stopped.
+/// Way of stopping Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
-    /// Rolls back, disconnects, and writes a checkpoint (SIGINT).
+    /// Disconnects clients, rolls back their transactions, and writes a checkpoint (SIGINT).
     Fast,
-    /// Ends at once, as in a crash; the next start recovers (SIGQUIT).
+    /// Ends immediately, as in a crash; the next start recovers (SIGQUIT).
     Immediate,
 }
 
@@ -36,10 +36,10 @@ impl StopMode {
     }
 }
 
-/// How long a drop waits before the next harder signal.
+/// Time that dropping a [`Postmaster`] waits for the end of the server before it sends the next stronger signal.
 const DROP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server process that runs or has ended; stopped when dropped.
+/// A server process, running or ended; stopped when dropped.
 #[derive(Debug)]
 pub(super) struct Postmaster {
     pid: Pid,
@@ -48,10 +48,10 @@ pub(super) struct Postmaster {
 }
 
 impl Postmaster {
-    /// Starts the command on a thread of its own, which waits until it ends.
+    /// Starts the command on a dedicated thread, which waits until the process ends.
     ///
-    /// For Linux, the end of the *thread* that started a process is the death of the parent. A thread of a runtime may
-    /// end at any time; this one does not end before the process.
+    /// Linux sends the death signal when the *thread* that started the process ends. A runtime thread may end at any time; this one
+    /// outlives the process.
     pub(super) fn spawn(mut command: Command, at_end: StopMode) -> io::Result<Self> {
         let (started, outcome) = mpsc::sync_channel(1);
         let (exited, exit) = watch::channel(None);
@@ -72,19 +72,19 @@ impl Postmaster {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Its exit status, if it has ended.
+    /// Exit status, if the process has ended.
     pub(super) fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// Waits until it has ended. The future can be dropped, and this called again.
+    /// Waits until the process has ended. Cancel-safe, and can be called repeatedly.
     pub(super) async fn exited(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
-        // The sender is dropped without sending only if its thread panicked: then it has ended too.
+        // The sender is dropped without a status only if its thread panicked; then the process counts as ended.
         exit.wait_for(Option::is_some).await.ok().and_then(|status| *status).unwrap_or_default()
     }
 
-    /// [`Postmaster::exited`] without await; false after the time limit.
+    /// Blocking version of [`Postmaster::exited`]; false after a timeout.
     fn is_gone_soon(&self) -> bool {
         let deadline = Instant::now() + DROP_PATIENCE;
         while self.exit_status().is_none() && self.exit.has_changed().is_ok() {
@@ -96,7 +96,7 @@ impl Postmaster {
         true
     }
 
-    /// Sends a signal, unless it has ended: its pid may belong to another process by now.
+    /// Sends a signal unless the process has ended, because its pid may belong to another process.
     pub(super) fn signal(&self, signal: Signal) {
         if self.exit_status().is_none() {
             let _ = rustix::process::kill_process(self.pid, signal);

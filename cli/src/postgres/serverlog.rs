@@ -2,13 +2,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// A log larger than this is renamed when the next server starts.
+/// Size in bytes above which a log is renamed at the next start.
 const ROTATE_AT: u64 = 16 << 20;
-/// How much of the end is read, in bytes and in lines.
+/// Amount read from the end of the log, in bytes and in lines.
 const TAIL_BYTES: u64 = 16 << 10;
 const TAIL_LINES: usize = 6;
 
-/// Opens the log for appending. Also returns its length, which is where this server's part begins.
+/// Opens the log for appending. Also returns its length, where this run's output starts.
 pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|meta| meta.len() > ROTATE_AT) {
         fs::rename(path, path.with_extension("log.1"))?;
@@ -18,7 +18,7 @@ pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, end))
 }
 
-/// The last lines written since `from`, as one line.
+/// The last lines written since offset `from`, joined to one line.
 pub(super) fn tail(path: &Path, from: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -34,7 +34,7 @@ pub(super) fn tail(path: &Path, from: u64) -> String {
     )
 }
 
-/// The last lines of a text, as one line.
+/// The last lines of a text, joined to one line.
 pub(super) fn last_lines(text: &str) -> String {
     let mut lines: Vec<_> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).rev().take(TAIL_LINES).collect();

@@ -3,11 +3,11 @@ use std::path::Path;
 
 use super::cluster::ClusterConfig;
 
-/// The default port of Postgres, and the number in the socket's name.
+/// Default port of Postgres, which is part of the socket's name.
 pub(super) const PORT: &str = "5432";
 
-/// The arguments of `postgres`. A later `-c` overrides an earlier one: first ours, then the caller's, then those that
-/// the URL depends on.
+/// Arguments of `postgres`. The last `-c` of a setting wins: the defaults come first, then the caller's settings, then the
+/// socket directory, because the URL of the cluster names it.
 pub(super) fn arguments(
     config: &ClusterConfig,
     data_dir: &Path,
@@ -37,7 +37,7 @@ pub(super) fn arguments(
     arguments
 }
 
-/// For a laptop: enough memory to be fast, few checkpoints, and frequent vacuuming, which a queue needs.
+/// Settings for a laptop: enough memory to be fast, few checkpoints, and the frequent vacuuming that a queue needs.
 fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
     let shared_buffers = if config.data_dir.is_some() { "256MB" } else { "128MB" };
     let mut settings: Vec<_> = [
@@ -55,7 +55,7 @@ fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
         ("log_destination", "stderr"),
         ("lc_messages", "C"),
         ("cluster_name", "howdah"),
-        // The superuser has the name of the broker's schema. With "$user" first, other tables would be created in it.
+        // The superuser has the same name as the broker's schema. With "$user" first, other tables would be created in that schema.
         ("search_path", "public"),
     ]
     .map(|(name, value)| (name, value.to_owned()))
@@ -64,8 +64,8 @@ fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// The port: the caller's, or ours.
+/// The port set by the caller, or the default.
 pub(super) fn port(config: &ClusterConfig) -> String {
-    let asked = config.settings.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case("port"));
-    asked.map_or_else(|| PORT.to_owned(), |(_, port)| port.trim().to_owned())
+    let setting = config.settings.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case("port"));
+    setting.map_or_else(|| PORT.to_owned(), |(_, port)| port.trim().to_owned())
 }

@@ -7,13 +7,13 @@ use std::process::Command;
 
 use super::error::DevError;
 
-/// Users that may own a data directory if we are root. Not `nobody`: other programs run as that user too, and every one of
-/// them could read and change the data.
+/// Users that may own a data directory if howdah runs as root. Not `nobody`: other programs run as that user too, and could read
+/// and change the data.
 const OWNERS: [&str; 2] = ["postgres", "howdah"];
-/// The user that must own no files.
+/// A user as which Postgres must not run: its files would be accessible to other programs that run as this user.
 const NOBODY: &str = "nobody";
 
-/// The user that Postgres runs as if we are root, because Postgres refuses to run as root.
+/// The user that Postgres runs as if howdah runs as root, because Postgres refuses to run as root.
 #[derive(Debug, Clone)]
 pub(super) struct User {
     pub(super) name: String,
@@ -22,7 +22,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// The owner of a new data directory; `None` is ourselves.
+    /// The owner of a new data directory; `None` for the current user.
     pub(super) fn for_new_files() -> Result<Option<Self>, DevError> {
         if !is_root() {
             return Ok(None);
@@ -30,7 +30,7 @@ impl User {
         OWNERS.into_iter().find_map(Self::named).map(Some).ok_or(DevError::NoUser)
     }
 
-    /// The owner of an existing data directory: Postgres must run as that user.
+    /// The owner of an existing data directory, as which Postgres must run; `None` for the current user.
     pub(super) fn owner_of(data_dir: &Path) -> Result<Option<Self>, DevError> {
         let (uid, gid) = fs::metadata(data_dir)
             .map(|meta| (meta.uid(), meta.gid()))
@@ -50,29 +50,29 @@ impl User {
         }
     }
 
-    /// Asks `id`, which knows all sources of users on this machine.
+    /// Looks up a user with `id`, which knows all user databases of this machine.
     pub(super) fn named(name_or_uid: &str) -> Option<Self> {
-        let ask = |flag| {
+        let id = |flag| {
             let output = Command::new("id").args([flag, name_or_uid]).output().ok()?;
             String::from_utf8(output.stdout).ok().map(|answer| answer.trim().to_owned())
         };
-        Some(Self { name: ask("-un")?, uid: ask("-u")?.parse().ok()?, gid: ask("-g")?.parse().ok()? })
+        Some(Self { name: id("-un")?, uid: id("-u")?.parse().ok()?, gid: id("-g")?.parse().ok()? })
     }
 }
 
-/// Makes the user the owner of a path.
+/// Changes the owner of a path.
 pub(super) fn give(path: &Path, user: Option<&User>) -> io::Result<()> {
     user.map_or(Ok(()), |user| chown(path, Some(user.uid), Some(user.gid)))
 }
 
-/// Runs the command as the user, without root's supplementary groups (the standard library drops them).
+/// Lets the command run as the user, without root's supplementary groups (the standard library drops them).
 pub(super) fn run_as(command: &mut Command, user: Option<&User>) {
     if let Some(user) = user {
         command.gid(user.gid).uid(user.uid);
     }
 }
 
-/// Checks that the user can reach an existing path, and enter or run it.
+/// Checks that the user can reach an existing path, and enter or execute it.
 pub(super) fn check_reach(path: &Path, user: Option<&User>) -> Result<(), DevError> {
     let Some(user) = user else { return Ok(()) };
     let real = fs::canonicalize(path).map_err(DevError::io("find", path))?;
@@ -82,7 +82,7 @@ pub(super) fn check_reach(path: &Path, user: Option<&User>) -> Result<(), DevErr
     }
 }
 
-/// The topmost part of the path that the user may not enter, by its mode bits.
+/// The topmost part of the path that the user may not enter, according to its mode bits.
 fn closed_to(path: &Path, user: &User) -> Option<PathBuf> {
     let open = |part: &&Path| {
         fs::metadata(part).is_ok_and(|meta| {

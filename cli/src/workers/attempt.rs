@@ -1,4 +1,4 @@
-//! An attempt of a job, as built-in workers get it, and its ending.
+//! Attempt of a job, as built-in workers receive it, and its ending.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,28 +6,28 @@ use bytes::Bytes;
 use howdah_client::{Job, Outcome};
 use howdah_server::job::TaskTypeName;
 
-/// One attempt of one job.
+/// Attempt of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
-    /// The job's id.
+    /// Id of the job.
     pub id: i64,
-    /// Its type.
+    /// Task type of the job.
     pub task_type: String,
-    /// The number of the attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The number of attempts after which the job is dead.
+    /// Number of attempts after which the job is dead.
     pub max_attempts: u32,
-    /// The headers.
+    /// Headers of the job.
     pub headers: HashMap<String, String>,
-    /// The tags.
+    /// Tags of the job.
     pub tags: Vec<String>,
-    /// The payload.
+    /// Payload of the job.
     pub payload: Bytes,
-    /// The checkpoint that an earlier attempt stored; empty: none.
+    /// Checkpoint that an earlier attempt stored. Empty: none.
     pub checkpoint: Bytes,
-    /// The producer's W3C trace context; empty: none.
+    /// W3C trace context of the producer. Empty: none.
     pub traceparent: String,
-    /// The producer's W3C trace state; empty: none.
+    /// W3C trace state of the producer. Empty: none.
     pub tracestate: String,
 }
 
@@ -48,29 +48,29 @@ impl From<&Job> for Attempt {
     }
 }
 
-/// How an attempt ended.
+/// Ending of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It succeeded, with this result.
+    /// The attempt succeeded with this result.
     Done(Bytes),
-    /// It succeeded, with this result, and the job goes on in this stage.
+    /// The attempt succeeded with this result, and the job continues in this stage.
     Advanced(Bytes, String),
-    /// It failed; the retry policy decides when it is tried again.
+    /// The attempt failed, and the retry policy applies.
     Failed(String),
-    /// It failed, and is tried again after this time.
-    FailedUntil(String, Duration),
-    /// It failed, and would fail the next time too.
+    /// The attempt failed, and the job is retried after this time.
+    RetryAfter(String, Duration),
+    /// The attempt failed for good, because a retry would fail too.
     FailedForGood(String),
-    /// The job runs again later; the attempt does not count.
+    /// The job is snoozed. The attempt does not count.
     Snoozed(Duration),
-    /// The worker has lost the job: it was cancelled, timed out, or its lease was lost.
+    /// The worker lost the job: the job was cancelled or timed out, or the lease was lost.
     Cancelled,
-    /// The worker stops and releases the job; the attempt does not count.
+    /// The worker stops and releases the job. The attempt does not count.
     Released,
 }
 
 impl Ending {
-    /// It succeeded, with this result. If it names a stage, the job goes on there instead of in its own next one.
+    /// Ending of a succeeded attempt. With `next_stage`, the job continues in that stage instead of its planned next stage.
     pub fn done(result: Bytes, next_stage: Option<String>) -> Self {
         let Some(stage) = next_stage else { return Self::Done(result) };
         match TaskTypeName::parse(&stage) {
@@ -79,14 +79,14 @@ impl Ending {
         }
     }
 
-    /// The outcome for the broker. It does not use that of a cancelled job, unless the lease turns out to exist: then
-    /// the job is released.
+    /// Converts the ending to an outcome for the broker. A cancelled job is released, in case its lease still exists. Otherwise
+    /// the broker ignores the outcome.
     pub fn into_outcome(self) -> Outcome {
         match self {
             Self::Done(result) => Outcome::ack(result),
             Self::Advanced(result, next_stage) => Outcome::advance(result, next_stage),
             Self::Failed(error) => Outcome::retry(error),
-            Self::FailedUntil(error, delay) => Outcome::retry_after(error, delay),
+            Self::RetryAfter(error, delay) => Outcome::retry_after(error, delay),
             Self::FailedForGood(error) => Outcome::fail(error),
             Self::Snoozed(delay) => Outcome::snooze(delay),
             Self::Cancelled | Self::Released => Outcome::release(),

@@ -1,38 +1,39 @@
-//! Reads lines of foreign processes in bounded memory.
+//! Reads the lines that a job's process writes, in bounded memory.
 
 use std::ops::Range;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// The bytes of a read.
+/// Number of bytes per read.
 const READ_BYTES: usize = 8 << 10;
 
-/// A line was too long, and was skipped.
+/// Error for a line that exceeds the maximum length and was skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Lines without their line breaks.
+/// Reader of lines, without their line breaks.
 #[derive(Debug)]
 pub(super) struct BoundedLines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// Index at which the next line begins.
     start: usize,
-    /// There is no line break before this index.
+    /// Index up to which the buffer contains no line break.
     scanned: usize,
     max: usize,
-    /// Whether the beginning of this line was dropped.
+    /// Whether the beginning of the current line was dropped.
     skipping: bool,
     ended: bool,
 }
 
 impl<R: AsyncRead + Unpin> BoundedLines<R> {
-    /// Lines of at most `max` bytes.
+    /// Creates a reader of lines of at most `max` bytes.
     pub(super) fn new(reader: R, max: usize) -> Self {
         Self { reader, buffer: Vec::new(), start: 0, scanned: 0, max, skipping: false, ended: false }
     }
 
-    /// The next line; `None` at the end, or after an error. Nothing is lost when the future is dropped.
+    /// Reads the next line. Returns `None` at the end, or after a read error. Cancel-safe: no input is lost if the future is
+    /// dropped.
     pub(super) async fn next(&mut self) -> Option<Result<&[u8], TooLong>> {
         let line = loop {
             if let Some(line) = self.complete() {
@@ -49,7 +50,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
                 self.scanned = 0;
             }
             self.buffer.reserve(READ_BYTES);
-            // A stream that cannot be read has ended.
+            // A read error counts as the end of the stream.
             self.ended = !matches!(self.reader.read_buf(&mut self.buffer).await, Ok(1..));
         };
         if std::mem::take(&mut self.skipping) || line.len() > self.max {
@@ -58,12 +59,12 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         Some(Ok(&self.buffer[line]))
     }
 
-    /// A complete line.
+    /// Returns the range of the next complete line in the buffer.
     fn complete(&mut self) -> Option<Range<usize>> {
         let rest = &self.buffer[self.scanned..];
         let end = match rest.iter().position(|&byte| byte == b'\n') {
             Some(length) => self.scanned + length,
-            // The last line needs no line break.
+            // The last line may lack a line break.
             None if self.ended && (self.start < self.buffer.len() || self.skipping) => self.buffer.len(),
             None => return None,
         };
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     async fn lines(text: &str, max: usize) -> Vec<Result<String, TooLong>> {
-        // Byte by byte, as it may come.
+        // Delivers the input byte by byte.
         let (mut writer, reader) = tokio::io::duplex(1);
         let bytes = text.as_bytes().to_vec();
         tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut writer, &bytes).await });

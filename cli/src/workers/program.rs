@@ -1,80 +1,62 @@
-//! How a process is started: arguments, environment, directory.
+//! Arguments, environment and directory of a process.
 
-use std::{path::PathBuf, process::Stdio};
+use std::{ffi::OsString, path::PathBuf, process::Stdio};
 
 use tokio::process::Command;
 
-/// The command starts when it reads a line on its stdin, which is sent when the watchman knows of it. If we are killed
-/// before, it never starts. (A shell reads a line from a pipe byte by byte, so the rest is the command's.) The
-/// arguments are passed on unchanged.
+use crate::secrets;
+
+/// Shell script that starts the command when it reads a line on stdin. The worker sends that line after it has registered the
+/// process with the watchman. If the worker is killed earlier, the command never starts. A shell reads a line from a pipe byte by
+/// byte, so the command gets the rest of stdin. The script passes the arguments on unchanged.
 const START_ON_LINE: &str = "read -r go && exec \"$@\"";
 
-/// This variable is always passed, because commands are found by it.
+/// Variable that is always passed, because it is needed to find commands.
 const PATH: &str = "PATH";
 
-/// Variables of ours with credentials, or with the names of files that hold some: a command runs as the worker's user, who
-/// can read them.
-const SECRETS: [&str; 15] = [
-    "HOWDAH_TOKEN",
-    "HOWDAH_TOKEN_FILE",
-    "HOWDAH_AUTH_TOKEN_FILE",
-    "HOWDAH_DATABASE_URL",
-    "HOWDAH_DATABASE_URL_FILE",
-    "HOWDAH_LISTEN_DATABASE_URL",
-    "HOWDAH_LISTEN_DATABASE_URL_FILE",
-    "HOWDAH_POST_SECRET",
-    "HOWDAH_READ_DATABASE_URL",
-    "HOWDAH_READ_DATABASE_URL_FILE",
-    "HOWDAH_STORES",
-    "HOWDAH_STORES_FILE",
-    "HOWDAH_TLS_KEY",
-    "HOWDAH_TLS_CLIENT_CERT",
-    "HOWDAH_TLS_CLIENT_KEY",
-];
-
-/// A program, and the environment it runs in.
+/// Program with its arguments, environment and directory.
 #[derive(Clone, Debug)]
 pub struct Program {
     arguments: Vec<String>,
-    /// Variables of ours that are passed; `None`: all of them.
+    /// Names of the worker's variables to pass to the program. `None`: all variables.
     env: Option<Vec<String>>,
     dir: Option<PathBuf>,
 }
 
 impl Program {
-    /// A command for `sh -c`.
+    /// Creates a program that runs a command with `sh -c`.
     pub fn shell(command: impl Into<String>) -> Self {
-        Self::of(vec!["sh".into(), "-c".into(), command.into()])
+        Self::new(vec!["sh".into(), "-c".into(), command.into()])
     }
 
-    /// A program and its arguments, without a shell.
-    pub fn of(arguments: Vec<String>) -> Self {
+    /// Creates a program from its path and arguments, without a shell.
+    pub fn new(arguments: Vec<String>) -> Self {
         Self { arguments, env: None, dir: None }
     }
 
-    /// Passes only these variables of our environment, and `PATH`.
+    /// Passes only these variables of the worker's environment, and `PATH`.
     #[must_use]
     pub fn with_env(self, names: Option<Vec<String>>) -> Self {
         Self { env: names, ..self }
     }
 
-    /// Runs it in this directory.
+    /// Runs the program in this directory.
     #[must_use]
     pub fn in_dir(self, dir: Option<PathBuf>) -> Self {
         Self { dir, ..self }
     }
 
-    /// A process group of its own, with pipes, that starts when it reads a line.
+    /// Creates a command in a separate process group, with pipes, that starts when it reads a line on stdin.
     pub(super) fn starting_on_line(&self) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", START_ON_LINE, "sh"]).args(&self.arguments);
         if let Some(names) = &self.env {
             command.env_clear();
             let passed = names.iter().map(String::as_str).chain([PATH]);
-            command.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
+            command.envs(passed.filter_map(|name| Some((name, variable(name)?))));
         } else {
-            // The credentials of the worker are not those of the jobs. `--env` passes one on purpose.
-            for name in SECRETS {
+            // Jobs do not get the credentials of the worker, unless `--env` names them.
+            for name in secrets::names() {
                 command.env_remove(name);
             }
         }
@@ -84,6 +66,11 @@ impl Program {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command
     }
+}
+
+/// Returns the value of a variable. `secrets::conceal` may have moved a credential from the environment to a pipe.
+fn variable(name: &str) -> Option<OsString> {
+    secrets::var(name).map(OsString::from).or_else(|| std::env::var_os(name))
 }
 
 impl From<&str> for Program {
@@ -112,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// The variables that a command does not get.
+    /// Returns the variables that a command does not get.
     fn removed(program: &Program) -> HashSet<String> {
         let command = program.starting_on_line();
         let removed = command.as_std().get_envs().filter(|(_, value)| value.is_none());
@@ -134,6 +121,9 @@ mod tests {
             "HOWDAH_POST_SECRET",
             "HOWDAH_STORES",
             "HOWDAH_STORES_FILE",
+            "HOWDAH_OTLP_HEADERS_FILE",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "PGPASSWORD",
         ];
         for variable in others {
             assert!(removed.contains(variable), "{variable}");

@@ -1,5 +1,5 @@
-//! Progress on its way from a command to the broker. A report that was not sent yet is replaced by the next one, so
-//! that no command has to wait, and none can send too many.
+//! Sends progress reports of commands to the broker. A new report replaces an unsent one, so that commands never wait, and cannot
+//! send too many reports.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -13,21 +13,21 @@ use tokio::{sync::Notify, time::timeout};
 
 use howdah_server::job::{Limits, truncated};
 
-/// How long sending the last report may take before the outcome is sent.
+/// Maximum time to send the last report before the outcome is sent.
 const LAST_WITHIN: Duration = Duration::from_secs(5);
 
-/// A progress report of a command; fields that are `None` keep their values.
+/// Progress report of a command. Fields that are `None` keep their previous values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// 0 to 1.
+    /// Completed fraction, 0 to 1.
     pub fraction: Option<f64>,
-    /// A text for people.
+    /// Human-readable text.
     pub text: Option<String>,
-    /// The checkpoint for the next attempt.
+    /// Checkpoint for the next attempt.
     pub checkpoint: Option<Bytes>,
 }
 
-/// The same as a JSON object.
+/// JSON object of a progress report.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportJson {
@@ -41,22 +41,22 @@ pub struct ReportJson {
     checkpoint_base64: Option<String>,
 }
 
-/// Progress of one job that waits to be sent.
+/// Unsent progress of one job. Holds at most one report, into which new reports are merged.
 #[derive(Debug, Default)]
 pub struct Reports {
-    waiting: Mutex<Pending>,
-    said: Notify,
+    pending: Mutex<Pending>,
+    added: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
-    said: Option<Report>,
-    /// Counts reports.
+    report: Option<Report>,
+    /// Number of reports added so far. `flush` compares it before and after a send to detect new reports.
     version: u64,
 }
 
 impl Report {
-    /// Parses a line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. `None`: it is empty.
+    /// Parses a line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. Returns `None` for an empty line.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim();
@@ -77,7 +77,7 @@ impl Report {
         Some(Self { fraction, text, checkpoint: None }.within_limits())
     }
 
-    /// The same, where an object may also name the stage in which the job goes on.
+    /// Parses a line like `parse`. A JSON object may also name the next stage of the job, which is returned first.
     pub fn parse_with_stage(line: &[u8]) -> (Option<String>, Option<Self>) {
         let Ok(mut object) = serde_json::from_slice::<Map<String, Value>>(line) else {
             return (None, Self::parse(line));
@@ -89,7 +89,7 @@ impl Report {
         }
     }
 
-    /// Reduces it to what a broker accepts: no job should fail because of a report.
+    /// Shortens the report to the limits of the broker, because no job should fail because of a report.
     fn within_limits(self) -> Self {
         let plain = |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
         let fits = |checkpoint: &Bytes| {
@@ -106,12 +106,12 @@ impl Report {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// `50%` or `0.5`. A whole number is the beginning of a text, such as "1 of 3".
+/// Parses `50%` or `0.5`. A whole number does not count, because it may begin a text such as "1 of 3".
 fn fraction(word: &str) -> Option<f64> {
     let value = match word.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok()? / 100.0,
@@ -130,58 +130,58 @@ impl From<ReportJson> for Report {
 }
 
 impl Reports {
-    /// Adds a report.
-    pub fn say(&self, said: Report) {
-        if said.is_nothing() {
+    /// Adds a report to the unsent one.
+    pub fn add(&self, report: Report) {
+        if report.is_empty() {
             return;
         }
-        let mut waiting = self.waiting.lock();
-        let earlier = waiting.said.take().unwrap_or_default();
-        waiting.said = Some(Report {
-            fraction: said.fraction.or(earlier.fraction),
-            text: said.text.or(earlier.text),
-            checkpoint: said.checkpoint.or(earlier.checkpoint),
+        let mut pending = self.pending.lock();
+        let earlier = pending.report.take().unwrap_or_default();
+        pending.report = Some(Report {
+            fraction: report.fraction.or(earlier.fraction),
+            text: report.text.or(earlier.text),
+            checkpoint: report.checkpoint.or(earlier.checkpoint),
         });
-        waiting.version += 1;
-        drop(waiting);
-        self.said.notify_one();
+        pending.version += 1;
+        drop(pending);
+        self.added.notify_one();
     }
 
-    /// The waiting report, which stays.
-    pub fn waiting(&self) -> Option<Report> {
-        self.waiting.lock().said.clone()
+    /// Returns the unsent report without removing it.
+    pub fn unsent(&self) -> Option<Report> {
+        self.pending.lock().report.clone()
     }
 
-    /// Sends reports, one at a time, for as long as it is polled.
-    pub async fn pass_on(&self, job: &Job) -> Infallible {
+    /// Sends reports, one at a time. Never returns.
+    pub async fn run(&self, job: &Job) -> Infallible {
         loop {
-            self.send_waiting(job).await;
-            self.said.notified().await;
+            self.send_unsent(job).await;
+            self.added.notified().await;
         }
     }
 
-    /// Sends the waiting report. It must go before the outcome, because afterwards there is no lease.
+    /// Sends the unsent report. Must be called before the outcome is sent, because the outcome ends the lease.
     pub async fn flush(&self, job: &Job) {
-        if !job.is_cancelled() && timeout(LAST_WITHIN, self.send_waiting(job)).await.is_err() {
+        if !job.is_cancelled() && timeout(LAST_WITHIN, self.send_unsent(job)).await.is_err() {
             tracing::warn!("the broker did not confirm the last progress report");
         }
     }
 
-    async fn send_waiting(&self, job: &Job) {
-        let (said, version) = {
-            let waiting = self.waiting.lock();
-            let Some(said) = waiting.said.clone() else { return };
-            (said, waiting.version)
+    async fn send_unsent(&self, job: &Job) {
+        let (unsent, version) = {
+            let pending = self.pending.lock();
+            let Some(unsent) = pending.report.clone() else { return };
+            (unsent, pending.version)
         };
-        let Report { fraction, text, checkpoint } = said;
+        let Report { fraction, text, checkpoint } = unsent;
         let report = ProgressReport { fraction, text, checkpoint, ..ProgressReport::default() };
         if let Err(error) = job.report(report).await {
             tracing::debug!(%error, "the broker did not accept a progress report");
         }
-        let mut waiting = self.waiting.lock();
-        // A later report includes the fields of this one, so it can be repeated.
-        if waiting.version == version {
-            waiting.said = None;
+        let mut pending = self.pending.lock();
+        // If reports arrived during the send, they are merged with this one, and all of its fields are sent again.
+        if pending.version == version {
+            pending.report = None;
         }
     }
 }
@@ -190,21 +190,21 @@ impl Reports {
 mod tests {
     use super::*;
 
-    fn said(fraction: Option<f64>, text: &str) -> Option<Report> {
+    fn report(fraction: Option<f64>, text: &str) -> Option<Report> {
         Some(Report { fraction, text: Some(text.to_owned()).filter(|text| !text.is_empty()), checkpoint: None })
     }
 
     #[test]
     fn a_line_may_begin_with_a_part_of_the_whole() {
         for (line, expected) in [
-            ("50% half of it", said(Some(0.5), "half of it")),
-            ("0.25\tquarter", said(Some(0.25), "quarter")),
-            ("100%", said(Some(1.0), "")),
-            ("1 of 3 files", said(None, "1 of 3 files")),
-            ("200% effort", said(None, "200% effort")),
-            ("1.5 times", said(None, "1.5 times")),
-            ("NaN% what", said(None, "NaN% what")),
-            ("a\x1b[2Jb", said(None, "a [2Jb")),
+            ("50% half of it", report(Some(0.5), "half of it")),
+            ("0.25\tquarter", report(Some(0.25), "quarter")),
+            ("100%", report(Some(1.0), "")),
+            ("1 of 3 files", report(None, "1 of 3 files")),
+            ("200% effort", report(None, "200% effort")),
+            ("1.5 times", report(None, "1.5 times")),
+            ("NaN% what", report(None, "NaN% what")),
+            ("a\x1b[2Jb", report(None, "a [2Jb")),
             ("  \r", None),
         ] {
             assert_eq!(Report::parse(line.as_bytes()), expected, "{line}");
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(Report::parse(line), Some(expected));
         let checkpoint = Report { checkpoint: Some("row 7".into()), ..Report::default() };
         assert_eq!(Report::parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
-        assert_eq!(Report::parse(b"{not json"), said(None, "{not json"));
+        assert_eq!(Report::parse(b"{not json"), report(None, "{not json"));
     }
 
     #[test]
@@ -227,14 +227,17 @@ mod tests {
         let of = |line: &str| Report::parse_with_stage(line.as_bytes());
         let mail = || Some("mail".to_owned());
         assert_eq!(of(r#"{"next_stage": "mail"}"#), (mail(), None));
-        assert_eq!(of(r#"{"next_stage": "mail", "fraction": 0.5, "text": "half"}"#), (mail(), said(Some(0.5), "half")));
+        assert_eq!(
+            of(r#"{"next_stage": "mail", "fraction": 0.5, "text": "half"}"#),
+            (mail(), report(Some(0.5), "half"))
+        );
         let other = r#"{"next_stage": 7}"#;
-        assert_eq!(of(other), (None, said(None, other)));
-        assert_eq!(of("50% half"), (None, said(Some(0.5), "half")));
+        assert_eq!(of(other), (None, report(None, other)));
+        assert_eq!(of("50% half"), (None, report(Some(0.5), "half")));
     }
 
     #[test]
-    fn what_no_broker_takes_is_cut_or_left_out() {
+    fn values_above_the_limits_are_truncated_or_dropped() {
         let long = Report::parse("é".repeat(2000).as_bytes()).unwrap().text.unwrap();
         assert!(long.len() <= 1024 && long.ends_with("[truncated]"));
         let large = format!(r#"{{"fraction": 7, "checkpoint": "{}"}}"#, "x".repeat(70_000));
@@ -242,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_replaced_by_what_comes_after_it() {
+    fn a_later_report_replaces_an_unsent_one() {
         let reports = Reports::default();
         for line in ["10% begun", r#"{"checkpoint": "a"}"#, "20%", "nothing.much", ""] {
-            Report::parse(line.as_bytes()).into_iter().for_each(|said| reports.say(said));
+            Report::parse(line.as_bytes()).into_iter().for_each(|report| reports.add(report));
         }
         let expected = Report { fraction: Some(0.2), text: Some("nothing.much".into()), checkpoint: Some("a".into()) };
-        assert_eq!(reports.waiting(), Some(expected));
+        assert_eq!(reports.unsent(), Some(expected));
     }
 }

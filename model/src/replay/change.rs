@@ -1,28 +1,28 @@
-//! A change of a row as it is recorded, and the SQL that records it in a database of tests.
+//! Recorded row changes, and the SQL that records them in a test database.
 
 use crate::tables::{Job, Number, Token};
 
-/// A table.
+/// A table of the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Table {
-    /// Can run now.
+    /// Jobs that can run now.
     Ready,
-    /// Runs.
+    /// Jobs that run.
     Leased,
-    /// Not before some time.
+    /// Jobs with a later start time.
     Scheduled,
-    /// Behind another job, or a limit.
+    /// Jobs that wait for another job or a limit.
     Waiting,
-    /// No attempts left, or failed for good.
+    /// Jobs without attempts left, and jobs that failed for good.
     Dead,
-    /// Finished.
+    /// Finished jobs.
     History,
-    /// Brokers that registered; `by` is the process.
+    /// Registered brokers. In a change of this table, `by` is the process that registered.
     Broker,
 }
 
 impl Table {
-    /// By its name in the database; partitions of history are history.
+    /// Finds a table by its database name. Partitions of history count as history.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "ready" => Self::Ready,
@@ -37,50 +37,51 @@ impl Table {
     }
 }
 
-/// What happened to the row.
+/// Whether a row was inserted or deleted. An update is a deletion and an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// It was inserted.
+    /// The row was inserted, or is the new row of an update.
     In,
-    /// It was deleted, or is the old row of an update.
+    /// The row was deleted, or is the old row of an update.
     Out,
 }
 
-/// A change of a row.
+/// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its number: changes of one job are in their order.
+    /// Sequence number. The changes of one job are in order.
     pub seq: i64,
-    /// The transaction.
+    /// Id of the transaction.
     pub transaction: i64,
-    /// The table.
+    /// Table of the row.
     pub table: Table,
     /// Inserted or deleted.
     pub operation: Operation,
-    /// The job; the broker's number if it is about a broker.
+    /// Job id, or the broker's number for a broker row.
     pub job: Job,
-    /// The token of a lease.
+    /// Token of the lease.
     pub token: Option<Token>,
-    /// The broker of a lease.
+    /// Number of the broker that holds the lease.
     pub number: Option<Number>,
-    /// `last_token`; of history, `token`.
+    /// Column `last_token`; in history, column `token`.
     pub last_token: Option<i64>,
-    /// Attempts.
+    /// Attempts started.
     pub attempt: i16,
-    /// The most attempts.
+    /// Attempts allowed.
     pub max_attempts: i16,
-    /// Whether the broker of the lease had not expired. `None`: it has no broker, or that has no row any more.
+    /// Whether the broker of the lease was live (not expired). `None` if the lease has no broker, or the broker no longer has a
+    /// row.
     pub is_live: Option<bool>,
-    /// Whether the deadline of the lease had passed.
+    /// Whether the deadline of the lease had passed. `None` without a deadline.
     pub is_late: Option<bool>,
-    /// The connection's `application_name`: which process did it, if the processes have different ones.
+    /// `application_name` of the connection that made the change. Identifies the process if each process sets its own name.
     pub by: String,
 }
 
-/// Creates the record in a database that has Howdah's schema: a table outside of it, and triggers.
+/// SQL that creates the recording table and triggers in a database with Howdah's schema. The table lies outside that schema.
 pub const LOG: &str = include_str!("log.sql");
 
-/// Reads it: the columns are the fields of [`Change`], in their order.
+/// Query that reads the record. Its columns are the fields of [`Change`], in order.
 pub const READ: &str =
     "SELECT seq, transaction, table_name, is_insert, job, token, number, last_token, attempt, max_attempts,
                                is_live, is_late, by FROM trace.change ORDER BY seq";

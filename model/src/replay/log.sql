@@ -1,4 +1,5 @@
--- Records every change of the tables that says where a job is. For tests: each statement costs twice as much.
+-- Records every change of the job tables and of howdah.broker. For tests only: it doubles the cost of each
+-- statement.
 CREATE SCHEMA trace;
 CREATE TABLE trace.change (
     seq           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -16,7 +17,8 @@ CREATE TABLE trace.change (
     by            text NOT NULL
 );
 
--- now() is that of the statement's transaction, so "live" is what the statement itself saw.
+-- now() is the start of the changing transaction. So is_live has the value that the recorded statement itself
+-- compared, although this trigger runs later.
 CREATE FUNCTION trace.record() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old_row jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'payload' END;
@@ -45,7 +47,7 @@ BEGIN
     END LOOP;
 END $$;
 CREATE TRIGGER trace AFTER INSERT OR DELETE ON howdah.leased FOR EACH ROW EXECUTE FUNCTION trace.record();
--- Not for a deadline, or progress.
+-- Records an update only if the lease gets another broker or token. Updates of deadline and progress are skipped.
 CREATE TRIGGER trace_adopted AFTER UPDATE ON howdah.leased FOR EACH ROW
     WHEN (OLD.broker_id IS DISTINCT FROM NEW.broker_id OR OLD.token <> NEW.token) EXECUTE FUNCTION trace.record();
 CREATE TRIGGER trace AFTER INSERT ON howdah.broker FOR EACH ROW EXECUTE FUNCTION trace.record();

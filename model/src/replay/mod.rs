@@ -1,5 +1,5 @@
-//! Replays what was recorded of a run: every change of the tables must be a step that the protocol allows from the state
-//! before. The statements are those of the model (`tables`), so what was checked is what is demanded.
+//! Replays the record of a real run: every table change must be a step that the protocol allows in the previous state. The replay
+//! uses the model's statements (`tables`), so recorded runs are held to the rules that the checker explored.
 
 mod change;
 mod transaction;
@@ -17,59 +17,59 @@ use transaction::Move;
 
 use crate::{
     Checks,
-    tables::{Ending, Job, Number, Outcome, Place, Row, Tables, Token},
+    tables::{Ending, Job, JobState, Number, Outcome, Row, Tables, Token},
 };
 
 /// A recorded step that the protocol does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The number of the change in the record.
+    /// Sequence number of the change.
     pub seq: i64,
-    /// The job.
+    /// Job id.
     pub job: Job,
-    /// What is wrong.
-    pub what: String,
+    /// The rule that was broken.
+    pub problem: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "change {}, job {}: {}", self.seq, self.job, self.what)
+        write!(f, "change {}, job {}: {}", self.seq, self.job, self.problem)
     }
 }
 
-/// What a record had.
+/// Numbers of steps in a replayed record, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Leases.
+    /// Leases created.
     pub claims: usize,
-    /// Leases that went to another broker.
+    /// Leases that moved to another broker.
     pub adoptions: usize,
-    /// Outcomes of workers.
+    /// Outcomes sent by workers.
     pub outcomes: usize,
-    /// Leases that brokers ended: released, failed, timed out, cancelled.
+    /// Leases that brokers ended: released, failed, timed out or cancelled.
     pub ended: usize,
-    /// Leases of brokers that had expired.
+    /// Leases rescued from expired brokers.
     pub rescues: usize,
 }
 
-/// Replays a record, which is in the order of its numbers and begins with empty tables.
+/// Replays a record, which must be sorted by `seq` and start with empty tables.
 pub fn replay(changes: &[Change]) -> Result<Replayed, Violation> {
     let mut replay = Replay::default();
     for step in transaction::moves(changes)? {
-        replay.step(&step).map_err(|what| Violation { seq: step.seq, job: step.job, what })?;
+        replay.step(&step).map_err(|problem| Violation { seq: step.seq, job: step.job, problem })?;
     }
     Ok(replay.seen)
 }
 
-/// The state between two steps.
+/// State between two steps.
 #[derive(Default)]
 struct Replay {
-    /// The row of each job that has not ended; one job a time, so that each look-up is short.
+    /// Current row of each unfinished job.
     jobs: HashMap<Job, Row>,
     tokens: HashSet<Token>,
-    /// Leases whose broker had not expired when it got them.
+    /// For each lease, by its token: whether the broker was live when it got the lease. `None` if unknown.
     protected: HashMap<Token, Option<bool>>,
-    /// Processes by the numbers under which they registered.
+    /// Broker processes by the number under which they registered.
     processes: BTreeMap<Number, String>,
     seen: Replayed,
 }
@@ -85,52 +85,74 @@ impl Replay {
             (Some(from), Some(to)) if from.table == Table::Leased && to.table == Table::Leased => self.adopt(from, to),
             (from, Some(to)) if to.table == Table::Leased => self.claim(from.as_ref(), to),
             (Some(from), to) if from.table == Table::Leased => self.end(from, to.as_ref()),
-            (from, to) => self.elsewhere(from.as_ref(), to.as_ref()),
+            (from, to) => self.between_tables(from.as_ref(), to.as_ref()),
         }
     }
 
-    /// ready → leased, or directly.
+    /// A job is leased: from `ready`, or directly on enqueue.
     fn claim(&mut self, from: Option<&Change>, to: &Change) -> Result<(), String> {
         let (job, token) = (to.job, to.token.unwrap_or_default());
+        if from.is_some_and(|from| was_lost(token, from)) {
+            return self.regain(from.unwrap_or(to), to);
+        }
         if !self.tokens.insert(token) {
-            return Err(format!("the token of this lease was given before: {token}"));
+            return Err(format!("the token of the new lease was given before, to another lease: {token}"));
         }
         let before = match from {
             Some(change) => self.known(change)?,
-            None => Row { job, place: Place::Ready, attempt: 0, max_attempts: to.max_attempts, settled: None },
+            None => Row {
+                job,
+                state: JobState::Ready,
+                attempt: 0,
+                max_attempts: to.max_attempts,
+                settled: None,
+                lost: None,
+            },
         };
         let mut tables = self.tables(before, to);
         if !tables.claim(job, token, to.number, Checks::ALL) {
-            return Err(match (before.place, to.is_live) {
-                (Place::Ready, _) => "leased by a broker whose own lease had expired".to_owned(),
-                (place, _) => format!("leased from {place:?}"),
+            return Err(match (before.state, to.is_live) {
+                (JobState::Ready, _) => "leased by a broker whose row had expired".to_owned(),
+                (state, _) => format!("leased from {state:?}"),
             });
         }
         self.protected.insert(token, to.is_live);
         self.seen.claims += 1;
-        self.becomes(&tables, to)
+        self.expect_row(&tables, to)
     }
 
-    /// The lease goes to another broker.
+    /// The lease of a lost worker is restored, because the worker's outcome arrived late.
+    fn regain(&mut self, from: &Change, to: &Change) -> Result<(), String> {
+        let token = to.token.unwrap_or_default();
+        let before = Row { lost: Some(token), ..self.known(from)? };
+        let mut tables = self.tables(before, to);
+        if !tables.regain(to.job, token) {
+            return Err(format!("regained from {:?}", before.state));
+        }
+        self.protected.insert(token, to.is_live);
+        self.expect_row(&tables, to)
+    }
+
+    /// The lease moves to another broker.
     fn adopt(&mut self, from: &Change, to: &Change) -> Result<(), String> {
         let before = self.known(from)?;
         let (token, Some(number)) = (to.token.unwrap_or_default(), to.number) else {
-            return Err("a lease of a broker became one of none".into());
+            return Err("a lease lost its broker without the end of the lease".into());
         };
         let mut tables = self.tables(before, to);
         if !tables.adopt(to.job, token, number, None, Checks::ALL) {
             return Err(if from.token == to.token {
-                "adopted by a broker whose own lease had expired".into()
+                "adopted by a broker whose row had expired".into()
             } else {
                 "the token of a lease was changed".into()
             });
         }
         self.protected.insert(token, to.is_live);
         self.seen.adoptions += 1;
-        self.becomes(&tables, to)
+        self.expect_row(&tables, to)
     }
 
-    /// leased → anywhere else.
+    /// A lease ends; the job leaves `leased`.
     fn end(&mut self, from: &Change, to: Option<&Change>) -> Result<(), String> {
         let before = self.known(from)?;
         let (job, token) = (from.job, from.token.unwrap_or_default());
@@ -139,19 +161,19 @@ impl Replay {
         if let Some(outcome) = settled {
             self.seen.outcomes += 1;
             if tables.settle(job, token, outcome, Checks::ALL).is_none() {
-                return Err("settled with another token".into());
+                return Err("a worker's outcome settled the job with a token that is not the lease's".into());
             }
-            return self.becomes_after(&tables, to);
+            return self.expect_after_end(&tables, to);
         }
         let Some(to) = to else {
-            // A type that keeps no history: it was acked.
+            // The job is in no table: its task type keeps no history, so it was acked.
             self.jobs.remove(&job);
             self.seen.outcomes += 1;
             return Ok(());
         };
         let ending = match to.attempt.cmp(&before.attempt) {
             _ if to.table == Table::History => {
-                // Cancelled by an operator, or expired before it began.
+                // Cancelled by an operator, or expired before its attempt began.
                 self.jobs.remove(&job);
                 self.seen.ended += 1;
                 return Ok(());
@@ -164,41 +186,46 @@ impl Replay {
         if ending == Ending::Rescued {
             self.seen.rescues += 1;
             if self.protected.get(&token) == Some(&Some(false)) {
-                return Err("rescued from a broker that had expired when it got the lease".into());
+                return Err(
+                    "the lease was rescued from a broker whose row had already expired when it got the lease".into()
+                );
             }
         } else {
             self.seen.ended += 1;
-            self.by_its_owner(ending, from)?;
+            self.check_owner(ending, from)?;
         }
         if tables.end(job, token, None, ending, Checks::ALL).is_none() {
-            return Err("ended with another token".into());
+            return Err("a broker ended the lease with a token that is not the lease's".into());
         }
-        self.becomes_after(&tables, Some(to))
+        self.expect_after_end(&tables, Some(to))
     }
 
-    /// A broker that is alive releases and fails its leases itself.
-    fn by_its_owner(&self, ending: Ending, from: &Change) -> Result<(), String> {
+    /// Fails if another broker process ended a lease whose own broker was live.
+    fn check_owner(&self, ending: Ending, from: &Change) -> Result<(), String> {
         let owner = from.number.and_then(|number| self.processes.get(&number));
         let known = self.processes.values().any(|process| *process == from.by);
         let by_another = owner.is_some_and(|owner| *owner != from.by);
         if ending != Ending::TimedOut && from.is_live == Some(true) && known && by_another {
-            return Err(format!("{:?} ended a lease of {:?}, which was alive", from.by, owner));
+            return Err(format!("broker {:?} ended a lease of broker {:?}, which was live", from.by, owner));
         }
         Ok(())
     }
 
-    /// Between the other tables, in and out.
-    fn elsewhere(&mut self, from: Option<&Change>, to: Option<&Change>) -> Result<(), String> {
+    /// A job moves between tables other than `leased`, or enters or leaves them.
+    fn between_tables(&mut self, from: Option<&Change>, to: Option<&Change>) -> Result<(), String> {
         if let Some(from) = from {
             if from.table == Table::History {
-                return Err("a finished job was changed".into());
+                return Err("the history row of a finished job was changed".into());
             }
             self.known(from)?;
             self.jobs.remove(&from.job);
+            // An outcome that came after its lease was lost: one transaction regained the lease and settled the job.
+            let token = to.and_then(|to| to.last_token).filter(|_| to.is_some_and(|to| to.table == Table::History));
+            self.seen.outcomes += usize::from(token.is_some_and(|token| was_lost(token, from)));
         } else if let Some(to) = to
             && self.jobs.contains_key(&to.job)
         {
-            return Err(format!("it is in {:?} and in another table", to.table));
+            return Err(format!("the job was inserted into {:?} while it is in another table", to.table));
         }
         if let Some(to) = to.filter(|to| to.table != Table::History) {
             self.jobs.insert(to.job, row(to));
@@ -206,56 +233,57 @@ impl Replay {
         Ok(())
     }
 
-    /// The row as it was left by the step before.
+    /// Returns the row of the job after the previous step. Fails if it differs from the row that the change removes.
     fn known(&self, change: &Change) -> Result<Row, String> {
         let row = row(change);
         match self.jobs.get(&change.job) {
-            Some(known) if known.place == row.place && known.attempt == row.attempt => Ok(*known),
-            Some(known) => Err(format!("was {known:?}, and leaves {:?}", row.place)),
-            None => Err(format!("leaves {:?}, where it was not", row.place)),
+            Some(known) if known.state == row.state && known.attempt == row.attempt => Ok(*known),
+            Some(known) => Err(format!("the job was {known:?}, but the change removes it from {:?}", row.state)),
+            None => Err(format!("the change removes the job from {:?}, where it was not", row.state)),
         }
     }
 
-    /// The tables of this one job.
+    /// Model tables that contain only this job.
     fn tables(&self, row: Row, change: &Change) -> Tables {
         let mut tables = Tables::default();
         tables.put(row);
-        // Not known: its row was deleted in the meantime.
+        // `None` means that the lease has no broker, or that the broker's row is deleted. A broker without a row counts as
+        // live.
         if change.is_live != Some(false) {
             change.number.into_iter().for_each(|number| tables.register(number));
         }
         tables
     }
 
-    /// The step leads exactly there.
-    fn becomes(&mut self, tables: &Tables, to: &Change) -> Result<(), String> {
+    /// Fails unless the step leads to exactly the row that the model predicts.
+    fn expect_row(&mut self, tables: &Tables, to: &Change) -> Result<(), String> {
         let found = row(to);
         let allowed = tables.rows().first().copied().unwrap_or(found);
-        if (allowed.place, allowed.attempt) != (found.place, found.attempt) {
-            return Err(format!("should be {allowed:?}, and is {found:?}"));
+        if (allowed.state, allowed.attempt) != (found.state, found.attempt) {
+            return Err(format!("the job should be {allowed:?}, but is {found:?}"));
         }
         self.jobs.insert(to.job, found);
         Ok(())
     }
 
-    /// The lease has ended as it should. Where the job goes then may also be a delay, a limit, its next stage, or its
-    /// fallback.
-    fn becomes_after(&mut self, tables: &Tables, to: Option<&Change>) -> Result<(), String> {
+    /// Fails unless a job whose lease ended is in a table that the model predicts. After an outcome the job may also be delayed,
+    /// wait for a limit, start its next stage or be replaced by its fallback.
+    fn expect_after_end(&mut self, tables: &Tables, to: Option<&Change>) -> Result<(), String> {
         let Some(to) = to else { return Ok(()) };
         let found = row(to);
         let allowed = tables.rows().first().copied().unwrap_or(found);
-        let waits = matches!(found.place, Place::Ready | Place::Scheduled | Place::Waiting);
+        let waits = matches!(found.state, JobState::Ready | JobState::Scheduled | JobState::Waiting);
         let starts_over = waits && found.attempt == 0;
-        let fine = match allowed.place {
-            Place::Finished => found.place == Place::Finished || starts_over,
-            Place::Dead => found.place == Place::Dead && found.attempt == allowed.attempt || starts_over,
-            // A newer version of the job may wait.
-            _ => (waits || found.place == Place::Finished) && found.attempt == allowed.attempt,
+        let fine = match allowed.state {
+            JobState::Finished => found.state == JobState::Finished || starts_over,
+            JobState::Dead => found.state == JobState::Dead && found.attempt == allowed.attempt || starts_over,
+            // A job whose lease failed may be in history at once, because a newer job with the same key has replaced it.
+            _ => (waits || found.state == JobState::Finished) && found.attempt == allowed.attempt,
         };
         if !fine {
-            return Err(format!("should be {allowed:?}, and is {found:?}"));
+            return Err(format!("the job should be {allowed:?}, but is {found:?}"));
         }
-        if found.place == Place::Finished {
+        if found.state == JobState::Finished {
             self.jobs.remove(&to.job);
         } else {
             self.jobs.insert(to.job, found);
@@ -264,7 +292,7 @@ impl Replay {
     }
 }
 
-/// The outcome with which this token has settled the job; none: a broker ended the lease.
+/// The worker's outcome that settled the job with this token; `None` if a broker ended the lease.
 fn outcome_of(token: Token, to: &Change) -> Option<Outcome> {
     let last = to.last_token?;
     if to.table == Table::History {
@@ -273,14 +301,29 @@ fn outcome_of(token: Token, to: &Change) -> Option<Outcome> {
     Outcome::ALL.get(usize::try_from(last ^ token).ok()?).copied()
 }
 
+/// Whether this lease is the last one that the job lost, and the job is not leased again.
+fn was_lost(token: Token, of: &Change) -> bool {
+    of.table != Table::Leased && of.last_token == Some(token ^ LOST)
+}
+
+/// Code in `last_token` of a lease whose worker was lost: `last_token` is the token XOR this number (`schema/tables/jobs.sql`).
+const LOST: Token = 6;
+
 fn row(change: &Change) -> Row {
-    let place = match change.table {
-        Table::Ready => Place::Ready,
-        Table::Leased => Place::Leased(change.token.unwrap_or_default(), change.number),
-        Table::Scheduled => Place::Scheduled,
-        Table::Waiting => Place::Waiting,
-        Table::Dead => Place::Dead,
-        Table::History | Table::Broker => Place::Finished,
+    let state = match change.table {
+        Table::Ready => JobState::Ready,
+        Table::Leased => JobState::Leased(change.token.unwrap_or_default(), change.number),
+        Table::Scheduled => JobState::Scheduled,
+        Table::Waiting => JobState::Waiting,
+        Table::Dead => JobState::Dead,
+        Table::History | Table::Broker => JobState::Finished,
     };
-    Row { job: change.job, place, attempt: change.attempt, max_attempts: change.max_attempts, settled: None }
+    Row {
+        job: change.job,
+        state,
+        attempt: change.attempt,
+        max_attempts: change.max_attempts,
+        settled: None,
+        lost: None,
+    }
 }

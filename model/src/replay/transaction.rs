@@ -1,26 +1,26 @@
-//! Changes of rows become moves of jobs: what a transaction did to a job, from where it found it to where it left it.
+//! Merges the row changes of a transaction into moves of jobs, from the first table of a job to its last.
 
 use std::collections::HashMap;
 
 use super::{Change, Operation, Table, Violation};
 use crate::tables::Job;
 
-/// What a transaction did to a job.
+/// Effect of a transaction on one job.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
-    /// Its first change.
+    /// Sequence number of the first change.
     pub(super) seq: i64,
     pub(super) job: Job,
-    /// Where it was; none: it is new.
+    /// Row before the transaction; `None` for a new job.
     pub(super) from: Option<Change>,
-    /// Where it is; none: it is nowhere any more.
+    /// Row after the transaction; `None` if the job was deleted.
     pub(super) to: Option<Change>,
 }
 
-/// The moves, in their order.
+/// Moves in order.
 pub(super) type Moves = Vec<Move>;
 
-/// Merges changes. A job is in one place before and after each transaction.
+/// Merges changes into moves. Fails if a job is in two tables before or after a transaction.
 pub(super) fn moves(changes: &[Change]) -> Result<Moves, Violation> {
     let mut by_job: HashMap<(i64, bool, Job), Vec<&Change>> = HashMap::new();
     let mut order = Vec::new();
@@ -41,10 +41,10 @@ pub(super) fn moves(changes: &[Change]) -> Result<Moves, Violation> {
 
 fn merge(job: Job, changes: &[&Change]) -> Result<Move, Violation> {
     let seq = changes[0].seq;
-    // What comes in and goes out again in the same transaction is nothing to anybody else.
+    // Skip rows that the transaction inserted and deleted again, because no other transaction can see them.
     let mut inside: Vec<&Change> = Vec::new();
     let mut outside: Vec<&Change> = Vec::new();
-    // The triggers of one statement fire in no order that means anything: inserts first.
+    // The triggers of one statement fire in arbitrary order, so process inserts first.
     for change in changes.iter().filter(|change| change.operation == Operation::In) {
         inside.push(change);
     }
@@ -65,8 +65,9 @@ fn merge(job: Job, changes: &[&Change]) -> Result<Move, Violation> {
         }
         (from, to) => {
             let tables = |changes: &[&Change]| changes.iter().map(|change| change.table).collect::<Vec<_>>();
-            let what = format!("it left {:?} and is in {:?} after one transaction", tables(from), tables(to));
-            Err(Violation { seq, job, what })
+            let problem =
+                format!("the job left the tables {:?} and is in {:?} after one transaction", tables(from), tables(to));
+            Err(Violation { seq, job, problem })
         }
     }
 }

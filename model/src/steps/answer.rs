@@ -1,4 +1,4 @@
-//! What brokers do with answers.
+//! How brokers handle the answers to their statements.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ impl Protocol {
         let b = statement.broker;
         let Phase::Done(answer) = statement.phase else { return };
         match (statement.kind, answer) {
-            (Kind::Claim { .. }, Answer::Claimed(Some(claim))) => self.deal(state, b, claim),
+            (Kind::Claim { .. }, Answer::Claimed(Some(claim))) => self.assign(state, b, claim),
             (Kind::Settle { from, claim, outcome }, Answer::Settled(ok)) => {
-                if ok && !state.story(claim.token).committed.contains(&outcome) {
+                if ok && !state.lease_history(claim.token).committed.contains(&outcome) {
                     state.false_ok = true;
                 }
                 self.settled(state, b, from, claim, Some(outcome));
@@ -29,12 +29,12 @@ impl Protocol {
                     self.cancel(state, b, *claim);
                 }
             }
-            (Kind::Compare, Answer::Compared(found)) => self.follow(state, b, &found),
+            (Kind::Compare, Answer::Compared(found)) => self.apply_comparison(state, b, &found),
             _ => {}
         }
     }
 
-    /// An outcome was answered; `None`: UNAVAILABLE.
+    /// The broker answers an outcome to the worker; `None` is UNAVAILABLE.
     pub(crate) fn settled(
         &self,
         state: &mut State,
@@ -53,7 +53,7 @@ impl Protocol {
                 session.held.iter_mut().filter(|held| held.claim == claim).for_each(|held| held.settling = false);
             }
             if session.ended {
-                // Nobody has what could not be written.
+                // The session has ended and the outcome was not written, so no session holds the lease: fail it.
                 let orphan = session.held.iter().any(|held| held.claim == claim);
                 session.held.retain(|held| held.claim != claim);
                 if orphan {
@@ -64,9 +64,10 @@ impl Protocol {
                 state.brokers[b].add_session(session);
             }
         }
-        let told = state.brokers[b].sessions.iter().any(|s| of_worker(s) && !s.ended && state.is_connected(b, s));
+        let is_connected =
+            state.brokers[b].sessions.iter().any(|s| of_worker(s) && !s.ended && state.is_connected(b, s));
         let worker = &mut state.workers[w];
-        if told && worker.welcomed {
+        if is_connected && worker.welcomed {
             if outcome.is_some() {
                 worker.holds.retain(|holding| holding.claim != claim);
             } else {
@@ -76,28 +77,28 @@ impl Protocol {
         }
     }
 
-    /// A lease is over: no session has it any more, and its worker is told.
+    /// Removes an ended lease from all sessions, and tells the workers.
     fn cancel(&self, state: &mut State, b: usize, claim: Claim) {
         for session in &mut state.brokers[b].sessions {
             session.held.retain(|held| held.claim != claim || held.settling);
         }
         state.brokers[b].sessions.retain(|s| s.stream.is_some() || !s.held.is_empty());
-        let told: BTreeSet<usize> = state.brokers[b]
+        let connected: BTreeSet<usize> = state.brokers[b]
             .sessions
             .iter()
             .filter(|s| !s.ended && state.is_connected(b, s))
             .map(|s| s.worker)
             .collect();
-        for w in told {
+        for w in connected {
             state.workers[w].holds.retain(|holding| holding.claim != claim || holding.doing != Doing::Runs);
-            // One that was not written yet is not written any more.
+            // Drop the job if it is still on its way to the worker.
             state.pushed.retain(|push| push.worker != w || push.claim != claim);
         }
         state.brokers[b].sessions.sort();
     }
 
-    /// What a comparison found, as far as it is still so.
-    fn follow(&self, state: &mut State, b: usize, found: &[(Verdict, Claim, Option<u8>)]) {
+    /// Applies the result of a comparison to sessions that have not changed since.
+    fn apply_comparison(&self, state: &mut State, b: usize, found: &[(Verdict, Claim, Option<u8>)]) {
         if state.brokers[b].readopting {
             return;
         }
@@ -114,7 +115,8 @@ impl Protocol {
                 Verdict::Moved => moved.push((claim, begun)),
             }
         }
-        // Sessions that moved to another broker end here; what their workers did not take along never arrived.
+        // A moved lease means that the worker reconnected to another broker, so its session ends here. Leases of the session
+        // that the worker did not list at the other broker were never delivered.
         let is_gone =
             |s: &crate::state::Session| !s.ended && moved.iter().any(|(claim, _)| s.unsettled().contains(claim));
         while let Some(s) = state.brokers[b].sessions.iter().position(is_gone) {

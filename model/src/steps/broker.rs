@@ -1,4 +1,4 @@
-//! Brokers: claims, sessions that break, processes that end and start.
+//! Steps of brokers: claims, broken sessions, process ends and starts.
 
 use crate::{
     Protocol,
@@ -7,21 +7,21 @@ use crate::{
 };
 
 impl Protocol {
-    /// Whether a session can take one more job.
+    /// Whether a session can take another job.
     pub(crate) fn has_room(&self, session: &Session) -> bool {
-        // Capacity is free as soon as an outcome arrives.
+        // A lease stops counting towards the window as soon as the worker's outcome arrives.
         session.stream.is_some() && session.begun == session.stream && session.unsettled().len() < self.size.window
     }
 
-    /// A broker asks for a job.
+    /// A broker sends a claim.
     pub(crate) fn claim(&self, state: &mut State, b: usize) {
         state.left.claims -= 1;
         let number = state.brokers[b].number;
         state.send(b, Kind::Claim { number });
     }
 
-    /// A claimed job goes to the session with the fewest, or back.
-    pub(crate) fn deal(&self, state: &mut State, b: usize, claim: Claim) {
+    /// Assigns a claimed job to the session with the fewest jobs, or releases it.
+    pub(crate) fn assign(&self, state: &mut State, b: usize, claim: Claim) {
         let broker = &state.brokers[b];
         let free = broker.sessions.iter().enumerate().filter(|(_, s)| !s.ended && self.has_room(s));
         let least = free.min_by_key(|(_, s)| s.held.len()).map(|(s, _)| s).filter(|_| !broker.draining);
@@ -34,14 +34,14 @@ impl Protocol {
         let (worker, stream) = (session.worker, session.stream.unwrap_or_default());
         let arrives = state.is_connected(b, &session);
         state.brokers[b].add_session(session);
-        // What is written to a stream that is gone never arrives.
+        // A job written to a broken stream never arrives.
         if arrives {
             state.pushed.push(Push { worker, stream, claim });
             state.pushed.sort_unstable();
         }
     }
 
-    /// A broker notices that a stream is gone. The worker has the grace time.
+    /// A broker notices a broken stream. The grace time of the worker starts.
     pub(crate) fn notice(&self, state: &mut State, b: usize, s: usize) {
         let mut session = state.brokers[b].sessions.remove(s);
         session.stream = None;
@@ -50,7 +50,7 @@ impl Protocol {
         }
     }
 
-    /// Nobody came back: the attempts count.
+    /// The grace time ended without a reconnect, so the leases fail and their attempts count.
     pub(crate) fn grace_over(&self, state: &mut State, b: usize, s: usize) {
         let mut session = state.brokers[b].sessions.remove(s);
         let lost = session.unsettled();
@@ -64,14 +64,14 @@ impl Protocol {
         }
     }
 
-    /// The same for a lease whose adoption was not answered.
+    /// The grace time of a lease with an unanswered adoption ended.
     pub(crate) fn unsure(&self, state: &mut State, b: usize, claim: Claim) {
         state.brokers[b].unsure.retain(|other| *other != claim);
         self.fail(state, b, claim);
     }
 
-    /// A lease that nobody came back with, as far as this broker knows. One that a session has is left alone, and so is one
-    /// whose adoption is under way: the stream that asked for that answers for it.
+    /// Fails a lease that no worker reconnected with, as far as this broker knows. Does nothing if a session holds the lease,
+    /// or if its adoption is in flight: then the stream that requested the adoption decides about the lease.
     pub(crate) fn fail(&self, state: &mut State, b: usize, claim: Claim) {
         let mut sessions = state.brokers[b].sessions.iter().filter(|s| !s.ended);
         let held = sessions.any(|s| s.held.iter().any(|held| held.claim == claim));
@@ -80,17 +80,17 @@ impl Protocol {
         }
     }
 
-    /// A process ends. What it has sent may still be committed.
+    /// A broker process ends. Its statements in flight may still commit.
     pub(crate) fn end_broker(&self, state: &mut State, b: usize) {
         let Broker { life, number, .. } = state.brokers[b];
         state.brokers[b] = Broker { up: false, life, number, ..Broker::default() };
         state.statements.retain(|s| s.broker != b || s.phase == Phase::Sent && !matches!(s.kind, Kind::Compare));
         state.statements.iter_mut().filter(|s| s.broker == b).for_each(|s| s.lost = true);
         state.statements.sort();
-        // Streams of its workers end with it; jobs on their way may still arrive.
+        // The streams of the broker's workers end too. Jobs in flight on them may still arrive.
     }
 
-    /// A process starts, under a new number.
+    /// A broker process starts under a new number.
     pub(crate) fn start_broker(&self, state: &mut State, b: usize) {
         let number = register(state);
         let life = state.brokers[b].life + 1;
@@ -98,13 +98,13 @@ impl Protocol {
         state.brokers[b] = Broker { up: true, life, number, knows_former, ..Broker::default() };
     }
 
-    /// A broker is told to stop: no more claims, and its workers go elsewhere.
+    /// A broker drains: it stops claiming, and its workers connect elsewhere.
     pub(crate) fn stop(&self, state: &mut State, b: usize) {
         state.left.stops -= 1;
         state.brokers[b].draining = true;
     }
 
-    /// A broker finds its row expired. It registers again, and takes along the leases that its workers have.
+    /// A broker finds its row expired. It registers again and readopts the leases of its workers.
     pub(crate) fn renew(&self, state: &mut State, b: usize) {
         if !state.tables.is_live(state.brokers[b].number) {
             if !self.checks.renewal_expiry {
@@ -121,19 +121,19 @@ impl Protocol {
         wanted.sort_unstable();
         wanted.dedup();
         broker.readopting = !wanted.is_empty();
-        // An earlier try may have been committed.
-        let (number, own) = (broker.number, [&broker.former[..], &[broker.number]].concat());
+        // An earlier readoption, whose answer was lost, may have committed. So leases may be under the current number too.
+        let (number, owners) = (broker.number, [&broker.former[..], &[broker.number]].concat());
         if !wanted.is_empty() {
-            state.send(b, Kind::Readopt { number, own, wanted });
+            state.send(b, Kind::Readopt { number, owners, wanted });
         }
     }
 }
 
-/// Whether a stream waits for this broker's adoption of a lease.
+/// Whether a stream of this broker awaits the adoption of a lease.
 fn adopts(state: &State, b: usize, claim: Claim) -> bool {
     let life = state.brokers[b].life;
-    let mut own = state.statements.iter().filter(|s| s.broker == b && s.life == life && !s.lost);
-    own.any(|s| matches!(&s.kind, Kind::Adopt { wanted, .. } if wanted.contains(&claim)))
+    let mut awaited = state.statements.iter().filter(|s| s.broker == b && s.life == life && !s.lost);
+    awaited.any(|s| matches!(&s.kind, Kind::Adopt { wanted, .. } if wanted.contains(&claim)))
 }
 
 fn register(state: &mut State) -> i32 {

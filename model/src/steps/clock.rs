@@ -1,13 +1,13 @@
-//! What happens by the clock: rows expire, leases are rescued or time out, memory is compared with the tables.
+//! Timed steps: rows expire, leases are rescued or time out, and brokers compare their memory with the tables.
 
 use crate::{
     Protocol,
     state::{Answer, Claim, Kind, Phase, State, Statement, Verdict},
-    tables::{Ending, Job, Number, Place},
+    tables::{Ending, Job, JobState, Number},
 };
 
 impl Protocol {
-    /// A broker's row is not renewed in time.
+    /// A broker's row expires without a renewal.
     pub(crate) fn expire(&self, state: &mut State, number: Number) {
         if state.brokers.iter().any(|b| b.up && b.number == number) {
             state.left.expiries -= 1;
@@ -15,33 +15,33 @@ impl Protocol {
         state.tables.expire(number);
     }
 
-    /// A broker takes back a lease of one that is gone.
+    /// A broker rescues a lease of an expired broker.
     pub(crate) fn rescue(&self, state: &mut State, b: usize, job: Job) {
         let by = state.brokers[b].number;
         if let Some(ended) = state.tables.rescue(job, by, self.checks) {
-            let story = state.story_mut(ended.token);
-            // The rule ends leases of a broker that has expired since it got them.
-            story.wronged = !story.protected;
-            story.ended = Some(Ending::Rescued);
+            let history = state.lease_history_mut(ended.token);
+            // A rescue is allowed only if the row of the lease's broker was live when that broker got the lease.
+            history.wronged = !history.protected;
+            history.ended = Some(Ending::Rescued);
         }
     }
 
     /// The deadline of an attempt passes.
     pub(crate) fn time_out(&self, state: &mut State, job: Job) {
         state.left.timeouts -= 1;
-        let token = state.tables.rows().iter().find_map(|row| match row.place {
-            Place::Leased(token, _) if row.job == job => Some(token),
+        let token = state.tables.rows().iter().find_map(|row| match row.state {
+            JobState::Leased(token, _) if row.job == job => Some(token),
             _ => None,
         });
         if let Some(token) = token
             && state.tables.end(job, token, None, Ending::TimedOut, self.checks).is_some()
         {
-            // As settle_nack does with a deadline: it is not the worker's outcome.
-            state.story_mut(token).ended = Some(Ending::TimedOut);
+            // Like `settle_nack` with a deadline: this ending is not the worker's outcome.
+            state.lease_history_mut(token).ended = Some(Ending::TimedOut);
         }
     }
 
-    /// What a comparison would find now.
+    /// The result that a comparison of the broker's sessions with the tables would have now.
     pub(crate) fn compared(&self, state: &State, b: usize) -> Vec<(Verdict, Claim, Option<u8>)> {
         let broker = &state.brokers[b];
         let mut found = Vec::new();
@@ -58,7 +58,7 @@ impl Protocol {
         found
     }
 
-    /// The statement that looks; what it finds is handled later.
+    /// Runs the comparison. The broker handles its result in a later step.
     pub(crate) fn compare(&self, state: &mut State, b: usize) {
         let found = self.compared(state, b);
         let life = state.brokers[b].life;

@@ -1,4 +1,4 @@
-//! What each step does to the state.
+//! Effects of each step on the state.
 
 mod answer;
 mod broker;

@@ -1,24 +1,24 @@
-//! Statements: they take effect, their answers are read or lost.
+//! Steps of statements: commits, and answers read or lost.
 
 use crate::{
     Protocol,
-    state::{Answer, Claim, Kind, Phase, State, Statement, Story},
-    tables::{Ended, Ending, Number, Outcome, Place, Token},
+    state::{Answer, Claim, Kind, LeaseHistory, Phase, State, Statement},
+    tables::{Ended, Ending, JobState, Number, Outcome, Token},
 };
 
 impl Protocol {
-    /// A statement takes effect.
+    /// A statement commits.
     pub(crate) fn commit(&self, state: &mut State, i: usize) {
         let mut statement = state.statements.remove(i);
         let answer = match &statement.kind {
             Kind::Claim { number } => {
-                let first = state.tables.rows().iter().find(|row| row.place == Place::Ready).map(|row| row.job);
+                let first = state.tables.rows().iter().find(|row| row.state == JobState::Ready).map(|row| row.job);
                 let token = state.leases.len() as Token + 1;
                 let claimed = first.filter(|job| {
                     let protected = state.tables.is_live(*number);
                     let claimed = state.tables.claim(*job, token, Some(*number), self.checks);
                     if claimed {
-                        state.leases.push(Story::new(*job, protected));
+                        state.leases.push(LeaseHistory::new(*job, protected));
                     }
                     claimed
                 });
@@ -28,25 +28,27 @@ impl Protocol {
             Kind::End { claim, owners, ending, adoptions } => {
                 let ended = state.tables.end(claim.job, claim.token, Some(owners), *ending, self.checks);
                 if let Some(Ended { token, .. }) = ended {
-                    let story = state.story_mut(token);
-                    // It was decided about this lease, and before anybody came back with it.
-                    story.wronged = token != claim.token || story.adoptions != *adoptions;
-                    story.ended = Some(*ending);
+                    let history = state.lease_history_mut(token);
+                    // Ending is wrong if another lease of the job was ended, or if a worker reconnected with the lease after
+                    // the decision.
+                    history.wronged = token != claim.token || history.adoptions != *adoptions;
+                    history.ended = Some(*ending);
                 }
                 Answer::Ended
             }
             Kind::Adopt { number, wanted, .. } => Answer::Adopted(self.adopt(state, *number, wanted, None, true)),
-            Kind::Readopt { number, wanted, own } => {
-                let from = self.checks.readopt_own.then_some(&own[..]);
+            Kind::Readopt { number, wanted, owners } => {
+                let from = self.checks.readopt_own.then_some(&owners[..]);
                 Answer::Adopted(self.adopt(state, *number, wanted, from, false))
             }
             Kind::Compare => Answer::Ended,
         };
         let broker = &state.brokers[statement.broker];
-        let looks = broker.up && broker.life == statement.life && matches!(answer, Answer::Claimed(Some(_)));
-        // Nothing follows from these answers, but a repeat if they are lost.
+        let looks_up = broker.up && broker.life == statement.life && matches!(answer, Answer::Claimed(Some(_)));
+        // Do not keep answers without an effect on the broker. `Ended` is kept while answers can be lost, because the broker
+        // repeats the statement then.
         let idle = matches!(answer, Answer::Claimed(None)) || answer == Answer::Ended && state.left.lost == 0;
-        if !idle && !statement.lost || looks {
+        if !idle && !statement.lost || looks_up {
             statement.phase = Phase::Done(answer);
             state.add(statement);
         }
@@ -64,27 +66,27 @@ impl Protocol {
         let mut adopted = wanted.to_vec();
         adopted.retain(|claim| state.tables.adopt(claim.job, claim.token, number, from, self.checks));
         for claim in &adopted {
-            let story = state.story_mut(claim.token);
-            story.protected = protected;
-            // Not if the broker only has another number.
-            story.adoptions += u8::from(from_session);
+            let history = state.lease_history_mut(claim.token);
+            history.protected = protected;
+            // A readoption under a new number of the same broker does not count as an adoption by another session.
+            history.adoptions += u8::from(from_session);
         }
         adopted
     }
 
-    /// A worker's outcome is written, or found to have been written before.
+    /// Writes a worker's outcome, or finds that it was written before.
     fn write(&self, state: &mut State, claim: Claim, outcome: Outcome) -> bool {
         let Some(Ended { token, .. }) = state.tables.settle(claim.job, claim.token, outcome, self.checks) else {
             return state.tables.settled_before(claim.job, claim.token, outcome);
         };
-        state.story_mut(claim.token).committed.push(outcome);
-        let story = state.story_mut(token);
-        story.wronged = token != claim.token;
-        story.ended = Some(Ending::Settled(outcome));
+        state.lease_history_mut(claim.token).committed.push(outcome);
+        let history = state.lease_history_mut(token);
+        history.wronged = token != claim.token;
+        history.ended = Some(Ending::Settled(outcome));
         true
     }
 
-    /// A connection broke. Statements that can be repeated are; the first one may still be committed.
+    /// A connection breaks. Idempotent statements are repeated; the first copy may still commit.
     pub(crate) fn lose(&self, state: &mut State, i: usize) {
         state.left.lost -= 1;
         let mut statement = state.statements.remove(i);
@@ -94,14 +96,14 @@ impl Protocol {
             state.add(Statement { lost: true, ..statement.clone() });
         }
         match statement.kind.clone() {
-            // It is looked for, once it is committed or gone.
+            // The claim has committed, so the broker will look up the lease.
             Kind::Claim { .. } if !was_sent => {
-                let looks = matches!(statement.phase, Phase::Done(Answer::Claimed(Some(_))));
-                if looks {
+                let looks_up = matches!(statement.phase, Phase::Done(Answer::Claimed(Some(_))));
+                if looks_up {
                     state.add(Statement { lost: true, ..statement });
                 }
             }
-            // `readopting` stays, so that is done again.
+            // `readopting` stays set, so the broker repeats a lost readoption.
             Kind::Claim { .. } | Kind::Compare | Kind::Readopt { .. } => {}
             Kind::Settle { .. } => {
                 statement.phase = Phase::Sent;
@@ -115,7 +117,7 @@ impl Protocol {
         }
     }
 
-    /// An adoption failed: the stream ends with an error. Perhaps the leases are this broker's now.
+    /// An adoption failed, so the stream ends with an error. The leases may now be this broker's.
     fn refuse(&self, state: &mut State, b: usize, (w, life, stream): (usize, u8, u8), wanted: &[Claim]) {
         let broker = &mut state.brokers[b];
         broker.unsure.extend(wanted);
@@ -126,7 +128,7 @@ impl Protocol {
         }
     }
 
-    /// The broker answers that it cannot write an outcome now. It may be written all the same.
+    /// The broker answers that it cannot write an outcome now. The outcome may still be written.
     pub(crate) fn give_up(&self, state: &mut State, i: usize) {
         state.left.lost -= 1;
         let statement = state.statements.remove(i);
@@ -137,8 +139,8 @@ impl Protocol {
         }
     }
 
-    /// A broker finds the lease of a claim whose answer was lost.
-    pub(crate) fn look(&self, state: &mut State, i: usize) {
+    /// A broker looks up the lease of a claim whose answer was lost.
+    pub(crate) fn look_up(&self, state: &mut State, i: usize) {
         let statement = state.statements.remove(i);
         if let (Kind::Claim { number }, Phase::Done(Answer::Claimed(Some(claim)))) = (statement.kind, statement.phase)
             && state.tables.owner(claim.job, claim.token) == Some(Some(number))
@@ -148,7 +150,7 @@ impl Protocol {
     }
 }
 
-impl Story {
+impl LeaseHistory {
     const fn new(job: i64, protected: bool) -> Self {
         Self { job, protected, adoptions: 0, received: false, ended: None, wronged: false, committed: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Workers: streams, jobs received, outcomes sent.
+//! Steps of workers: streams, received jobs and sent outcomes.
 
 use crate::{
     Protocol,
@@ -7,16 +7,16 @@ use crate::{
 };
 
 impl Protocol {
-    /// A worker reads a job from its stream.
+    /// A worker receives a job from its stream.
     pub(crate) fn receive(&self, state: &mut State, i: usize) {
         let push = state.pushed.remove(i);
-        state.story_mut(push.claim.token).received = true;
+        state.lease_history_mut(push.claim.token).received = true;
         let holds = &mut state.workers[push.worker].holds;
         holds.push(Holding { claim: push.claim, doing: Doing::Runs });
         holds.sort_unstable();
     }
 
-    /// A worker's outcome reaches its broker, which gives it to a writer at once.
+    /// A worker's outcome reaches its broker, which immediately sends the statement.
     pub(crate) fn settle(&self, state: &mut State, w: usize, claim: Claim, outcome: Outcome) {
         let worker = &mut state.workers[w];
         for holding in worker.holds.iter_mut().filter(|holding| holding.claim == claim) {
@@ -30,7 +30,7 @@ impl Protocol {
         state.send(at, Kind::Settle { from: (w, life), claim, outcome });
     }
 
-    /// A worker opens a stream with what it holds. The broker adopts that before it welcomes the worker.
+    /// A worker opens a stream and lists its leases. The broker adopts them before it sends `Welcome`.
     pub(crate) fn connect(&self, state: &mut State, w: usize, b: usize) {
         let worker = &mut state.workers[w];
         worker.stream += 1;
@@ -52,8 +52,8 @@ impl Protocol {
         }
     }
 
-    /// The session begins on this stream with what was adopted. What it had and the worker did not list is released: it
-    /// never arrived.
+    /// The session begins on this stream with the adopted leases. Its other leases that the worker did not list are released,
+    /// because they were never delivered.
     pub(crate) fn begin(
         &self,
         state: &mut State,
@@ -65,7 +65,8 @@ impl Protocol {
         let Some(s) =
             state.brokers[b].session(w, life).filter(|s| state.brokers[b].sessions[*s].stream == Some(stream))
         else {
-            // It is on a later stream, or gone.
+            // The session has a later stream or has ended, so this stream cannot begin. The grace time of the adopted leases
+            // starts.
             state.brokers[b].unsure.extend(wanted);
             state.brokers[b].unsure.sort_unstable();
             state.brokers[b].unsure.dedup();
@@ -91,12 +92,12 @@ impl Protocol {
         let worker = &mut state.workers[w];
         if worker.at == Some(b) && worker.life == life && worker.stream == stream {
             worker.welcomed = true;
-            // What is lost is not run on. An outcome that was not answered is sent again in any case.
+            // The worker drops running jobs that it lost. It sends unanswered outcomes again in any case.
             worker.holds.retain(|h| adopted.contains(&h.claim) || h.doing != Doing::Runs);
         }
     }
 
-    /// A worker's stream is over.
+    /// A worker's stream ends.
     pub(crate) fn leave(&self, state: &mut State, w: usize) {
         let worker = &mut state.workers[w];
         worker.at = None;
@@ -107,7 +108,7 @@ impl Protocol {
         state.pushed.retain(|push| push.worker != w);
     }
 
-    /// `kill -9` of a worker. Another one takes its slot, with a session of its own.
+    /// `kill -9` of a worker. Another worker takes its slot with a new session.
     pub(crate) fn kill_worker(&self, state: &mut State, w: usize) {
         state.left.worker_kills -= 1;
         let Worker { life, stream, .. } = state.workers[w];

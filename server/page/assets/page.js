@@ -1,7 +1,7 @@
-// What is nicer with a script; everything works without it.
+// Keyboard shortcuts and live figures. The page works without this script.
 "use strict";
 
-// "/" goes to the search, "g" and a letter to a view, "j" and "k" along the rows of a table.
+// Shortcuts: "/" focuses the search, "g" and a letter opens a view, "j" and "k" move along the rows of a table.
 const views = { o: "/", t: "/types", j: "/jobs", f: "/failures", s: "/schedules", w: "/workers" };
 const base = new URL(document.querySelector(".brand").href).pathname.replace(/\/$/, "");
 let went = 0;
@@ -34,7 +34,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// The figures of the overview, as they change. Not while something is selected, which would be lost.
+// Updates the figures of the overview. Pauses while text is selected, because an update would lose the selection.
 if (document.querySelector("[data-live]") && location.pathname === base + "/") {
   const show = (event) => {
     if (document.hidden || !getSelection().isCollapsed || document.querySelector("dialog[open]")) return;

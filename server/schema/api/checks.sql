@@ -1,18 +1,18 @@
--- Checks of arguments from applications. Functions that an application may call in its own transactions are SECURITY DEFINER
--- with a pinned search_path (docs/reference/sql.md).
+-- Checks of arguments from applications. Functions that an application calls run with the owner's rights (SECURITY DEFINER) and
+-- with a pinned search_path, so that objects of the caller cannot change what they do (docs/reference/sql.md).
 
--- Raises an error for a bad argument: its name, and the problem.
+-- Raises an error for an invalid argument: its name, and the problem.
 CREATE OR REPLACE FUNCTION howdah.refuse(field text, problem text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% %', field, problem USING ERRCODE = '22023', COLUMN = field;
 END $$;
 
--- A value as an error shows it: quoted, escaped and shortened.
+-- Formats a value for an error: quoted, escaped and shortened.
 CREATE OR REPLACE FUNCTION howdah.quoted(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
 $$;
 
--- The task type of this name, for a job to enqueue; it is created if it is new.
+-- Returns the task type of this name, for a job to enqueue. Creates the type if it is new.
 CREATE OR REPLACE FUNCTION howdah.type_named(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.task_type;
@@ -28,15 +28,15 @@ BEGIN
         IF of_name IS NULL OR of_name !~ '^[A-Za-z0-9._:/-]{1,200}$' THEN
             PERFORM howdah.refuse(field, format('is %s; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', howdah.quoted(of_name)));
         END IF;
-        -- Roles are told apart only where grants limit them.
-        PERFORM howdah.create_task_types(
-            ARRAY[of_name], CASE WHEN howdah.has_grants() AND howdah.needs_grants() THEN 'sql:' || session_user END);
+        -- Each role may create only a share of all task types. Roles that may act as the owner have no limit.
+        PERFORM howdah.create_task_types(ARRAY[of_name], CASE WHEN NOT pg_has_role(session_user, (
+            SELECT c.relowner FROM pg_class c WHERE c.oid = 'howdah.grants'::regclass), 'MEMBER') THEN 'sql:' || session_user END);
         SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
     END IF;
     RETURN t;
 END $$;
 
--- The functions below are STRICT: a null argument counts as left out and is not checked.
+-- The functions below are STRICT: for a null argument they return null, so an option that is left out is not checked.
 -- Checks that a text is short and has no control characters; an empty text becomes null.
 CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
@@ -61,12 +61,12 @@ BEGIN
 END $$;
 
 -- Checks that an option is an array of at most this many entries of this JSON type. A number may also be a text of digits.
-CREATE OR REPLACE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql STRICT AS $$
+CREATE OR REPLACE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, entries text) RETURNS void LANGUAGE plpgsql STRICT AS $$
 DECLARE
     bad record;
 BEGIN
     IF jsonb_typeof(value) <> 'array' OR jsonb_array_length(value) > most THEN
-        PERFORM howdah.refuse(field, format('is not an array of at most %s %s', most, what));
+        PERFORM howdah.refuse(field, format('is not an array of at most %s %s', most, entries));
     END IF;
     SELECT e.n - 1 AS index, left(e.entry::text, 40) AS entry INTO bad
     FROM jsonb_array_elements(value) WITH ORDINALITY AS e(entry, n)
@@ -77,7 +77,7 @@ BEGIN
     END IF;
 END $$;
 
--- The id of a task type; null for an empty name.
+-- Returns the id of a task type; null for an empty name.
 CREATE OR REPLACE FUNCTION howdah.type_id_of(field text, name text) RETURNS integer LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF name = '' THEN
@@ -86,7 +86,7 @@ BEGIN
     RETURN (howdah.type_named(name, field)).id;
 END $$;
 
--- The ids of task types, in their order; null for an empty array.
+-- Returns the ids of task types, in their order; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.type_ids_of(field text, names jsonb, most integer) RETURNS integer[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, names, 'string', most, 'task types');
@@ -94,7 +94,7 @@ BEGIN
             FROM jsonb_array_elements_text(names) WITH ORDINALITY AS e(name, n));
 END $$;
 
--- The ids of jobs, each once; null for an empty array.
+-- Returns the ids of jobs, each once; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.job_ids_of(field text, ids jsonb, most integer) RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, ids, 'number', most, 'ids of jobs');
@@ -102,7 +102,7 @@ BEGIN
             FROM jsonb_array_elements_text(ids) WITH ORDINALITY AS e(id, n));
 END $$;
 
--- Texts of 1 to this many bytes without control characters, each once, in their order; null for an empty array.
+-- Returns texts of 1 to this many bytes without control characters, each once, in their order; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.tags_of(field text, tags jsonb, most integer, bytes integer) RETURNS text[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, tags, 'string', most, 'tags');
@@ -111,7 +111,7 @@ BEGIN
                   FROM jsonb_array_elements_text(tags) WITH ORDINALITY AS e(tag, n) GROUP BY 1) u);
 END $$;
 
--- A text of 1 to this many bytes without control characters.
+-- Checks a text of 1 to this many bytes without control characters.
 CREATE OR REPLACE FUNCTION howdah.tag_of(field text, tag text, bytes integer) RETURNS text LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF tag = '' THEN
@@ -120,7 +120,7 @@ BEGIN
     RETURN howdah.text_of(field, tag, bytes);
 END $$;
 
--- Intervals within a range in ms, each rounded up; null for an empty array.
+-- Returns intervals within a range in ms, each rounded up; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.all_ms_of(field text, intervals jsonb, most integer, low interval, high interval)
 RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
@@ -129,7 +129,7 @@ BEGIN
             FROM jsonb_array_elements_text(intervals) WITH ORDINALITY AS e(value, n));
 END $$;
 
--- A whole number within a range.
+-- Checks a whole number within a range.
 CREATE OR REPLACE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF value !~ '^-?[0-9]{1,19}$' OR value::numeric NOT BETWEEN low AND high THEN
@@ -138,17 +138,17 @@ BEGIN
     RETURN value::bigint;
 END $$;
 
--- A number with a fraction within a range.
+-- Checks a number with a fraction within a range.
 CREATE OR REPLACE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value::text, 40), low, high));
     END IF;
-    -- Without rounding, a number next to 0 would raise an error in this cast.
+    -- Without rounding, the cast to float8 fails for a number very close to 0 (underflow).
     RETURN round(value::numeric, 20)::float8;
 END $$;
 
--- One of these words.
+-- Checks that a value is one of these words.
 CREATE OR REPLACE FUNCTION howdah.word_of(field text, value text, VARIADIC words text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF value <> ALL (words) THEN
@@ -157,7 +157,7 @@ BEGIN
     RETURN value;
 END $$;
 
--- An interval within a range in ms, rounded up.
+-- Returns an interval within a range in ms, rounded up.
 CREATE OR REPLACE FUNCTION howdah.ms_of(field text, value text, low interval, high interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     s numeric;
@@ -173,7 +173,8 @@ BEGIN
     RETURN ceil(s * 1000)::bigint;
 END $$;
 
--- A time in microseconds after 1970, at most this far ahead. As for brokers, an hour more is accepted: clocks differ.
+-- Returns a time in microseconds after 1970, at most this far ahead. One more hour is accepted, as in brokers, because clocks
+-- differ.
 CREATE OR REPLACE FUNCTION howdah.us_of(field text, value text, ahead interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     at timestamptz;
@@ -198,7 +199,7 @@ BEGIN
     END IF;
 END $$;
 
--- Headers as they are stored; null if there are none.
+-- Checks headers, and returns them as they are stored; null for an empty object.
 CREATE OR REPLACE FUNCTION howdah.headers_of(field text, headers jsonb, s howdah.settings) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     h record;
@@ -217,7 +218,7 @@ BEGIN
     RETURN nullif(headers, '{}');
 END $$;
 
--- The fields of a retry policy that are set, as they are stored in options (server/src/store/option_sql.rs).
+-- Returns the fields of a retry policy that are set, as they are stored in options (server/src/store/option_sql.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;
@@ -244,7 +245,7 @@ BEGIN
         {{retry_checked}}));
 END $$;
 
--- The job that this session runs, if its worker has set the setting below. It is the parent of jobs that the session
+-- Returns the job that this session runs, if its worker has set the setting below. It is the parent of jobs that the session
 -- enqueues without a parent_id. The setting is written so that its name stays the same in every schema.
 CREATE OR REPLACE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

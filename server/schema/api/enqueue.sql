@@ -1,6 +1,7 @@
 -- Enqueues one job. Text in double braces is generated from the options of a job (server/src/store/option_sql.rs).
 
--- A new option is a new argument. Functions of another release are dropped, because they would make calls ambiguous.
+-- Each option of a job is an argument, so functions of another release have other arguments. These functions are dropped,
+-- because a call that matches both would fail as ambiguous.
 DO $$
 DECLARE
     other regprocedure;
@@ -13,7 +14,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Stores checked jobs and notifies the brokers. With a request key, which is checked and not empty, the call can be repeated.
+-- Stores checked jobs and notifies the brokers. The request key is null or already checked. With it, the call can be repeated:
+-- a repeat returns the ids of the first call.
 CREATE OR REPLACE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -56,8 +58,8 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(ids, outcomes);
 END $$;
 
--- Stores checked jobs like store_checked, with errors that name the argument. Catching them costs a subtransaction, so it is
--- done only for the few jobs that can have such errors.
+-- Stores checked jobs like store_checked, and names the argument in errors about keys and dependencies. Catching such an error
+-- costs a subtransaction, so it is done only if a job has `after` or the key policy reject.
 CREATE OR REPLACE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea, many boolean)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -89,9 +91,9 @@ BEGIN
     END;
 END $$;
 
--- Enqueues a job with any options. Returns its id, or the id of the job that has its key or was stored by the same request.
--- Times and intervals are passed as texts, so their format is pinned: the same request has the same hash in every session. The
--- statements are planned once a connection, like those of brokers, because planning would cost more than running them.
+-- Enqueues a job with any options. Returns its id, or the id of the job that holds its key or was stored by the same request.
+-- Times and intervals become texts, so their format is pinned by SET: the same request has the same hash in every session.
+-- force_generic_plan plans the statements once per connection, because planning would cost more than running them.
 CREATE OR REPLACE FUNCTION howdah.enqueue_any(task_type text, payload bytea, {{arguments}}, request_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' AS $$
@@ -112,29 +114,30 @@ BEGIN
     RETURN job_id;
 END $$;
 
--- Enqueues a job without options by one insert. Each statement and expression costs time in each transaction, so there are
--- few. Setting search_path would cost as much as all of them, so this function names the schema of each function and operator
--- instead. All other jobs go through enqueue_any.
+-- Enqueues a job without options by one insert. Each statement and each expression costs time in each transaction, so the
+-- function has few. SET search_path would cost as much as all of them, so the function names the schema of each function and
+-- operator. All other jobs go through enqueue_any.
 CREATE OR REPLACE FUNCTION howdah.enqueue_plain(task_type text, payload bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     job_id bigint;
     the_rank bigint;
     of_type integer;
-    untold boolean;
+    needs_notify boolean;
 BEGIN
     INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, payload)
     SELECT pg_catalog.nextval('howdah.job_id'), howdah.rank_now(), pg_catalog.now(), t.timeout_ms, t.id, 0,
            coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
     FROM howdah.task_type t
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
-      -- A job with a parent goes through enqueue_any, and so does each job where grants limit roles or the store is closed: it
-      -- checks them. A condition without t would add a node to the plan.
+      -- In these cases no row is inserted, and enqueue_any does the checks: the job has a parent, grants limit roles, or the
+      -- store is closed. The conditions stand in a comparison with a column of t, because a condition without t would add a
+      -- node to the plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
           CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL AND t.unused_since IS NULL
                     AND NOT howdah.has_grants() AND NOT howdah.is_closed()
                THEN least(t.max_payload_bytes, 1024) END
-    RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
-    IF untold IS NOT FALSE THEN
+    RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, needs_notify;
+    IF needs_notify IS NOT FALSE THEN
         IF job_id IS NULL THEN
             RETURN howdah.enqueue_any(task_type, payload);
         END IF;
@@ -144,8 +147,8 @@ BEGIN
     RETURN job_id;
 END $$;
 
--- Enqueues a job with a fair key and no other option: what enqueue_any would do, without what such a job does not need. Many tenants
--- enqueue at once, so it takes no lock but that of its key's turn.
+-- Enqueues a job with a fair key and no other option, like enqueue_any, but without steps that such a job does not need. Many
+-- tenants enqueue at once, so it locks only the job's row in fair_share.
 CREATE OR REPLACE FUNCTION howdah.enqueue_fair(task_type text, payload bytea, fair_key text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_variable
@@ -155,12 +158,12 @@ DECLARE
     base bigint;
     job_id bigint;
 BEGIN
-    -- As in enqueue_plain: whatever is special goes through enqueue_any.
+    -- A large payload, an unused type, a job with a parent, grants and a closed store are handled by enqueue_any.
     SELECT o.id, o.timeout_ms, coalesce(o.max_attempts, 10::smallint) AS max_attempts,
            coalesce(o.priority_step_us, howdah.default_step()) AS step, s.key_bytes
     INTO t FROM howdah.task_type o CROSS JOIN howdah.settings s
     WHERE o.name = task_type AND octet_length(payload) <= least(o.max_payload_bytes, 1024) AND o.unused_since IS NULL
-      AND current_setting(E'howdah\x2ejob_id', true) IS NULL AND NOT howdah.has_grants();
+      AND current_setting(E'howdah\x2ejob_id', true) IS NULL AND NOT howdah.has_grants() AND NOT howdah.is_closed();
     IF NOT FOUND THEN
         RETURN howdah.enqueue_any(task_type, payload, fair_key => fair_key);
     END IF;
@@ -169,29 +172,30 @@ BEGIN
         RETURN howdah.enqueue_plain(task_type, payload);
     END IF;
     base := howdah.fair_base(t.id, 0::smallint, howdah.rank_now(), t.step);
-    -- Its turn is given out when the transaction commits; until then, others with the same key wait.
-    WITH turn AS (
+    -- The row in fair_share stays locked until the transaction commits. Until then, other enqueues with the same fair key wait.
+    WITH share AS (
         INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given) VALUES (t.id, 0, of_key, base, 1)
         ON CONFLICT ON CONSTRAINT fair_share_pkey DO UPDATE
-        SET given = 1, last_rank = greatest(excluded.last_rank, f.last_rank + howdah.fair_turn())
+        SET given = 1, last_rank = greatest(excluded.last_rank, f.last_rank + howdah.fair_rank_distance())
         RETURNING f.last_rank AS rank
     )
     INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, options, payload)
-    SELECT nextval('howdah.job_id'), turn.rank, now(), t.timeout_ms, t.id, 0, t.max_attempts, 0,
+    SELECT nextval('howdah.job_id'), share.rank, now(), t.timeout_ms, t.id, 0, t.max_attempts, 0,
            jsonb_build_object('fair_key', of_key), payload
-    FROM turn
+    FROM share
     RETURNING r.id INTO job_id;
     PERFORM howdah.announce_fair(t.id, base);
     INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (t.id, 1);
     RETURN job_id;
 END $$;
 
--- Stores a job. It exists, and the brokers are notified, if and when the transaction commits. There is a function each for
--- payloads of bytes, text and JSON. Postgres inlines them, so the path of a job is mostly known before the statement runs.
+-- Stores a job. The job exists, and the brokers are notified, when the transaction commits. The function is overloaded for
+-- payloads of bytes, text and JSON. Postgres inlines these functions, so it mostly decides between enqueue_plain, enqueue_fair
+-- and enqueue_any while it plans the call.
 --
--- Many drivers have a statement planned each time. Planning 28 arguments takes three times as long as storing a job, so jobs
--- without options have functions of their own. Postgres chooses them for a call that matches both, because their first
--- argument is text and not varchar: for an untyped literal it takes the preferred type.
+-- Many drivers let Postgres plan the statement on each call. Planning 28 arguments takes three times as long as storing a job,
+-- so jobs without options have separate functions. Postgres chooses these for a call that matches both, because their first
+-- argument is text and not varchar, and text is the preferred type for an untyped literal.
 CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, '');
 

@@ -1,6 +1,6 @@
 -- Enqueues a job for each change of a row.
 
--- Enqueues the job of a change. A short payload takes one insert, as in enqueue_plain.
+-- Enqueues the job for one change of a row. A job with a short payload is stored by one insert, as in enqueue_plain.
 CREATE OR REPLACE FUNCTION howdah.enqueue_changed(task_type text, changed bytea, about jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -23,9 +23,9 @@ BEGIN
     END IF;
 END $$;
 
--- The trigger of on_change: it enqueues a job for each row. It runs with the rights of the writer, because a row becomes JSON
--- by casts of its types, which may be anybody's code: with the owner's rights, everybody who creates a type would get them. So
--- the writer must be a producer. A function with more rights for other writers could be called by all of them.
+-- The trigger function of on_change: enqueues a job for each changed row. It runs with the rights of the role that writes the
+-- row, because converting a row to JSON runs the casts of its column types. With the owner's rights, any role that can create a
+-- type with a cast would gain them. So the writing role must be a member of howdah_producer.
 CREATE OR REPLACE FUNCTION howdah.enqueue_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT (CASE WHEN has_schema_privilege(rtrim('howdah.', '.'), 'USAGE')
@@ -40,9 +40,10 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Creates a trigger, so that each insert, update and delete of a row enqueues a job. Its payload is the new or deleted row as
--- JSON; its headers are operation and table. The caller needs the right to create a trigger on the table. Returns the name of
--- the trigger, howdah_TYPE, so a second call changes nothing. A long type is shortened with a hash, because Postgres cuts names.
+-- Creates a trigger, so that each insert, update and delete of a row enqueues a job. The payload is the new or deleted row as
+-- JSON; the headers are operation and table. The caller needs the right to create a trigger on the table. Returns the name of
+-- the trigger, howdah_TYPE. If the table has that trigger, nothing changes: it stays disabled, or ENABLE ALWAYS. A long type is
+-- shortened with a hash, because Postgres truncates names.
 CREATE OR REPLACE FUNCTION howdah.on_change(table_name regclass, task_type text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -55,7 +56,9 @@ BEGIN
         RAISE EXCEPTION 'task_type is %; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', coalesce(to_json(left(task_type, 40))::text, 'null')
             USING ERRCODE = '22023', COLUMN = 'task_type';
     END IF;
-    EXECUTE pg_catalog.format('CREATE OR REPLACE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
-                              'EXECUTE FUNCTION howdah.enqueue_change(%L)', name, table_name, task_type);
+    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = table_name AND t.tgname = name AND t.tgfoid = 'howdah.enqueue_change'::regproc) THEN
+        EXECUTE pg_catalog.format('CREATE OR REPLACE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
+                                  'EXECUTE FUNCTION howdah.enqueue_change(%L)', name, table_name, task_type);
+    END IF;
     RETURN name;
 END $$;

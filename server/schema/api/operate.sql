@@ -1,7 +1,8 @@
 -- Changes jobs that have not ended.
 
--- Deletes a job from its table, if it is in one of these states and this session may operate on its type: a foreign job is like
--- a missing one. A job that moves meanwhile is searched again, in the usual order of the states.
+-- Deletes a job from its table, if it is in one of these states and this session may operate on its type, and returns the job.
+-- A job whose type the session may not operate on is treated like a missing job. If another transaction moves the job to
+-- another table at this moment, the tables are searched again.
 CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states howdah.job_state[]) RETURNS howdah.taken_job LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.taken_job;
@@ -25,7 +26,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Cancels a job that is not finished, in any state; a worker that runs it is told to stop. False: there is no such job.
+-- Cancels a job that is not finished, in any state; a worker that runs it is told to stop. Returns false if there is no such
+-- job.
 CREATE OR REPLACE FUNCTION howdah.cancel(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t howdah.taken_job := howdah.take_job(job_id, '{scheduled, waiting, ready, leased, dead}');
@@ -35,7 +37,7 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN false;
     ELSIF t.state = 'waiting' THEN
-        -- It no longer waits for other jobs.
+        -- The job no longer waits for other jobs.
         DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
     END IF;
     -- The token of the lease is not stored: a late ack of the worker must be LEASE_LOST, not a repeat.
@@ -58,8 +60,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Makes a scheduled or dead job ready now; a dead one gets all of its attempts again, and jobs that its death has cancelled come
--- back. False: it is neither.
+-- Makes a scheduled or dead job ready now. A dead job gets all of its attempts again, and jobs that its death has cancelled
+-- come back. Returns false if the job is neither.
 CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t howdah.taken_job := howdah.take_job(job_id, '{scheduled, dead}');
@@ -71,7 +73,7 @@ BEGIN
     END IF;
     IF t.state = 'dead' THEN
         j.attempt := 0;
-        -- It has started once, so it does not expire.
+        -- A dead job has already started an attempt, so the time by which it had to start no longer applies.
         j.options := nullif(j.options - 'expire_at_us', '{}');
         INSERT INTO howdah.job_key AS k (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL
         ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
@@ -89,7 +91,8 @@ BEGIN
                 j.options, j.failures, j.payload);
         PERFORM howdah.announce(j.type_id, j.rank);
     ELSE
-        -- promote_coordinated decides whether the job must wait.
+        -- Such a job may have to wait for its limit key. So it becomes a scheduled job that is due now, and promote_coordinated
+        -- decides.
         INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
                                       priority, key, headers, options, failures, payload)
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
@@ -103,8 +106,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Changes the priority of a job that is not finished; for a running job it counts from its next attempt on. False: there is no
--- such job.
+-- Changes the priority of a job that is not finished; for a running job it counts from its next attempt on. Returns false if
+-- there is no such job.
 CREATE OR REPLACE FUNCTION howdah.reprioritize(job_id bigint, priority integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

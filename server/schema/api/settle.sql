@@ -1,10 +1,10 @@
 -- Ends an attempt, in the transaction of the worker's own writes.
 
--- Raises an error because the caller has lost the lease: its transaction must not commit.
+-- Raises the error for a lost lease. The error also aborts the caller's transaction, so its writes are not committed.
 CREATE OR REPLACE FUNCTION howdah.lease_lost(job_id bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the lease of job % is lost: it was settled, timed out, cancelled or given to another worker', job_id
-        USING ERRCODE = 'HW003', HINT = 'Roll back: what this attempt wrote must not be kept.';
+        USING ERRCODE = 'HW003', HINT = 'Roll back this transaction: the writes of a lost attempt must not be committed.';
 END $$;
 
 -- Completes a job in the transaction of the worker's own writes: both are committed, or neither.
@@ -20,7 +20,7 @@ BEGIN
     IF howdah.has_grants() THEN
         PERFORM howdah.check_lease(job_id, token);
     END IF;
-    -- So many bytes are always allowed (tables/settings.sql), so most results need no look at the settings.
+    -- At least 1,024 bytes are always allowed (tables/settings.sql), so most results need no look-up of the settings.
     IF octet_length(result) > 1024 THEN
         SELECT s.payload_bytes INTO STRICT most FROM howdah.settings s;
         IF octet_length(result) > most THEN
@@ -50,8 +50,9 @@ CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result t
 CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
     RETURN howdah.complete(job_id, token, convert_to(result::text, 'UTF8'), next_stage);
 
--- Ends a lease without an ack, like sql/settle/settle_nack.sql: the attempt failed (delay_ms null: the retry policy decides;
--- dead: no retry), or with snooze it does not count. Returns the new state of the job.
+-- Ends a lease without an ack, like sql/settle/settle_nack.sql. The attempt failed, or with snooze it does not count. delay_ms:
+-- the delay until the next attempt; null: by the retry policy. dead: the job gets no further attempt. Returns the new state of
+-- the job.
 CREATE OR REPLACE FUNCTION howdah.nack(job_id bigint, token bigint, snooze boolean, dead boolean, delay_ms bigint, error text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -69,7 +70,11 @@ DECLARE
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
     IF NOT FOUND THEN
-        PERFORM howdah.lease_lost(job_id);
+        PERFORM FROM howdah.regain(ARRAY[job_id], ARRAY[token]);
+        DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
+        IF NOT FOUND THEN
+            PERFORM howdah.lease_lost(job_id);
+        END IF;
     END IF;
     dead := dead OR NOT snooze AND l.attempt >= l.max_attempts;
     into_type := coalesce(CASE WHEN dead THEN howdah.fallback_of(l.type_id, l.options) END, l.type_id);
@@ -121,7 +126,7 @@ BEGIN
             PERFORM howdah.send_wakeup(w);
         END LOOP;
     END IF;
-    -- Limit states are locked last, as in Store::settle_nacks.
+    -- Limit states are locked after all other rows, as in Store::settle_nacks, so that transactions do not deadlock.
     IF l.options -> 'limit_key' IS NOT NULL THEN
         FOR held IN SELECT * FROM howdah.requeue_for_limit(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
             PERFORM howdah.send_wakeup(ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup);
@@ -137,15 +142,15 @@ BEGIN
     RETURN state;
 END $$;
 
--- An error as it is stored: marked where it was cut.
+-- Returns an error as it is stored: at most 16 KiB, marked if it was truncated.
 CREATE OR REPLACE FUNCTION howdah.short_error(error text) RETURNS text LANGUAGE sql
     RETURN CASE WHEN octet_length(error) > 16384
                 THEN left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]'
                 ELSE coalesce(error, '') END;
 
--- Ends an attempt that failed. The job is retried after the delay of its retry policy or after retry_after, unless its
--- attempts are used up or no_retry is true. Returns where the job is now: ready (waiting if it must wait for its limit key),
--- scheduled, dead or fallback; or cancelled if a newer job with its key waits, which runs instead.
+-- Ends an attempt that failed. The job is retried after the delay of its retry policy or after retry_after, unless its attempts
+-- are used up or no_retry is true. Returns where the job is now: ready (waiting if it must wait for its limit key), scheduled,
+-- dead or fallback; or cancelled, if a newer job with the same key waits and runs instead.
 CREATE OR REPLACE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -170,7 +175,7 @@ BEGIN
     RETURN howdah.nack(job_id, token, true, false, howdah.ms_of('delay', delay::text, '0', '365 days'), NULL);
 END $$;
 
--- Moves the deadline of an attempt to this duration from now, and returns it.
+-- Moves the deadline of an attempt to this duration from now, and returns the deadline.
 CREATE OR REPLACE FUNCTION howdah.extend(job_id bigint, token bigint, duration interval) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -189,9 +194,10 @@ BEGIN
     RETURN until;
 END $$;
 
--- Takes a running job from its worker, for people: with an error the attempt has failed, and the retry policy decides; without
--- one it does not count, and the job is ready again. The worker is told within two seconds, and what it says about the job
--- later does not count. Returns where the job is now, as fail does. Null: no worker has the job.
+-- Takes a running job from its worker, for operators. With an error the attempt has failed, and the retry policy decides about
+-- the next attempt. Without an error the attempt does not count, and the job is ready again. The worker is told within two
+-- seconds, and a later outcome of the worker is refused. Returns where the job is now, as howdah.fail does; null: no worker has
+-- the job.
 CREATE OR REPLACE FUNCTION howdah.end_lease(job_id bigint, error text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -207,7 +213,7 @@ BEGIN
     END IF;
     state := CASE WHEN error IS NULL THEN howdah.nack(job_id, token, true, false, 0, NULL)
                   ELSE howdah.nack(job_id, token, false, false, NULL, howdah.short_error(error)) END;
-    -- The worker has not said so: nothing that it says is a repeat.
+    -- Forget the token, because an operator ended the lease: an outcome of the worker must not count as a repeat.
     UPDATE howdah.ready r SET last_token = NULL WHERE r.id = job_id;
     UPDATE howdah.scheduled s SET last_token = NULL WHERE s.id = job_id;
     UPDATE howdah.waiting w SET last_token = NULL WHERE w.id = job_id;

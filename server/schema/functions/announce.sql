@@ -1,43 +1,48 @@
--- Announcements of ready jobs by SQL functions. A transaction with NOTIFY holds a lock of the whole database cluster until it
--- is on disk, so transactions that all notify would commit one by one. Therefore one connection in 20 ms announces a type for
--- all others; brokers that receive it (`e`) check the type again a bit later, for the connections that stayed silent. A
--- transaction may stay silent only if it is younger than 80 ms, and only for jobs that do not run before the announced ones;
--- all others announce exactly their jobs. The sweep finds jobs that were still missed. Sequences record which connection
--- announced a type last, and when: their values are visible at once, and no transaction waits for them.
+-- Announcements of ready jobs by SQL functions. A transaction with NOTIFY holds a lock of the whole database cluster until its
+-- commit is on disk, so transactions that all notify would commit one by one. Therefore only one connection in 20 ms announces
+-- a type, also for the other connections. Brokers that receive this announcement (message `e`) check the type again a bit
+-- later, to find the jobs of the connections that sent no message. A transaction may leave out its message only if it is
+-- younger than 80 ms, and only for jobs that do not rank before the announced ones. All other transactions announce exactly
+-- their jobs (message `r`). The sweep finds jobs that were still missed. Sequences record which connection last announced a
+-- type, and when, because their values are visible before commit, and no transaction waits for them.
 
--- The next four functions are short, because in a transaction of one insert each operator counts, and they do not depend on
--- the caller's search_path. The first names the schema of each operator. The others have bodies of the SQL standard, which
--- are bound to their functions now; the first cannot have one, because pg_dump would write it before its sequences.
--- The sequence of a type. Types may share one, which costs an additional notification.
+-- The next four functions are short, because each operator adds time to a transaction of one insert. They do not depend on the
+-- caller's search_path: announcement_sequence names the schema of each operator, and the others have SQL-standard bodies, which
+-- Postgres resolves at creation. announcement_sequence cannot have such a body, because pg_dump would write it before its
+-- sequences.
+--
+-- Returns the sequence of a type. Types may share a sequence, which costs an additional notification.
 CREATE OR REPLACE FUNCTION howdah.announcement_sequence(of_type integer) RETURNS regclass LANGUAGE sql STABLE AS $$
     SELECT ('{howdah.announced_0,howdah.announced_1,howdah.announced_2,howdah.announced_3,howdah.announced_4,howdah.announced_5,howdah.announced_6,howdah.announced_7}'::pg_catalog.regclass[])
         [(of_type OPERATOR(pg_catalog.&) 7) OPERATOR(pg_catalog.+) 1]
 $$;
 
--- The value of the sequence: from bit 42 on the 20 ms in which the transaction began (20 bits, 6 hours), from bit 22 on the
--- type, below it the pid.
+-- Returns the mark of an announcement, the value that is stored in the sequence. From bit 42 on: the 20 ms slot in which the
+-- transaction began (20 bits, 6 hours). From bit 22 on: the type id. Below: the pid of the session.
 CREATE OR REPLACE FUNCTION howdah.announcement_mark(of_type integer, began_us bigint) RETURNS bigint LANGUAGE sql STABLE
     RETURN ((began_us / 20000 & 1048575) << 42) # (of_type::bigint << 22) # pg_backend_pid();
 
 CREATE OR REPLACE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE RETURN (date_part('epoch', now()) * 1000000)::bigint;
 
--- Whether brokers must be notified that a job of this type became ready in this transaction, which began at began_us. They
--- need not if another connection announces the same type, at most 20 ms before or 40 ms after. Then the bits of the types
--- are 0 in the difference of the two marks (those of the pids are not: 1 less borrows nothing). An announcement of this
--- connection does not count: it may have been rolled back, or brokers have received it long ago.
+-- Returns whether brokers must be notified that a job of this type became ready in this transaction, which began at began_us.
+-- No notification is needed if another connection announced the same type at most 20 ms before or 40 ms after. Then the type
+-- bits are 0 in the difference of the two marks. The pid bits are not 0, so subtracting 1 borrows nothing from the type bits. An
+-- earlier announcement of this connection does not count: its transaction may have been rolled back, or brokers received it
+-- long ago.
 CREATE OR REPLACE FUNCTION howdah.needs_announcement(of_type integer, began_us bigint) RETURNS boolean LANGUAGE sql VOLATILE
     RETURN now() < clock_timestamp() - interval '80 ms'
         OR ((pg_sequence_last_value(howdah.announcement_sequence(of_type)) # pg_backend_pid() # (of_type::bigint << 22))
             - ((began_us / 20000 & 1048575) << 42) + 4398046511103 & -13194143727616) IS DISTINCT FROM 0;
 
--- Whether this transaction may notify. Postgres cannot prepare one that did (PREPARE TRANSACTION), and a transaction does not
--- know whether it will be prepared. The name is written so that it stays the same in every schema.
+-- Returns whether this transaction may notify. Sessions that use PREPARE TRANSACTION turn notifications off by the setting
+-- howdah\x2enotify, because Postgres cannot prepare a transaction that notified. The name is spelled with \x2e, so that it is
+-- not replaced by the name of the schema.
 CREATE OR REPLACE FUNCTION howdah.may_notify() RETURNS boolean LANGUAGE sql STABLE
     RETURN coalesce(lower(current_setting(E'howdah\x2enotify', true)), '') NOT IN ('off', 'false', 'no', '0');
 
--- Sends a message to the brokers. Without it, they find everything within the poll interval and a second. A message is a hint:
--- it is left out while the queue of notifications, which all databases of the server share, is nearly full. In a full queue
--- Postgres fails the whole transaction at its commit (54000), where no function can catch it.
+-- Sends a message to the brokers. The message only saves time: without it, brokers find everything within the poll interval and
+-- a second. It is left out while the queue of notifications, which all databases of the server share, is nearly full. If the
+-- queue is full, Postgres fails the whole transaction at its commit (54000), where no function can catch the error.
 CREATE OR REPLACE FUNCTION howdah.notify(message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF howdah.may_notify() AND pg_notification_queue_usage() < 0.9 THEN
@@ -45,7 +50,7 @@ BEGIN
     END IF;
 END $$;
 
--- Notifies the brokers, unless another connection does. Returns null.
+-- Notifies the brokers of a ready job with this rank, unless another connection has just announced the type. Returns null.
 CREATE OR REPLACE FUNCTION howdah.announce(of_type integer, lowest_rank bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -60,7 +65,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Sends a wakeup to the brokers. Without it, they find jobs and limit keys that are due in more than a second.
+-- Sends a wake-up to the brokers. Jobs and limit keys that are due in more than a second need none: brokers find them by polling.
 CREATE OR REPLACE FUNCTION howdah.send_wakeup(w howdah.wakeup) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF w.kind = 'ready' THEN

@@ -1,18 +1,21 @@
--- The store that a task type goes to. Each function is a transaction of its own, which may be repeated.
+-- Functions for the target store of a task type that moves to another store. Each is one idempotent transaction, so it can be
+-- repeated after a crash.
 
--- Says that jobs of a type are about to come. Returns the new version of the settings; brokers that know it claim none.
+-- Records that jobs of a type are about to arrive. Returns the new version of the settings. Brokers that have read this version
+-- claim no jobs of the type until end_arrival.
 CREATE OR REPLACE FUNCTION howdah.begin_arrival(of_type integer, of_store integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
 BEGIN
-    INSERT INTO howdah.type_arrival (type_id, from_number, rests) VALUES (of_type, of_store, true)
-    ON CONFLICT (type_id) DO UPDATE SET from_number = excluded.from_number, rests = true;
+    INSERT INTO howdah.type_arrival (type_id, from_number, claims_held) VALUES (of_type, of_store, true)
+    ON CONFLICT (type_id) DO UPDATE SET from_number = excluded.from_number, claims_held = true;
     UPDATE howdah.settings s SET version = s.version + 1 RETURNING s.version INTO new_version;
     RETURN new_version;
 END $$;
 
--- Makes this store the home of a type: it has had it for longer than any other one. Returns the new version of the settings.
-CREATE OR REPLACE FUNCTION howdah.be_home(of_type integer, oldest timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Makes this store the home of a type, by dating the creation of the type before its creation in any other store. Returns the
+-- new version of the settings.
+CREATE OR REPLACE FUNCTION howdah.make_home_store(of_type integer, oldest timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
 BEGIN
@@ -21,18 +24,19 @@ BEGIN
     RETURN new_version;
 END $$;
 
--- All jobs that could move have come: they are claimed. Returns the new version of the settings.
+-- Ends the arrival after all jobs that could move have arrived: brokers claim jobs of the type again. Returns the new version
+-- of the settings.
 CREATE OR REPLACE FUNCTION howdah.end_arrival(of_type integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
 BEGIN
-    UPDATE howdah.type_arrival a SET rests = false WHERE a.type_id = of_type;
+    UPDATE howdah.type_arrival a SET claims_held = false WHERE a.type_id = of_type;
     UPDATE howdah.settings s SET version = s.version + 1 RETURNING s.version INTO new_version;
     RETURN new_version;
 END $$;
 
--- Stores jobs that come from another store, each once, with new ids. A job whose key another one has here is not stored: its new
--- id is null.
+-- Stores jobs that arrive from another store, each once, with new ids. A job whose key is held by a job of this store is not
+-- stored: its new id is null.
 CREATE OR REPLACE FUNCTION howdah.arrive_jobs(of_type integer, old_ids bigint[], jobs jsonb[], payloads bytea[])
 RETURNS TABLE (old_id bigint, new_id bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -56,7 +60,7 @@ BEGIN
             INSERT INTO howdah.job_key (type_id, key, job_id, version, held_until, debounce_until)
             SELECT of_type, k.key, k.new_id, (k.held ->> 'version')::bigint, (k.held ->> 'held_until')::timestamptz,
                    (k.held ->> 'debounce_until')::timestamptz
-            FROM keyed k ORDER BY k.key
+            FROM keyed k ORDER BY k.key COLLATE "C"
             ON CONFLICT DO NOTHING RETURNING job_id
         )
         SELECT array_agg(k.old_id) INTO refused FROM keyed k WHERE k.new_id NOT IN (SELECT t.job_id FROM taken t);
@@ -69,8 +73,9 @@ BEGIN
     RETURN QUERY SELECT u.id, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = u.id) FROM unnest(old_ids) AS u(id);
 END $$;
 
--- Stores jobs of leaving under these ids, and notifies the brokers: those that come, and those that come back. What is due
--- meanwhile is ready: brokers look for due jobs from a time on.
+-- Stores jobs, in the format of howdah.leaving, under these ids, and notifies the brokers. Used for jobs that arrive in the
+-- target store, and for jobs that return to the source store. Scheduled jobs that have become due meanwhile are stored as
+-- ready, because brokers search for due jobs only from a floor on (promote.sql).
 CREATE OR REPLACE FUNCTION howdah.store_moved(ids bigint[], of_type integer, jobs jsonb[], payloads bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     r record;
@@ -79,7 +84,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM howdah.create_task_types(n.names, NULL)
-    FROM (SELECT array_agg(DISTINCT t.name ORDER BY t.name) AS names
+    FROM (SELECT array_agg(DISTINCT t.name) AS names
           FROM unnest(jobs) j CROSS JOIN LATERAL (VALUES (j ->> 'fallback'), (j ->> 'fallback_from')) t(name)
           WHERE t.name IS NOT NULL) n WHERE n.names IS NOT NULL;
     WITH n AS MATERIALIZED (
@@ -141,8 +146,8 @@ BEGIN
     END IF;
 END $$;
 
--- Stores schedules that come from another store. Returns the names of those that are here: of the others, this store has a
--- schedule of the same name.
+-- Stores schedules that arrive from another store. Returns the names of the schedules that this store now has. A schedule is
+-- left out of the result if this store already had another schedule of that name.
 CREATE OR REPLACE FUNCTION howdah.arrive_schedules(schedules jsonb[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM howdah.store_schedules(schedules);
@@ -150,12 +155,12 @@ BEGIN
                      ON s.name = j.row ->> 'name' AND s.created = (j.row ->> 'created')::timestamptz;
 END $$;
 
--- Stores schedules as leave_schedules has read them, unless there is one of the name.
+-- Stores schedules as leave_schedules has read them, unless the name is taken.
 CREATE OR REPLACE FUNCTION howdah.store_schedules(schedules jsonb[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH stored AS (
         INSERT INTO howdah.schedule
-        SELECT (jsonb_populate_record(NULL::howdah.schedule, j.row)).* FROM unnest(schedules) AS j(row) ORDER BY j.row ->> 'name'
+        SELECT (jsonb_populate_record(NULL::howdah.schedule, j.row)).* FROM unnest(schedules) AS j(row) ORDER BY (j.row ->> 'name') COLLATE "C"
         ON CONFLICT DO NOTHING RETURNING name
     )
     INSERT INTO howdah.schedule_creator (name, principal)

@@ -1,18 +1,19 @@
--- What a claim needs to know.
+-- Quotas for a claim.
 
--- How many jobs of types with limits may be claimed now, of those wanted, and when to ask again (ms) if only time is
--- missing. Called before the claim, in its transaction: the row of limit_state is held until that ends. Until all brokers
--- have read a changed limit, and what they claimed without it is marked, all leases of the type are counted. That takes two
--- seconds, so there is no index for it.
--- A type whose row somebody else has locked gets nothing, and the others do not wait for it. Brokers hold the row for
--- milliseconds: so the first that is locked is waited for, as long as lock_timeout says, and the others hardly.
+-- Returns how many of the wanted jobs may be claimed now, for types with limits. retry_in_ms: when to ask again, if only the
+-- passing of time raises the quota. It is called before the claim, in the claim's transaction: the type's row of limit_state
+-- stays locked until the transaction ends. Leases of types with a limit are marked, and only these count. After a limit is set,
+-- brokers may still claim without marking. So for about two seconds, until all brokers have read the limit and older leases are
+-- marked, all leases of the type are counted. No index supports this count, because it is needed so rarely. A type whose row
+-- another transaction has locked gets a quota of 0, so that the other types do not wait. Brokers hold the row for milliseconds.
+-- So the call waits up to lock_timeout for the first locked row, and 1 ms for each further one.
 CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
 RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint, is_locked boolean) LANGUAGE plpgsql AS $$
 DECLARE
     w record;
     g howdah.limit_state;
     filled double precision;
-    patience text := current_setting('lock_timeout');
+    saved_lock_timeout text := current_setting('lock_timeout');
 BEGIN
     FOR w IN
         SELECT t.id, u.wanted, t.max_running, t.rate_per_s, t.rate_burst,
@@ -56,6 +57,6 @@ BEGIN
         allowed := greatest(allowed, 0);
         RETURN NEXT;
     END LOOP;
-    -- The claim that follows may wait for short locks, as of a page that is added to a table.
-    PERFORM set_config('lock_timeout', patience, true);
+    -- Restore lock_timeout: the claim that follows may wait for short locks, such as the lock for adding a page to a table.
+    PERFORM set_config('lock_timeout', saved_lock_timeout, true);
 END $$;

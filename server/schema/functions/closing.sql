@@ -1,4 +1,14 @@
--- Closing a store to new jobs. What is there goes on: retries, stages, fallbacks, jobs that wait for others.
+-- Closes a store to new jobs. Existing jobs continue: retries, stages, fallbacks, jobs that wait for others.
+
+-- Replaces the function that returns whether this store is closed.
+CREATE OR REPLACE FUNCTION howdah.set_closed(closed boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF closed THEN
+        CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN true;
+    ELSE
+        CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN false;
+    END IF;
+END $$;
 
 -- Closes this store, which is known under this name. Returns the new version of the settings; null: it was closed already.
 CREATE OR REPLACE FUNCTION howdah.close_store(store_name text, by_whom text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -9,7 +19,7 @@ BEGIN
     WHERE s.closed IS NULL
     RETURNING s.version INTO new_version;
     IF FOUND THEN
-        CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN true;
+        PERFORM howdah.set_closed(true);
     END IF;
     RETURN new_version;
 END $$;
@@ -23,13 +33,14 @@ BEGIN
     WHERE s.closed IS NOT NULL
     RETURNING s.version INTO new_version;
     IF FOUND THEN
-        CREATE OR REPLACE FUNCTION howdah.is_closed() RETURNS boolean LANGUAGE sql STABLE RETURN false;
+        PERFORM howdah.set_closed(false);
     END IF;
     RETURN new_version;
 END $$;
 
--- Refuses new jobs, and says what to do; not who has closed the store: that is for those who may list stores. Statements call it only where is_closed is true, in a CASE that is not in their plans
--- otherwise.
+-- Raises the error for new jobs in a closed store, and names the command that opens the store. The message does not say who
+-- closed it, because only callers that may list stores are to know. Statements call this function in a CASE on is_closed, which
+-- Postgres removes from their plans while the store is open.
 CREATE OR REPLACE FUNCTION howdah.refuse_closed() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     s howdah.settings;

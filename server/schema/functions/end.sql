@@ -1,10 +1,10 @@
 -- Consequences of the end of jobs.
 
--- Does what follows from the end of jobs: their keys are freed or pass to the next job, limits are checked again, dependents
--- run or are cancelled, and callers that wait for a job are notified. Dependents that are cancelled are ended in the next
--- round of the loop; a chain of them is found in one statement. Successors and dependents are locked before keys. Limit
--- states are locked last, all at once and in their order.
--- What was cancelled because a job died comes back when that job is retried (revive_dependents), so its dependencies stay.
+-- Carries out the consequences of the end of jobs. Their keys are freed or pass to the next job. Limits are checked again,
+-- dependents run or are cancelled, and callers that wait for a job are notified. The next round of the loop handles the end of
+-- the cancelled dependents; one statement finds a whole chain of them. To avoid deadlocks, successors and dependents are locked
+-- before keys, and limit states last, all at once and in the order of their keys. Dependents that are cancelled because a job
+-- died keep their dependencies: they come back when that job is retried (revive_dependents).
 CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,7 +14,8 @@ DECLARE
     ended_ids text;
     limit_types integer[] := '{}';
     limit_keys text[] := '{}';
-    -- Of each job: whether what its end cancels may come back.
+    -- For each ended job: true if the dependents that its end cancels may come back, because the job is dead and may be
+    -- retried.
     revivable boolean[] := ARRAY(SELECT e = 'dead' FROM unnest(endings) WITH ORDINALITY AS u(e, n) ORDER BY n);
 BEGIN
     LOOP
@@ -40,7 +41,7 @@ BEGIN
             UNION
             SELECT w.id, 'cancelled'::howdah.ending, bad.revivable
             FROM bad
-            -- LATERAL forces look-ups: a join would read all of both tables for each link of a chain.
+            -- LATERAL with OFFSET 0 forces look-ups by index. A join may read both tables completely for each link of a chain.
             CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = bad.id OFFSET 0) d
             CROSS JOIN LATERAL (SELECT w.id, w.options FROM howdah.waiting w WHERE w.id = d.job_id OFFSET 0) w
             WHERE coalesce(w.options ->> 'on_dependency_failure', 'cancel') = 'cancel'
@@ -52,7 +53,8 @@ BEGIN
         SELECT array_agg(d::howdah.waiting), array_agg(b.revivable) INTO cancelled_dependents, cancelled_revivable
         FROM deleted d JOIN (SELECT bad.id, bool_and(bad.revivable) AS revivable FROM bad GROUP BY bad.id) b ON b.id = d.id;
 
-        -- The other dependents no longer wait for these jobs, unless they are to wait while a job is dead.
+        -- The dependents that are not cancelled no longer wait for these jobs. Exception: dependents with on_dependency_failure
+        -- wait go on waiting for a dead job.
         WITH deleted AS (
             DELETE FROM howdah.dependency WHERE ctid = ANY (ARRAY(
                 SELECT d.ctid FROM unnest(ids, type_ids, endings, revivable) AS e(id, type_id, ending, revivable)
@@ -60,15 +62,16 @@ BEGIN
                 WHERE e.ending NOT IN ('moved', 'fallback')
                   AND CASE WHEN e.revivable THEN
                           (SELECT w.options ->> 'on_dependency_failure' FROM howdah.waiting w WHERE w.id = d.job_id) = 'run'
-                      -- For what was cancelled before, a job that had ended before ends nothing.
+                      -- type_id 0 means that the job had ended before this call (route_new). Then dependencies of jobs that an
+                      -- earlier call cancelled stay.
                       ELSE e.type_id <> 0 OR (SELECT w.id FROM howdah.waiting w WHERE w.id = d.job_id) IS NOT NULL
                            OR EXISTS (SELECT FROM unnest(cancelled_dependents) c WHERE c.id = d.job_id) END))
             RETURNING job_id
         )
         SELECT released || array_agg(DISTINCT job_id) INTO released FROM deleted;
         IF released IS NOT NULL THEN
-            -- What another death has cancelled cannot come back without these. What this end cancels is no such job: it ends in the
-            -- next round, for those that run after it.
+            -- A job that another death cancelled earlier can no longer come back, because one of its dependencies has now ended
+            -- without success. Jobs that this call cancels are excluded: the next round handles their dependents.
             IF EXISTS (SELECT FROM unnest(endings, revivable) AS e(ending, revivable)
                        WHERE e.ending IN ('cancelled', 'expired', 'discarded') AND NOT e.revivable) THEN
                 PERFORM howdah.drop_dependencies(ARRAY(
@@ -97,7 +100,7 @@ BEGIN
                CASE WHEN revivable[j.ordinality]
                     THEN j.options || jsonb_build_object('revive', jsonb_strip_nulls(jsonb_build_object('timeout_ms', j.timeout_ms)))
                     ELSE j.options END,
-               howdah.add_failure(j.failures, j.attempt, 'a job that it was to run after did not succeed', NULL), j.payload
+               howdah.add_failure(j.failures, j.attempt, 'a job that it depends on did not succeed', NULL), j.payload
         FROM unnest(cancelled_dependents) WITH ORDINALITY j;
         PERFORM howdah.count_ended(ARRAY(SELECT j.type_id FROM unnest(cancelled_dependents) j), 'cancelled');
         SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg('cancelled'::howdah.ending)
@@ -109,7 +112,7 @@ BEGIN
     END IF;
 END $$;
 
--- Deletes the dependencies of jobs that a death has cancelled and that will not come back, and of those that waited for them.
+-- Deletes the dependencies of jobs that a death has cancelled and that will not come back, and of their dependents.
 CREATE OR REPLACE FUNCTION howdah.drop_dependencies(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH RECURSIVE lost AS (
@@ -120,16 +123,16 @@ BEGIN
     DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM lost));
 END $$;
 
--- Brings back the jobs that the death of these jobs has cancelled, directly or through others; returns their ids. The caller
--- has made these jobs live again. A job stays cancelled while another job that it runs after is dead. It stays so for good if
--- its key is held, its time to start has passed, or its history was dropped.
+-- Brings back the jobs that were cancelled because these jobs died, directly or through other jobs; returns their ids. The
+-- caller has made the dead jobs live again. A job stays cancelled while another job that it runs after is dead. It stays
+-- cancelled for good if another job holds its key, the time by which it had to start has passed, or its history was dropped.
 CREATE OR REPLACE FUNCTION howdah.revive_dependents(parents bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     below bigint[];
     live bigint[];
     revived bigint[] := '{}';
-    part bigint[];
+    batch bigint[];
 BEGIN
     WITH RECURSIVE b AS (
         SELECT p.id FROM unnest(parents) AS p(id)
@@ -140,7 +143,8 @@ BEGIN
     IF below IS NULL THEN
         RETURN;
     END IF;
-    -- None of these ends before this transaction does, so none that comes back misses an end.
+    -- Marking locks the parents, so none of them ends before this transaction ends. Otherwise a job that comes back could wait
+    -- for a parent that has just ended.
     live := howdah.mark_coordinated(ARRAY(SELECT DISTINCT d.after_id FROM unnest(below) AS b(id)
                                           CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = b.id OFFSET 0) d),
                                     '{"coordinated": true}');
@@ -172,18 +176,18 @@ BEGIN
                    howdah.with_step(options - 'revive', priority, howdah.rank_step(type_id)), failures, payload
             FROM deleted RETURNING id
         )
-        SELECT array_agg(id) INTO part FROM waits;
-        EXIT WHEN part IS NULL;
-        revived := revived || part;
+        SELECT array_agg(id) INTO batch FROM waits;
+        EXIT WHEN batch IS NULL;
+        revived := revived || batch;
     END LOOP;
-    -- These wait for no dead job, and did not come back.
+    -- A job that did not come back although all of its parents are live never will, so its dependencies are deleted.
     PERFORM howdah.drop_dependencies(ARRAY(
         SELECT b.id FROM unnest(below) AS b(id) WHERE b.id <> ALL (revived)
           AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = b.id AND d.after_id <> ALL (live || revived) OFFSET 0)));
     RETURN QUERY SELECT unnest(revived);
 END $$;
 
--- Writes jobs that are in no table to history, and does what follows from their end (after_end).
+-- Writes jobs that are in no table to history, and carries out the consequences of their end (after_end).
 CREATE OR REPLACE FUNCTION howdah.finish(jobs howdah.waiting[], outcome howdah.job_state) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
@@ -203,7 +207,7 @@ BEGIN
         LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.endings) w;
 END $$;
 
--- Ends those of these jobs that have not started and are late.
+-- Ends the jobs of this list that have not started an attempt by the time by which they had to start.
 CREATE OR REPLACE FUNCTION howdah.finish_unstarted(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
@@ -222,18 +226,18 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.finish(jobs, 'expired');
 END $$;
 
--- Ends jobs that have not started by their time; at_most limits the times that one call checks. A time is kept for as long
--- as its job may be released before its first attempt counts: that of a leased job is checked again after a tenth of its
--- delay, but at least 10 s and at most 10 min. If another transaction has locked something that one of them needs, they end
--- one by one; what is locked is checked again after a second.
+-- Ends jobs that have not started by the time by which they had to; at_most limits the rows of expiry that one call checks. The
+-- row of a leased job is kept, because the job is unstarted again if its worker releases it. It is checked again after a tenth
+-- of the time that has passed since, but at least 10 s and at most 10 min. If another transaction has locked a row that one of
+-- the jobs needs, the jobs are ended one by one, and locked jobs are checked again after a second.
 CREATE OR REPLACE FUNCTION howdah.expire_unstarted(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
     rows tid[];
     one bigint;
     locked bigint[] := '{}';
-    told howdah.wakeup[];
-    more howdah.wakeup[];
+    wakeups howdah.wakeup[];
+    new_wakeups howdah.wakeup[];
 BEGIN
     SELECT array_agg(d.id), array_agg(d.ctid) INTO ids, rows
     FROM (SELECT id, ctid FROM howdah.expiry WHERE expire_at <= now() ORDER BY expire_at LIMIT at_most FOR UPDATE SKIP LOCKED) d;
@@ -241,17 +245,17 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        told := ARRAY(SELECT w FROM howdah.finish_unstarted(ids) w);
+        wakeups := ARRAY(SELECT w FROM howdah.finish_unstarted(ids) w);
     EXCEPTION WHEN lock_not_available THEN
-        told := '{}';
+        wakeups := '{}';
         PERFORM set_config('lock_timeout', '2ms', true);
         FOREACH one IN ARRAY ids LOOP
             BEGIN
                 IF clock_timestamp() > now() + interval '1 second' THEN
                     locked := locked || one;
                 ELSE
-                    more := ARRAY(SELECT w FROM howdah.finish_unstarted(ARRAY[one]) w);
-                    told := told || more;
+                    new_wakeups := ARRAY(SELECT w FROM howdah.finish_unstarted(ARRAY[one]) w);
+                    wakeups := wakeups || new_wakeups;
                 END IF;
             EXCEPTION WHEN lock_not_available THEN
                 locked := locked || one;
@@ -264,23 +268,23 @@ BEGIN
                         ELSE least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_at_us')::numeric / 1000000) / 10, 10), 600)
                              * interval '1 second' END, l.id
     FROM (SELECT id, options FROM howdah.leased WHERE id = ANY (ids) AND attempt = 1
-          -- Jobs that were moved meanwhile.
+          -- Jobs that another transaction moved between tables during this call, so they were not found.
           UNION ALL SELECT id, options FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0) l
     WHERE howdah.is_late(l.options)
     ON CONFLICT DO NOTHING;
-    RETURN QUERY SELECT * FROM unnest(told);
+    RETURN QUERY SELECT * FROM unnest(wakeups);
 END $$;
 
--- Marks jobs in their options; returns those that have not ended. A job with the mark is not written again but locked,
--- because it must not end before the transaction that needs the mark is done. A job that moves between two tables meanwhile
--- is searched again.
+-- Adds a mark to the options of jobs, and returns the jobs that have not ended. The mark tells the transaction that ends a job
+-- to carry out its consequences. A job that already has the mark is only locked, so that it does not end before this
+-- transaction ends. If another transaction moves a job between two tables meanwhile, the tables are searched again.
 CREATE OR REPLACE FUNCTION howdah.mark_coordinated(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint[] := ids;
     seen bigint[] := '{}';
-    part bigint[];
+    batch bigint[];
 BEGIN
     FOR try IN 1..4 LOOP
         WITH a AS (UPDATE howdah.ready SET options = coalesce(options, '{}') || mark
@@ -295,10 +299,10 @@ BEGIN
         f AS (SELECT id FROM howdah.leased WHERE id = ANY (missing) AND options @> mark FOR KEY SHARE),
         g AS (SELECT id FROM howdah.scheduled WHERE id = ANY (missing) AND options @> mark FOR KEY SHARE),
         h AS (SELECT id FROM howdah.waiting WHERE id = ANY (missing) AND options @> mark FOR KEY SHARE)
-        SELECT array_agg(id) INTO part
+        SELECT array_agg(id) INTO batch
         FROM (SELECT id FROM a UNION ALL SELECT id FROM b UNION ALL SELECT id FROM c UNION ALL SELECT id FROM d UNION ALL SELECT id FROM e
               UNION ALL SELECT id FROM f UNION ALL SELECT id FROM g UNION ALL SELECT id FROM h) s;
-        seen := seen || coalesce(part, '{}');
+        seen := seen || coalesce(batch, '{}');
         SELECT array_agg(id) INTO missing FROM unnest(ids) AS m(id)
         WHERE NOT EXISTS (SELECT FROM unnest(seen) AS s(id) WHERE s.id = m.id)
           AND (SELECT 1 FROM howdah.history h WHERE h.id = m.id LIMIT 1) IS NULL
@@ -308,8 +312,8 @@ BEGIN
     RETURN seen;
 END $$;
 
--- Marks jobs that a caller waits for; returns those that have not ended. Jobs with the mark are only read, because their end
--- is notified in any case, even if they are ending just now.
+-- Marks jobs that a caller waits for; returns the jobs that have not ended. Jobs that already have the mark are only read,
+-- because their end is notified in any case, even if they are ending just now.
 CREATE OR REPLACE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     mark CONSTANT jsonb := '{"coordinated": true, "awaited": true}';

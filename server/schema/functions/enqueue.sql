@@ -1,6 +1,7 @@
--- Stores jobs that ask for more than a rank: keys, starts, dependencies, limits, stages.
+-- Stores jobs with options that need more than one insert: keys, start times, dependencies, limit keys, fair keys, stages.
 
--- A new job as a row of waiting; its start stays in the options, whatever it waits for.
+-- Converts a new job to a row of waiting. The start time stays in the options, so that it still applies after the job has
+-- waited.
 CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.waiting LANGUAGE sql STABLE AS $$
     SELECT ROW(j.id, j.rank, now(), j.timeout_ms, NULL, j.type_id, 0, j.max_attempts, j.priority, j.key, NULL, j.headers,
                CASE WHEN j.start_us IS NULL THEN j.options
@@ -8,30 +9,32 @@ CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.wa
                NULL, j.payload)::howdah.waiting
 $$;
 
--- Notes which job a request with a key has made, if it made one. A key that is there already fails the statement.
+-- Records a request key and the job that the request stored; without a request key it does nothing. If the request key exists
+-- already, the statement fails.
 CREATE OR REPLACE FUNCTION howdah.note_request(request_key text, hash bytea, job_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.request (key, body_hash, ids) VALUES (request_key, hash, ARRAY[job_id]);
     RETURN true;
 END $$;
 
--- Options that only the enqueue needs; the others are kept with the job.
+-- Returns the options that only the enqueue needs; the others are kept with the job.
 CREATE OR REPLACE FUNCTION howdah.enqueue_only() RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT '{key_policy,key_version,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]
 $$;
 
--- The options of a job as they are kept. It is marked if something must be done when it becomes ready or ends.
-CREATE OR REPLACE FUNCTION howdah.kept_options(asked jsonb, starts_later boolean, has_dependents boolean, now_us bigint)
+-- Returns the options that are stored with a job. Adds the mark `coordinated` if becoming ready or ending has consequences
+-- beyond the job's own row.
+CREATE OR REPLACE FUNCTION howdah.kept_options(requested jsonb, starts_later boolean, has_dependents boolean, now_us bigint)
 RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT nullif(coalesce(asked, '{}') - howdah.enqueue_only()
-        || CASE WHEN has_dependents OR asked ?| '{limit_key,next_stages}' OR asked ? 'fair_key' AND starts_later
+    SELECT nullif(coalesce(requested, '{}') - howdah.enqueue_only()
+        || CASE WHEN has_dependents OR requested ?| '{limit_key,next_stages}' OR requested ? 'fair_key' AND starts_later
                 THEN '{"coordinated": true}'::jsonb ELSE '{}' END
-        || CASE WHEN asked ? 'expire_after_ms'
-                THEN jsonb_build_object('expire_at_us', now_us + (asked ->> 'expire_after_ms')::bigint * 1000) ELSE '{}' END, '{}')
+        || CASE WHEN requested ? 'expire_after_ms'
+                THEN jsonb_build_object('expire_at_us', now_us + (requested ->> 'expire_after_ms')::bigint * 1000) ELSE '{}' END, '{}')
 $$;
 
--- Makes a job searchable by its tags, in a type: that of the enqueue, of its next stage, or of its fallback. Anybody with SQL
--- access may have written anything into options.
+-- Makes a job searchable by its tags in one type: the type at the enqueue, of its next stage, or of its fallback. options may
+-- be malformed, because roles with SQL access may have written them.
 CREATE OR REPLACE FUNCTION howdah.index_tags(job_id bigint, of_type integer, options jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.job_tag (id, created, hash, type_id)
@@ -40,9 +43,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- Stores jobs that ask for a turn among the fair keys of their type, and for nothing that must be decided before they are stored:
--- as enqueue_jobs does it, in one statement, which takes less than half of the time. Their ranks are those that fair_ranks gives.
-CREATE OR REPLACE FUNCTION howdah.enqueue_turns(
+-- Stores jobs with or without a fair key whose other options need no decision (see is_fair_batch). The result is the same as
+-- with enqueue_jobs, but one statement takes less than half of the time. The ranks are computed as in fair_ranks.
+CREATE OR REPLACE FUNCTION howdah.enqueue_fair_batch(
     type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[], timeouts_ms bigint[], headers jsonb[],
     options jsonb[], payloads bytea[], out_of_line_ordinals integer[], out_of_line_data bytea[])
 RETURNS TABLE (
@@ -54,35 +57,35 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH new AS MATERIALIZED (
-        SELECT u.*, nextval('howdah.job_id') AS id, u.options ->> 'fair_key' AS fair_key
+        SELECT u.*, nextval('howdah.job_id') AS id, (u.options ->> 'fair_key') COLLATE "C" AS fair_key
         FROM unnest(type_ids, rank_bases, priorities, max_attempts, timeouts_ms, headers, options, payloads) WITH ORDINALITY
             AS u(type_id, rank_base, priority, max_attempts, timeout_ms, headers, options, payload, ordinal)
     ),
-    turn AS MATERIALIZED (
+    numbered AS MATERIALIZED (
         SELECT n.*, row_number() OVER (PARTITION BY n.type_id, n.priority, n.fair_key ORDER BY n.id) AS nth FROM new n
     ),
     base AS MATERIALIZED (
         SELECT b.type_id, b.priority, howdah.fair_base(b.type_id, b.priority, b.priority * b.step + now_us, b.step) AS rank
-        FROM (SELECT d.*, howdah.rank_step(d.type_id) AS step FROM (SELECT DISTINCT t.type_id, t.priority FROM turn t WHERE t.fair_key IS NOT NULL) d
+        FROM (SELECT d.*, howdah.rank_step(d.type_id) AS step FROM (SELECT DISTINCT t.type_id, t.priority FROM numbered t WHERE t.fair_key IS NOT NULL) d
               OFFSET 0) b
     ),
     given AS (
-        -- In one order, so that two calls with the same keys do not block each other.
+        -- Sorted, so that two calls with the same fair keys lock the rows in the same order and do not deadlock.
         INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given)
         SELECT k.type_id, k.priority, k.fair_key,
-               (SELECT b.rank FROM base b WHERE b.type_id = k.type_id AND b.priority = k.priority) + (k.given - 1) * howdah.fair_turn(),
+               (SELECT b.rank FROM base b WHERE b.type_id = k.type_id AND b.priority = k.priority) + (k.given - 1) * howdah.fair_rank_distance(),
                k.given
-        FROM (SELECT t.type_id, t.priority, t.fair_key, max(t.nth) AS given FROM turn t WHERE t.fair_key IS NOT NULL GROUP BY 1, 2, 3) k
+        FROM (SELECT t.type_id, t.priority, t.fair_key, max(t.nth) AS given FROM numbered t WHERE t.fair_key IS NOT NULL GROUP BY 1, 2, 3) k
         ORDER BY 1, 2, 3
         ON CONFLICT ON CONSTRAINT fair_share_pkey DO UPDATE SET given = excluded.given,
-            last_rank = greatest(excluded.last_rank, f.last_rank + excluded.given * howdah.fair_turn())
-        RETURNING f.type_id, f.priority, f.fair_key, f.last_rank - (f.given - 1) * howdah.fair_turn() AS first_rank
+            last_rank = greatest(excluded.last_rank, f.last_rank + excluded.given * howdah.fair_rank_distance())
+        RETURNING f.type_id, f.priority, f.fair_key, f.last_rank - (f.given - 1) * howdah.fair_rank_distance() AS first_rank
     ),
     stored AS (
         INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
-        SELECT t.id, coalesce(g.first_rank + (t.nth - 1) * howdah.fair_turn(), t.rank_base + now_us), now(), t.timeout_ms, t.type_id,
+        SELECT t.id, coalesce(g.first_rank + (t.nth - 1) * howdah.fair_rank_distance(), t.rank_base + now_us), now(), t.timeout_ms, t.type_id,
                0, t.max_attempts, t.priority, t.headers, nullif(t.options, '{}'), t.payload
-        FROM turn t LEFT JOIN given g ON g.type_id = t.type_id AND g.priority = t.priority AND g.fair_key = t.fair_key
+        FROM numbered t LEFT JOIN given g ON g.type_id = t.type_id AND g.priority = t.priority AND g.fair_key = t.fair_key
         RETURNING r.type_id, r.rank
     ),
     out_of_line AS (
@@ -100,9 +103,10 @@ BEGIN
     SELECT NULL, n.ordinal::integer, n.id, 'new', NULL, NULL, NULL, NULL FROM new n;
 END $$;
 
--- Whether all jobs may run at once, and have options of which nothing has to be decided before they are stored; some with fair
--- keys, since other jobs must not depend on whoever has locked the table of turns.
-CREATE OR REPLACE FUNCTION howdah.need_turns_only(keys text[], options jsonb[], run_at_us bigint[], delays_ms bigint[], request_keys text[])
+-- Returns whether enqueue_fair_batch can store these jobs. All must be able to run at once, none may have an option that
+-- decides where it is stored (such as a key or a limit key), and at least one must have a fair key. Jobs without a fair key
+-- must not be delayed by locks on fair_share.
+CREATE OR REPLACE FUNCTION howdah.is_fair_batch(keys text[], options jsonb[], run_at_us bigint[], delays_ms bigint[], request_keys text[])
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN coalesce(array_remove(keys, NULL), '{}') = '{}' AND coalesce(array_remove(run_at_us, NULL), '{}') = '{}'
@@ -111,11 +115,11 @@ BEGIN
                           o - '{fair_key,retry_policy,fallback,parent_id,traceparent,tracestate}'::text[] = '{}') FROM unnest(options) o), false);
 END $$;
 
--- Stores jobs of any kind. The first 12 arguments have one entry a job; request_… one a request with a key; out_of_line_… one
--- a payload that is kept out of line. Rows with a null kind answer for a job: its ordinal, id and outcome; the others are
--- wakeups. Options have the names of the protocol (server/src/job/job_options.rs).
--- take_keys decides about all jobs before any is stored: so a later job of the call can change an earlier one that is in no
--- table yet. Limit states are changed last.
+-- Stores jobs of any kind. The first 12 arguments have one entry per job; request_… one per request with a request key;
+-- out_of_line_… one per payload that is stored out of line. Rows with a null kind answer for a job: its ordinal, id and
+-- outcome. The other rows are wake-ups. Options have the names of the protocol (server/src/job/job_options.rs).
+-- take_keys decides about all jobs before any is stored. So a later job with the same key can still replace an earlier job of
+-- the call. Limit states are changed last.
 CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
@@ -140,8 +144,8 @@ BEGIN
     IF howdah.is_closed() THEN
         PERFORM howdah.refuse_closed();
     END IF;
-    IF howdah.need_turns_only(keys, options, run_at_us, delays_ms, request_keys) THEN
-        RETURN QUERY SELECT * FROM howdah.enqueue_turns(type_ids, rank_bases, priorities, max_attempts, timeouts_ms, headers, options,
+    IF howdah.is_fair_batch(keys, options, run_at_us, delays_ms, request_keys) THEN
+        RETURN QUERY SELECT * FROM howdah.enqueue_fair_batch(type_ids, rank_bases, priorities, max_attempts, timeouts_ms, headers, options,
                                                         payloads, out_of_line_ordinals, out_of_line_data);
         RETURN;
     END IF;
@@ -164,14 +168,14 @@ BEGIN
     ) i LEFT JOIN unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) ON a.ordinal = i.ordinal;
 
     IF cardinality(request_key_nos) > 0 THEN
-        -- In the order of keys, so that two calls with the same ones do not block each other.
-        WITH own AS (
+        -- Sorted by key, so that two calls with the same request keys lock them in the same order and do not deadlock.
+        WITH by_request AS (
             SELECT n.request_no, array_agg(n.id ORDER BY n.ordinal) AS ids FROM unnest(new) n GROUP BY n.request_no
         ), stored AS (
             INSERT INTO howdah.request (key, body_hash, ids)
             SELECT q.key, q.hash, o.ids
-            FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) JOIN own o ON o.request_no = q.no
-            ORDER BY q.key
+            FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) JOIN by_request o ON o.request_no = q.no
+            ORDER BY q.key COLLATE "C"
             ON CONFLICT DO NOTHING RETURNING ids
         )
         SELECT array_agg(n.ordinal) INTO repeated
@@ -198,7 +202,7 @@ BEGIN
     FROM unnest(new) n WHERE n.options ? 'expire_at_us' AND coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced')
     ON CONFLICT DO NOTHING;
     IF have_tags THEN
-        -- A job that was replaced keeps the rows of its former tags, which a search finds to be wrong.
+        -- A replaced job keeps the rows of its former tags. A search compares them with the job's options and skips them.
         INSERT INTO howdah.job_tag (id, created, hash, type_id)
         SELECT CASE WHEN n.outcome IN ('replaced', 'debounced') THEN n.answer_id ELSE n.id END, now(), hashtext(t.tag), n.type_id
         FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.options -> 'tags') AS t(tag)
@@ -210,7 +214,7 @@ BEGIN
     IF howdah.recheck_limits(limit_types, limit_keys) THEN
         RETURN QUERY SELECT 'limit'::howdah.wakeup_kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint;
     END IF;
-    -- What a repeated request answers.
+    -- Stores the ids with which a repeated request is answered.
     UPDATE howdah.request q SET ids = t.ids
     FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.ordinal) AS ids
           FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
@@ -221,7 +225,7 @@ BEGIN
                  FROM unnest(new) n;
 END $$;
 
--- Routes new jobs, and stores their dependencies. A job that they name must be known: in this call, live, dead or in
+-- Routes new jobs, and stores their dependencies. A job that a dependency names must be known: in this call, live, dead or in
 -- history.
 CREATE OR REPLACE FUNCTION howdah.route_new(new howdah.new_job[], routed howdah.waiting[]) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
@@ -230,23 +234,23 @@ DECLARE
     live bigint[];
     unknown record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.asked ? 'after' OR n.asked ? 'after_ordinals') THEN
+    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.requested ? 'after' OR n.requested ? 'after_ordinals') THEN
         RETURN QUERY SELECT * FROM howdah.route(routed);
         RETURN;
     END IF;
     INSERT INTO howdah.dependency (after_id, job_id)
     SELECT e.value::bigint, n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.asked -> 'after') e
-    WHERE n.asked ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.requested -> 'after') e
+    WHERE n.requested ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     UNION
     SELECT coalesce(p.answer_id, p.id), n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.asked -> 'after_ordinals') e
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.requested -> 'after_ordinals') e
     JOIN unnest(new) p ON p.ordinal = e.value::integer
-    WHERE n.asked ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
+    WHERE n.requested ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 
-    -- Jobs of this call are marked already.
+    -- Parents that are stored by the same call have the mark `coordinated` already.
     SELECT array_agg(DISTINCT d.after_id) INTO parents
     FROM unnest(new) n
     CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = n.id OFFSET 0) d
@@ -255,14 +259,14 @@ BEGIN
         RETURN;
     END IF;
     live := howdah.mark_coordinated(parents, '{"coordinated": true}');
-    -- Dependents of a dead job may wait until it is retried or discarded.
+    -- A dead parent gets the mark too, because its dependents may wait until it is retried or discarded.
     UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}'
     WHERE x.id = ANY (parents) AND x.id <> ALL (live);
     SELECT d.after_id, n.ordinal INTO unknown
     FROM unnest(new) n
     CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = n.id OFFSET 0) d
     WHERE d.after_id = ANY (parents) AND d.after_id <> ALL (live)
-      -- Scalar look-ups: EXISTS may be planned as a hash of the whole table.
+      -- Scalar subqueries force look-ups by index. Postgres may plan EXISTS as a hash of the whole table.
       AND (SELECT 1 FROM howdah.history h WHERE h.id = d.after_id LIMIT 1) IS NULL
       AND (SELECT 1 FROM howdah.dead x WHERE x.id = d.after_id) IS NULL
     ORDER BY n.ordinal LIMIT 1;
@@ -270,7 +274,7 @@ BEGIN
         RAISE EXCEPTION 'names job %, which does not exist, or whose history has been dropped', unknown.after_id
             USING ERRCODE = 'HW001', DETAIL = unknown.ordinal::text, HINT = 'after';
     END IF;
-    -- For the new jobs, jobs that have ended already end now.
+    -- Parents that had ended before are passed to after_end too, so that the new jobs run or are cancelled.
     RETURN QUERY SELECT w.* FROM (
         SELECT array_agg(e.id) AS ids, array_agg(0) AS type_ids, array_agg(NULL::text) AS keys,
                array_agg('{}'::jsonb) AS options, array_agg(e.ending) AS endings

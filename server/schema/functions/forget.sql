@@ -1,7 +1,8 @@
--- Finished jobs are forgotten before their time (howdah archive forget), those of the database.
+-- Deletes finished jobs of the database before the end of their retention (howdah archive forget).
 
--- Deletes the chosen jobs of one partition of history and their payloads, or only counts them: with a key at most 1,000 of them, by the
--- index on keys; without one those of some blocks. next_block says where to go on; null: nothing is left. ids: the first ten.
+-- Deletes the chosen jobs of one history partition and their payloads, or only counts them. With a key, it takes at most 1,000
+-- jobs, by the index on keys. Without a key, it takes the jobs of some blocks. next_block is the first block of the next call;
+-- null: nothing is left. ids: the ids of the first ten chosen jobs.
 CREATE OR REPLACE FUNCTION howdah.forget_history(part text, of_key text, of_type integer, before timestamptz, only_count boolean,
                                                  first_block bigint, blocks bigint,
                                                  OUT jobs bigint, OUT ids bigint[], OUT types integer[], OUT next_block bigint)
@@ -10,7 +11,7 @@ DECLARE
     chosen text := 'TRUE';
 BEGIN
     jobs := 0;
-    -- It was dropped meanwhile.
+    -- The partition was dropped meanwhile.
     IF to_regclass(format('howdah.%I', part)) IS NULL THEN
         RETURN;
     END IF;

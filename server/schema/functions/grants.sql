@@ -1,17 +1,17 @@
--- Grants: what the role of this session may do with a task type. Functions with the rights of the owner ask for session_user,
--- which SET ROLE does not change.
+-- Grants: the operations that the role of this session may perform on a task type. Functions with the rights of the owner check
+-- session_user, which SET ROLE does not change.
 
--- Whether a pattern matches a task type, as Pattern::matches in server/src/access/scope.rs. A test compares both.
+-- Returns whether a pattern matches a task type, like Pattern::matches in server/src/access/scope.rs. A test compares both.
 CREATE OR REPLACE FUNCTION howdah.matches(pattern text, task_type text) RETURNS boolean LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN right(pattern, 1) = '*' THEN starts_with(task_type, left(pattern, -1)) ELSE task_type = pattern END;
 
--- Whether this session may do only what it is granted.
+-- Returns whether this session needs grants.
 CREATE OR REPLACE FUNCTION howdah.needs_grants() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM howdah.grants)
        AND NOT pg_has_role(session_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = 'howdah.grants'::regclass), 'MEMBER')
 $$;
 
--- Whether this session may do this with a task type; null: with any task type at all.
+-- Returns whether this session may perform an operation on a task type; null: on at least one task type.
 CREATE OR REPLACE FUNCTION howdah.may(operation text, task_type text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT NOT howdah.needs_grants() OR EXISTS (
         SELECT FROM howdah.grants g JOIN pg_roles r ON r.rolname = g.role
@@ -19,12 +19,12 @@ CREATE OR REPLACE FUNCTION howdah.may(operation text, task_type text) RETURNS bo
           AND pg_has_role(session_user, r.oid, 'MEMBER'))
 $$;
 
--- The same by the number of the task type.
+-- Returns whether this session may perform an operation on a task type, given by its id.
 CREATE OR REPLACE FUNCTION howdah.may_type(operation text, of_type integer) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT howdah.may(operation, (SELECT t.name FROM howdah.task_type t WHERE t.id = of_type))
 $$;
 
--- Refuses the call if this session may not do this with a task type (null: with none at all).
+-- Refuses the call if this session may not perform the operation on a task type (null: on no task type).
 CREATE OR REPLACE FUNCTION howdah.check_grant(operation text, task_type text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF howdah.has_grants() AND NOT howdah.may(operation, task_type) THEN
@@ -34,8 +34,8 @@ BEGIN
     END IF;
 END $$;
 
--- The first job that these jobs are to run after and that this session may not know: it is missing, or the session has no grant
--- for its type and is no reader. So who names a foreign job learns nothing of it.
+-- Returns the first job in `after` that this session may not know: the job is missing, or the session has no grant for its type
+-- and is not a member of howdah_reader. Both cases raise the same error, so the caller does not learn whether the job exists.
 CREATE OR REPLACE FUNCTION howdah.unknown_after(cs howdah.checked_job[]) RETURNS TABLE (ordinal bigint, id bigint) LANGUAGE sql STABLE AS $$
     SELECT c.n, e.value::bigint
     FROM unnest(cs) WITH ORDINALITY
@@ -53,28 +53,37 @@ CREATE OR REPLACE FUNCTION howdah.unknown_after(cs howdah.checked_job[]) RETURNS
     ORDER BY 1, 2 LIMIT 1
 $$;
 
--- Checks that this session may work on the job of a lease. A foreign lease is lost for it, like an unknown one.
+-- Checks that this session may work on the job of a lease. Without that right, the lease is reported as lost, as for an unknown
+-- token, so the caller does not learn whether the job exists.
 CREATE OR REPLACE FUNCTION howdah.check_lease(job_id bigint, token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT howdah.needs_grants() THEN
         RETURN;
     END IF;
     PERFORM howdah.check_grant('work', NULL);
+    -- last_token = token XOR 6: the lease ended because the worker was lost, and howdah.regain may restore it.
     IF NOT EXISTS (SELECT FROM howdah.leased l
-                   WHERE l.id = job_id AND l.token = check_lease.token AND howdah.may_type('work', l.type_id)) THEN
+                   WHERE l.id = job_id AND l.token = check_lease.token AND howdah.may_type('work', l.type_id)
+                   UNION ALL SELECT FROM howdah.ready r
+                   WHERE r.id = job_id AND r.last_token = check_lease.token # 6 AND howdah.may_type('work', r.type_id)
+                   UNION ALL SELECT FROM howdah.waiting w
+                   WHERE w.id = job_id AND w.last_token = check_lease.token # 6 AND howdah.may_type('work', w.type_id)
+                   UNION ALL SELECT FROM howdah.dead d
+                   WHERE d.id = job_id AND d.last_token = check_lease.token # 6 AND howdah.may_type('work', d.type_id)) THEN
         PERFORM howdah.lease_lost(job_id);
     END IF;
 END $$;
 
--- The name under which a request key of this session is stored. Where grants limit roles, keys belong to the role, as they
--- belong to the principal over gRPC (RequestKey::name_of); otherwise all of SQL shares them, so that an application may repeat a
--- request under another login.
+-- Returns the name under which a request key of this session is stored. If grants limit the role, each role has its own request
+-- keys, as each principal has over gRPC (RequestKey::name_of). Otherwise all SQL sessions share them, so that an application
+-- may repeat a request under another login.
 CREATE OR REPLACE FUNCTION howdah.own_request_key(key text) RETURNS text LANGUAGE plpgsql STRICT AS $$
 BEGIN
     RETURN CASE WHEN key <> '' AND howdah.has_grants() AND howdah.needs_grants() THEN 'sql:' || session_user || E'\x1f' || key ELSE key END;
 END $$;
 
--- Lets a role do this with task types: a name, or the beginning of names and *. Only for the owner, like the table.
+-- Lets a role perform an operation on task types: the pattern is a name, or a prefix of names followed by *. Only for the
+-- owner, like the table.
 CREATE OR REPLACE FUNCTION howdah.grant_types(role text, operation text, pattern text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.grants (role, operation, pattern) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
@@ -83,7 +92,7 @@ BEGIN
     END IF;
 END $$;
 
--- Takes that back. False: there was no such grant.
+-- Revokes a grant. Returns false if there was no such grant.
 CREATE OR REPLACE FUNCTION howdah.revoke_types(role text, operation text, pattern text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM howdah.grants g WHERE g.role = $1 AND g.operation = $2 AND g.pattern = $3;
@@ -94,7 +103,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- A change of a grant, in the audit. A pattern stands where task types are.
+-- Records a change of a grant in the audit. The pattern is stored as the task type.
 CREATE OR REPLACE FUNCTION howdah.record_grant(method text, role text, operation text, pattern text) RETURNS void LANGUAGE sql AS $$
     SELECT howdah.record_by_name(method, ARRAY[pattern], ARRAY[format('%s %s:%s', role, operation, pattern)])
 $$;

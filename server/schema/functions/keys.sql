@@ -1,10 +1,10 @@
--- Keys, when several transactions work on them at once. A statement that has waited for a lock sees what it waited for in
--- the rows that it locked, and all else as it was before: so rows are locked first, and each step that follows is a
--- statement of its own. A job that waits is changed in its row, where it is: a row that is deleted and inserted anew is
--- lost to every statement that waits for the old one. The order of locks, for all functions: jobs (ready, leased,
--- scheduled, waiting; by id), keys (by type and key), limit states (by type and key).
+-- Keys, which several transactions may change at once. A statement that has waited for a lock sees the new state of the rows
+-- that it locked, and the old state of all other rows. So a function locks rows first, and each further step is a separate
+-- statement, which sees the new state of all rows. A waiting job is updated in place: if it were deleted and inserted again, a
+-- statement that waits for the old row would not find the new one. To avoid deadlocks, all functions lock in this order: jobs
+-- (ready, leased, scheduled, waiting; by id), keys (by type and key), limit states (by type and key).
 
--- Locks jobs wherever they are. Those that move meanwhile may be missed.
+-- Locks jobs, whatever their state. A job that another transaction moves between tables at this moment may be missed.
 CREATE OR REPLACE FUNCTION howdah.lock_jobs(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM howdah.ready WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
@@ -13,7 +13,8 @@ BEGIN
     PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
 END $$;
 
--- Locks a job that is not dead; its state. Null: it has ended, or it moves.
+-- Locks a job that is not dead, and returns its state. Null: the job has ended, or another transaction is moving it between
+-- tables.
 CREATE OR REPLACE FUNCTION howdah.lock_job(target bigint) RETURNS howdah.job_state LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM howdah.ready WHERE id = target FOR UPDATE;
@@ -27,37 +28,40 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Frees the key of a plain job that has succeeded, unless it is held for a time. Returns whether it did.
+-- Frees the key of a plain job that has succeeded, unless the key is held for a time. Returns whether it was freed.
 CREATE OR REPLACE FUNCTION howdah.free_key(of_type integer, of_key text, holder bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM howdah.job_key k WHERE k.type_id = of_type AND k.key = of_key AND k.job_id = holder AND k.held_until IS NULL;
     RETURN FOUND;
 END $$;
 
--- Whether a job is in one of these tables. One statement sees each job once, also one that moves.
+-- Returns whether a job is ready, leased, scheduled or waiting. It is one statement with one snapshot, so it also finds a job
+-- that another transaction is moving between these tables.
 CREATE OR REPLACE FUNCTION howdah.is_live(job_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM howdah.ready j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.leased j WHERE j.id = job_id)
         OR EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.waiting j WHERE j.id = job_id);
 END $$;
 
--- A job that waits for another one, or has not started, as it is after another job with its key replaced it.
+-- Replaces an unstarted or waiting job w by the new job j with the same key, and returns the result: the data of j with the id
+-- of w.
 CREATE OR REPLACE FUNCTION howdah.with_replacement(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
 DECLARE
     kept jsonb;
 BEGIN
-    -- What ties it to other jobs stays. A job between two stages starts with the first again.
+    -- The job's relations to other jobs are kept. A job that has completed some of its stages starts with the first stage
+    -- again.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
     WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure');
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
-    IF j.asked ->> 'key_policy' = 'debounce' THEN
+    IF j.requested ->> 'key_policy' = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);
     END IF;
     IF j.start_us IS NOT NULL THEN
         kept := coalesce(kept, '{}') || jsonb_build_object('start_us', j.start_us);
         w.rank := j.rank;
     ELSE
-        -- It keeps its turn among the jobs of its priority.
+        -- The job keeps its position among the jobs of its priority.
         w.rank := howdah.reranked(w.rank, w.priority, w.options, j.priority, howdah.rank_step(j.type_id));
     END IF;
     w.options := howdah.with_step(kept, j.priority, howdah.rank_step(j.type_id));
@@ -72,7 +76,8 @@ BEGIN
     RETURN w;
 END $$;
 
--- Takes a locked job that has not started out of its table; one that waits for another job stays in it.
+-- Deletes a locked job that has not started from its table, and returns it. A job that waits for another job stays in waiting,
+-- to be updated in place (`stays`).
 CREATE OR REPLACE FUNCTION howdah.take_unstarted(target bigint, state howdah.job_state, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
 BEGIN
     stays := false;
@@ -93,17 +98,17 @@ BEGIN
     END IF;
 END $$;
 
--- Gives a job its key, or decides what to do with the job that has the key. If that one runs, the new one waits and runs
--- after it. Returns the new job with its outcome; and if this transaction has the key now, the key and the job that it is for:
--- as it was before the change, if it is to be changed, and whether it stays in waiting. Jobs are locked before keys, as
--- after_end does.
+-- Gives the new job j its key, or decides by the job's key policy what happens to the job that holds the key. If the holder is
+-- running, the new job waits and runs after it. Returns j with its outcome. If this transaction has locked the key for a
+-- change, it also returns the key's row k and the job w that will have the key: the new job, or the existing job as it was
+-- before its replacement. `stays`: w is still in its row of waiting. Jobs are locked before keys, as in after_end.
 CREATE OR REPLACE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    policy text := coalesce(j.asked ->> 'key_policy', 'keep');
-    new_version bigint := (j.asked ->> 'key_version')::bigint;
-    new_held timestamptz := now() + (j.asked ->> 'key_hold_ms')::bigint * interval '1 millisecond';
-    latest timestamptz := now() + (j.asked ->> 'key_debounce_limit_ms')::bigint * interval '1 millisecond';
+    policy text := coalesce(j.requested ->> 'key_policy', 'keep');
+    new_version bigint := (j.requested ->> 'key_version')::bigint;
+    new_held timestamptz := now() + (j.requested ->> 'key_hold_ms')::bigint * interval '1 millisecond';
+    latest timestamptz := now() + (j.requested ->> 'key_debounce_limit_ms')::bigint * interval '1 millisecond';
     target bigint;
     state howdah.job_state;
     taken record;
@@ -116,7 +121,8 @@ BEGIN
             SELECT * INTO k FROM howdah.job_key o WHERE o.type_id = j.type_id AND o.key = j.key;
             CONTINUE WHEN NOT FOUND;
             IF k.held_until <= now() AND k.next_id IS NULL THEN
-                -- The key was held for a time, which is over; the job that had it may still run.
+                -- The time for which the key was held is over, so the new job takes the key, even if the former holder still
+                -- runs.
                 UPDATE howdah.job_key o SET job_id = j.id, version = new_version, held_until = new_held, debounce_until = latest
                 WHERE o.type_id = j.type_id AND o.key = j.key AND o.job_id = k.job_id AND o.held_until <= now() AND o.next_id IS NULL
                 RETURNING o.* INTO k;
@@ -139,7 +145,8 @@ BEGIN
                 USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
         END IF;
         state := howdah.lock_job(target);
-        -- The job moves at this moment: without its lock, this transaction must not wait for the key.
+        -- Another transaction is moving the job between tables, so it could not be locked. Try again: waiting for the key
+        -- without the lock on the job could deadlock.
         CONTINUE WHEN state IS NULL AND howdah.is_live(target);
         SELECT * INTO k FROM howdah.job_key o WHERE o.type_id = j.type_id AND o.key = j.key FOR UPDATE;
         CONTINUE WHEN NOT FOUND OR coalesce(k.next_id, k.job_id) <> target;
@@ -162,7 +169,7 @@ BEGIN
             w := howdah.as_waiting(j);
             RETURN;
         ELSIF state IS NULL AND NOT howdah.is_live(target) THEN
-            -- Its job has ended, and the key is still held.
+            -- The holder has ended, but the key is still held for a time. The policy allows the new job to take it.
             UPDATE howdah.job_key o SET job_id = CASE WHEN o.next_id IS NULL THEN j.id ELSE o.job_id END, next_id = NULL,
                                         version = coalesce(new_version, o.version),
                                         held_until = coalesce(new_held, o.held_until), debounce_until = latest
@@ -174,13 +181,13 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
-    -- Another transaction was faster each time.
+    -- In each of the 20 tries, another transaction changed the key first.
     RAISE EXCEPTION 'the key % keeps changing its holder; try again', to_json(j.key) USING ERRCODE = '40001';
 END $$;
 
--- Gives jobs their keys, in the order of keys. Of several jobs with one key only the final result is written: each change of
--- a row in one transaction makes the next one slower. Returns the jobs with their outcomes, the jobs to be routed, and the
--- limit keys that changed jobs have left.
+-- Gives jobs their keys, in the order of keys. If several jobs of the call have the same key, only the final result is written,
+-- because repeated changes of a row in one transaction get slower each time. Returns the jobs with their outcomes, the jobs to
+-- pass to howdah.route, and the limit keys of which replaced jobs gave up a slot.
 CREATE OR REPLACE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT limit_types integer[], OUT limit_keys text[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -197,7 +204,7 @@ BEGIN
     PERFORM howdah.lock_jobs(t.ids) FROM (
         SELECT array_agg(o.id) AS ids
         FROM (SELECT DISTINCT n.type_id, n.key FROM unnest(new) n
-              WHERE n.outcome IS NULL AND n.key IS NOT NULL AND n.asked ->> 'key_policy' IN ('replace', 'replace_if_newer', 'debounce')) n
+              WHERE n.outcome IS NULL AND n.key IS NOT NULL AND n.requested ->> 'key_policy' IN ('replace', 'replace_if_newer', 'debounce')) n
         CROSS JOIN LATERAL (SELECT coalesce(o.next_id, o.job_id) AS id FROM howdah.job_key o
                             WHERE o.type_id = n.type_id AND o.key = n.key OFFSET 0) o) t
     WHERE cardinality(t.ids) > 1;
@@ -210,7 +217,7 @@ BEGIN
         IF r.is_first THEN
             w := NULL;
         END IF;
-        new_version := (j.asked ->> 'key_version')::bigint;
+        new_version := (j.requested ->> 'key_version')::bigint;
         IF w.id IS NULL THEN
             SELECT * INTO taken FROM howdah.take_key(j);
             j := taken.j;
@@ -228,9 +235,9 @@ BEGIN
                 k.version := coalesce(new_version, k.version);
             END IF;
         ELSE
-            -- This transaction has the key, and w is the job that it is for.
+            -- An earlier job of this call already got the key, or changed its holder: w is the job that now has the key.
             j.answer_id := w.id;
-            j.outcome := CASE coalesce(j.asked ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
+            j.outcome := CASE coalesce(j.requested ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
                          WHEN 'replace_if_newer' THEN CASE WHEN new_version <= k.version THEN 'stale' ELSE 'replaced' END
                          WHEN 'replace' THEN 'replaced' END;
             IF j.outcome IS NULL THEN
@@ -263,9 +270,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Frees the keys of jobs that have ended, but for those that are held for a time. Returns the successors: jobs that run next
--- with their keys. The caller has locked them. Keys are locked before anything is decided, and each decision is a statement
--- of its own, which sees what was waited for: otherwise a successor that was replaced meanwhile would wait for ever, and a
+-- Frees the keys of jobs that have ended, except keys that are held for a time. Returns the successors: the jobs that run next
+-- with these keys. The caller has locked them. Keys are locked first, and each decision is a separate statement, which sees the
+-- changes of the transactions that it waited for. Otherwise a successor that was replaced meanwhile would wait for ever, and a
 -- key whose successor has ended meanwhile would never be freed.
 CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -278,13 +285,13 @@ BEGIN
     SELECT array_agg(e.id), array_agg(e.type_id), array_agg(e.key) INTO ended_ids, of_types, of_keys
     FROM (SELECT e.id, coalesce((e.options ->> 'key_type')::integer, e.type_id) AS type_id, e.key
           FROM unnest(ids, type_ids, keys, options, endings) AS e(id, type_id, key, options, ending)
-          WHERE e.key IS NOT NULL AND e.ending <> 'moved' ORDER BY 2, 3) e;
+          WHERE e.key IS NOT NULL AND e.ending <> 'moved' ORDER BY 2, e.key COLLATE "C") e;
     IF ended_ids IS NULL THEN
         RETURN NULL;
     END IF;
     PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
     CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
-    -- Successors that will never run.
+    -- Remove successors that will never run: the ended job is the successor itself, or the successor is no longer waiting.
     UPDATE howdah.job_key SET next_id = NULL WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM unnest(ended_ids, of_types, of_keys) AS e(id, type_id, key)
         CROSS JOIN LATERAL (SELECT k.ctid, k.job_id, k.next_id FROM howdah.job_key k
@@ -309,16 +316,17 @@ BEGIN
     RETURN next_ids;
 END $$;
 
--- Ends jobs of which an attempt has just failed while a newer job with their key waits: retries with data that is out of date
--- would only hold that one up. The newer job may ask otherwise (on_holder_failure). This transaction has put the jobs into
--- ready or scheduled. Returns those that it moved to history; their end (cancelled) is left to after_end.
+-- Cancels jobs whose attempt has just failed while a newer job with their key waits: a retry with outdated data would only
+-- delay the newer job. The newer job can prevent this with on_holder_failure retry. The caller has put the failed jobs into
+-- ready or scheduled. Returns the jobs that were moved to history; the caller must pass their end (cancelled) to after_end.
 CREATE OR REPLACE FUNCTION howdah.supersede(ids bigint[], type_ids integer[], keys text[], options jsonb[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
     old_ids bigint[];
     next_ids bigint[];
 BEGIN
-    -- All that after_end locks, in its order. A successor that is locked is not cancelled before this transaction ends.
+    -- Locks the rows that after_end will lock, in the same order. So a successor cannot be cancelled before this transaction
+    -- ends.
     PERFORM FROM howdah.waiting w WHERE w.id = ANY (ARRAY(
         SELECT k.next_id FROM unnest(ids, type_ids, keys, supersede.options) AS e(id, type_id, key, options)
         CROSS JOIN LATERAL (SELECT k.next_id FROM howdah.job_key k
@@ -350,7 +358,7 @@ BEGIN
     counted AS (
         INSERT INTO howdah.statistics_change (type_id, cancelled) SELECT d.type_id, count(*) FROM deleted d GROUP BY d.type_id
     )
-    -- The token: the worker's outcome may be repeated.
+    -- The token of the failed attempt is stored, so that a repeat of the worker's outcome is answered OK.
     INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts, priority, key,
                                 headers, options, failures, payload)
     SELECT d.id, d.created, d.leased_at, now(), d.last_token, d.type_id, 'cancelled', d.attempt, d.max_attempts, d.priority, d.key,

@@ -1,12 +1,15 @@
--- The store that a task type leaves. Each function is a transaction of its own, which may be repeated.
+-- Functions for the source store of a task type that moves to another store. Each is one idempotent transaction, so it can be
+-- repeated after a crash.
 
--- Whether a job may go to another store by itself. Jobs that belong to others stay: with a limit key, with jobs that run after
--- them, with stages, behind a key, with callers that wait for them. In options as anybody may have written them.
+-- Returns whether a job may move to another store. Jobs with relations to other jobs or callers stay: with a limit key,
+-- dependents, stages or waiting callers, or as the successor for a key. options may be malformed, because roles with SQL access
+-- may have written them.
 CREATE OR REPLACE FUNCTION howdah.may_leave(options jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE
     RETURN options IS NULL OR NOT options ?| '{coordinated,limit_key,queued_behind,next_stages,completed_stages,key_type}'::text[];
 
--- Begins a move, or goes on with one: this broker owns it then. Returns the version of all settings, where the move goes to,
--- and the living broker that owns it; if that is another one, nothing was changed.
+-- Begins or continues a move, and makes this broker its owner. Returns the version of the settings, the target store, and the
+-- name of another live broker that owns the move. If another live broker owns it, or the move has another target, nothing is
+-- changed.
 CREATE OR REPLACE FUNCTION howdah.begin_move(of_type integer, store_name text, store_number integer, by_whom text, of_broker integer)
 RETURNS TABLE (version bigint, to_name text, owner text, is_new boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -27,11 +30,12 @@ BEGIN
     RETURN QUERY SELECT s.version, m.to_name, other, made FROM howdah.settings s;
 END $$;
 
--- Takes jobs of a type into leaving: of one state, behind a position in its order, at most so many and so many bytes of payload.
--- Jobs that are locked are left for the next time. Only for the owner of the move, whose row stays until this ends.
+-- Moves jobs of a type from the table of one state into leaving: jobs after a position in the table's order, up to a number of
+-- jobs and of payload bytes. Locked jobs are left for the next call. Only the broker that owns the move may call it; the row of
+-- the move stays locked until this transaction ends.
 CREATE OR REPLACE FUNCTION howdah.leave_jobs(of_type integer, of_state text, after_position bigint, after_id bigint, at_most integer,
                                              most_bytes bigint, of_broker integer)
-RETURNS TABLE (id bigint, place bigint, job jsonb, payload bytea) LANGUAGE plpgsql AS $$
+RETURNS TABLE (id bigint, sort_position bigint, job jsonb, payload bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     taken jsonb[];
@@ -39,7 +43,7 @@ DECLARE
 BEGIN
     PERFORM FROM howdah.type_move m WHERE m.type_id = of_type AND m.owner = of_broker FOR SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'this broker does not move task type %', of_type USING ERRCODE = '55000';
+        RAISE EXCEPTION 'this broker does not own the move of the task type with id %', of_type USING ERRCODE = '55000';
     END IF;
     IF of_state = 'ready' THEN
         WITH picked AS MATERIALIZED (
@@ -52,7 +56,7 @@ BEGIN
             DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(SELECT p.ctid FROM picked p WHERE p.through - p.size < most_bytes))
             RETURNING *
         )
-        SELECT array_agg(to_jsonb(g) - 'payload' || jsonb_build_object('state', of_state, 'place', g.rank) ORDER BY g.rank, g.id),
+        SELECT array_agg(to_jsonb(g) - 'payload' || jsonb_build_object('state', of_state, 'sort_position', g.rank) ORDER BY g.rank, g.id),
                array_agg(howdah.payload_of(g.id, g.payload, g.options) ORDER BY g.rank, g.id)
         INTO taken, payloads FROM gone g;
     ELSIF of_state = 'scheduled' THEN
@@ -68,7 +72,7 @@ BEGIN
             RETURNING *
         )
         SELECT array_agg(to_jsonb(g) - 'payload' || jsonb_build_object(
-                             'state', of_state, 'place', (extract(epoch FROM g.run_at) * 1000000)::bigint) ORDER BY g.run_at, g.id),
+                             'state', of_state, 'sort_position', (extract(epoch FROM g.run_at) * 1000000)::bigint) ORDER BY g.run_at, g.id),
                array_agg(howdah.payload_of(g.id, g.payload, g.options) ORDER BY g.run_at, g.id)
         INTO taken, payloads FROM gone g;
     ELSE
@@ -82,7 +86,7 @@ BEGIN
             DELETE FROM howdah.dead WHERE ctid = ANY (ARRAY(SELECT p.ctid FROM picked p WHERE p.through - p.size < most_bytes))
             RETURNING *
         )
-        SELECT array_agg(to_jsonb(g) - 'payload' || jsonb_build_object('state', of_state, 'place', 0) ORDER BY g.id),
+        SELECT array_agg(to_jsonb(g) - 'payload' || jsonb_build_object('state', of_state, 'sort_position', 0) ORDER BY g.id),
                array_agg(howdah.payload_of(g.id, g.payload, g.options) ORDER BY g.id)
         INTO taken, payloads FROM gone g;
     END IF;
@@ -95,10 +99,11 @@ BEGIN
         SELECT (t.job ->> 'id')::bigint, of_type, howdah.with_names(t.job), t.payload FROM unnest(taken, payloads) AS t(job, payload)
         RETURNING leaving.id, leaving.job, leaving.payload
     )
-    SELECT s.id, (s.job ->> 'place')::bigint, s.job, s.payload FROM stored s ORDER BY 2, 1;
+    SELECT s.id, (s.job ->> 'sort_position')::bigint, s.job, s.payload FROM stored s ORDER BY 2, 1;
 END $$;
 
--- The row of a job with what only this store knows: the names of the types in its options, and what its key says.
+-- Adds to the row of a leaving job what the target store cannot look up: the names of the types in its options, and the row of
+-- its key.
 CREATE OR REPLACE FUNCTION howdah.with_names(job jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT job || jsonb_strip_nulls(jsonb_build_object(
         'fallback', (SELECT t.name FROM howdah.task_type t WHERE t.id = (job -> 'options' ->> 'fallback')::integer),
@@ -108,16 +113,16 @@ CREATE OR REPLACE FUNCTION howdah.with_names(job jsonb) RETURNS jsonb LANGUAGE s
                     WHERE k.type_id = (job ->> 'type_id')::integer AND k.key = job ->> 'key' AND k.job_id = (job ->> 'id')::bigint)))
 $$;
 
--- Ends the way of jobs: those with a new id have moved. The others go back to where they were: the other store could not take
--- them, because a job there has their key. Returns how many have moved.
+-- Ends the transit of jobs. Jobs with a new id have moved. The other jobs return to their former tables: the other store could
+-- not take them, because a job there holds their key. Returns how many have moved.
 CREATE OR REPLACE FUNCTION howdah.leave_done(of_type integer, old_ids bigint[], new_ids bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    back howdah.leaving[];
+    returned howdah.leaving[];
     done bigint;
 BEGIN
     WITH gone AS (DELETE FROM howdah.leaving l WHERE l.id = ANY (old_ids) RETURNING *),
     known AS (SELECT g AS row, u.new_id FROM gone g JOIN unnest(old_ids, new_ids) AS u(old_id, new_id) ON u.old_id = g.id),
-    noted AS (
+    recorded AS (
         INSERT INTO howdah.moved (old_id, new_id) SELECT (k.row).id, k.new_id FROM known k WHERE k.new_id IS NOT NULL
         ON CONFLICT DO NOTHING
     ),
@@ -128,13 +133,14 @@ BEGIN
                 WHERE o.type_id = of_type AND o.key = (k.row).job ->> 'key' AND o.job_id = (k.row).id OFFSET 0) j
             WHERE k.new_id IS NOT NULL AND (k.row).job ->> 'key' IS NOT NULL))
     )
-    SELECT array_agg(k.row) FILTER (WHERE k.new_id IS NULL), count(*) FILTER (WHERE k.new_id IS NOT NULL) INTO back, done FROM known k;
-    PERFORM howdah.store_moved(ARRAY(SELECT (b).id FROM unnest(back) b), of_type, ARRAY(SELECT (b).job FROM unnest(back) b),
-                               ARRAY(SELECT (b).payload FROM unnest(back) b));
+    SELECT array_agg(k.row) FILTER (WHERE k.new_id IS NULL), count(*) FILTER (WHERE k.new_id IS NOT NULL) INTO returned, done FROM known k;
+    PERFORM howdah.store_moved(ARRAY(SELECT (b).id FROM unnest(returned) b), of_type, ARRAY(SELECT (b).job FROM unnest(returned) b),
+                               ARRAY(SELECT (b).payload FROM unnest(returned) b));
     RETURN done;
 END $$;
 
--- What is left of a type that moves: jobs that run and may follow, jobs that stay and the first of them, jobs on their way.
+-- Returns the jobs of a moving type that are still here: the number of running jobs that may still move, of jobs that must stay
+-- with the first id of them, and of jobs in transit.
 CREATE OR REPLACE FUNCTION howdah.left_to_move(of_type integer, most integer)
 RETURNS TABLE (running bigint, staying bigint, first_ids bigint[], leaving bigint) LANGUAGE sql STABLE AS $$
     WITH stay AS MATERIALIZED (
@@ -154,16 +160,17 @@ DECLARE
     new_version bigint;
 BEGIN
     DELETE FROM howdah.type_move m WHERE m.type_id = of_type AND m.owner = of_broker;
-    -- The second time, there is no row.
+    -- A repeated call finds no row to delete, because the move has already ended. It succeeds too.
     IF EXISTS (SELECT FROM howdah.type_move m WHERE m.type_id = of_type) OR EXISTS (SELECT FROM howdah.leaving l WHERE l.type_id = of_type) THEN
-        RAISE EXCEPTION 'this broker does not move task type %, or jobs of it are on their way', of_type USING ERRCODE = '55000';
+        RAISE EXCEPTION 'this broker does not own the move of the task type with id %, or some of its jobs are still in transit', of_type
+            USING ERRCODE = '55000';
     END IF;
     UPDATE howdah.settings s SET version = s.version + 1 RETURNING s.version INTO new_version;
     RETURN new_version;
 END $$;
 
--- Takes the schedules of a type into leaving_schedule, and returns all that are there. Their jobs have moved before: they are known
--- by their new ids.
+-- Moves the schedules of a type into leaving_schedule, and returns all schedules of the type there. The jobs of the type have
+-- moved before, so the ids of jobs in the schedules are replaced by the new ids.
 CREATE OR REPLACE FUNCTION howdah.leave_schedules(of_name text) RETURNS SETOF jsonb LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.leaving_schedule (name, task_type, schedule)
@@ -176,7 +183,8 @@ BEGIN
     RETURN QUERY SELECT l.schedule FROM howdah.leaving_schedule l WHERE l.task_type = of_name;
 END $$;
 
--- Ends the way of schedules: these have moved, the others of the type come back, because the other store has one of their name.
+-- Ends the transit of schedules. The schedules in `moved` have moved. The others of the type return, because the other store
+-- has a schedule of the same name.
 CREATE OR REPLACE FUNCTION howdah.leave_schedules_done(of_name text, moved text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM howdah.leaving_schedule l WHERE l.name = ANY (moved);

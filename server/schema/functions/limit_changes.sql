@@ -1,10 +1,10 @@
--- Changes of the limits of a type, which are applied in small transactions; and pauses of limit keys.
+-- Applies changes of the limits of a type in small transactions; pauses limit keys.
 
--- Moves ready jobs of a key to waiting, and returns their number.
+-- Moves ready jobs of a limit key to waiting, and returns their number.
 CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, at_most integer) RETURNS bigint LANGUAGE sql AS $$
     WITH those AS (
         SELECT r.ctid FROM howdah.ready r
-        WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key AND r.options -> 'limit_key' IS NOT NULL
+        WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key COLLATE "C" AND r.options -> 'limit_key' IS NOT NULL
         LIMIT at_most FOR UPDATE SKIP LOCKED
     ),
     deleted AS (DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(SELECT ctid FROM those)) RETURNING *),
@@ -18,10 +18,10 @@ CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, 
     SELECT count(*) FROM kept
 $$;
 
--- One step through the keys of a type whose limits have changed, in the order of the keys. If more jobs of a key are ready
--- than the limits allow, all of them move to waiting, and howdah.admit starts again with the first. If jobs of a key wait, the
--- key is checked. Keys without waiting jobs are skipped. at_most limits jobs and keys together. Returns the new position;
--- after_key is null after the last key.
+-- Makes one step through the limit keys of a type whose limits have changed, in the order of the keys. If more jobs of a key
+-- are ready than the limits allow, all of them move to waiting, and howdah.admit makes them ready again in order. If jobs of a
+-- key wait, a check of the key by howdah.admit is scheduled. at_most limits the number of jobs and keys together. Returns the
+-- new position; after_key is null after the last key.
 CREATE OR REPLACE FUNCTION howdah.walk_keys(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.task_type;
@@ -35,7 +35,7 @@ BEGIN
             (SELECT r.options ->> 'limit_key' FROM howdah.ready r
              WHERE r.type_id = c.type_id AND r.options -> 'limit_key' IS NOT NULL AND r.options ->> 'limit_key' > c.after_key
                AND num_nonnulls(t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s) > 0
-             ORDER BY r.type_id, r.options ->> 'limit_key' LIMIT 1),
+             ORDER BY r.type_id, (r.options ->> 'limit_key') COLLATE "C" LIMIT 1),
             (SELECT w.limit_key FROM howdah.waiting w
              WHERE w.type_id = c.type_id AND w.limit_key > c.after_key AND w.limit_key IS NOT NULL
              ORDER BY w.type_id, w.limit_key, w.rank, w.id LIMIT 1)));
@@ -43,7 +43,8 @@ BEGIN
             c.after_key := NULL;
             EXIT;
         END IF;
-        -- howdah.admit waits for this transaction; slots that it granted before are seen here.
+        -- The lock keeps howdah.admit from granting slots of this key until this transaction ends. Slots that it granted before
+        -- are visible here.
         PERFORM FROM howdah.limit_state g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
         moved := 0;
         half_moved := c.moving IS NOT NULL;
@@ -52,7 +53,8 @@ BEGIN
             c.moving := CASE WHEN moved = at_most THEN k END;
         END IF;
         IF c.moving IS NULL THEN
-            -- If the limits changed again while only a part of its jobs was moved, the keys before it are walked again.
+            -- If jobs of this key were moved by an earlier step too, the limits may have changed again since. Then after_key
+            -- lies before this key, and stays, so that the keys in between are walked again.
             IF NOT half_moved THEN
                 c.after_key := k;
             END IF;
@@ -66,8 +68,8 @@ BEGIN
     RETURN c;
 END $$;
 
--- One step through all leases, by id. It marks leases of the type that brokers claimed before they knew of the limit, so that
--- these count too. Leases that are being settled are skipped.
+-- Makes one step through all leases, by id. Marks leases of the type that brokers claimed before they had read the limit, so
+-- that these leases count too. Locked leases are skipped, because they are being settled.
 CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE sql AS $$
     WITH seen AS MATERIALIZED (
         SELECT l.ctid, l.id, l.type_id = c.type_id AND l.limited IS NULL AS is_new
@@ -84,18 +86,20 @@ CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most int
     FROM seen s
 $$;
 
--- One step to apply changed limits, for one type that is due. at_most limits keys and jobs; ten times as many leases are
--- allowed. Returns the time until the next step in µs (0: now); null: nothing is left.
+-- Makes one step of applying changed limits, for one type that is due. at_most limits the keys and jobs of the step; it may
+-- check ten times as many leases. Returns the time until the next step of any type in µs (0: now); null: no change is left to
+-- apply.
 CREATE OR REPLACE FUNCTION howdah.continue_limit_changes(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
-    -- How long after the change each walk starts.
+    -- For each walk, the time from the change of the limits to the start of the walk (tables/coordination.sql explains the
+    -- walks).
     walks CONSTANT interval[] := ARRAY[interval '0', '2 seconds', '10 seconds', '45 seconds'];
     busy_us bigint := 0;
 BEGIN
     SELECT * INTO c FROM howdah.limit_change WHERE due_at <= now() ORDER BY due_at, type_id LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        -- Another broker works on the type that is due.
+        -- Another broker works on the types that are due, or no type is due. Try again after 200 ms at the earliest.
         busy_us := 200000;
     ELSE
         IF c.after_id IS NULL THEN
@@ -124,8 +128,8 @@ BEGIN
             HAVING count(*) > 0);
 END $$;
 
--- Starts to apply changed limits of a type. The first step is made here, and mostly it is the only one. Brokers make the
--- others (maintain/limits.rs), so that a change never fails because of too many jobs or keys.
+-- Starts to apply changed limits of a type, and makes the first step, which usually suffices for the limit keys. Brokers make
+-- the further steps (maintain/limits.rs), so that a change never fails because of too many jobs or keys.
 CREATE OR REPLACE FUNCTION howdah.begin_limit_change(changed integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
@@ -139,13 +143,13 @@ BEGIN
     WHERE l.type_id = c.type_id;
 END $$;
 
--- Pauses a limit key until a time ('infinity' until it is resumed), or with null resumes it.
+-- Pauses a limit key until a time ('infinity': until it is resumed), or with null resumes it.
 CREATE OR REPLACE FUNCTION howdah.pause_limit_key(of_type integer, of_key text, until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO howdah.limit_state (type_id, limit_key, check_at, paused_until) VALUES (of_type, of_key, now(), until)
-    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now(), paused_until = excluded.paused_until;
+    INSERT INTO howdah.limit_state (type_id, limit_key, check_at, paused_until, paused_at) VALUES (of_type, of_key, now(), until, now())
+    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now(), paused_until = excluded.paused_until, paused_at = now();
     WITH deleted AS (
-        DELETE FROM howdah.ready r WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key
+        DELETE FROM howdah.ready r WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key COLLATE "C"
           AND r.options -> 'limit_key' IS NOT NULL AND until > now()
         RETURNING *
     )

@@ -1,7 +1,7 @@
 -- Limits of limit keys: how many jobs of a key may be ready or leased, and when the next may start.
 
--- Whether jobs of a limit key must wait for howdah.admit. In strict order retries must wait too, because a gap, a rate or a
--- lower limit may have been set meanwhile; howdah.admit takes them first.
+-- Returns whether jobs of a limit key must wait until howdah.admit makes them ready. In strict order retries must wait too,
+-- because a gap, a rate or a lower limit may have been set since their first attempt; howdah.admit takes them first.
 CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text)
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -10,30 +10,33 @@ BEGIN
         OR EXISTS (SELECT FROM howdah.limit_state g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
 END $$;
 
--- Seconds since a stored time, for token buckets. Not negative: after the clock went back (a replica with another clock was
--- promoted) a bucket would lose tokens instead, and start nothing until the clock had caught up.
+-- Returns the seconds since a stored time, for token buckets; never negative. With a negative number, after the clock went back
+-- (a replica with another clock was promoted), a bucket would lose tokens, and no job would start until the clock had caught
+-- up.
 CREATE OR REPLACE FUNCTION howdah.elapsed_s(since timestamptz) RETURNS double precision LANGUAGE sql STABLE
     RETURN greatest(extract(epoch FROM now() - since)::double precision, 0);
 
--- The number of ready jobs of a key, counted only as far as it matters for the limits of the type.
+-- Returns the number of ready jobs of a limit key. Counts to one more than the largest limit of the type, since a higher number
+-- makes no difference.
 CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT count(*) FROM (
         SELECT FROM howdah.ready r
-        WHERE r.type_id = t.id AND r.options ->> 'limit_key' = of_key AND r.options -> 'limit_key' IS NOT NULL
+        WHERE r.type_id = t.id AND r.options ->> 'limit_key' = of_key COLLATE "C" AND r.options -> 'limit_key' IS NOT NULL
         LIMIT greatest(t.key_max_running, t.key_rate_burst, 1) + 1) n
 $$;
 
--- The number of jobs of a key that have started: leased ones, and in strict order those that are scheduled for another attempt.
+-- Returns the number of started jobs of a limit key: leased jobs, and in strict order jobs that are scheduled for another
+-- attempt.
 CREATE OR REPLACE FUNCTION howdah.started_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (SELECT count(*) FROM howdah.leased l
-            WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key AND l.options -> 'limit_key' IS NOT NULL)
+            WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key COLLATE "C" AND l.options -> 'limit_key' IS NOT NULL)
          + CASE WHEN t.key_strict THEN (
                SELECT count(*) FROM howdah.scheduled s
-               WHERE s.type_id = t.id AND s.options ->> 'limit_key' = of_key AND s.options -> 'limit_key' IS NOT NULL
+               WHERE s.type_id = t.id AND s.options ->> 'limit_key' = of_key COLLATE "C" AND s.options -> 'limit_key' IS NOT NULL
                  AND s.attempt > 0) ELSE 0 END
 $$;
 
--- Whether more jobs of a key are ready than the current limits allow.
+-- Returns whether more jobs of a limit key are ready than the current limits allow.
 CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT r.jobs > 0 AND (
         r.jobs > least(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN 1 END, t.key_rate_burst, t.key_max_running)
@@ -42,10 +45,11 @@ CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text
     FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
 $$;
 
--- Schedules a check of limit keys that a job has left. False: no job waits at them.
+-- Schedules a check of limit keys of which a job has given up its slot. Returns false if no job waits for one of these keys.
 CREATE OR REPLACE FUNCTION howdah.recheck_limits(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key) ORDER BY 1, 2) u
+    PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key COLLATE "C" AS limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
+                  ORDER BY 1, 2) u
     CROSS JOIN LATERAL (SELECT FROM howdah.limit_state g WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key FOR UPDATE) g;
     IF FOUND THEN
         UPDATE howdah.limit_state SET check_at = now() WHERE ctid = ANY (ARRAY(
@@ -56,14 +60,15 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. The gap after a
--- start counts from that start, also if the key was not checked meanwhile. It is called in the transaction that ended the
--- leases, after after_end, which gets options without limit keys, because limit states are locked last and all at once.
--- Returns null if limit keys must be checked, and the ids of the jobs that wait now.
+-- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. Stores the start
+-- of the ended attempts, so that the minimum gap counts from it. It is called in the transaction that ended the leases, after
+-- after_end. after_end gets options without limit keys, because limit states are locked last and all at once. Returns a row
+-- with null if limit keys must be checked, and a row for each job that waits now.
 CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
-    -- Locks all limit states in their order, missing ones too: a transaction that pauses a key waits, or its pause is seen.
+    -- Locks all limit states in the order of their keys, and creates missing ones. So a transaction that pauses a key at this
+    -- moment waits for this one, or its pause is visible here.
     INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, last_start)
     SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
@@ -72,7 +77,7 @@ BEGIN
     WHERE e.limit_key IS NOT NULL AND (
         t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL
         OR EXISTS (SELECT FROM howdah.limit_state o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
-    GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY 1, 2
+    GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY e.type_id, e.limit_key COLLATE "C"
     ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE
     SET check_at = now(), last_start = greatest(g.last_start, excluded.last_start);
     IF NOT FOUND THEN
@@ -80,8 +85,9 @@ BEGIN
     END IF;
     RETURN NEXT NULL;
     RETURN QUERY
-    -- Looks up by id alone and filters by limit key afterwards: otherwise the planner may read all of ready_by_limit_key. The
-    -- ORDER BY selects ready_by_id: without it, Postgres 18 may scan all of ready_pkey, which costs as much while ready is empty.
+    -- Looks up jobs by id alone and filters by limit key afterwards: otherwise the planner may read all of ready_by_limit_key.
+    -- ORDER BY makes the planner use ready_by_id: without it, Postgres 18 may scan all of ready_pkey, because the two plans
+    -- cost the same while ready is empty.
     WITH of_keys AS MATERIALIZED (
         SELECT r.ctid, r.type_id, r.options ->> 'limit_key' AS limit_key
         FROM (SELECT r.ctid, r.type_id, r.options FROM howdah.ready r WHERE r.id = ANY (ids) ORDER BY r.id OFFSET 0) r
@@ -110,12 +116,12 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- Grants slots at each limit key that is due for a check: it moves jobs from waiting to ready in the order of their ranks. In
--- strict order, jobs that have started before go first, because their ranks date from when they became ready again. The row of
--- limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job changes the row
--- last, so the key is always checked once more. at_most limits the keys of one call.
--- A rate is a token bucket. Ready jobs keep their tokens, so that no more than a burst can start at once when workers arrive.
--- Ready jobs are counted only as far as it matters. A key whose ready jobs are being moved to waiting grants nothing.
+-- Grants slots at each limit key that is due for a check, by moving jobs from waiting to ready in the order of their ranks. In
+-- strict order, jobs that have started before go first, because their ranks date only from when they became ready again. The
+-- row of limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job sets
+-- check_at in this row as its last step, so the key is checked again after the change. at_most limits the keys of one call. A
+-- rate is a token bucket. A ready job holds a token, so that no more than a burst can start at once when workers connect. A key
+-- whose ready jobs are being moved to waiting (limit_changes.sql) grants nothing.
 CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     g howdah.limit_state;
@@ -124,7 +130,7 @@ DECLARE
     other_jobs bigint;
     last_lease timestamptz;
     free bigint;
-    look timestamptz;
+    next_check timestamptz;
     jobs bigint;
     lowest bigint;
     filled double precision;
@@ -138,20 +144,21 @@ BEGIN
         other_jobs := howdah.started_of_key(t, g.limit_key);
         -- One round grants at most 1,000 slots; the next round grants the rest.
         free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
-        look := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
+        next_check := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
         IF t.key_min_gap_ms IS NOT NULL THEN
             SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
             WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
             g.last_start := greatest(g.last_start, last_lease);
-            -- The clock went back. (A lease may be some milliseconds younger than this transaction.)
+            -- A start in the future means that the clock went back. Up to a second is normal, because a lease may be younger
+            -- than this transaction.
             IF g.last_start > now() + interval '1 second' THEN
                 g.last_start := now();
             END IF;
-            -- One job at a time: the gap counts from its start.
-            look := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
+            -- With a minimum gap, only one job is ready at a time, because the gap counts from the start of its attempt.
+            next_check := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
                     + t.key_min_gap_ms * interval '1 millisecond';
-            free := least(free, CASE WHEN ready_jobs > 0 OR look > now() THEN 0 ELSE 1 END);
-            look := coalesce(CASE WHEN look > now() THEN look END, now() + t.key_min_gap_ms * interval '1 millisecond');
+            free := least(free, CASE WHEN ready_jobs > 0 OR next_check > now() THEN 0 ELSE 1 END);
+            next_check := coalesce(CASE WHEN next_check > now() THEN next_check END, now() + t.key_min_gap_ms * interval '1 millisecond');
         END IF;
         IF t.key_rate_per_s IS NOT NULL THEN
             filled := least(greatest(t.key_rate_burst - ready_jobs, 0),
@@ -159,21 +166,22 @@ BEGIN
                                      t.key_rate_burst));
             free := least(free, floor(filled)::bigint);
             IF free >= floor(filled)::bigint THEN
-                look := greatest(look, now() + (1 - (filled - floor(filled))) / t.key_rate_per_s * interval '1 second');
+                next_check := greatest(next_check, now() + (1 - (filled - floor(filled))) / t.key_rate_per_s * interval '1 second');
             END IF;
         END IF;
         IF t.key_max_running <= ready_jobs + other_jobs THEN
-            -- The end of one of them causes the next check.
-            look := NULL;
+            -- The end of one of the jobs triggers the next check.
+            next_check := NULL;
         END IF;
         IF g.paused_until > now() THEN
             free := 0;
-            look := CASE WHEN isfinite(g.paused_until) THEN g.paused_until END;
+            next_check := CASE WHEN isfinite(g.paused_until) THEN g.paused_until END;
         END IF;
         IF EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = g.type_id AND c.moving = g.limit_key) THEN
-            -- The job that must go first may not be in waiting yet. The transaction that moves the last job causes the next check.
+            -- The job that must go first may still be ready and not yet moved to waiting. The transaction that moves the last
+            -- job schedules the next check.
             free := 0;
-            look := NULL;
+            next_check := NULL;
         END IF;
 
         WITH first AS MATERIALIZED (
@@ -204,8 +212,8 @@ BEGIN
         END IF;
         is_last := NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key);
         UPDATE howdah.limit_state SET
-            check_at = CASE WHEN is_last THEN NULL ELSE look END,
-            -- Admitted jobs start now at the earliest; their leases and their ends have the real time of the start.
+            check_at = CASE WHEN is_last THEN NULL ELSE next_check END,
+            -- An admitted job starts now at the earliest. Later checks correct this by the lease and by the end of the attempt.
             last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
                               ELSE g.last_start END,
             tokens = CASE WHEN t.key_rate_per_s IS NOT NULL THEN filled - jobs END,

@@ -1,8 +1,8 @@
--- Moves jobs to another task type, for a bulk operation. A job stays in its state, and keeps all that is its own: only what depends
--- on the type is made anew.
+-- Moves jobs to another task type, for a bulk operation. A job keeps its state and its own data; only data that depends on the
+-- type is computed again.
 
--- Locks those of these jobs that are in this state and of this type, in the order of their ids.
--- (IS TRUE: by id, never by an index that begins with the type.)
+-- Locks jobs of this list that are in this state and of this type, in the order of their ids.
+-- IS TRUE keeps Postgres from using an index that begins with the type, so that it looks up jobs by id.
 CREATE OR REPLACE FUNCTION howdah.lock_in_state(ids bigint[], of_state howdah.job_state, of_type integer) RETURNS SETOF howdah.locked_job
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -24,8 +24,8 @@ BEGIN
     END IF;
 END $$;
 
--- Gives the keys that these locked jobs hold in one type to them in another. Returns the jobs that must stay, and why. The key of a
--- job that is in a later stage belongs to the type of its first stage, and stays there.
+-- Moves the keys that these locked jobs hold from one type to another. Returns the jobs whose key cannot move, and why; these
+-- jobs must stay in their type. The key of a job in a later stage belongs to the type of its first stage, and stays there.
 CREATE OR REPLACE FUNCTION howdah.move_keys(locked howdah.locked_job[], from_type integer, to_type integer, to_name text,
                                             OUT ids bigint[], OUT problems text[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,9 +38,9 @@ BEGIN
     IF owners IS NULL THEN
         RETURN;
     END IF;
-    -- Before anything is decided. In the order of all functions: by type and key.
-    PERFORM FROM (SELECT DISTINCT t.id AS type_id, k.key FROM unnest(ARRAY[from_type, to_type]) AS t(id) CROSS JOIN unnest(keys) AS k(key)
-                  ORDER BY 1, 2) n
+    -- Locks the keys before any decision, in the order that all functions use: by type and key.
+    PERFORM FROM (SELECT DISTINCT t.id AS type_id, k.key COLLATE "C" AS key
+                  FROM unnest(ARRAY[from_type, to_type]) AS t(id) CROSS JOIN unnest(keys) AS k(key) ORDER BY 1, 2) n
     CROSS JOIN LATERAL (SELECT FROM howdah.job_key o WHERE o.type_id = n.type_id AND o.key = n.key FOR UPDATE) o;
     WITH held AS MATERIALIZED (
         SELECT e.id, k.*
@@ -71,14 +71,15 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM taken t WHERE t.key = h.key);
 END $$;
 
--- The options of a job in another type. It does not fall back to the type that it has.
+-- Returns the options of a job in another type. A job does not fall back to the type that it is in.
 CREATE OR REPLACE FUNCTION howdah.in_type(options jsonb, to_type integer, priority smallint, step bigint) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT howdah.with_step(CASE WHEN options -> 'fallback' = to_jsonb(to_type) THEN nullif(options - 'fallback', '{}') ELSE options END,
                             priority, step)
 $$;
 
--- Puts locked jobs, all in this state, into a type. Those with a limit key or a fair key take their turn anew, since both belong to
--- a type; so a slot is not given twice. Those that wait for a job are changed in place, as all functions do.
+-- Puts locked jobs, all in this state, into another type. Jobs with a limit key or a fair key are routed again, because their
+-- slot and their rank belong to the type. last_token is cleared, so a late outcome of a lost worker does not count any more.
+-- Jobs that wait for another job are updated in place (keys.sql explains why).
 CREATE OR REPLACE FUNCTION howdah.put_in_type(ids bigint[], of_state howdah.job_state, to_type integer) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,7 +88,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH in_ready AS (
-        UPDATE howdah.ready SET type_id = to_type, rank = howdah.reranked(rank, priority, options, priority, step),
+        UPDATE howdah.ready SET last_token = NULL, type_id = to_type, rank = howdah.reranked(rank, priority, options, priority, step),
                                 options = howdah.in_type(options, to_type, priority, step)
         WHERE of_state = 'ready' AND id = ANY (ids) AND NOT coalesce(options ?| '{limit_key,fair_key}', false) RETURNING rank
     ),
@@ -97,12 +98,12 @@ BEGIN
         WHERE of_state = 'scheduled' AND id = ANY (ids)
     ),
     in_waiting AS (
-        UPDATE howdah.waiting SET type_id = to_type, rank = howdah.reranked(rank, priority, options, priority, step),
+        UPDATE howdah.waiting SET last_token = NULL, type_id = to_type, rank = howdah.reranked(rank, priority, options, priority, step),
                                   options = howdah.in_type(options, to_type, priority, step)
         WHERE of_state = 'waiting' AND id = ANY (ids) AND limit_key IS NULL
     ),
     in_dead AS (
-        UPDATE howdah.dead SET type_id = to_type, rank = howdah.reranked(rank, priority, options, priority, step),
+        UPDATE howdah.dead SET last_token = NULL, type_id = to_type, rank = howdah.reranked(rank, priority, options, priority, step),
                                options = howdah.in_type(options, to_type, priority, step)
         WHERE of_state = 'dead' AND id = ANY (ids)
     )
@@ -115,21 +116,21 @@ BEGIN
         DELETE FROM howdah.waiting WHERE of_state = 'waiting' AND id = ANY (ids) AND limit_key IS NOT NULL RETURNING *
     ),
     deleted AS (
-        SELECT id, rank, created, timeout_ms, last_token, attempt, max_attempts, priority, key, headers, options, failures, payload
+        SELECT id, rank, created, timeout_ms, attempt, max_attempts, priority, key, headers, options, failures, payload
         FROM from_ready
-        UNION ALL SELECT id, rank, created, timeout_ms, last_token, attempt, max_attempts, priority, key, headers, options, failures, payload
+        UNION ALL SELECT id, rank, created, timeout_ms, attempt, max_attempts, priority, key, headers, options, failures, payload
         FROM from_waiting
     )
-    SELECT array_agg(ROW(d.id, howdah.reranked(d.rank, d.priority, d.options, d.priority, step), d.created, d.timeout_ms, d.last_token,
+    SELECT array_agg(ROW(d.id, howdah.reranked(d.rank, d.priority, d.options, d.priority, step), d.created, d.timeout_ms, NULL,
                          to_type, d.attempt, d.max_attempts, d.priority, d.key, NULL, d.headers,
                          howdah.in_type(d.options, to_type, d.priority, step), d.failures, d.payload)::howdah.waiting)
     INTO routed FROM deleted d;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 END $$;
 
--- Moves jobs of one type that are in this state to another type. Rows with a null kind answer for a job: why it was not moved; a
--- null problem: it was. The others are wakeups. A job that has moved on has no row. Jobs are locked before keys, and limit states last.
--- A job that comes to a type counts as enqueued there, as one that falls back does.
+-- Moves jobs of one type that are in this state to another type. Rows with a null kind answer for a job: why it was not moved;
+-- a null problem: it was moved. The other rows are wake-ups. A job that has left the state has no row. Jobs are locked before
+-- keys, and limit states last. A moved job counts as enqueued in its new type, like a job that goes to its fallback.
 CREATE OR REPLACE FUNCTION howdah.move_jobs(ids bigint[], of_state howdah.job_state, from_type integer, to_name text)
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -153,7 +154,7 @@ BEGIN
                  FROM howdah.put_in_type(able, of_state, to_type) w;
     PERFORM howdah.index_tags(f.id, to_type, f.options) FROM unnest(locked) f WHERE f.options ? 'tags' AND f.id = ANY (able);
     PERFORM howdah.count_enqueued(array_fill(to_type, ARRAY[cardinality(able)]));
-    -- The slots that they had in the type that they leave.
+    -- The limit keys of which the jobs gave up a slot in their former type. Other jobs may take these slots.
     limit_keys := ARRAY(SELECT f.options ->> 'limit_key' FROM unnest(locked) f
                         WHERE of_state <> 'dead' AND f.options -> 'limit_key' IS NOT NULL AND f.id = ANY (able));
     IF cardinality(limit_keys) > 0 AND howdah.recheck_limits(array_fill(from_type, ARRAY[cardinality(limit_keys)]), limit_keys) THEN

@@ -1,13 +1,13 @@
--- Where a job goes. Functions that run for single jobs are plpgsql, which plans a query once a connection; a function of
--- LANGUAGE sql that is not inlined plans it in each call.
+-- Decides in which table a job is stored. Functions that run for single jobs are in plpgsql, which plans each query once per
+-- connection. A function of LANGUAGE sql that is not inlined plans its query in each call.
 
--- The step of a type. Frequent statements look it up themselves, because this function is called for each row.
+-- Returns the priority step of a type. Frequent statements look it up themselves, because this function is called for each row.
 CREATE OR REPLACE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), howdah.default_step());
 END $$;
 
--- The table in which a job belongs now.
+-- Returns the table in which a job belongs now.
 CREATE OR REPLACE FUNCTION howdah.destination_of(job howdah.waiting) RETURNS howdah.destination LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
@@ -56,7 +56,8 @@ BEGIN
     ),
     at_limits AS (
         INSERT INTO howdah.limit_state (type_id, limit_key, check_at)
-        SELECT DISTINCT p.type_id, options ->> 'limit_key', now() FROM routed p WHERE destination = 'waiting_for_limit' ORDER BY 1, 2
+        SELECT DISTINCT p.type_id, (options ->> 'limit_key') COLLATE "C", now() FROM routed p WHERE destination = 'waiting_for_limit'
+        ORDER BY 1, 2
         ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now()
         RETURNING 1
     )
@@ -68,12 +69,14 @@ BEGIN
     SELECT 'limit', NULL, NULL, NULL, NULL FROM at_limits HAVING count(*) > 0;
 END $$;
 
--- Routes jobs that may no longer have to wait, in the order of their ids. A job that waits for the holder of its key stays.
+-- Moves waiting jobs that may no longer have to wait to the table in which they belong now, in the order of their ids. A job
+-- that waits for the holder of its key stays.
 CREATE OR REPLACE FUNCTION howdah.reroute_waiting(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
-    -- Two parents may end at once: the second transaction waits here, and then sees that the other parent has ended.
+    -- Two parents of a job may end at once. The second transaction waits here for the first one, and then sees that both have
+    -- ended.
     PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     WITH deleted AS (
         DELETE FROM howdah.waiting w WHERE id = ANY (ids) AND w.options -> 'queued_behind' IS NULL
@@ -84,7 +87,7 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 
--- Promotes these rows of scheduled, which the caller has locked.
+-- Moves these rows of scheduled, which the caller has locked, to the tables in which their jobs belong now.
 CREATE OR REPLACE FUNCTION howdah.promote_rows(rows tid[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
@@ -96,15 +99,15 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 
--- Promotes scheduled jobs that are coordinated: they may have to wait for a limit now. If another transaction has locked
--- something that one of them needs, they go one by one, in no order, so that in the end all others had their turn; what is
--- locked is still due, and found by the next sweep.
+-- Promotes due scheduled jobs that have the mark `coordinated`, because they may have to wait for a limit key. If another
+-- transaction has locked a row that one of the jobs needs, the jobs are promoted one by one. The order is random, so that
+-- locked jobs do not keep the same other jobs from being tried. Jobs that were not promoted stay due for the next sweep.
 CREATE OR REPLACE FUNCTION howdah.promote_coordinated(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     due tid[];
     one tid;
-    told howdah.wakeup[];
-    more howdah.wakeup[];
+    wakeups howdah.wakeup[];
+    new_wakeups howdah.wakeup[];
 BEGIN
     due := ARRAY(
         SELECT ctid FROM howdah.scheduled
@@ -115,19 +118,19 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        told := ARRAY(SELECT w FROM howdah.promote_rows(due) w);
+        wakeups := ARRAY(SELECT w FROM howdah.promote_rows(due) w);
     EXCEPTION WHEN lock_not_available THEN
-        told := '{}';
+        wakeups := '{}';
         PERFORM set_config('lock_timeout', '2ms', true);
         FOR one IN SELECT d FROM unnest(due) d ORDER BY random() LOOP
             BEGIN
-                more := ARRAY(SELECT w FROM howdah.promote_rows(ARRAY[one]) w);
-                told := told || more;
+                new_wakeups := ARRAY(SELECT w FROM howdah.promote_rows(ARRAY[one]) w);
+                wakeups := wakeups || new_wakeups;
             EXCEPTION WHEN lock_not_available THEN
-                -- The rows that are locked by now are not held for long.
+                -- Stop after a second, so that the rows that this transaction has locked are not held for long.
                 EXIT WHEN clock_timestamp() > now() + interval '1 second';
             END;
         END LOOP;
     END;
-    RETURN QUERY SELECT * FROM unnest(told);
+    RETURN QUERY SELECT * FROM unnest(wakeups);
 END $$;

@@ -1,7 +1,7 @@
--- Searches.
+-- Functions for searches.
 
--- Whether a payload is JSON in which a path finds something other than false and null. A payload that is not JSON, or with which
--- Postgres cannot deal, has nothing; but a timeout is not caught.
+-- Returns whether a payload is JSON in which a path finds something other than false and null. A payload that is not JSON, or
+-- that Postgres cannot process, does not match. A statement timeout is not caught: it ends the search.
 CREATE OR REPLACE FUNCTION howdah.has_json(payload bytea, path jsonpath) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found jsonb;
@@ -12,7 +12,7 @@ EXCEPTION
     WHEN OTHERS THEN RETURN false;
 END $$;
 
--- Whether a job is one that a search looks for: by header, by text or by path; what it does not look for is null.
+-- Returns whether a job matches a search by header, by text or by path; the arguments of the other criteria are null.
 CREATE OR REPLACE FUNCTION howdah.is_found(id bigint, headers jsonb, payload bytea, options jsonb, name text, value text, part bytea, path jsonpath)
 RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN name IS NOT NULL THEN headers ->> name = value
@@ -20,7 +20,7 @@ RETURNS boolean LANGUAGE sql STABLE AS $$
                 WHEN path IS NOT NULL THEN howdah.has_json(howdah.payload_of(id, payload, options), path) END
 $$;
 
--- What Postgres says of a path that is not valid; null: it is valid.
+-- Returns the error of Postgres for an invalid path; null: the path is valid.
 CREATE OR REPLACE FUNCTION howdah.json_path_problem(path text) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     PERFORM path::jsonpath;

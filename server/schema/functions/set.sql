@@ -1,13 +1,14 @@
--- Sets fields of jobs, for a bulk operation. What is set is JSON: max_attempts, timeout_ms, start_us or delay_ms, add_tags,
--- remove_tags; what is not there stays.
+-- Sets fields of jobs, for a bulk operation. `wanted` is a JSON object with max_attempts, timeout_ms, start_us or delay_ms,
+-- add_tags, remove_tags; a missing field stays unchanged.
 
--- When jobs are to start, µs after 1970; null: that stays.
+-- Returns the new start time of the jobs in µs after 1970; null: the start time stays unchanged.
 CREATE OR REPLACE FUNCTION howdah.start_to_set(wanted jsonb) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT coalesce((wanted ->> 'start_us')::bigint,
                     (extract(epoch FROM now()) * 1000000)::bigint + (wanted ->> 'delay_ms')::bigint * 1000)
 $$;
 
--- The attempts of a job. One that is not dead has one more at least: a claim must not find it without.
+-- Returns the new max_attempts of a job. For a job that is not dead it is raised, if necessary, so that one attempt is left: a
+-- claim must not find a job without attempts.
 CREATE OR REPLACE FUNCTION howdah.attempts_to_set(wanted jsonb, of_state howdah.job_state, attempt smallint, max_attempts smallint)
 RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN NOT wanted ? 'max_attempts' THEN max_attempts
@@ -15,7 +16,8 @@ RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
                               CASE of_state WHEN 'dead' THEN 0 WHEN 'leased' THEN attempt ELSE attempt + 1 END)::smallint END
 $$;
 
--- The tags of a job, in their order; null: none. Anybody with SQL access may have written anything into options.
+-- Returns the new tags of a job, in their order; null: no tags. options may be malformed, because roles with SQL access may
+-- have written them.
 CREATE OR REPLACE FUNCTION howdah.tags_to_set(wanted jsonb, options jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_agg(t.tag ORDER BY t.is_new, t.n)
     FROM (SELECT o.tag, false AS is_new, o.n
@@ -28,15 +30,15 @@ CREATE OR REPLACE FUNCTION howdah.tags_to_set(wanted jsonb, options jsonb) RETUR
           WHERE NOT coalesce(options -> 'tags' ? a.tag, false)) t
 $$;
 
--- The options of a job with its new tags.
+-- Returns the options of a job with its new tags.
 CREATE OR REPLACE FUNCTION howdah.options_to_set(wanted jsonb, options jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN NOT wanted ?| '{add_tags,remove_tags}' THEN options
                 WHEN howdah.tags_to_set(wanted, options) IS NULL THEN nullif(options - 'tags', '{}')
                 ELSE coalesce(options, '{}') || jsonb_build_object('tags', howdah.tags_to_set(wanted, options)) END
 $$;
 
--- Whether a job would be different.
-CREATE OR REPLACE FUNCTION howdah.lacks(wanted jsonb, of_state howdah.job_state, j howdah.locked_job) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+-- Returns whether the change would make a job different.
+CREATE OR REPLACE FUNCTION howdah.would_change(wanted jsonb, of_state howdah.job_state, j howdah.locked_job) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     start_us bigint := howdah.start_to_set(wanted);
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
@@ -54,10 +56,10 @@ BEGIN
                 ELSE false END;
 END $$;
 
--- Why a job cannot have it; null: it can.
+-- Returns why a job cannot be changed; null: it can.
 CREATE OR REPLACE FUNCTION howdah.why_not_set(wanted jsonb, j howdah.locked_job) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    -- As Limits::TAGS.
+    -- Maximum number of tags of a job; equals Limits::TAGS in the broker.
     most CONSTANT integer := 16;
     tags integer := CASE WHEN wanted ? 'add_tags' THEN jsonb_array_length(howdah.tags_to_set(wanted, j.options)) END;
 BEGIN
@@ -68,8 +70,9 @@ BEGIN
         END;
 END $$;
 
--- Gives locked jobs, all in this state, another start time. What was ready, or waits for a slot of its limit key, is scheduled. What
--- waits for a job is scheduled when it no longer does. A time that has passed is now: who promotes scheduled jobs is told at once.
+-- Gives locked jobs, all in this state, another start time. Ready jobs, and jobs that wait for a slot of their limit key,
+-- become scheduled. Jobs that wait for another job become scheduled when their wait ends. A time that has passed means now: the
+-- maintenance task that promotes scheduled jobs is notified at once.
 CREATE OR REPLACE FUNCTION howdah.set_start(ids bigint[], of_state howdah.job_state, of_type integer, start_us bigint)
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
@@ -106,7 +109,8 @@ BEGIN
                                           headers, options, failures, payload)
             SELECT d.id, d.priority * step + start_rank, d.created, d.timeout_ms, d.last_token, start_at, d.type_id, d.attempt,
                    d.max_attempts, d.priority, d.key, d.headers,
-                   -- A fair key gets its turn when the job becomes ready, as that of a job that was enqueued with a start time.
+                   -- The job gets its rank among the fair keys when it becomes ready, like a job that was enqueued with a start
+                   -- time.
                    howdah.with_step(nullif(CASE WHEN d.options ? 'fair_key' THEN d.options || '{"coordinated": true}' ELSE d.options END
                                            - 'start_us', '{}'), d.priority, step),
                    d.failures, d.payload
@@ -118,13 +122,13 @@ BEGIN
     IF scheduled > 0 THEN
         RETURN NEXT ROW('scheduled', NULL, NULL, scheduled, start_rank - now_us)::howdah.wakeup;
     END IF;
-    -- The slots that they had.
+    -- The limit keys of which the jobs gave up a slot. Other jobs may take these slots.
     IF limit_keys IS NOT NULL AND howdah.recheck_limits(array_fill(of_type, ARRAY[cardinality(limit_keys)]), limit_keys) THEN
         RETURN NEXT ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup;
     END IF;
 END $$;
 
--- Sets fields of jobs of one type that are in this state. The rows are those of howdah.move_jobs.
+-- Sets fields of jobs of one type that are in this state. Returns rows like howdah.move_jobs.
 CREATE OR REPLACE FUNCTION howdah.set_in_jobs(ids bigint[], of_state howdah.job_state, of_type integer, wanted jsonb)
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -133,7 +137,7 @@ DECLARE
     able bigint[];
     new_timeout bigint := (wanted ->> 'timeout_ms')::bigint;
 BEGIN
-    locked := ARRAY(SELECT l FROM howdah.lock_in_state(ids, of_state, of_type) l WHERE howdah.lacks(wanted, of_state, l));
+    locked := ARRAY(SELECT l FROM howdah.lock_in_state(ids, of_state, of_type) l WHERE howdah.would_change(wanted, of_state, l));
     able := ARRAY(SELECT l.id FROM unnest(locked) l WHERE howdah.why_not_set(wanted, l) IS NULL ORDER BY l.id);
     IF wanted ?| '{max_attempts,timeout_ms,add_tags,remove_tags}' THEN
         WITH in_ready AS (

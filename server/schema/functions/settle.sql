@@ -1,14 +1,72 @@
--- How attempts end.
+-- Functions that end attempts.
 
--- Acks of coordinated jobs, and of those that became so meanwhile: to the next stage or to history, then what follows from
--- their end. ids are sorted and unique. next_types: a type that the worker names instead of the next stage. Rows with a
--- null kind answer for a job: its id, and its type if that had a limit. The others are wakeups.
+-- Restores leases that a broker ended because it had lost the worker, so that a late outcome still counts. It requires that
+-- nothing has happened to the jobs since: no other delivery, no change by an operator. The attempt continues as if the lease
+-- had not ended, and the error that the end added is removed. A lease is restored only if last_token = token XOR 6. The row has
+-- this value until the next delivery, and a job whose type or state has changed otherwise does not have it.
+-- A dead job takes its key again; if another job holds the key, it stays dead. Jobs that were cancelled because it died come
+-- back. The restored lease has no broker, like the lease of a pulled job, and a deadline of at least a minute; the caller
+-- settles it at once. ids must be sorted and unique. Returns the ids of the restored jobs.
+CREATE OR REPLACE FUNCTION howdah.regain(ids bigint[], tokens bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    dead_ids bigint[];
+BEGIN
+    WITH found AS MATERIALIZED (
+        SELECT d.id, coalesce((d.options ->> 'key_type')::integer, d.type_id) AS key_type, d.key FROM howdah.dead d
+        WHERE d.id = ANY (ids) AND d.last_token = tokens[width_bucket(d.id, ids)] # 6 AND d.attempt > 0 ORDER BY d.id FOR UPDATE
+    ),
+    keyed AS (
+        INSERT INTO howdah.job_key AS k (type_id, key, job_id)
+        SELECT DISTINCT ON (f.key_type, f.key) f.key_type, f.key, f.id FROM found f WHERE f.key IS NOT NULL ORDER BY 1, 2, 3
+        ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id,
+            held_until = CASE WHEN k.job_id = excluded.job_id THEN k.held_until END, version = NULL, debounce_until = NULL
+        WHERE k.next_id IS NULL AND (k.held_until <= now() OR k.job_id = excluded.job_id)
+        RETURNING job_id
+    )
+    SELECT array_agg(f.id ORDER BY f.id) INTO dead_ids FROM found f WHERE f.key IS NULL OR f.id IN (SELECT k.job_id FROM keyed k);
+    RETURN QUERY
+    WITH from_ready AS (
+        DELETE FROM howdah.ready WHERE id = ANY (ids) AND last_token = tokens[width_bucket(id, ids)] # 6 AND attempt > 0 RETURNING *
+    ),
+    from_waiting AS (
+        -- IS TRUE keeps Postgres from using the index of jobs with a limit key, so that it looks up jobs by id.
+        DELETE FROM howdah.waiting
+        WHERE id = ANY (ids) AND last_token = tokens[width_bucket(id, ids)] # 6 AND (attempt > 0 AND limit_key IS NOT NULL) IS TRUE RETURNING *
+    ),
+    from_dead AS (DELETE FROM howdah.dead WHERE id = ANY (dead_ids) RETURNING *),
+    deleted AS (
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers, options, failures, payload
+        FROM from_ready
+        UNION ALL SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers, options,
+                         failures, payload FROM from_waiting
+        UNION ALL SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers, options,
+                         failures, payload FROM from_dead
+    )
+    INSERT INTO howdah.leased (id, rank, created, timeout_ms, token, leased_at, deadline, broker_id, type_id, attempt, max_attempts,
+                               priority, key, headers, options, failures, payload, limited)
+    SELECT d.id, d.rank, d.created, d.timeout_ms, d.last_token # 6, f.started,
+           greatest(f.started + d.timeout_ms * interval '1 millisecond', now() + interval '1 minute'), NULL, d.type_id, d.attempt, greatest(d.max_attempts, d.attempt), d.priority, d.key, d.headers, d.options,
+           nullif(d.failures - (-1), '[]'), d.payload,
+           (SELECT true FROM howdah.task_type t WHERE t.id = d.type_id AND (t.max_running IS NOT NULL OR t.rate_per_s IS NOT NULL))
+    FROM deleted d
+    CROSS JOIN LATERAL (SELECT coalesce((d.failures -> -1 ->> 'started')::timestamptz, now()) AS started) f
+    RETURNING leased.id;
+    IF dead_ids IS NOT NULL THEN
+        PERFORM howdah.revive_dependents(dead_ids);
+    END IF;
+END $$;
+
+-- Acks jobs with the mark `coordinated`. They go to their next stage or to history, and the consequences of their end are
+-- carried out. ids must be sorted and unique. next_types: for each job, a type that the worker names instead of the planned
+-- next stage, or null. Rows with a null kind answer for a job: its id, and its type if that had a limit. The other rows are
+-- wake-ups.
 CREATE OR REPLACE FUNCTION howdah.ack_coordinated(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     deleted howdah.leased[];
+    late howdah.leased[];
     onward howdah.waiting[];
     ended bigint[];
 BEGIN
@@ -18,6 +76,15 @@ BEGIN
         RETURNING l.*
     )
     SELECT array_agg(g::howdah.leased) INTO deleted FROM g;
+    IF coalesce(cardinality(deleted), 0) < cardinality(ids) AND EXISTS (SELECT FROM howdah.regain(ids, tokens)) THEN
+        WITH g AS (
+            DELETE FROM howdah.leased l
+            WHERE l.id = ANY (ids) AND l.token = tokens[width_bucket(l.id, ids)]
+            RETURNING l.*
+        )
+        SELECT array_agg(g::howdah.leased) INTO late FROM g;
+        deleted := deleted || late;
+    END IF;
     IF deleted IS NULL THEN
         RETURN;
     END IF;
@@ -34,7 +101,8 @@ BEGIN
                howdah.with_step(howdah.next_stage(n.options, n.next_type, n.type_id, n.attempt, n.leased_at), n.priority,
                                 howdah.rank_step(n.next_type)),
                n.failures,
-               -- A stage that the worker adds to a job without stages is like the others.
+               -- The next stage gets the result as its payload by default, also if the worker adds a stage to a job without
+               -- stages.
                CASE WHEN coalesce(n.options ->> 'stage_payload', 'result') = 'result' THEN coalesce(n.result, '') ELSE n.payload END
            )::howdah.waiting)
     INTO onward
@@ -62,10 +130,10 @@ BEGIN
                array_agg(CASE WHEN g.id = ANY (ended) THEN 'succeeded' ELSE 'moved' END::howdah.ending) AS endings
         FROM unnest(deleted) g
     ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings) x;
-    -- The pause after a start is counted from there also when the job has ended before the key was
-    -- checked. Limit states are locked last, and found by the conflict.
+    -- Stores the start of the attempts, so that the minimum gap counts from it, even if the job ended before the key was
+    -- checked. Limit states are locked after all other rows. ON CONFLICT finds the existing ones.
     INSERT INTO howdah.limit_state AS l (type_id, limit_key, last_start)
-    SELECT g.type_id, g.options ->> 'limit_key', max(g.leased_at)
+    SELECT g.type_id, (g.options ->> 'limit_key') COLLATE "C", max(g.leased_at)
     FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id AND t.key_min_gap_ms IS NOT NULL
     WHERE g.options ->> 'limit_key' IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET last_start = greatest(l.last_start, excluded.last_start);
@@ -73,7 +141,8 @@ BEGIN
                  FROM unnest(deleted) g;
 END $$;
 
--- How long to wait after an attempt failed: by the job's policy, its type's, or the default (server/src/job/retry.rs).
+-- Returns the delay after a failed attempt, by the retry policy of the job, else of its type, else the default policy
+-- (server/src/job/retry.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb, attempt integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (planned * (1 + jitter * (2 * random() - 1)))::bigint FROM (
         SELECT (p ->> 'jitter')::float8 AS jitter, CASE p ->> 'kind'
@@ -81,7 +150,7 @@ CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb,
             WHEN 'fixed' THEN (p ->> 'initial_delay_ms')::float8
             WHEN 'list' THEN coalesce((p -> 'delays_ms' ->> least(attempt, jsonb_array_length(p -> 'delays_ms')) - 1)::float8,
                                       (p ->> 'initial_delay_ms')::float8)
-            -- The exponent is bounded, since an overflow is an error here.
+            -- The exponent is bounded, because Postgres raises an error when exp() overflows.
             ELSE least((p ->> 'initial_delay_ms')::float8 * exp(least(ln((p ->> 'multiplier')::float8) * (attempt - 1), 100)),
                        (p ->> 'max_delay_ms')::float8) END AS planned
         FROM (SELECT '{"kind": "exponential", "initial_delay_ms": 5000, "multiplier": 2, "max_delay_ms": 3600000, "jitter": 0.1}'::jsonb
@@ -89,8 +158,8 @@ CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb,
                      || coalesce(options -> 'retry_policy', '{}') AS p) d) e
 $$;
 
--- The type that a job goes to when it is given up: the job's own fallback, else its type's. Null: none, it is
--- in its fallback already, or somebody wrote junk into its options.
+-- Returns the type that a job goes to when it is given up: the job's fallback, else its type's. Null: there is no fallback, the
+-- job is in its fallback already, or its options contain an invalid value.
 CREATE OR REPLACE FUNCTION howdah.fallback_of(of_type integer, options jsonb) RETURNS integer LANGUAGE sql STABLE AS $$
     SELECT f.id FROM howdah.task_type f
     WHERE f.id = CASE WHEN options -> 'fallback_from' IS NOT NULL THEN NULL

@@ -1,4 +1,5 @@
--- Statistics of task types: what functions count, and how it is summed up. (Statements of the hot path count by themselves.)
+-- Statistics of task types: functions that count, and the summation of the counts. Statements for frequent operations count
+-- inline instead of calling these functions.
 
 -- Counts attempts that end now.
 CREATE OR REPLACE FUNCTION howdah.count_attempts(leases howdah.leased[], has_failed boolean, is_dead boolean) RETURNS void LANGUAGE plpgsql AS $$
@@ -13,13 +14,13 @@ BEGIN
     GROUP BY a.type_id, howdah.duration_bucket(a.wait_us), howdah.duration_bucket(a.run_us);
 END $$;
 
--- Counts jobs that come to these types now.
+-- Counts jobs that are added to these types now.
 CREATE OR REPLACE FUNCTION howdah.count_enqueued(type_ids integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.statistics_change (type_id, enqueued) SELECT t.id, count(*) FROM unnest(type_ids) AS t(id) GROUP BY t.id;
 END $$;
 
--- Counts jobs of these types that end now without an attempt of their own.
+-- Counts jobs of these types that end now outside of an attempt.
 CREATE OR REPLACE FUNCTION howdah.count_ended(type_ids integer[], outcome howdah.job_state) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.statistics_change (type_id, cancelled, expired)
@@ -27,11 +28,11 @@ BEGIN
     FROM unnest(type_ids) AS t(id) WHERE outcome IN ('cancelled', 'expired') GROUP BY t.id;
 END $$;
 
--- Sums up at most this many rows of statistics_change, unless that was done less than `every` ago. Returns how many it took;
--- null: somebody else does it, or has just done it.
--- Rows that were deleted stay on their pages until VACUUM removes them, and as long as somebody holds an old snapshot. So if the
--- table is large, reading begins where the last row was; and once a minute, at the first block, for rows in pages that VACUUM
--- has freed.
+-- Sums up at most this many rows of statistics_change, unless the last summation is less than `every` ago. Returns the number
+-- of rows; null: another broker is summing up, or has just finished.
+-- Deleted rows stay on their pages until VACUUM removes them, which it cannot do while a transaction holds an old snapshot. So
+-- if the table is large, reading begins at the block where the last call ended. Once a minute it begins at the first block, to
+-- find rows that were inserted into pages that VACUUM has freed.
 CREATE OR REPLACE FUNCTION howdah.sum_statistics(at_most integer, every interval) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     s howdah.statistics_sum;
@@ -51,12 +52,13 @@ BEGIN
     WITH deleted AS (
         DELETE FROM howdah.statistics_change WHERE ctid = ANY (ARRAY(
             SELECT c.ctid FROM howdah.statistics_change c WHERE c.ctid >= first_row LIMIT at_most))
-        RETURNING ctid AS place, *
+        RETURNING ctid AS row_tid, *
     ),
     by_minute AS MATERIALIZED (
-        -- For each row, so it takes what is quick: date_trunc and the parts of a ctid took a third of the statement.
+        -- This runs for each row, so it uses date_bin, and reads the block of the last ctid only: date_trunc and splitting each
+        -- ctid took a third of the statement's time.
         SELECT d.type_id, date_bin('1 minute', d.at, 'epoch') AS minute, d.wait_bucket, d.run_bucket, count(*) AS changes,
-               (max(d.place)::text::point)[0] AS block, sum(d.enqueued) AS enqueued, sum(d.succeeded) AS succeeded,
+               (max(d.row_tid)::text::point)[0] AS block, sum(d.enqueued) AS enqueued, sum(d.succeeded) AS succeeded,
                sum(d.failed) AS failed, sum(d.dead) AS dead, sum(d.cancelled) AS cancelled, sum(d.expired) AS expired,
                sum(d.wait_us) AS wait_us, sum(d.run_us) AS run_us
         FROM deleted d GROUP BY 1, 2, 3, 4
@@ -73,7 +75,8 @@ BEGIN
                sum(c.run_us) AS run_us
         FROM change c GROUP BY 1, 2, 3
     ),
-    -- Buckets are added up with those that are there. Nobody else changes these rows.
+    -- The stored rows, to whose buckets the new counts are added. No other statement changes these rows, so they are not
+    -- locked.
     before AS MATERIALIZED (SELECT o.* FROM counted c JOIN howdah.statistics o USING (type_id, minutes, starts)),
     waits AS (
         SELECT b.type_id, b.minutes, b.starts, array_agg(b.bucket ORDER BY b.bucket) AS buckets, array_agg(b.jobs ORDER BY b.bucket) AS counts
@@ -107,10 +110,7 @@ BEGIN
             wait_counts = excluded.wait_counts, run_buckets = excluded.run_buckets, run_counts = excluded.run_counts
     )
     SELECT coalesce(sum(m.changes), 0), coalesce(max(m.block), 0) INTO taken, last_block FROM by_minute m;
-    DELETE FROM howdah.statistics o WHERE o.minutes = 1 AND o.starts < now() - interval '2 hours 1 minute';
-    DELETE FROM howdah.statistics o WHERE o.minutes = 60 AND o.starts < now() - interval '90 days';
-    DELETE FROM howdah.statistics o WHERE o.minutes = 1440 AND o.starts < now() - interval '91 days';
-    -- A part of what was committed may be left.
+    -- If the batch was full, committed rows may be left. So `summed` stays, and the next call continues at once.
     UPDATE howdah.statistics_sum u SET summed = CASE WHEN taken < at_most THEN now() ELSE u.summed END,
         block = CASE WHEN taken > 0 THEN last_block ELSE u.block END, scanned = s.scanned;
     RETURN taken;

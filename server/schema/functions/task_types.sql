@@ -1,23 +1,23 @@
--- Task types: how they come, and how unused ones go.
+-- Task types: creation, and deletion of unused types.
 
--- Creates the types of these names that do not exist. One principal creates at most a quarter of all that may be; null: nobody
--- in particular. Both limits are checked against what is committed: calls at the same time may exceed them by what they create.
--- A lock would let an open transaction stop all others.
+-- Creates the task types of these names that do not exist. One principal (creator) may create at most a quarter of the allowed
+-- types; creator null: only the total is limited. Both limits are checked against committed rows, so concurrent calls may
+-- exceed them by the types that they create. A lock would make all other calls wait for an open transaction.
 CREATE OR REPLACE FUNCTION howdah.create_task_types(names text[], creator text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     most integer;
     share integer;
     created integer[];
 BEGIN
-    -- Sorted, so that two callers insert in one order.
+    -- Sorted, so that two callers insert in the same order and do not deadlock.
     WITH made AS (
-        INSERT INTO howdah.task_type (name) SELECT DISTINCT n FROM unnest(names) n ORDER BY n ON CONFLICT (name) DO NOTHING
+        INSERT INTO howdah.task_type (name) SELECT DISTINCT n COLLATE "C" FROM unnest(names) n ORDER BY 1 ON CONFLICT (name) DO NOTHING
         RETURNING id)
     SELECT array_agg(made.id) INTO created FROM made;
     IF created IS NOT NULL THEN
         SELECT s.task_types INTO STRICT most FROM howdah.settings s;
         IF (SELECT count(*) FROM howdah.task_type) > most THEN
-            RAISE EXCEPTION 'there may be % task types, so % is not created', most, to_json(names[1])
+            RAISE EXCEPTION 'there are already % task types, so % is not created', most, to_json(names[1])
                 USING ERRCODE = 'HW004',
                       HINT = 'Use a type that exists, or raise the limit: howdah settings set task_types=N. '
                              'Types that are unused for longer than history is kept are deleted.';
@@ -34,8 +34,9 @@ BEGIN
     END IF;
 END $$;
 
--- Says that a type is used that was unused. The lock keeps it from being deleted before the transaction ends; it is shared, so
--- that nobody waits for an open transaction. False: it was deleted just now.
+-- Records that a type is used, if it is marked as unused. A lock keeps the type from being deleted before the transaction ends.
+-- The lock is shared, so that transactions that use the same type do not wait for one another. Returns false if the type was
+-- deleted just now.
 CREATE OR REPLACE FUNCTION howdah.use_task_type(of_type integer) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM howdah.task_type t WHERE t.id = of_type FOR KEY SHARE;
@@ -48,7 +49,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- The types that live jobs name in their options: a fallback, the next stages, the type they came from.
+-- Returns the types that live jobs name in their options: a fallback, the next stages, the type they came from.
 CREATE OR REPLACE FUNCTION howdah.types_in_options() RETURNS SETOF integer LANGUAGE sql STABLE AS $$
     SELECT DISTINCT named.id
     FROM (SELECT options FROM howdah.ready WHERE options IS NOT NULL
@@ -64,14 +65,16 @@ CREATE OR REPLACE FUNCTION howdah.types_in_options() RETURNS SETOF integer LANGU
     WHERE named.id IS NOT NULL
 $$;
 
--- Notes which types are unused, and since when; types in use are noted as such. Deletes at most this many types that have been
--- unused for this long; the settings' version then tells brokers. Returns the names of the deleted types.
+-- Sets unused_since of types that are unused, and clears it for types in use. Then deletes at most this many types that have
+-- been unused for this long, and increments the version of the settings, so that brokers reload them. Returns the names of the
+-- deleted types.
 CREATE OR REPLACE FUNCTION howdah.delete_unused_task_types(after interval, at_most integer) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     changed integer[];
     candidates integer[];
 BEGIN
-    -- What is noted wrongly. Only these rows are locked, and not those that somebody else has locked.
+    -- Types whose unused_since is out of date. Only these rows are updated; rows that another transaction has locked are
+    -- skipped.
     changed := ARRAY(
         SELECT k.id FROM howdah.task_type k
         WHERE (k.unused_since IS NOT NULL) = (
@@ -89,7 +92,7 @@ BEGIN
     UPDATE howdah.task_type t SET unused_since = CASE WHEN t.unused_since IS NULL THEN now() END
     WHERE t.id IN (SELECT l.id FROM howdah.task_type l WHERE l.id = ANY (changed) FOR NO KEY UPDATE SKIP LOCKED);
 
-    -- A type that a schedule or a job names in its options stays, too; this is read only if there is something to delete.
+    -- A type that a schedule or the options of a job refer to is kept too. These are read only if a type is to be deleted.
     SELECT array_agg(c.id) INTO candidates
     FROM (SELECT t.id FROM howdah.task_type t
           WHERE t.unused_since < now() - after

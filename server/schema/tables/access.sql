@@ -1,23 +1,30 @@
--- Who may call, and what for.
+-- Credentials, and sessions that were ended before they expire.
 
--- Tokens of the gRPC and HTTP ports (server/src/access). A token is shown once, when it is made; its hash is kept. Rows stay
--- after the end of a token, so that its id can be found in logs. howdah_reader does not read this table.
+-- Access tokens for the gRPC and HTTP ports (server/src/access). A token is shown once, when it is created; only its hash is
+-- stored. Rows stay after a token expires or is revoked, so that its id in logs can be looked up. howdah_reader cannot read
+-- this table.
 CREATE TABLE howdah.token (
-    id          text PRIMARY KEY,           -- the public part of the token
+    id          text COLLATE "C" PRIMARY KEY,  -- the public part of the token
     hash        bytea NOT NULL,             -- SHA-256 of the whole token: 256 random bits need no slow hash
-    principal   text NOT NULL,              -- whose token it is; several may be one principal's
-    scopes      text[] NOT NULL,            -- operation:pattern
+    principal   text COLLATE "C" NOT NULL,  -- the owner of the token; a principal may have several tokens
+    scopes      text[] COLLATE "C" NOT NULL,  -- operation:pattern
     created     timestamptz NOT NULL DEFAULT now(),
-    created_by  text NOT NULL,              -- the principal that made it; empty: nobody in particular
+    created_by  text COLLATE "C" NOT NULL,  -- the principal that created the token; empty: authentication was off
     expires     timestamptz,                -- null: never
-    revoked     timestamptz                 -- null: it holds
+    revoked     timestamptz                 -- null: not revoked
+);
+
+-- Sessions of the page whose user logged out before they expired.
+CREATE TABLE howdah.ended_session (
+    hash  bytea PRIMARY KEY,                -- SHA-256 of the cookie
+    ends  timestamptz NOT NULL              -- the session expires then, and the row can be deleted
 );
 
 -- JSON Web Tokens that were revoked before they expire (server/src/access/jwt/revoked.rs).
 CREATE TABLE howdah.revoked_jwt (
-    name         text NOT NULL,             -- jwt:ISSUER:JTI, or jwt:ISSUER:SUBJECT
-    of_principal boolean NOT NULL,          -- all tokens of a principal that were issued until it was revoked
+    name         text COLLATE "C" NOT NULL,  -- jwt:ISSUER:JTI, or jwt:ISSUER:SUBJECT
+    of_principal boolean NOT NULL,          -- true: revokes all tokens of the principal that were issued until `revoked`
     revoked      timestamptz NOT NULL DEFAULT now(),
-    until        timestamptz NOT NULL,      -- then nothing that it revokes can hold
+    until        timestamptz NOT NULL,      -- by then every token that the row revokes has expired
     PRIMARY KEY (name, of_principal)
 );

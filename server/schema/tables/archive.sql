@@ -1,55 +1,59 @@
--- The archive: finished jobs as files, of which each day has a row here. A partition of history is dropped only when its
--- day is archived, for as long as archive_target has its row.
+-- The archive: finished jobs as files. Each archived day has a row in howdah.archive. While archive_target has its row, a
+-- history partition is dropped only after its day is archived.
 CREATE TABLE howdah.archive_target (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    url       text NOT NULL,
+    url       text COLLATE "C" NOT NULL,
     since     timestamptz NOT NULL DEFAULT now(),
-    set_by    text NOT NULL               -- the broker that was started with it last
+    set_by    text COLLATE "C" NOT NULL   -- the last broker that was started with this URL
 );
 
 CREATE TABLE howdah.archive (
     day            date PRIMARY KEY,
-    -- sealed: its jobs are being written, or are to be. late: the same of jobs that came after that. publishing: they are
-    -- written and compared, and get their names. archived: done. dropped: the partition is gone.
-    state          text NOT NULL CHECK (state IN ('sealed', 'late', 'publishing', 'archived', 'dropped')),
-    -- Raised each time that jobs of the day are written.
+    -- sealed: jobs of the day are to be written, or are being written. late: the same for jobs that arrived after the day was
+    -- sealed. publishing: the files are written and verified, and get their final names. archived: all jobs are in published
+    -- files. dropped: the same, and the history partition was dropped.
+    state          text COLLATE "C" NOT NULL CHECK (state IN ('sealed', 'late', 'publishing', 'archived', 'dropped')),
+    -- Number of the write: incremented each time jobs of the day are written to files.
     generation     integer NOT NULL DEFAULT 1,
-    url            text,
-    -- Who works on it: one run at a time, for as long as it renews this. There is no lock, because whoever held one for
-    -- minutes would keep VACUUM from all tables.
-    run            text,
-    held_by        text,
+    url            text COLLATE "C",
+    -- The archive run that works on the day. It has the day to itself as long as it renews held_until. A row lock is not used,
+    -- because a transaction that is open for minutes would keep VACUUM from cleaning up any table.
+    run            text COLLATE "C",
+    held_by        text COLLATE "C",
     held_until     timestamptz,
-    -- Of all generations: jobs, files, bytes, and the manifest with all files.
+    -- Totals over all generations: jobs, files, bytes, and the manifest that lists all files.
     jobs           bigint NOT NULL DEFAULT 0,
     files          integer NOT NULL DEFAULT 0,
     bytes          bigint NOT NULL DEFAULT 0,
     manifest       jsonb,
-    -- The same after a forget: new files are written and compared, and take the place of the old ones. Null: nothing to be done.
+    -- Manifest of the replacement files after a forget: they are written, verified, and replace the old ones. Null: no rewrite
+    -- is under way.
     rewrite        jsonb,
     archived_at    timestamptz,
-    archived_by    text,
+    archived_by    text COLLATE "C",
     -- Why the last run failed.
-    error          text
+    error          text COLLATE "C"
 );
 
--- The files of archived days: where a job of an id may be.
+-- The files of archived days. Lookups by job id use the id ranges.
 CREATE TABLE howdah.archive_file (
     day        date NOT NULL,
-    path       text NOT NULL,
-    task_type  text NOT NULL,
-    ids        int8range NOT NULL,        -- from the lowest to the highest
+    path       text COLLATE "C" NOT NULL,
+    task_type  text COLLATE "C" NOT NULL,
+    ids        int8range NOT NULL,        -- from the lowest id to the highest
     jobs       bigint NOT NULL,
     bytes      bigint NOT NULL
 );
+-- The table has no primary key, because one statement deletes the rows of a day and inserts new rows, some with the same path.
+ALTER TABLE howdah.archive_file REPLICA IDENTITY FULL;
 CREATE INDEX archive_file_by_day ON howdah.archive_file (day);
 CREATE INDEX archive_file_by_ids ON howdah.archive_file USING gist (ids);
 
--- Jobs that came to a day after it was sealed: a trigger on its partition notes them. They are written next. generation:
--- the one that they are written in; null: not assigned yet.
+-- Jobs that arrived in a day after it was sealed. A trigger on the day's partition adds them, and the next run writes them.
+-- generation: the generation that contains the job; null: not assigned yet.
 CREATE TABLE howdah.archive_late (
     day         date NOT NULL,
     id          bigint NOT NULL,
-    generation  integer
+    generation  integer,
+    PRIMARY KEY (day, id)
 );
-CREATE INDEX archive_late_by_id ON howdah.archive_late (day, id);

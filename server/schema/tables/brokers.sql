@@ -1,42 +1,43 @@
--- The state of brokers, and the requests that they have answered.
+-- The state of brokers, and answered requests.
 
 CREATE SEQUENCE howdah.broker_id AS integer;
 
--- One row for each running broker, which renews it. When it expires, other brokers take over its leases.
+-- One row for each running broker, which renews it. When the row expires, other brokers release its leases.
 CREATE TABLE howdah.broker (
     id       integer PRIMARY KEY,
-    name     text NOT NULL,
+    name     text COLLATE "C" NOT NULL,
     started  timestamptz NOT NULL DEFAULT now(),
     expires  timestamptz NOT NULL,
-    lease_ms bigint,                          -- from its last renewal to expires
-    -- The version of the settings that it goes by: whoever must know that all brokers do asks for it.
+    lease_ms bigint,                          -- time from the last renewal to `expires`, in ms
+    -- The version of the settings that the broker uses. A caller that needs every broker to use a new version waits until this
+    -- column has it in all rows.
     settings_version  bigint
 );
 
--- The sessions of each broker, for lists of workers: the broker writes them with its heartbeat, and only those that have
--- changed (server/src/maintain/workers.rs). Rows go with the broker's row.
+-- The sessions of each broker, for lists of workers. With each heartbeat, the broker writes only the sessions that changed
+-- (server/src/maintain/workers.rs). The rows are deleted with the broker's row.
 CREATE TABLE howdah.worker (
     broker_id   integer NOT NULL REFERENCES howdah.broker (id) ON DELETE CASCADE,
-    number      bigint NOT NULL,             -- of the session within the broker
+    number      bigint NOT NULL,             -- number of the session within the broker
     updated     timestamptz NOT NULL,
-    task_types  text[] NOT NULL,             -- with a window, or with jobs that it holds
-    job_ids     bigint[] NOT NULL,           -- jobs that it has held for some seconds, the first of each type
-    summary     jsonb NOT NULL,              -- job::WorkerView
+    task_types  text[] COLLATE "C" NOT NULL,  -- task types with a window, or with leased jobs
+    job_ids     bigint[] NOT NULL,           -- jobs that the session has held for some seconds, the oldest of each task type
+    summary     jsonb NOT NULL,              -- figures of the session as JSON (job::WorkerView)
     PRIMARY KEY (broker_id, number)
 ) WITH (fillfactor = 70);
--- Figures change often, task types seldom: then updates leave the index alone.
+-- Numbers in the summary change often, task types rarely. So most updates need not write the index.
 CREATE INDEX worker_by_task_type ON howdah.worker USING gin (task_types);
 
--- Enqueue calls with a request key, kept for a day: a repeated call is answered with the ids of the first.
+-- Enqueue calls with a request key, kept for a day. A repeated call gets the job ids of the first call.
 CREATE TABLE howdah.request (
-    key        text PRIMARY KEY,
+    key        text COLLATE "C" PRIMARY KEY,
     body_hash  bytea NOT NULL,
     ids        bigint[] NOT NULL,
     created    timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX request_by_age ON howdah.request (created);
 
--- Which connection announced a task type last, and when (functions/announce.sql). These are sequences, because all
+-- The connection that last announced a task type, and when (functions/announce.sql). Sequences are used because all
 -- transactions see their values at once, and no transaction waits for a row.
 DO $$ BEGIN
     FOR i IN 0..7 LOOP

@@ -1,10 +1,11 @@
--- Relations between jobs: keys, dependencies, limits, expiry, fair shares.
+-- Relations between jobs: keys, dependencies, limits, expiry, fair keys.
 
--- The live job of each key of a type. A key may be held for a time instead of until its job ends. It may have a version,
--- and a next job that runs after the one that is running now.
+-- The holder of each key of a type, usually a live job. held_until: the key is held until this time instead of until the job
+-- ends. version: compared by key_policy replace_if_newer. next_id: the successor, a waiting job that gets the key after the
+-- holder.
 CREATE TABLE howdah.job_key (
     type_id         integer NOT NULL,
-    key             text NOT NULL,
+    key             text COLLATE "C" NOT NULL,
     job_id          bigint NOT NULL,
     version         bigint,
     held_until      timestamptz,
@@ -14,7 +15,7 @@ CREATE TABLE howdah.job_key (
 );
 CREATE INDEX job_key_held ON howdah.job_key (held_until) WHERE held_until IS NOT NULL;
 
--- job_id waits for after_id.
+-- Dependencies: job_id waits for after_id.
 CREATE TABLE howdah.dependency (
     after_id  bigint NOT NULL,
     job_id    bigint NOT NULL,
@@ -22,58 +23,60 @@ CREATE TABLE howdah.dependency (
 );
 CREATE INDEX dependency_by_job ON howdah.dependency (job_id);
 
--- Jobs that must start by a time. The row stays until that time, whatever happens to the job.
+-- Jobs that must start their first attempt by a time. A row stays until that time, even if the job starts or ends earlier.
 CREATE TABLE howdah.expiry (
     expire_at  timestamptz NOT NULL,
     id         bigint NOT NULL,
     PRIMARY KEY (expire_at, id)
 );
 
--- The state of a limit key at which jobs wait, or (with an empty key) of a type with limits. A transaction locks the row to
--- grant a slot.
+-- The state of a limit key for which jobs wait, or (with an empty limit_key) of a type with limits. A transaction locks the row
+-- before it grants a slot, so that no slot is granted twice.
 CREATE TABLE howdah.limit_state (
     type_id       integer NOT NULL,
-    limit_key     text NOT NULL,
+    limit_key     text COLLATE "C" NOT NULL,
     check_at      timestamptz,          -- null: nothing to grant until a job ends or arrives
     paused_until  timestamptz,
+    paused_at     timestamptz,          -- when paused_until was set
     last_start    timestamptz,
-    tokens        double precision,     -- tokens of the rate that are left; null: all
+    tokens        double precision,     -- remaining tokens of the rate limit; null: all
     refilled      timestamptz,
     PRIMARY KEY (type_id, limit_key)
 );
 CREATE INDEX limit_state_due ON howdah.limit_state (check_at) WHERE check_at IS NOT NULL;
 
--- A type whose limits were changed, and the progress of the walks through its keys and leases that apply the change.
--- Each step is a small transaction that locks the row; any broker can make the next step.
--- walk 0: keys, at once. 1 and 2: leases, after brokers have read the limits. 3: both, after all statements that were
--- running at the change have ended.
+-- A type whose limits were changed, and the progress of the walks that apply the change to its limit keys and leases. Each step
+-- is a small transaction that locks the row; any broker can make the next step.
+-- Walk 0 goes through limit keys, at once. Walks 1 and 2 go through leases, after brokers have read the new limits. Walk 3 goes
+-- through both, after every statement that was running at the change has ended.
 CREATE TABLE howdah.limit_change (
     type_id   integer PRIMARY KEY,
     changed   timestamptz NOT NULL,
     due_at    timestamptz NOT NULL,
     walk      smallint NOT NULL DEFAULT 0,
     after_id  bigint,                      -- the last lease that was checked; null: leases are done
-    after_key text NOT NULL DEFAULT '',
-    moving    text                         -- a key of which only a part of the ready jobs has been moved to waiting
+    after_key text COLLATE "C" NOT NULL DEFAULT '',
+    moving    text COLLATE "C"             -- the limit key of which only some ready jobs are moved to waiting so far
 );
 
--- The last rank that each fair key was given.
+-- The last rank that was given to a job of each fair key.
 CREATE TABLE howdah.fair_share (
     type_id    integer NOT NULL,
     priority   smallint NOT NULL,
-    fair_key   text NOT NULL,
+    fair_key   text COLLATE "C" NOT NULL,
     last_rank  bigint NOT NULL,
-    given      integer NOT NULL,           -- number of jobs in the batch that got it
+    given      integer NOT NULL,           -- number of jobs in the batch that ended with last_rank
     PRIMARY KEY (type_id, priority, fair_key)
 );
 
--- Hints about types with fair keys (functions/fair.sql): the lowest rank that was ready (floor), which connection announced a
--- type last, and when (told), and from which rank on (told_from). Sequences, because all transactions see their values at once,
--- and no transaction waits for a row. Types share them: a value says whose it is.
+-- Hints about types with fair keys (functions/fair.sql). fair_floor: the lowest rank that was ready. fair_announced: the
+-- connection that last announced the type, and when. fair_announced_from: the lowest rank of that announcement. Sequences are
+-- used because all transactions see their values at once, and no transaction waits for a row. Types share the sequences; each
+-- value contains its type.
 DO $$ BEGIN
     FOR i IN 0..7 LOOP
         EXECUTE format('CREATE SEQUENCE howdah.fair_floor_%s', i);
-        EXECUTE format('CREATE SEQUENCE howdah.fair_told_%s', i);
-        EXECUTE format('CREATE SEQUENCE howdah.fair_told_from_%s', i);
+        EXECUTE format('CREATE SEQUENCE howdah.fair_announced_%s', i);
+        EXECUTE format('CREATE SEQUENCE howdah.fair_announced_from_%s', i);
     END LOOP;
 END $$;

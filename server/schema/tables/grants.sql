@@ -1,17 +1,19 @@
--- What roles of SQL may do with which task types. Without a row, the rights on functions decide alone (api/rights.sql). With
--- rows, a role may do what its rows say, and those of the roles that it is a member of; who may act as the owner of this table
--- is not limited. Roles are names, so that a dump of the database has them.
+-- Grants: the operations that SQL roles may perform on task types. If the table is empty, only the rights on functions apply
+-- (api/rights.sql). Otherwise a role may perform the operations that its rows, and the rows of roles that it is a member of,
+-- allow. Roles that may act as the owner of this table are not limited. Roles are stored as names, so that a database dump
+-- contains them.
 CREATE TABLE howdah.grants (
-    role       text NOT NULL,
-    operation  text NOT NULL CHECK (operation IN ('enqueue', 'work', 'operate')),
-    -- The name of a task type, or the beginning of names and a star.
-    pattern    text NOT NULL CHECK (pattern ~ '^([A-Za-z0-9._:/-]{1,200}|[A-Za-z0-9._:/-]{0,200}[*])$'),
+    role       text COLLATE "C" NOT NULL,
+    operation  text COLLATE "C" NOT NULL CHECK (operation IN ('enqueue', 'work', 'operate')),
+    -- The name of a task type, or a prefix of names followed by a star.
+    pattern    text COLLATE "C" NOT NULL CHECK (pattern ~ '^([A-Za-z0-9._:/-]{1,200}|[A-Za-z0-9._:/-]{0,200}[*])$'),
     PRIMARY KEY (role, operation, pattern)
 );
 
--- Whether there may be grants. The planner puts the constant into the plans of the functions that ask, so a database without
--- grants pays nothing for them (docs/internals/decisions.md). The first row replaces it, for ever.
+-- Returns whether the table may have rows. The planner inlines the constant into the plans of the calling functions, so a
+-- database without grants pays nothing (docs/internals/decisions.md). The trigger below replaces the function when the first
+-- row is inserted.
 CREATE OR REPLACE FUNCTION howdah.has_grants() RETURNS boolean LANGUAGE sql STABLE RETURN false;
-CREATE TRIGGER first_grant AFTER INSERT ON howdah.grants FOR EACH ROW EXECUTE FUNCTION howdah.note_grants();
--- Also for rows that come by replication.
+CREATE TRIGGER first_grant AFTER INSERT ON howdah.grants FOR EACH ROW EXECUTE FUNCTION howdah.enforce_grants();
+-- ALWAYS: the trigger also fires for rows written by logical replication.
 ALTER TABLE howdah.grants ENABLE ALWAYS TRIGGER first_grant;

@@ -1,4 +1,4 @@
--- The state of a job is the table that it is in (docs/internals/architecture.md). All of these tables start with the same
+-- The state of a job is the table that holds it (docs/internals/architecture.md). All of these tables start with the same
 -- columns, the widest first, so that no padding is stored. Columns that few jobs use are null, which costs one bit each.
 
 CREATE SEQUENCE howdah.job_id AS bigint;
@@ -9,34 +9,36 @@ CREATE TABLE howdah.ready (
     rank          bigint NOT NULL,
     created       timestamptz NOT NULL,
     timeout_ms    bigint,
-    -- The token that settled it last, XOR the kind of outcome: 0 ack, 1 nack, 2 nack without another try, 3 snooze,
-    -- 4 release, 5 timed out. So the same outcome again answers OK, and another one does not. Nobody settles as 5.
+    -- The token of the lease that ended last, XOR a code for how it ended: 0 ack, 1 nack, 2 nack without another attempt, 3
+    -- snooze, 4 release, 5 timed out, 6 worker lost. So a repeat of the same outcome is answered OK, and any other outcome is
+    -- refused. Codes 5 and 6 are no outcomes of workers. After 6, any outcome with the token counts until the next delivery
+    -- (howdah.regain).
     last_token    bigint,
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,  -- attempts started so far
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
-    key           text,
+    key           text COLLATE "C",
     headers       jsonb,
     options       jsonb,
     failures      jsonb,              -- [{attempt, error, started, failed}], the last 100
     payload       bytea NOT NULL,
     PRIMARY KEY (type_id, rank, id)
 );
--- For cancellation and for operators, who name a job by its id. It was measured to cost about 5 % of the throughput.
+-- For look-ups by id, as by cancel and by operators. The index was measured to cost about 5 % of throughput.
 CREATE INDEX ready_by_id ON howdah.ready (id);
 -- A job with a limit key holds a slot while it is ready or leased. Used slots are looked up here instead of being kept in a
--- counter, so no slot is lost or counted twice after a crash.
-CREATE INDEX ready_by_limit_key ON howdah.ready (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
+-- counter, so a crash neither loses a slot nor counts one twice.
+CREATE INDEX ready_by_limit_key ON howdah.ready (type_id, (options ->> 'limit_key') COLLATE "C") WHERE options -> 'limit_key' IS NOT NULL;
 
--- Jobs that run now: one row is one lease.
+-- Jobs that run now. One row is one lease.
 CREATE TABLE howdah.leased (
     id            bigint PRIMARY KEY,
     rank          bigint NOT NULL,
     created       timestamptz NOT NULL,
     timeout_ms    bigint,
     last_token    bigint,
-    token         bigint NOT NULL,    -- random, new for every lease; fences late settles
+    token         bigint NOT NULL,    -- fencing token: random, new for every lease
     leased_at     timestamptz NOT NULL,
     deadline      timestamptz,
     broker_id     integer,            -- null: pulled without a stream; the lease lasts until its deadline
@@ -44,18 +46,18 @@ CREATE TABLE howdah.leased (
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
-    key           text,
+    key           text COLLATE "C",
     headers       jsonb,
     options       jsonb,
     failures      jsonb,
     payload       bytea NOT NULL,
-    limited       boolean,            -- the type had a limit when the job was claimed
+    limited       boolean,            -- true: the lease counts towards a limit of its type
     CHECK (attempt BETWEEN 1 AND max_attempts),
     CHECK (broker_id IS NOT NULL OR deadline IS NOT NULL)
 );
--- Only leases with a deadline have entries.
+-- A partial index: only leases with a deadline have entries.
 CREATE INDEX leased_by_deadline ON howdah.leased (deadline) WHERE deadline IS NOT NULL;
-CREATE INDEX leased_by_limit_key ON howdah.leased (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
+CREATE INDEX leased_by_limit_key ON howdah.leased (type_id, (options ->> 'limit_key') COLLATE "C") WHERE options -> 'limit_key' IS NOT NULL;
 CREATE INDEX leased_limited ON howdah.leased (type_id) WHERE limited;
 
 -- Jobs that must not run before run_at: delayed, backing off, or snoozed.
@@ -66,23 +68,24 @@ CREATE TABLE howdah.scheduled (
     timeout_ms    bigint,
     last_token    bigint,
     run_at        timestamptz NOT NULL,
-    leased_at     timestamptz,        -- when the last attempt started, if there was one
+    leased_at     timestamptz,        -- when the last attempt started; null: no attempt
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
-    key           text,
+    key           text COLLATE "C",
     headers       jsonb,
     options       jsonb,
     failures      jsonb,
     payload       bytea NOT NULL,
     PRIMARY KEY (run_at, id)
 );
-CREATE INDEX scheduled_by_limit_key ON howdah.scheduled (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
+CREATE INDEX scheduled_by_limit_key ON howdah.scheduled (type_id, (options ->> 'limit_key') COLLATE "C")
+    WHERE options -> 'limit_key' IS NOT NULL;
 CREATE INDEX scheduled_coordinated ON howdah.scheduled (run_at, id) WHERE options -> 'coordinated' IS NOT NULL;
 
--- Jobs that wait for another job, or for a slot of their limit key. The row has every column of a job without a lease,
--- because functions pass jobs to one another as arrays of it.
+-- Jobs that wait for another job, or for a slot of their limit key. The row has every column of a job without a lease, because
+-- functions pass jobs to one another as arrays of this row type.
 CREATE TABLE howdah.waiting (
     id            bigint PRIMARY KEY,
     rank          bigint NOT NULL,
@@ -93,20 +96,21 @@ CREATE TABLE howdah.waiting (
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
-    key           text,
-    limit_key     text,
+    key           text COLLATE "C",
+    limit_key     text COLLATE "C",
     headers       jsonb,
     options       jsonb,
     failures      jsonb,
     payload       bytea NOT NULL
 );
 CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL;
--- In strict order, jobs of a key that have started before run first.
+-- Finds waiting jobs that have started before. With limits in strict order (key_strict), they run before other jobs of their
+-- key.
 CREATE INDEX waiting_started ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;
--- For the backlog of a type, and for changes of the priority of its jobs.
+-- Used to count the backlog of a type, and to change the priority of its jobs.
 CREATE INDEX waiting_by_type ON howdah.waiting (type_id);
 
--- Jobs whose attempts are used up or that cannot be retried; they are kept until an operator decides.
+-- Dead jobs: their attempts are used up, or they cannot be retried. They are kept until an operator decides.
 CREATE TABLE howdah.dead (
     id            bigint PRIMARY KEY,
     rank          bigint NOT NULL,
@@ -119,81 +123,96 @@ CREATE TABLE howdah.dead (
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
-    key           text,
+    key           text COLLATE "C",
     headers       jsonb,
     options       jsonb,
     failures      jsonb,
     payload       bytea NOT NULL,
-    -- Generated, so that it is set on every path to this table.
-    error_group   text NOT NULL GENERATED ALWAYS AS (howdah.error_group(failures -> -1 ->> 'error')) STORED
+    -- A generated column, so that every statement that inserts a dead job sets it.
+    error_group   text COLLATE "C" NOT NULL GENERATED ALWAYS AS (howdah.error_group(failures -> -1 ->> 'error')) STORED
 );
 CREATE INDEX dead_by_type ON howdah.dead (type_id, id);
--- For those with the most attempts. Dead jobs may be many, and stay; but few jobs die, so an index costs little here, and would
--- cost much on the tables that every job goes through. Without the id: with it, as long as the statistics are those of an empty
--- table, Postgres would look ids up here, where each look-up reads the whole index. And it is small: equal entries are stored once.
+-- Used by lists of the dead jobs with the most attempts. Dead jobs may be many, because they are kept. Few jobs die, so an
+-- index costs little here; on the tables that every job passes through it would cost much. The index does not contain the id.
+-- With the id, Postgres would look up jobs by id in this index while its table statistics still describe an empty table, and
+-- each look-up would read the whole index. Without the id the index is also small: equal entries are stored once.
 CREATE INDEX dead_by_attempt ON howdah.dead (type_id, attempt DESC);
--- For searches by key. Jobs without a key have no entries. A hash costs half of what the key would.
+-- Used by searches by key. Jobs without a key have no entries. The hash takes half the space of the key.
 CREATE INDEX dead_by_key ON howdah.dead (hashtext(key), type_id, id) WHERE key IS NOT NULL;
--- `died` is included, so that a count of the groups reads only the index.
+-- `died` is included, so that counting the groups reads only the index.
 CREATE INDEX dead_by_error_group ON howdah.dead (type_id, error_group, id) INCLUDE (died);
 
--- Finished jobs, which never change. Each day has a partition, which is dropped when it is old.
+-- Finished jobs, which never change. Each day has a partition, which is dropped at the end of the retention. The primary keys
+-- of history and payload identify deleted rows for logical replication (a publication FOR ALL TABLES). Look-ups use only the
+-- first column.
 CREATE TABLE howdah.history (
     id            bigint NOT NULL,
     created       timestamptz NOT NULL,
     leased_at     timestamptz,
     finished      timestamptz NOT NULL,
-    token         bigint,             -- the token that acked it: the same again answers OK
+    token         bigint,             -- the token that acked the job: a repeated ack with it is answered OK
     type_id       integer NOT NULL,
     outcome       howdah.job_state NOT NULL CHECK (outcome IN ('succeeded', 'cancelled', 'expired', 'discarded')),
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
-    key           text,
+    key           text COLLATE "C",
     headers       jsonb,
     options       jsonb,
     failures      jsonb,
     payload       bytea,
-    result        bytea
+    result        bytea,
+    PRIMARY KEY (id, finished)
 ) PARTITION BY RANGE (finished);
-CREATE INDEX history_by_id ON howdah.history (id);
 CREATE INDEX history_by_key ON howdah.history (hashtext(key), type_id, id) WHERE key IS NOT NULL;
--- Takes rows of days without a partition, so that an ack never fails because one is missing.
+-- Takes rows of days without a partition, so that an ack never fails because a partition is missing.
 CREATE TABLE howdah.history_default PARTITION OF howdah.history DEFAULT;
 
--- Task types may keep their history for different numbers of days. A row says which jobs of a day were deleted already:
--- only the jobs of these types are left (keep), or all jobs but theirs.
+-- The range of job ids in each day partition of history and payload, for past days. A look-up by id reads and locks only
+-- partitions whose range contains the id, and partitions without a row here.
+CREATE TABLE howdah.id_range (
+    part      text COLLATE "C" PRIMARY KEY,  -- name of the partition, such as history_20261129
+    first_id  bigint,                    -- null: the partition is empty
+    last_id   bigint
+);
+
+-- Task types may have different retention, so parts of a day's history are deleted before its partition is dropped. A row
+-- records the deleted jobs. keep true: only jobs of `types` are left. keep false: all jobs of `types` were deleted.
 CREATE TABLE howdah.history_pruned (
     day    date PRIMARY KEY,
     types  integer[] NOT NULL,
     keep   boolean NOT NULL
 );
 
--- A large payload is stored out of line: it is written once and does not move with its job from table to table. Over the
--- life of a job of 64 KiB, that is 1.1 bytes of WAL for each byte instead of 2.2 (enqueued into leased) or 3.3 (through
--- ready). Such a job has an empty payload, and the size in options ->> 'payload_bytes', so statements that move jobs do not
--- have to know.
+-- Large payloads, stored out of line. A payload is written once here and does not move with its job from table to table. Over
+-- the life of a job of 64 KiB, each byte of the payload causes 1.1 bytes of WAL, instead of 2.2 (job enqueued directly into
+-- leased) or 3.3 (job enqueued into ready). The job's row has an empty payload and the size in options ->> 'payload_bytes', so
+-- statements that move jobs need no special case.
 CREATE TABLE howdah.payload (
     id       bigint NOT NULL,            -- the id of the job
     created  timestamptz NOT NULL,
-    data     bytea NOT NULL
+    data     bytea NOT NULL,
+    PRIMARY KEY (id, created)
 ) PARTITION BY RANGE (created);
-CREATE INDEX payload_by_id ON howdah.payload (id);
 CREATE TABLE howdah.payload_default PARTITION OF howdah.payload DEFAULT;
 
--- Finds jobs by their tags. The truth is options -> 'tags' of the job, which goes with it from table to table; a row here says
--- only where to look: the job may have got other tags or gone to another type since, or be gone. So nothing updates these rows,
--- and partitions of old days are dropped. Jobs without tags have none. The tag itself is not here: a hash costs half of it.
+-- Index of jobs by their tags. The tags in the job's options (options -> 'tags') are authoritative. A row here is only a hint:
+-- since it was written, the job may have got other tags, moved to another type, or ended. So rows are never updated, and
+-- partitions of old days are dropped. Jobs without tags have no rows. The hash takes half the space of the tag.
 CREATE TABLE howdah.job_tag (
     id       bigint NOT NULL,            -- the id of the job
-    created  timestamptz NOT NULL,       -- when this row was made
+    created  timestamptz NOT NULL,       -- when this row was created
     hash     integer NOT NULL,           -- hashtext() of the tag
     type_id  integer NOT NULL            -- a type that the job has had with this tag
 ) PARTITION BY RANGE (created);
 CREATE INDEX job_tag_by_hash ON howdah.job_tag (hash, type_id, id);
 CREATE TABLE howdah.job_tag_default PARTITION OF howdah.job_tag DEFAULT;
+-- The table has no primary key, because two tags of a job may have the same hash. howdah.prepare_partition sets REPLICA
+-- IDENTITY FULL on its partitions.
+ALTER TABLE howdah.job_tag REPLICA IDENTITY FULL;
+ALTER TABLE howdah.job_tag_default REPLICA IDENTITY FULL;
 
--- The rows of the hot tables change all the time, so VACUUM comes after a number of changed rows, not after a part of the
+-- Rows of the hot tables change all the time. So VACUUM starts after a number of changed rows instead of a fraction of the
 -- table, and runs without pauses. Payloads are often compressed already, so Postgres must not try to compress them.
 DO $$
 DECLARE t text;
@@ -205,7 +224,7 @@ BEGIN
             'autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000, '
             'autovacuum_vacuum_cost_delay = 0)', t);
     END LOOP;
-    -- Each job leaves a dead row here, in a table that is small.
+    -- Each job leaves a dead row in this table, which has few live rows. So VACUUM starts after 2,000 dead rows.
     ALTER TABLE howdah.leased SET (autovacuum_vacuum_threshold = 2000);
     FOREACH t IN ARRAY ARRAY['ready', 'leased', 'scheduled', 'waiting', 'dead', 'history', 'history_default'] LOOP
         EXECUTE format('ALTER TABLE howdah.%I ALTER COLUMN payload SET STORAGE EXTERNAL', t);

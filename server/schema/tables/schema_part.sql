@@ -1,11 +1,12 @@
--- What made each part of the schema: a row for the tables (version: the numbered migrations that they contain already),
--- and one for each part that is replaced as a whole when the hash of its text differs (server/schema/README.md). Made first
--- of all: of brokers that start at once on an empty database one makes it, and the others wait. Later they lock it.
+-- The release that created each part of the schema. One row is for the tables (version: the last numbered migration that they
+-- contain). The other rows are for the parts that are replaced as a whole when the hash of their text differs
+-- (server/schema/README.md). This table is created first: of several brokers that start at once on an empty database, one
+-- creates it and the others wait. Later, brokers lock it to migrate.
 CREATE TABLE howdah.schema_part (
-    part     text PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
-    hash     text,
+    part     text COLLATE "C" PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
+    hash     text COLLATE "C",
     version  integer,
-    release  text NOT NULL,                  -- of the broker that made it
+    release  text COLLATE "C" NOT NULL,      -- release of the broker that created the part
     changed  timestamptz NOT NULL DEFAULT now(),
     CHECK (CASE part WHEN 'tables' THEN version IS NOT NULL ELSE hash IS NOT NULL END)
 );

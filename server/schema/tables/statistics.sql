@@ -1,8 +1,9 @@
 -- Statistics of task types by period.
 
--- What has happened since the last sum: each statement that enqueues, ends or loses jobs inserts a row or a few here, in its own
--- transaction. Nobody updates a row, so nobody waits, and what is rolled back is not counted. Maintenance sums the rows up
--- (howdah.sum_statistics) and deletes them. There is no index: an insert is all that a statement pays.
+-- Changes since the last summation. Each statement that enqueues, ends or loses jobs inserts one row or a few here, in its own
+-- transaction. No statement updates a row, so none waits for another, and a rolled-back change is not counted. Maintenance sums
+-- the rows up (howdah.sum_statistics) and deletes them. There is no index, so a statement pays only for the insert. Without a
+-- key, logical replication identifies rows by all of their columns.
 CREATE TABLE howdah.statistics_change (
     at           timestamptz NOT NULL DEFAULT now(),
     -- Sums over the attempts of this row, µs.
@@ -19,10 +20,10 @@ CREATE TABLE howdah.statistics_change (
     wait_bucket  smallint,
     run_bucket   smallint
 );
+ALTER TABLE howdah.statistics_change REPLICA IDENTITY FULL;
 
--- The sums. A period is a minute, an hour or a day (UTC); all three are written together, so each is complete by itself.
--- A type's rows are deleted with the type: the names in statistics are then bounded as types are, and a type that gets an old
--- name begins anew.
+-- The sums. A period is a minute, an hour or a day (UTC); all three are written together, so each is complete. A type's rows
+-- are deleted with the type. So the number of types in statistics is bounded, and a new type under an old name starts at zero.
 CREATE TABLE howdah.statistics (
     type_id      integer NOT NULL,
     minutes      smallint NOT NULL CHECK (minutes IN (1, 60, 1440)),
@@ -33,10 +34,10 @@ CREATE TABLE howdah.statistics (
     dead         bigint NOT NULL,
     cancelled    bigint NOT NULL,
     expired      bigint NOT NULL,
-    -- numeric: waits of days, of a hundred million jobs, are more than a bigint has.
+    -- numeric: the wait times of a hundred million jobs that waited for days overflow a bigint.
     wait_us      numeric NOT NULL,
     run_us       numeric NOT NULL,
-    -- The buckets that are not empty, in their order, and how many attempts are in each.
+    -- The non-empty buckets, in order, and the number of attempts in each.
     wait_buckets smallint[] NOT NULL,
     wait_counts  bigint[] NOT NULL,
     run_buckets  smallint[] NOT NULL,
@@ -45,17 +46,18 @@ CREATE TABLE howdah.statistics (
 );
 CREATE INDEX statistics_by_start ON howdah.statistics (minutes, starts);
 
--- One row. Whoever sums up locks it, so that only one does.
+-- One row, which a broker locks while it sums up, so that only one broker sums up at a time.
 CREATE TABLE howdah.statistics_sum (
     is_only  boolean PRIMARY KEY DEFAULT true CHECK (is_only),
-    summed   timestamptz NOT NULL DEFAULT '-infinity',  -- until then, what was committed has been summed up
+    summed   timestamptz NOT NULL DEFAULT '-infinity',  -- everything committed before this time has been summed up
     block    bigint NOT NULL DEFAULT 0,                 -- the last block of statistics_change that was read
-    scanned  timestamptz NOT NULL DEFAULT '-infinity'   -- when it was last read from the first block
+    scanned  timestamptz NOT NULL DEFAULT '-infinity'   -- when the table was last read from the first block
 );
 INSERT INTO howdah.statistics_sum DEFAULT VALUES;
 
--- How many jobs a type had at once, at most, in a period: the largest of the samples that brokers take once a minute of what they
--- count for the metrics anyway. A type without jobs has no row. Periods and their ends are those of statistics.
+-- The backlog: the largest number of jobs that a type had at once in a period. Brokers take a sample once a minute from the
+-- counts that they need for metrics anyway. A type without jobs has no row. Periods and their retention are the same as in
+-- statistics.
 CREATE TABLE howdah.backlog (
     type_id    integer NOT NULL,
     minutes    smallint NOT NULL CHECK (minutes IN (1, 60, 1440)),
@@ -69,17 +71,19 @@ CREATE TABLE howdah.backlog (
 );
 CREATE INDEX backlog_by_start ON howdah.backlog (minutes, starts);
 
--- One row. Whoever takes a sample locks it, so that only one broker does.
+-- One row, which a broker locks while it stores a sample, so that only one broker stores the sample of a minute.
 CREATE TABLE howdah.backlog_sample (
     is_only  boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     sampled  timestamptz NOT NULL DEFAULT '-infinity'  -- the minute of the last sample
 );
 INSERT INTO howdah.backlog_sample DEFAULT VALUES;
 
--- Each row lives for seconds, so VACUUM comes often and does not pause. It is always read as a whole, so its contents need not be
--- known: ANALYZE would come each time that autovacuum looks, and jobs would wait for a processor meanwhile.
+-- Each row lives for seconds, so VACUUM starts often and does not pause. ANALYZE is off: the table is always read as a whole,
+-- so its statistics are not needed. Otherwise ANALYZE would run each time autovacuum looks, and jobs would wait for a processor
+-- meanwhile.
 ALTER TABLE howdah.statistics_change SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647);
--- Rows of the current periods are updated again and again: room for that on their pages.
+-- Rows of the current periods are updated often. fillfactor leaves room on their pages, so that a new row version stays on the
+-- page.
 ALTER TABLE howdah.statistics SET (fillfactor = 70);
 ALTER TABLE howdah.backlog SET (fillfactor = 70);

@@ -1,12 +1,12 @@
 -- Task types and their settings; null means the broker's default. Brokers cache the table; jobs refer to a type by id.
 CREATE TABLE howdah.task_type (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name              text NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
+    name              text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
     max_attempts      smallint CHECK (max_attempts BETWEEN 1 AND 1000),
     retry_policy      jsonb,
     created           timestamptz NOT NULL DEFAULT now(),
-    -- Which succeeded jobs go to history; null: all of them. Jobs that ended otherwise always go there.
-    history           text CHECK (history IN ('full', 'failures', 'none', 'without_empty')),
+    -- Which succeeded jobs go to history; null: all of them. Jobs with another outcome always go there.
+    history           text COLLATE "C" CHECK (history IN ('full', 'failures', 'none', 'without_empty')),
 
     -- Limits of the whole type, checked at each claim.
     max_running       integer CHECK (max_running > 0),
@@ -14,12 +14,12 @@ CREATE TABLE howdah.task_type (
     rate_burst        integer CHECK (rate_burst > 0),
     -- Limits of each limit key of the type, checked before a job becomes ready.
     key_max_running   integer CHECK (key_max_running > 0),
-    key_strict        boolean,            -- a job that waits for its next attempt keeps its slot
+    key_strict        boolean,            -- true: a job that waits for its next attempt keeps its slot
     key_min_gap_ms    bigint CHECK (key_min_gap_ms > 0),
     key_rate_per_s    double precision CHECK (key_rate_per_s > 0),
     key_rate_burst    integer CHECK (key_rate_burst > 0),
 
-    -- The type that gets the jobs of this type whose attempts are used up; null: they are dead.
+    -- The type that gets the jobs of this type whose attempts are used up; null: they become dead jobs.
     fallback          integer REFERENCES howdah.task_type (id) CHECK (fallback <> id),
 
     priority_step_us  bigint CHECK (priority_step_us BETWEEN 1000 AND howdah.default_step()),
@@ -28,16 +28,19 @@ CREATE TABLE howdah.task_type (
     max_payload_bytes integer CHECK (max_payload_bytes > 0),
     max_backlog       bigint CHECK (max_backlog > 0),
     history_days      smallint CHECK (history_days > 0),
-    -- When priority_step_us was changed; null when the ranks of all jobs have been changed accordingly.
+    -- When priority_step_us was changed, while ranks of some jobs still have the old step; null: all ranks have the current
+    -- step.
     step_changed      timestamptz,
-    -- Since when the type has had no jobs, settings or schedules. Whoever uses it sets this to now; a type that is unused for
-    -- longer than history is kept is deleted. Null: it is in use, as far as brokers have looked.
+    -- The time since which the type has had no jobs, settings or schedules; null: in use, as far as brokers have looked. A
+    -- caller that uses an unused type sets this to now. A type that is unused for longer than the retention of history is
+    -- deleted.
     unused_since      timestamptz
 );
--- The principals that used a name first: none creates more than a share of all types.
+-- The principal that created each type, by being the first to use its name. Each principal may create only a share of all
+-- types.
 CREATE TABLE howdah.task_type_creator (
     type_id   integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
-    principal text NOT NULL
+    principal text COLLATE "C" NOT NULL
 );
 CREATE INDEX ON howdah.task_type_creator (principal);
 
@@ -45,8 +48,8 @@ CREATE INDEX ON howdah.task_type_creator (principal);
 -- ten pages for a table that was never analyzed.
 ANALYZE howdah.task_type;
 
--- When programs last called for jobs of a type without a stream (PullJobs), at any broker: each broker writes it with its heartbeat,
--- unless what is there is nearly as late (server/sql/maintain/report_pulls.sql).
+-- The last call for jobs of a type without a stream (PullJobs) at any broker. Each broker writes it with its heartbeat, unless
+-- the stored time is nearly as recent (server/sql/maintain/report_pulls.sql).
 CREATE TABLE howdah.pull (
     type_id  integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
     last     timestamptz NOT NULL

@@ -1,6 +1,6 @@
--- What the table of the audit needs before it exists.
+-- Functions that the definition of the table audit uses, so they are created before the table.
 
--- Refuses a change of rows of the audit. Rows go with the partition of their day, which the owner drops.
+-- Refuses changes of audit rows. Rows are only removed with their day partition, which the owner drops.
 CREATE OR REPLACE FUNCTION howdah.refuse_audit_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'rows of the audit are never changed or deleted' USING ERRCODE = '42501',

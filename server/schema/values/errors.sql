@@ -1,6 +1,6 @@
 -- Errors of attempts.
 
--- Adds a failure to those of a job; the last 100 are kept.
+-- Adds a failure to the failures of a job; the last 100 are kept.
 CREATE OR REPLACE FUNCTION howdah.add_failure(failures jsonb, attempt smallint, error text, started timestamptz)
 RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN jsonb_array_length(failures) >= 100 THEN failures - 0
@@ -8,12 +8,14 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
         || jsonb_build_object('attempt', attempt, 'error', error, 'started', started, 'failed', now())
 $$;
 
--- The error group of an error. Errors that differ only in numbers, ids and quoted texts belong to one group. Its name is
--- the first line of the error with # in place of these; of a Python traceback it is the last line, which has the problem.
--- Only this function defines groups. It reads 1,000 characters of a line and keeps 300.
+-- Returns the error group of an error. Errors that differ only in numbers, ids and quoted texts belong to one group, unless the
+-- whole error is one quoted name. The group's name is the first line of the error, with # in place of these parts. Of a Python
+-- traceback it is the last line, which states the problem. Only this function defines groups. It reads 1,000 characters of a
+-- line and keeps 300.
 CREATE OR REPLACE FUNCTION howdah.error_group(error text) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-    -- The collation C makes the result immutable: other collations have other letters, and change.
+    -- The collation C makes the result immutable: other collations classify letters differently, and may change with an
+    -- upgrade.
     line text COLLATE "C" := left(btrim(error, E' \t\r\n'), 16384);
 BEGIN
     IF line IS NULL OR line = '' THEN
@@ -21,14 +23,19 @@ BEGIN
     END IF;
     line := CASE WHEN starts_with(line, 'Traceback (') THEN substring(line, E'[^\r\n]*$') ELSE substring(line, E'^[^\r\n]*') END;
     line := left(line, 1000);
-    -- Quoted texts. A ' inside a word is an apostrophe. The cut may have removed the last quote.
+    -- The whole error is one name, such as KeyError: 'user_id'. Without digits, the name is a part of the program and not an
+    -- id.
+    IF line ~ E'^[\\w.]+: ([''"`])[A-Za-z_.-]{1,100}\\1$' THEN
+        RETURN line;
+    END IF;
+    -- Replace quoted texts. A ' inside a word is an apostrophe. A quote may be unclosed, because the line was cut.
     line := regexp_replace(line, '"[^"]*("|$)', '"#"', 'g');
     line := regexp_replace(line, '`[^`]*(`|$)', '`#`', 'g');
     line := regexp_replace(line, E'(?<!\\w)''[^'']*''(?!\\w)', '''#''', 'g');
-    -- UUIDs, then hexadecimal numbers and hashes: six digits or more, of which one is a figure.
+    -- Replace UUIDs, then hexadecimal numbers and hashes of six digits or more, of which at least one is from 0 to 9.
     line := regexp_replace(line, E'\\m[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\M', '#', 'gi');
     line := regexp_replace(line, E'\\m(0x[0-9a-f]+|(?=[0-9a-f]*[0-9])[0-9a-f]{6,})\\M', '#', 'gi');
-    -- Numbers, also 1.5 and 10:30 and 10.0.0.1; then words with a number in the middle, which are ids.
+    -- Replace numbers, also 1.5 and 10:30 and 10.0.0.1; then words with a number in the middle, because they are ids.
     line := regexp_replace(line, '[0-9]+([.,:][0-9]+)*', '#', 'g');
     line := regexp_replace(line, E'[\\w#]*[a-z]#[a-z][\\w#]*', '#', 'gi');
     line := regexp_replace(line, E'\\s+', ' ', 'g');

@@ -1,7 +1,8 @@
--- What the table of grants needs before it exists.
+-- Functions that the definition of the table grants uses, so they are created before the table.
 
--- Makes a note that there are grants, with the first one. Plans that say otherwise are made again.
-CREATE OR REPLACE FUNCTION howdah.note_grants() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Trigger function: makes has_grants() return true after the first grant. Postgres then replans statements into which it had
+-- inlined the old value.
+CREATE OR REPLACE FUNCTION howdah.enforce_grants() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT howdah.has_grants() THEN
         CREATE OR REPLACE FUNCTION howdah.has_grants() RETURNS boolean LANGUAGE sql STABLE RETURN true;

@@ -1,9 +1,9 @@
 -- Functions on the options of a job.
 
--- The bytes of a payload and a checkpoint. A checkpoint (report_progress.sql) is sent with its job, so it counts wherever the
--- payload does: in windows, in claims, in messages. It counts in base64, as it is stored. Both sizes are bounded, because a
--- wrong value in the options of one job must not fail a claim of many. The result is an integer, because a sum of bigint is
--- numeric, and slow. Most jobs have no options; for them only the payload is read.
+-- Returns the size of a job's payload and checkpoint in bytes. A checkpoint (report_progress.sql) is sent with its job, so it
+-- counts wherever the payload counts: in windows, claims and messages. It counts in base64, as it is stored. Both sizes are
+-- bounded, because a wrong value in the options of one job must not make a claim of many jobs fail. The result is an integer,
+-- because a sum of bigint is numeric, and slow. For jobs without options, which are most, only the payload is read.
 CREATE OR REPLACE FUNCTION howdah.payload_size(payload bytea, options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN options IS NULL THEN octet_length(payload)
                 ELSE CASE WHEN jsonb_typeof(options -> 'payload_bytes') = 'number'
@@ -12,27 +12,28 @@ CREATE OR REPLACE FUNCTION howdah.payload_size(payload bytea, options jsonb) RET
                      + least(coalesce(octet_length(options ->> 'checkpoint'), 0), 1048576) END
 $$;
 
--- Whether the time by which a job had to start has passed. The options decide, because a replaced job may still have an
--- older row in expiry.
+-- Returns whether the time by which a job had to start has passed. Reads the time from the options and not from the table
+-- expiry, which may have an older row of a replaced job.
 CREATE OR REPLACE FUNCTION howdah.is_late(options jsonb) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN jsonb_typeof(options -> 'expire_at_us') = 'number'
                 THEN (options -> 'expire_at_us')::numeric <= extract(epoch FROM now()) * 1000000 ELSE false END
 $$;
 
--- The options of a job in its fallback: it waits for nothing there, and no stage follows.
+-- Returns the options of a job that goes to its fallback type: without start time, expiry, limit key, fair key, stages and
+-- fallback, and with the former type.
 CREATE OR REPLACE FUNCTION howdah.in_fallback(options jsonb, from_type integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_at_us' - 'next_stages' - 'stage_payload'
         || jsonb_build_object('fallback_from', from_type)
 $$;
 
--- Whether a succeeded job goes to history.
+-- Returns whether a succeeded job goes to history.
 CREATE OR REPLACE FUNCTION howdah.keeps_history(mode text, failures jsonb, result bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE mode WHEN 'none' THEN false WHEN 'failures' THEN failures IS NOT NULL
                      WHEN 'without_empty' THEN failures IS NOT NULL OR result IS NOT NULL ELSE true END
 $$;
 
--- The options of a job that goes on to its next stage. The completed stage is recorded; the last 100 are kept. If the worker
--- named the next stage and it is in the list, the stages before it are skipped.
+-- Returns the options of a job that goes on to its next stage. The completed stage is recorded; the last 100 are kept. If the
+-- worker named the next stage and it is in the list, the stages before it are skipped.
 CREATE OR REPLACE FUNCTION howdah.next_stage(options jsonb, next_type integer, type_id integer, attempt smallint, leased_at timestamptz)
 RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE

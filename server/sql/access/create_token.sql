@@ -1,5 +1,6 @@
--- Stores a token, unless there are too many. The new version makes every broker read the tokens again.
--- $1 id $2 hash $3 principal $4 scopes $5 created_by $6 lifetime in ms, null: for ever $7 the most tokens
+-- Stores a token, unless $7 tokens are stored already. Increments the settings version, so that every broker reads the tokens
+-- again.
+-- $1 id $2 hash $3 principal $4 scopes $5 created_by $6 lifetime in ms (null: forever) $7 maximum number of tokens
 WITH changed AS (
     UPDATE howdah.settings SET version = version + 1
     WHERE (SELECT count(*) FROM howdah.token

@@ -1,5 +1,5 @@
--- A page of tokens, by id. Their hashes are not for people.
--- $1 after this id $2 whether also those that ended $3 the most rows
+-- Returns a page of tokens, by id, without their hashes. $1 after this id $2 whether to include expired and revoked tokens $3
+-- rows at most
 SELECT id, principal, scopes, created_by,
        (extract(epoch FROM created) * 1e6)::bigint AS created,
        (extract(epoch FROM expires) * 1e6)::bigint AS expires,

@@ -1,9 +1,8 @@
--- Revokes a JSON Web Token, or all of a principal that were issued until now, unless too many are revoked. The new version makes
--- every broker read what is revoked again.
--- $1 the name of the token or the principal $2 whether it is a principal $3 for how many ms this matters $4 the most that are kept
-WITH gone AS (
-    DELETE FROM howdah.revoked_jwt WHERE until < now()
-), changed AS (
+-- Revokes a JSON Web Token, or all tokens of a principal that were issued until now, unless too many revocations are stored.
+-- Increments the settings version, so that every broker reads the revocations again.
+-- $1 the name of the token or the principal $2 whether it is a principal $3 ms until the revocation expires $4 the most
+-- revocations that are kept
+WITH changed AS (
     UPDATE howdah.settings SET version = version + 1
     WHERE (SELECT count(*) FROM howdah.revoked_jwt WHERE until > now()) < $4::bigint
     RETURNING version

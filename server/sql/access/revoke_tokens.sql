@@ -1,4 +1,4 @@
--- Ends a token, or all tokens of a principal. The new version makes every broker read the tokens again.
+-- Revokes a token, or all tokens of a principal. Increments the settings version, so that every broker reads the tokens again.
 -- $1 an id, or null $2 a principal, or null
 WITH revoked AS (
     UPDATE howdah.token SET revoked = now()

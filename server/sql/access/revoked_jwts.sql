@@ -1,3 +1,4 @@
--- JSON Web Tokens that were revoked: a name, and until when tokens of that principal were issued (null: it names a token).
+-- Returns revocations of JSON Web Tokens. A row with a time revokes all tokens of a principal that were issued until then. A
+-- row without a time revokes one token.
 SELECT name, CASE WHEN of_principal THEN floor(extract(epoch FROM revoked))::bigint END AS issued_until
 FROM howdah.revoked_jwt WHERE until > now()

@@ -1,5 +1,7 @@
--- A day is archived, and what came late is too. Its files are noted, so that jobs are found in them: those of earlier
--- generations are among them, with the same names or with others. $1 day $2 run $3 who $4 jobs $5 files $6 bytes $7 manifest
+-- Marks a day, and its late jobs, as archived. Records all files of the manifest, so that jobs are found in them. The manifest
+-- also lists the files of earlier generations, some of which may have got new names. $1 day $2 run $3 broker $4 jobs $5 files
+-- $6 bytes
+-- $7 manifest
 WITH done AS (
     UPDATE howdah.archive a SET state = 'archived', held_by = NULL, held_until = NULL, run = NULL, archived_at = now(),
            archived_by = $3, jobs = $4, files = $5, bytes = $6, manifest = $7::text::jsonb, error = NULL

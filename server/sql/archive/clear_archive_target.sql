@@ -1,2 +1,2 @@
--- Days may be dropped again whether they are archived or not.
+-- Turns the archive off: brokers may drop day partitions that are not archived.
 DELETE FROM howdah.archive_target RETURNING url

@@ -1,2 +1,2 @@
--- The files of a day are deleted: it is as if it had never been. $1 day $2 run
+-- Deletes the row of a day whose files are deleted. $1 day $2 run
 DELETE FROM howdah.archive WHERE day = $1::text::date AND run = $2 AND state = 'dropped' RETURNING day::text AS day

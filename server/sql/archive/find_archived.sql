@@ -1,5 +1,6 @@
--- Files of the archive that may have the job of this id, by the index on ranges of ids; those of the latest day first.
--- The files are found before anything is sorted: else a planner without statistics walks all days in order instead.
+-- Returns files of the archive that may have the job of this id, by the index on ranges of ids, files of the latest day first.
+-- MATERIALIZED finds the files before they are sorted: otherwise a planner without statistics reads all files in the order of
+-- days.
 -- $1 id $2 limit
 WITH found AS MATERIALIZED (SELECT day, path, bytes FROM howdah.archive_file WHERE ids @> $1::bigint)
 SELECT f.day::text AS day, a.url, f.path, f.bytes

@@ -1,5 +1,6 @@
--- Days of the archive that may have jobs which ended before a time, the oldest first, and whether somebody works on them: a run
--- that writes such a day may have read jobs already that were deleted since. $1 type (null: all) $2 time (null: all)
+-- Returns days of the archive that may have jobs which ended before a time, the oldest first. is_busy: an archive run works on
+-- the day, so its files may get jobs that were deleted from the database after the run read them. $1 type (null: all) $2 time
+-- (null: all)
 SELECT a.day::text AS day, a.state NOT IN ('archived', 'dropped') OR coalesce(a.held_until > now(), false) AS is_busy,
        a.rewrite IS NOT NULL AS is_rewritten
 FROM howdah.archive a

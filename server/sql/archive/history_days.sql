@@ -1,4 +1,5 @@
--- Days of which the database or the archive has finished jobs, the newest first. $1 from this time on $2 before this time
+-- Returns days of which the database or the archive has finished jobs, the newest first. $1 from this time on $2 before this
+-- time
 SELECT d.day::text AS day
 FROM (
     SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day

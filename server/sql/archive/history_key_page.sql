@@ -1,6 +1,6 @@
--- The same as history_page.sql for the jobs of one key, by the index on keys: all that a page looks at are chosen.
--- $1 day $2 after this id $3 limit $4 with payloads and results $5 only jobs that came late $6 type $7 outcome
--- $8 from this time on $9 before this time $10 key
+-- Like history_page.sql, for the jobs of one key, by the index on keys: every row that a page reads is chosen.
+-- $1 day $2 after this id $3 limit $4 with payloads and results $5 only late jobs $6 type $7 outcome $8 from this time on
+-- $9 before this time $10 key
 SELECT h.id, h.type_id, h.created, h.leased_at, h.finished, h.outcome::text AS outcome, h.attempt, h.max_attempts, h.priority,
        h.key, h.options ->> 'limit_key' AS limit_key, h.options ->> 'fair_key' AS fair_key, h.headers::text AS headers,
        h.options::text AS options, h.failures::text AS failures,

@@ -1,8 +1,8 @@
--- Finished jobs of one day that are chosen by type, outcome and time, page by page in the order of their ids, as in
--- archive_page.sql. A page looks at $3 jobs; what is not chosen is left out, but for the last one, by which the next page begins.
--- A page is not sorted again: nobody needs that.
--- $1 day $2 after this id $3 limit $4 with payloads and results $5 only jobs that came late $6 type $7 outcome
--- $8 from this time on $9 before this time
+-- Returns finished jobs of one day that are chosen by type, outcome and time, page by page in the order of their ids, as in
+-- archive_page.sql. A page reads $3 jobs. It omits jobs that are not chosen, except the last one, after which the next page
+-- begins. A page is not sorted again, because no caller needs that.
+-- $1 day $2 after this id $3 limit $4 with payloads and results $5 only late jobs $6 type $7 outcome $8 from this time on
+-- $9 before this time
 SELECT h.id, h.type_id, h.created, h.leased_at, h.finished, h.outcome::text AS outcome, h.attempt, h.max_attempts, h.priority,
        h.key, h.options ->> 'limit_key' AS limit_key, h.options ->> 'fair_key' AS fair_key, h.headers::text AS headers,
        h.options::text AS options, h.failures::text AS failures,

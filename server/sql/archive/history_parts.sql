@@ -1,4 +1,4 @@
--- Partitions of history that may have jobs which ended before this time. $1 time (null: all)
+-- Returns history partitions that may have jobs which ended before this time. $1 time (null: all)
 SELECT c.relname::text AS part
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'howdah.history'::regclass

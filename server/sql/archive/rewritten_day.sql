@@ -1,4 +1,5 @@
--- The new files of a day have their names, and take the place of the old ones: from now on jobs are looked for in these.
+-- Replaces the rows of the old files of a day by rows of the new files, which have their final names. From now on, jobs are
+-- looked up in the new files.
 -- $1 day $2 run $3 jobs $4 files $5 bytes $6 manifest
 WITH done AS (
     UPDATE howdah.archive a SET jobs = $3, files = $4, bytes = $5, manifest = $6::text::jsonb

@@ -1,5 +1,5 @@
--- Takes a bulk operation that is due and has no living owner but this broker; two brokers never take the same one. A round
--- counts anew what it skips and what fails; until then, people see what the round before could not change.
+-- Takes a bulk operation that is due and that no other live broker owns; two brokers never take the same one. The first batch
+-- of a new round resets the counts of skipped and failed jobs; until then, operators see the counts of the previous round.
 -- $1 this broker
 WITH due AS (
     SELECT b.id FROM howdah.bulk b

@@ -1,10 +1,11 @@
--- The waiting jobs of a type that run after these jobs, or after one another. A bulk operation that cancels all of them ends
--- them first: what ended by itself, with the job that it waited for, could not be undone.
+-- Returns the waiting jobs of a type that run after these jobs, directly or through others. A bulk operation that cancels all
+-- of them cancels these dependents first: a job that is cancelled as a consequence of its parent's end is not in the journal,
+-- so it could not be undone.
 -- $1 id[] $2 type $3 last id
 WITH RECURSIVE below AS (
     SELECT w.id
     FROM unnest($1::bigint[]) AS p(id)
-    -- LATERAL forces look-ups, as in howdah.after_end.
+    -- LATERAL with OFFSET 0 forces look-ups by index. A join may read both tables completely for each link of a chain.
     CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = p.id OFFSET 0) d
     CROSS JOIN LATERAL (SELECT w.id FROM howdah.waiting w WHERE w.id = d.job_id AND (w.type_id = $2::integer) IS TRUE AND w.id <= $3::bigint OFFSET 0) w
     UNION

@@ -1,4 +1,4 @@
--- The ms until a bulk operation of this broker, or one without a living owner, is due. Null: there is none.
+-- Returns the ms until a bulk operation of this broker, or one without a living owner, is due; null: no operation is running.
 -- $1 this broker
 SELECT ceil(extract(epoch FROM min(b.next_at) - now()) * 1000)::bigint AS in_ms FROM howdah.bulk b
 WHERE b.state = 'running'

@@ -1,5 +1,5 @@
--- Ids of leased jobs of a type for a bulk operation, by id. There is no index by type: a call reads at most 20,000 rows, and
--- returns the last one even if it is not one of them, because the next call starts there.
+-- Returns ids of leased jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at most 20,000
+-- rows. It also returns the last row if that job is not selected (picked false), because the next call starts there.
 -- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any)
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, priority FROM howdah.leased WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000

@@ -1,10 +1,10 @@
--- Ids of scheduled jobs of a type for a bulk operation, by id. There is no index by type: a call reads at most 20,000 rows,
--- and returns the last one even if it is not one of them, because the next call starts there. Only errors of this type are
--- grouped.
--- To be retried, a job must have failed before the operation started, and not be due yet: what the operation has retried, or
--- what has failed again since, is neither.
+-- Returns ids of scheduled jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at most
+-- 20,000 rows. It also returns the last row if that job is not selected (picked false), because the next call starts there.
+-- The error group is computed only for jobs of this type, because that is slow.
+-- With $7, for a retry, a job is selected only if it failed before the operation started and is not due yet. So a job that the
+-- operation has already retried, or that has failed again since, is not selected.
 -- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any) $6 error group, or an error of it (null:
--- any) $7 to be retried: it has failed, before this time (null: whether it failed does not matter)
+-- any) $7 only jobs that failed before this time (null: any job)
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, priority, run_at, failures FROM howdah.scheduled
     WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000

@@ -1,9 +1,8 @@
--- Stores a bulk operation, unless there are too many that have not ended. The same request of the same caller again finds
--- the one that it has started.
--- $1 operation $2 type $3 its name $4 state (null: any) $5 error group (null: any) $6 priority $7 jobs a second (null: any)
--- $8 selected $9 more $10 principal $11 peer $12 reason $13 request key (null: none) $14 open ones at most
--- $15 the bulk operation that it undoes (null: none) $16 the name of the type that the jobs go to (null: theirs)
--- $17 what is set (null: nothing). A delay counts from now, so that it is the same time for each job.
+-- Stores a bulk operation, unless too many have not ended. A repeated request of the same caller returns the operation that the
+-- first request started. A delay counts from now, so that it is the same time for each job.
+-- $1 operation $2 type $3 its name $4 state (null: any) $5 error group (null: any) $6 priority $7 jobs per second (null: any)
+-- $8 selected $9 more $10 principal $11 peer $12 reason $13 request key (null: none) $14 open ones at most $15 the bulk
+-- operation to undo (null: none) $16 the name of the target type (null: unchanged) $17 fields to set (null: none)
 WITH stored AS (
     INSERT INTO howdah.bulk (operation, type_id, task_type, job_state, error_group, priority, jobs_per_s, last_job_id, selected,
                              has_more, principal, peer, reason, request_key, undo_bulk_id, to_type, fields)

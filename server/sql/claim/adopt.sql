@@ -1,7 +1,8 @@
--- A session came back with leases: they are this broker's now. Possession of the token is the right to
--- it. Rows with an other_id tell of brokers that had some of them. A broker that registers again proves nothing: it only
--- remembers, and its workers may have gone on elsewhere. So it takes only what is under its own numbers ($4). One that has
--- expired takes nothing, and is told so: what it does not get is not lost. What tells the trace of a job is for the span that goes on here.
+-- Transfers the leases that a worker lists on reconnect to this broker. The token of a lease gives the right to take it. Rows
+-- with an other_id name brokers that had some of the leases. A broker that registers again also calls it, with the
+-- leases that it remembers. Their workers may have resumed at another broker meanwhile. So it takes only leases that are still
+-- under its former numbers ($4). A broker whose row has expired takes nothing and gets the row `expired`, which says nothing
+-- about the leases. traceparent and tracestate are for the job's span, which continues here.
 -- $1 id[] (sorted, unique) $2 token[] $3 broker $4 only of these brokers (null: of any)
 WITH live AS MATERIALIZED (SELECT broker.id FROM howdah.broker WHERE broker.id = $3::integer AND broker.expires > now()),
 others AS (

@@ -1,16 +1,16 @@
--- One claim for every type and every worker of a broker.
--- * ctid = ANY (ARRAY (...)): one TID scan for what was just locked. A join by key lets the planner
---   choose, and on a table whose statistics are always wrong it chooses a sequential scan.
--- * rank >= floor: the dead rows of what was claimed before stay in the index until vacuum, and for as
---   long as somebody holds an old snapshot; the floor starts the scan behind them.
--- * Bytes are bounded by what comes before a row, so that the first one always goes; rows locked past
---   the bound are not touched, and their locks end with this statement.
--- * A job weighs its payload and its headers (as text); 512 more stand for its numbers and names.
--- * A broker whose lease has expired claims nothing: its leases were given away.
--- * Each lease takes the next of the tokens that the broker has drawn. Computed here they would have to come from a seed,
---   and a worker could find it from the tokens of its own leases.
--- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes
--- $7 token[] (one for each job that may be claimed) $8 lease_ms (null: while the broker lives) $9 jobs in all $10 true: of types with a limit
+-- Claims jobs of all types for which workers of a broker have capacity, in one statement.
+-- * ctid = ANY (ARRAY (...)) is a TID scan of the rows that were just locked. With a join by key, the planner may choose a
+--   sequential scan, because the statistics of a table that changes this fast are always wrong.
+-- * rank >= floor: dead rows of jobs that were claimed before stay in the index until VACUUM, and as long as a transaction
+--   holds an old snapshot. The scan starts at the floor, behind these dead rows.
+-- * The byte limit compares the bytes before a row, so that the first row is always claimed. Rows locked past the limit are not
+--   touched, and their locks end with this statement.
+-- * The weight of a job is its payload plus its headers (as text). Another 512 bytes stand for its numbers and names.
+-- * A broker whose row has expired claims nothing, because other brokers may already release its leases.
+-- * Each lease takes the next of the random tokens that the broker has drawn. Tokens computed here would have to come from a
+--   seed, which a worker could find from the tokens of its leases.
+-- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes $7 token[] (one for each job that
+-- may be claimed) $8 lease_ms (null: while the broker lives) $9 jobs in all $10 true: of types with a limit
 WITH want AS (
     SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[])
         AS w(type_id, wanted, floor_rank, largest)
@@ -47,11 +47,11 @@ SELECT id, rank, created, timeout_ms, last_token, ($7::bigint[])[row_number() OV
        $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload, $10::boolean
 FROM deleted
 RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options,
-          -- as howdah.payload_of, which Postgres would call for each row
+          -- Inlined from howdah.payload_of, because Postgres would call that function for each row.
           CASE WHEN options -> 'payload_bytes' IS NULL THEN payload
                ELSE coalesce((SELECT p.data FROM howdah.payload p WHERE p.id = leased.id LIMIT 1), payload) END,
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
-          -- for how long it has been ready: rank without the priority is when it became so
+          -- The broker computes the wait time from now_us: rank without the priority is the time at which the job became ready.
           (SELECT (extract(epoch FROM now()) * 1000000)::bigint) AS now_us,
           howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
           priority,

@@ -1,5 +1,6 @@
--- Leases of a session that came back, and that another transaction has locked: as they are. They can be read, and are
--- adopted when the lock goes. $1 id[] (sorted, unique) $2 token[] $3 only of these brokers (null: of any)
+-- Returns the leases, among those that a reconnected worker lists, that another transaction has locked. They exist, so they are
+-- not lost, and the broker adopts them when the lock ends. $1 id[] (sorted, unique) $2 token[] $3 only of these brokers (null:
+-- of any)
 SELECT id, token, type_id, broker_id,
        (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
 FROM howdah.leased

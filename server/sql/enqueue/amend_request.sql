@@ -1,2 +1,3 @@
--- Corrects the ids that a repeat is answered with, if keys replaced some of them by ids of other jobs.
+-- Corrects the ids with which a repeated request is answered, if keys replaced some of them by ids of other jobs. $1 key
+-- $2 id[]
 UPDATE howdah.request SET ids = $2::bigint[] WHERE key = $1::text

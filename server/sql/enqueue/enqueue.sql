@@ -1,15 +1,15 @@
--- Enqueues plain jobs, which may run at once and have no key: the hot path of intake, one statement for all jobs that
--- wait. rank_base is priority * the type's step. The time is read once, not once a row.
--- * Ids are allotted first, in the order of the arrays, so that the i-th id is the i-th job and a
---   request's ids are a slice of them.
--- * A request key that exists already fails the statement, which is rare; then enqueue_keyed decides. Keys are sorted, so
+-- Enqueues plain jobs, which may run at once and have no key: the most frequent case, in one statement for all jobs that the
+-- broker has queued. rank_base is priority * the type's step. The time is read once, not once per row.
+-- * Ids are allotted first, in the order of the arrays. So the i-th id belongs to the i-th job, and a request's ids are a slice
+--   of them.
+-- * An existing request key fails the statement, which is rare. The broker then calls enqueue_keyed.sql. Keys are sorted, so
 --   that two brokers cannot deadlock.
--- * A closed store refuses. While it is open, nothing of that is in the plan (howdah.is_closed).
--- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[]
--- $8 payload[]; an array with only null entries may be null itself.
--- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and the range of their jobs.
--- $13 ordinal[] $14 data[]: payloads that are stored out of line, and their jobs.
--- $15 type_id[] $16 jobs[]: how many jobs of each type these are, for statistics.
+-- * A closed store refuses the jobs. While the store is open, Postgres removes this check from the plan (howdah.is_closed).
+-- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[] $8 payload[]; an array
+-- with only null entries may be null
+-- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and the range of their jobs
+-- $13 ordinal[] $14 data[]: payloads that are stored out of line, and their jobs
+-- $15 type_id[] $16 jobs[]: number of jobs of each type, for statistics
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 allotted AS MATERIALIZED (
     SELECT array_agg(nextval('howdah.job_id')) AS ids FROM generate_series(1, array_length($1::integer[], 1))

@@ -1,8 +1,9 @@
--- Enqueues jobs directly as leased, if this broker knows of no jobs before them and its workers have capacity. A job takes
--- one insert and one delete in its whole life, and one commit between the producer and the worker. Like enqueue.sql, but:
--- * If the broker has expired, no id is allotted and nothing is stored.
--- * The token is a hash of the id with a random key, as in a claim; each statement has a new key.
--- $1 to $16 as in enqueue.sql; $17 broker $18 token[]
+-- Enqueues jobs directly as leased. The broker calls it if it knows of no jobs that rank before them and its workers have
+-- capacity. Such a job costs one insert and one delete in its job tables, and one commit between the producer and the worker.
+-- Differences from enqueue.sql:
+-- * If the broker's row has expired, no id is allotted and nothing is stored.
+-- * The caller draws the fencing tokens ($18), one random number per job, as for a claim. No token is derived from another.
+-- $1 to $16 as in enqueue.sql $17 broker $18 token[]
 WITH allotted AS MATERIALIZED (
     SELECT array_agg(n.id) AS ids
     FROM (SELECT nextval('howdah.job_id') AS id FROM generate_series(1, array_length($1::integer[], 1))

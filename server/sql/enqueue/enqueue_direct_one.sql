@@ -1,5 +1,5 @@
--- enqueue_direct.sql for one job, in the way of enqueue_one.sql. No row: the broker has expired.
--- $1 to $10 as in enqueue_one.sql; $11 broker $12 token
+-- enqueue_direct.sql for one job, simplified like enqueue_one.sql. Returns no row if the broker's row has expired.
+-- $1 to $10 as in enqueue_one.sql $11 broker $12 token
 WITH stored AS (
     INSERT INTO howdah.leased (id, rank, created, timeout_ms, token, leased_at, deadline, broker_id, type_id, attempt,
                                max_attempts, priority, headers, options, payload)

@@ -1,10 +1,10 @@
 -- Enqueues jobs of requests with a request key, a job key or a start time. One statement decides the outcome of each job, in
 -- this order: the request key is new (otherwise the whole request is a repeat); the key of the job is free (otherwise the
 -- answer is the job that holds it); the job may run now (ready) or later (scheduled).
--- A closed store refuses, as in enqueue.sql.
--- Keys are inserted in their order, so that two brokers cannot deadlock.
--- $1..$12 one entry for each job; $13..$15 one entry for each request with a request key; $16 ordinal[] $17 data[]:
--- payloads that are stored out of line, and their jobs.
+-- A closed store refuses the jobs, as in enqueue.sql.
+-- Keys are inserted in sorted order, so that two brokers cannot deadlock.
+-- $1..$12 one entry per job $13..$15 one entry per request with a request key $16 ordinal[] $17 data[]: payloads that are
+-- stored out of line, and their jobs
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 input AS MATERIALIZED (
     SELECT nextval('howdah.job_id') AS id, j.ordinal, j.request_no, j.type_id, j.rank_base, j.priority,
@@ -26,7 +26,7 @@ repeatable AS (
     SELECT r.key, r.body_hash, i.ids
     FROM keyed_request r
     JOIN (SELECT request_no, array_agg(id) AS ids FROM input GROUP BY request_no) i USING (request_no)
-    ORDER BY r.key
+    ORDER BY r.key COLLATE "C"
     ON CONFLICT (key) DO NOTHING
     RETURNING key
 ),
@@ -37,7 +37,7 @@ keyed AS (
     INSERT INTO howdah.job_key (type_id, key, job_id)
     SELECT type_id, key, id FROM input
     WHERE key IS NOT NULL AND request_no NOT IN (SELECT request_no FROM repeated)
-    ORDER BY type_id, key, id
+    ORDER BY type_id, key COLLATE "C", id
     ON CONFLICT (type_id, key) DO NOTHING
     RETURNING job_id
 ),

@@ -1,8 +1,8 @@
--- enqueue.sql for one job, as when producers call with one each: the same row, the same rank. A statement for one job spends most
--- of its time on beginning: each array that is unnested, and each table that might be written, cost as much as the job. So
--- there are no arrays, no payload out of line, and a function notes the request if it has a key.
--- $1 type_id $2 rank_base $3 priority $4 max_attempts $5 timeout_ms $6 headers $7 options $8 payload
--- $9 request key (null: none) $10 body hash
+-- Stores the same row as enqueue.sql, for a single job, because many producers send one job per call. A statement for one job
+-- spends most of its time on starting: each array that is unnested, and each table that may be written, costs as much as the
+-- job. So this statement takes no arrays and no payload out of line, and calls a function to store the request key, if any.
+-- $1 type_id $2 rank_base $3 priority $4 max_attempts $5 timeout_ms $6 headers $7 options $8 payload $9 request key (null:
+-- none) $10 body hash
 WITH stored AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers,
                               options, payload)

@@ -1,3 +1,7 @@
--- Deletes keys that were held for a time that is over. Locked ones are left for later.
+-- Deletes the keys of this list that were held until a time that has passed. Locked keys are skipped. $1 type_id[] $2 key[]
 DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM howdah.job_key WHERE held_until <= now() AND next_id IS NULL FOR UPDATE SKIP LOCKED))
+    SELECT k.ctid FROM unnest($1::integer[], $2::text[]) AS w(type_id, key)
+    CROSS JOIN LATERAL (
+        SELECT j.ctid FROM howdah.job_key j
+        WHERE j.type_id = w.type_id AND j.key = w.key AND j.held_until <= now() AND j.next_id IS NULL
+        FOR UPDATE SKIP LOCKED) k))

@@ -1,5 +1,6 @@
--- The jobs that hold these keys now. A holder may finish between the insert and this statement. Then its row is missing, and
--- the caller enqueues again. It also does so if a key was held for a time that is over (free_held_keys.sql). $1 type_id[] $2 key[]
+-- Returns the jobs that hold these keys now. If a holder has ended since the insert, its row is missing, and the caller
+-- enqueues again. The caller also enqueues again if a key was held until a time that has passed, after free_held_keys.sql.
+-- $1 type_id[] $2 key[]
 SELECT k.type_id, k.key, k.job_id
 FROM unnest($1::integer[], $2::text[]) AS w(type_id, key)
 CROSS JOIN LATERAL (

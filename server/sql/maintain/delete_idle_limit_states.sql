@@ -1,9 +1,13 @@
--- Deletes states of limit keys, held keys and fair shares that no job needs. The state of a limit key stays while jobs wait.
+-- Deletes states of limit keys, keys whose hold is over, and ranks of fair keys, if no job needs them. Also deletes expired
+-- revocations of JSON Web Tokens. The state of a limit key is kept while jobs wait for the key.
 WITH states AS (
     DELETE FROM howdah.limit_state g
     WHERE g.check_at IS NULL AND g.limit_key <> '' AND (g.paused_until IS NULL OR g.paused_until < now())
       AND coalesce(greatest(g.refilled, g.last_start), '-infinity') < now() - interval '30 days'
       AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key)
+),
+revocations AS (
+    DELETE FROM howdah.revoked_jwt WHERE until < now()
 ),
 keys AS (
     DELETE FROM howdah.job_key WHERE held_until < now() AND next_id IS NULL

@@ -1,5 +1,6 @@
--- Drops old partitions: history first, because then nothing needs the payloads and tags of its jobs, nor their rows in the journal
--- of bulk operations. Payloads and tags are at most a day older; those of types that are kept longer are copied. $1 days kept
+-- Drops old day partitions. History comes first, because its jobs need their payloads, tags and rows in the journal of bulk
+-- operations. Partitions of payloads and tags are dropped after $1 days, even if a type has a longer retention: payloads and
+-- tags of jobs that still exist are copied into the current partition. $1 days kept
 WITH oldest AS MATERIALIZED (
     SELECT (now() AT TIME ZONE 'UTC')::date - greatest($1::integer, (SELECT max(history_days) FROM howdah.task_type)) AS day
 ),

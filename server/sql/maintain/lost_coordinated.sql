@@ -1,6 +1,6 @@
--- Leases of coordinated jobs whose brokers have expired. rescue.sql leaves them to settle_nack.sql, which does what follows
--- from their end. With $3, also leases of jobs that free their key. Locked ones are found again later.
--- $1 at most $2 the broker that asks $3 those that free their key too
+-- Returns leases of jobs with the mark `coordinated` whose brokers have expired. rescue.sql leaves them to settle_nack.sql and
+-- the functions after it, which carry out the consequences of the end. Locked leases are skipped, and found by a later call.
+-- $1 at most $2 the broker that asks $3 also leases of jobs that have a key and no attempts left, so that their key is freed
 SELECT id, token, broker_id FROM howdah.leased
 WHERE (options -> 'coordinated' IS NOT NULL OR $3::boolean AND key IS NOT NULL AND attempt >= max_attempts)
   AND broker_id IS NOT NULL

@@ -1,5 +1,5 @@
--- When the next scheduled job, deadline, expiry and schedule are due, of those that are not yet: one look-up in an index each.
--- What is overdue is either under way, or locked, and then the sweep finds it.
+-- Returns when the next scheduled job, deadline, expiry and schedule are due that are not due yet: one look-up in an index
+-- each. Overdue entries are either being processed, or locked, and then the sweep finds them.
 SELECT (SELECT ceil(extract(epoch FROM run_at - now()) * 1000000)::bigint FROM howdah.scheduled
         WHERE run_at > now() ORDER BY run_at, id LIMIT 1) AS job_in_us,
        (SELECT ceil(extract(epoch FROM deadline - now()) * 1000000)::bigint FROM howdah.leased

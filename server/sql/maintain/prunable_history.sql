@@ -1,6 +1,6 @@
--- Days of history with jobs of types that are kept for fewer days than others, where these jobs were not deleted yet. Of a
--- day that is older than the broker's own setting, only the types that keep it are left (keep).
--- With an archive, only days that are archived.
+-- Returns days of history with jobs that are past the retention of their types and were not deleted yet. If a day is older than
+-- the broker's setting, only jobs of types with a longer retention are left (keep). With an archive, it returns only archived
+-- days.
 -- $1 days kept
 WITH aged AS (
     SELECT day, (now() AT TIME ZONE 'UTC')::date - day AS age

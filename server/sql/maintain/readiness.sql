@@ -1,4 +1,5 @@
--- What a broker needs to store, claim and settle jobs; the tables are named so that one that is missing is an error.
+-- Returns whether a broker can store, claim and settle jobs. It names each table, so that the statement fails if one is
+-- missing.
 -- $1 the broker's id
 SELECT EXISTS (SELECT FROM howdah.broker WHERE id = $1::integer AND expires > now()) AS has_lease,
        bool_and(howdah.has_table(parent || day)) AS has_days,

@@ -1,7 +1,8 @@
--- Renews a broker, and with it all of its leases, and says which settings it goes by. An expired broker stays expired and must
--- register again, because other brokers may have taken over its leases. A broker that would expire later than its own renewal
--- now could make it has renewed before the clock went back, or is gone: it gets a new lease from now on, so that its jobs are
--- rescued in time. $1 id $2 lease_ms $3 version of the settings
+-- Renews the row of a broker, on which all of its leases depend, and stores the version of the settings that the broker uses.
+-- An expired row stays expired, and its broker must register again, because other brokers may have released its leases. Also
+-- corrects rows of other brokers that expire later than a renewal now would set: they were written before the clock went back.
+-- Without this, the leases of such a broker would be rescued too late if it is gone. $1 id $2 lease_ms $3 version of the
+-- settings
 WITH ahead AS (
     UPDATE howdah.broker SET expires = now() + lease_ms * interval '1 millisecond'
     WHERE ctid = ANY (ARRAY(

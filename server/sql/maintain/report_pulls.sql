@@ -1,5 +1,6 @@
--- Notes for each type when programs last called this broker for its jobs. All brokers share a row, so it is left alone while it is
--- at most 15 s behind: a type that is pulled all the time costs an update every 15 s, however many brokers and programs there are.
+-- Records for each type when programs last called this broker for its jobs (PullJobs). All brokers share the row of a type. It
+-- is updated only if the stored time is more than 15 s behind. So a type that is pulled all the time costs one update in 15 s,
+-- with any number of brokers and programs.
 -- $1 type[] $2 how long ago, ms[]
 INSERT INTO howdah.pull AS p (type_id, last)
 SELECT t.id, now() - u.ago_ms * interval '1 millisecond'

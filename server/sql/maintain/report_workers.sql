@@ -1,7 +1,8 @@
--- Writes what has changed of a broker's sessions, and deletes those that have ended. The broker's row is locked first, as by
--- whoever deletes it with these rows. Without that row nothing is written: the broker registers again, and writes all of them.
--- Columns besides the summary are taken from it, so that they cannot differ from it.
--- $1 broker $2 number[] $3 summary[] $4 number[] of sessions that have ended
+-- Writes the changed sessions of a broker, and deletes the sessions that have ended. The broker's row is locked first, as in
+-- the statement that deletes it with these rows, to avoid a deadlock. If the broker has no row, nothing is written: it will
+-- register again, and write all of its sessions. The other columns are derived from the summary, so that they cannot differ
+-- from it.
+-- $1 broker $2 number[] $3 summary[] $4 number[] of ended sessions
 WITH broker AS MATERIALIZED (
     SELECT id FROM howdah.broker WHERE id = $1::integer FOR KEY SHARE
 ),

@@ -1,6 +1,5 @@
--- One step through the ready jobs of a type, along its index.
--- Sets the priority (null: unchanged) of jobs of a type, and ranks with the current step of the type.
--- Rows that another transaction has locked are counted and skipped.
+-- One bounded scan step through the ready jobs of a type, along its index. Sets the priority (null: unchanged) of jobs of a
+-- type, and computes ranks with the current step of the type. Rows that another transaction has locked are counted and skipped.
 -- $1 type $2 priority $3 rank after $4 id after $5 rows at most
 WITH type AS MATERIALIZED (
     SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1::integer), howdah.default_step()) AS step

@@ -1,9 +1,12 @@
--- Ends the leases of brokers that have expired. The jobs are ready again at their old rank (with the current step of the
--- type); if their attempts are used up, they go to their fallback or are dead. The attempt counts, because the job may have
--- killed its worker. This is a scan, but it is rare and bounded by windows. Coordinated jobs are left to
--- lost_coordinated.sql. A broker that has expired itself (it was stopped or cut off) ends no leases before it has registered
--- again, because the other brokers may only have been cut off too. If a key is locked, jobs that free theirs are left to
--- lost_coordinated.sql ($3 false). $1 at most $2 the broker that asks $3 those that free their key too
+-- Releases the leases of brokers that have expired. The jobs are ready again at their old rank (with the current step of the
+-- type). If their attempts are used up, they go to their fallback or are dead. The attempt counts, because the job may have
+-- killed its worker. Until the job is delivered again, a late outcome of its worker still counts (howdah.regain). The statement
+-- scans the leases, but it runs rarely, and windows bound their number. Jobs with the mark `coordinated` are left to
+-- lost_coordinated.sql.
+-- A broker whose own row has expired (it was paused or cut off) rescues no leases before it has registered again, because the
+-- other brokers may have been cut off in the same way. If a key is locked, the broker repeats the call with $3 false. Then jobs
+-- whose end frees a key are left to lost_coordinated.sql.
+-- $1 at most $2 the broker that asks $3 also jobs whose end frees a key
 WITH lost AS (
     SELECT ctid FROM howdah.leased
     WHERE broker_id IS NOT NULL AND options -> 'coordinated' IS NULL
@@ -28,7 +31,7 @@ failed AS MATERIALIZED (
 to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
                               headers, options, failures, payload)
-    SELECT id, same_rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+    SELECT id, same_rank, created, timeout_ms, token # 6, type_id, attempt, max_attempts, priority, key, headers,
            step_options, all_failures, payload
     FROM failed WHERE attempt < max_attempts
 ),
@@ -46,7 +49,7 @@ to_fallback AS (
 to_dead AS (
     INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
                              priority, key, headers, options, failures, payload)
-    SELECT id, same_rank, created, timeout_ms, last_token, leased_at, now(), type_id, attempt, max_attempts, priority, key,
+    SELECT id, same_rank, created, timeout_ms, token # 6, leased_at, now(), type_id, attempt, max_attempts, priority, key,
            headers, step_options, all_failures, payload
     FROM failed WHERE attempt >= max_attempts AND fallback_id IS NULL
 ),
@@ -71,7 +74,8 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
--- A job that goes to its fallback has a higher rank than this; as a hint where to look, a lower rank is safe.
+-- The broker starts its next search at this rank, so it must not be too high. Jobs that went to their fallback have higher
+-- ranks.
 SELECT coalesce(fallback_id, type_id) AS type_id, min(same_rank) AS lowest_rank, count(*) AS jobs,
        count(howdah.index_tags(id, fallback_id, options)) FILTER (WHERE fallback_id IS NOT NULL AND options ? 'tags') AS tagged
 FROM failed GROUP BY 1

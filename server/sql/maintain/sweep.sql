@@ -1,7 +1,7 @@
--- The only statement of an idle broker, once a poll interval. It returns: which types have ready jobs, and their lowest rank
--- (a loose index scan: one look-up for each such type); when the next scheduled job and the next deadline are due; when a
--- schedule fires or waits for its jobs; when a bulk operation without an owner goes on; whether settings changed; whether the lease of a broker has expired. Times are rounded
--- up: an alarm that rings early finds nothing.
+-- The only statement of an idle broker, once per poll interval. It returns the types with ready jobs and their lowest rank (a
+-- loose index scan: one look-up per type). It returns the times of the next scheduled job, deadline, limit check and expiry. It
+-- also returns when a schedule fires or waits for its jobs, when a bulk operation without an owner continues, the settings
+-- version, and whether a broker has expired. Times are rounded up, because a timer that fires early would find nothing due.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
     (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)
@@ -27,5 +27,5 @@ SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
         WHERE b.state = 'running' AND (b.owner IS NULL OR NOT EXISTS (
             SELECT FROM howdah.broker o WHERE o.id = b.owner AND o.expires > now()))
         ORDER BY b.next_at LIMIT 1) AS bulk_in_ms,
-       (SELECT version FROM howdah.settings) AS settings_version,
+       (SELECT version FROM howdah.settings) AS settings_version, now() AS now,
        EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -1,9 +1,9 @@
--- For metrics, every 15 s: whether brokers keep up with what happens by the clock, and how large the tables are. It reads the
+-- Returns figures for metrics, every 15 s: whether brokers keep up with timed work, and how large the tables are. It reads the
 -- schedules, which are few, and the catalog, but no jobs.
 -- * A schedule without next_at is paused, has ended, or waits for its job.
--- * A planned time that is tried again later is still late, so it counts from next_planned, with the longest jitter.
--- * Sizes are the pages that the last VACUUM or ANALYZE has seen, of tables, indexes and TOAST. The functions that measure
---   files would wait for whoever has locked a table.
+-- * A failed firing postpones next_at, so lateness counts from next_planned, plus the longest jitter.
+-- * Sizes count the pages that the last VACUUM or ANALYZE has seen, of tables, indexes and TOAST. Functions that measure files
+--   would wait for sessions that have locked a table.
 -- $1 the most days to look ahead
 WITH relations AS (
     SELECT coalesce(i.inhparent, c.oid) AS root, c.oid, c.reltoastrelid,

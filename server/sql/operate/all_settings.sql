@@ -1,4 +1,4 @@
--- Types with settings of their own, and types whose ranks must still be changed to a new step.
+-- Returns types that have settings, and types whose ranks must still be changed to a new step.
 SELECT id, name,
        max_attempts,
        retry_policy,

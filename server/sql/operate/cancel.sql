@@ -31,8 +31,8 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.options -> 'coordinated' IS NULL))
 ),
--- It no longer waits for other jobs.
-let_go AS (
+-- Delete the dependencies of cancelled jobs, because they no longer wait for other jobs.
+dependencies AS (
     DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM from_waiting))
 ),
 -- The token of the lease is not stored: a late ack of the worker must be LEASE_LOST, not a repeat.

@@ -1,8 +1,9 @@
--- Those of these jobs that have finished or are dead, as many as fit into an answer. $1 id[] $2 bytes at most (and the first job)
+-- Returns jobs of this list that have finished or are dead, as many as fit into an answer. $1 id[] $2 bytes at most (and the
+-- first job)
 WITH ended AS (
     SELECT id, options, headers, failures, payload, NULL::bytea AS result FROM howdah.dead WHERE id = ANY ($1::bigint[])
     UNION ALL
-    SELECT id, options, headers, failures, payload, result FROM howdah.history WHERE id = ANY ($1::bigint[])
+    SELECT id, options, headers, failures, payload, result FROM howdah.history_of($1::bigint[])
 ),
 measured AS MATERIALIZED (
     SELECT id, options, count(*) OVER () AS ended, row_number() OVER in_order AS ordinal,
@@ -13,7 +14,6 @@ measured AS MATERIALIZED (
 SELECT j.id, task_type, state, priority, attempt, max_attempts, key, created, run_at, leased_at, finished,
        deadline, headers, failures, payload, result, m.options, howdah.coordination_of(j.id, m.options) AS coordination,
        howdah.original_type(m.options) AS original_task_type, m.options -> 'tags' AS tags, m.bytes::bigint, m.ended
-FROM howdah.job j JOIN measured m ON m.id = j.id
-WHERE j.id = ANY (ARRAY(SELECT id FROM measured WHERE bytes < $2::bigint OR ordinal = 1))
-  AND state IN ('dead', 'succeeded', 'cancelled', 'expired', 'discarded')
+FROM howdah.job_of(ARRAY(SELECT id FROM measured WHERE bytes < $2::bigint OR ordinal = 1)) j JOIN measured m ON m.id = j.id
+WHERE state IN ('dead', 'succeeded', 'cancelled', 'expired', 'discarded')
 ORDER BY m.ordinal

@@ -1,4 +1,5 @@
--- About how many finished jobs there are on the days of a time range, as the statistics of Postgres say. $1 since $2 until (null: now)
+-- Estimates the number of finished jobs on the days of a time range, from the statistics of Postgres. $1 since $2 until (null:
+-- now)
 SELECT coalesce(sum(greatest(pg_stat_get_live_tuples(c.oid), c.reltuples::bigint, 0)), 0)::bigint AS jobs
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'howdah.history'::regclass

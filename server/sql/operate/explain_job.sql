@@ -1,5 +1,5 @@
--- What the row of a job, its type, its key, its broker and the bulk operations that ended it and put it back say. Each table is looked up by id; of
--- the journal of bulk operations, there is one look-up for each of them that is kept. $1 id
+-- Returns facts that explain a job: its row, its type, its key, its broker, and the bulk operations that ended or restored it.
+-- Each table is looked up by id; the journal takes one look-up per bulk operation that is kept. $1 id
 WITH job AS MATERIALIZED (
     SELECT 'ready' AS state, type_id, rank, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
            NULL::timestamptz AS leased_at, NULL::timestamptz AS finished, NULL::timestamptz AS deadline,
@@ -23,14 +23,14 @@ WITH job AS MATERIALIZED (
     UNION ALL
     SELECT outcome::text, type_id, 0, attempt, max_attempts, key, created, NULL, leased_at, finished, NULL, NULL, options,
            failures, NULL
-    FROM howdah.history WHERE id = $1::bigint
+    FROM howdah.history_of(ARRAY[$1::bigint])
 )
 SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempts, j.created, j.run_at, j.leased_at, j.finished,
        j.deadline, j.weight, now() AS now, b.name AS broker,
        j.broker_id IS NOT NULL AND coalesce(b.expires <= now(), true) AS broker_gone,
        j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
        left(j.failures -> -1 ->> 'error', 2000) AS error,
-       -- What was snoozed started later than its last failed attempt.
+       -- False if the job was snoozed: then its last attempt started later than its last failed attempt.
        (j.failures -> -1 ->> 'started')::timestamptz = j.leased_at AS failed_last,
        (j.options ->> 'queued_behind')::bigint AS queued_behind,
        (SELECT k.job_id FROM howdah.job_key k
@@ -39,7 +39,7 @@ SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempt
        ARRAY(SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = $1 ORDER BY d.after_id LIMIT 11) AS after,
        coalesce(t.paused, false) AS paused,
        EXISTS (SELECT FROM howdah.type_move m WHERE m.type_id = t.id)
-           OR EXISTS (SELECT FROM howdah.type_arrival a WHERE a.type_id = t.id AND a.rests) AS moves,
+           OR EXISTS (SELECT FROM howdah.type_arrival a WHERE a.type_id = t.id AND a.claims_held) AS moves,
        t.max_running, t.rate_per_s, t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s, t.key_rate_burst,
        coalesce(t.key_strict, false) AS key_strict, o.id AS bulk_id, o.reason AS bulk_reason,
        u.bulk_id AS undone_bulk_id, u.operation AS undone_operation, u.changed AS undone_changed, u.undone, p.id AS undo_id, p.principal AS undo_principal
@@ -53,7 +53,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT c.bulk_id, c.changed, c.undone, (SELECT o.operation FROM howdah.bulk o WHERE o.id = c.bulk_id) AS operation
     FROM howdah.bulk_change c WHERE c.job_id = $1 AND c.undone IS NOT NULL ORDER BY c.undone DESC LIMIT 1) u ON true
--- The last undo that began before; nothing is read for a job that was not put back.
+-- The last undo of this operation that began before the job was restored. Not read for a job that was not restored.
 LEFT JOIN LATERAL (
     SELECT o.id, o.principal FROM howdah.bulk o
     WHERE u.bulk_id IS NOT NULL AND o.undo_bulk_id = u.bulk_id AND o.created <= u.undone ORDER BY o.id DESC LIMIT 1) p ON true

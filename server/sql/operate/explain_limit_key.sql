@@ -1,19 +1,20 @@
--- Why a job waits at its limit key: the state of the key, the jobs in its slots, and how many go first. All counts are bounded.
--- In strict order, jobs that have started before go first. $1 type $2 key $3 rank $4 id $5 it has started before $6 at most
+-- Returns why a job waits for its limit key: the state of the key, the jobs that hold slots, and how many waiting jobs go
+-- first. All counts are bounded. In strict order, jobs that have started before go first. $1 type $2 key $3 rank $4 id $5 true:
+-- the job has started before $6 at most
 SELECT coalesce(g.paused_until > now(), false) AS paused,
        CASE WHEN isfinite(g.paused_until) THEN g.paused_until END AS paused_until,
        CASE WHEN t.key_min_gap_ms IS NOT NULL THEN least(g.last_start, now() + interval '1 second') + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
        CASE WHEN t.key_rate_per_s IS NOT NULL THEN
-           -- Null if the rate allows a start now.
+           -- next_token is null if the rate allows a start now.
            nullif(now() + greatest(0, 1 - (g.tokens + howdah.elapsed_s(g.refilled) * t.key_rate_per_s))
                           / t.key_rate_per_s * interval '1 second', now()) END AS next_token,
        ARRAY(SELECT l.id FROM howdah.leased l
-             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = $2 AND l.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS leased,
+             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = $2 COLLATE "C" AND l.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS leased,
        ARRAY(SELECT r.id FROM howdah.ready r
-             WHERE r.type_id = t.id AND r.options ->> 'limit_key' = $2 AND r.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS ready,
+             WHERE r.type_id = t.id AND r.options ->> 'limit_key' = $2 COLLATE "C" AND r.options -> 'limit_key' IS NOT NULL LIMIT greatest(1000, t.key_max_running)) AS ready,
        CASE WHEN t.key_strict THEN
            ARRAY(SELECT s.id FROM howdah.scheduled s
-                 WHERE s.type_id = t.id AND s.options ->> 'limit_key' = $2 AND s.options -> 'limit_key' IS NOT NULL
+                 WHERE s.type_id = t.id AND s.options ->> 'limit_key' = $2 COLLATE "C" AND s.options -> 'limit_key' IS NOT NULL
                        AND s.attempt > 0 LIMIT greatest(1000, t.key_max_running)) ELSE '{}' END AS scheduled,
        (SELECT count(*) FROM (
             SELECT FROM howdah.waiting w

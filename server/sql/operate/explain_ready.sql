@@ -1,8 +1,9 @@
--- Where a ready job stands. It looks back from the job, so that it meets live rows first, and stops after so many of them; and
--- at the rank up to which everything was claimed, because dead rows may lie below.
--- Whether jobs of other fairness keys are among them is asked only of a job that has one. What was settled is that of five minutes
--- and the one that runs, until statistics were last summed up; of a type that began in them, since its first minute.
--- $1 type $2 rank $3 id $4 the lowest rank $5 at most $6 fairness key (null: none)
+-- Returns the position of a ready job. The count scans back from the job, so that it meets live rows first. It stops at its
+-- bound, and at the rank up to which all jobs were claimed, because below it the index may have many dead rows. takes_turns:
+-- whether jobs of other fair keys come before this job; computed only for a job with a fair key. settled: number of jobs
+-- settled in the last five full minutes and the current one, until the last summation of statistics. settled_s: seconds from
+-- the first of these minutes in which a job was settled until that summation.
+-- $1 type $2 rank $3 id $4 the lowest rank $5 at most $6 fair key (null: none)
 SELECT (SELECT count(*) FROM (
             SELECT FROM howdah.ready r
             WHERE r.type_id = $1::integer AND r.rank >= $4::bigint AND (r.rank, r.id) < ($2::bigint, $3::bigint)

@@ -1,5 +1,5 @@
--- Jobs that a search or a look for the most attempts found, wherever they are now, in the order of the ids, as many as fit into an
--- answer. $1 id[] $2 bytes at most (and the first job) $3 with payload
+-- Returns jobs that a search or a list by attempts found, whatever their state now, in the order of the ids, as many as fit
+-- into an answer. $1 id[] $2 bytes at most (and the first job) $3 with payload
 SELECT * FROM (
     SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key, j.created, j.run_at, j.leased_at, j.finished,
            j.deadline, j.headers, j.failures, CASE WHEN $3 THEN howdah.payload_of(j.id, j.payload, j.options) END AS payload, NULL::bytea AS result,
@@ -42,7 +42,7 @@ SELECT * FROM (
                finished AS finished, NULL::timestamptz AS deadline, headers, NULL::integer AS broker_id, options,
                CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
-        FROM howdah.history WHERE id = ANY ($1::bigint[])
+        FROM howdah.history_of($1::bigint[])
     ) j JOIN howdah.task_type t ON t.id = j.type_id
     WINDOW in_order AS (ORDER BY array_position($1, j.id))
 ) measured

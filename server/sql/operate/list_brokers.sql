@@ -1,4 +1,3 @@
--- The brokers that have a row, the newest first. Few are dead and still there: those whose leases are not rescued yet.
--- $1 at most
+-- Returns brokers, the newest first. A dead broker has a row only until its leases are rescued, so these are few. $1 at most
 SELECT id, name, started, expires > now() AS lives
 FROM howdah.broker ORDER BY id DESC LIMIT $1::integer

@@ -1,6 +1,7 @@
--- Groups of failed jobs, the largest first. Dead jobs are counted in the index alone, where VACUUM has been. Of jobs that
--- back off it reads at most 1,000, among the 10,000 scheduled jobs that run soonest, because their errors are grouped in this statement:
--- some 15 µs each. $1 type (null: all) $2 groups at most
+-- Returns groups of failed jobs, the largest first. Dead jobs are counted by an index-only scan. Of jobs that wait for a retry
+-- it reads at most 1,000, among the 10,000 scheduled jobs that run soonest, because computing the group of each takes about 15
+-- µs.
+-- $1 type (null: all) $2 groups at most
 WITH dead AS (
     SELECT type_id, error_group, count(*) AS dead, 0::bigint AS backing_off, min(died) AS first_time, max(died) AS last_time,
            max(id) AS example_id

@@ -1,6 +1,6 @@
--- A page of finished jobs, the newest id first. There is no index by type: a page reads at most 20,000 rows, some 30 ms, and may have
--- fewer jobs than asked; last_id is where the next page starts (null: nothing is left). It stops when it has enough, so where
--- it came to is asked only if it has not, and of the index alone.
+-- Returns a page of finished jobs, the newest id first. There is no index by type, so a page reads at most 20,000 rows, some 30
+-- ms, and may have fewer jobs than requested. last_id is where the next page starts (null: nothing is left). It is computed
+-- only if the page is not full, because a full page ends the scan early; it reads the index alone.
 -- $1 type $2 outcome (null: any) $3 id before (0: the newest) $4 at most $5 with payload $6 bytes at most (and the first job)
 WITH page AS MATERIALIZED (
     SELECT id FROM (

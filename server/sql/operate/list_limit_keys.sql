@@ -1,5 +1,5 @@
--- Limit keys of a type at which jobs wait, or which are paused. Waiting jobs are counted up to 1,000.
--- $1 type_id $2 key after $3 at most
+-- Returns limit keys of a type for which jobs wait, or which are paused. Waiting jobs are counted up to 1,000. $1 type_id $2
+-- key after $3 at most
 SELECT g.limit_key,
        (SELECT count(*) FROM (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key
                               LIMIT 1000) n) AS waiting,

@@ -1,4 +1,5 @@
--- A page of ready jobs in the order in which they will run. $1 type $2 rank after $3 id after $4 at most $5 with payload $6 bytes at most (and the first job)
+-- Returns a page of ready jobs in the order in which they will run. $1 type $2 rank after $3 id after $4 at most $5 with
+-- payload $6 bytes at most (and the first job)
 SELECT * FROM (
     SELECT *, sum(size) OVER (ORDER BY position, id) AS bytes, row_number() OVER (ORDER BY position, id) AS ordinal,
            count(*) OVER () AS page_rows

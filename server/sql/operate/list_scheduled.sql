@@ -1,5 +1,6 @@
--- A page of jobs by id. There is no index by type: a page reads at most 20,000 rows and may have fewer jobs than asked; last_id is
--- where the next page starts (null: nothing is left). It stops when it has enough, so where it came to is asked only if it has not.
+-- Returns a page of scheduled jobs by id. There is no index by type, so a page reads at most 20,000 rows and may have fewer
+-- jobs than requested. last_id is where the next page starts (null: nothing is left). It is computed only if the page is not
+-- full, because a full page ends the scan early.
 -- $1 type $2 (unused) $3 id after $4 at most $5 with payload $6 bytes at most (and the first job)
 WITH page AS MATERIALIZED (
     SELECT id FROM (

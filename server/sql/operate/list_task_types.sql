@@ -1,5 +1,5 @@
--- A page of types with their numbers of jobs by state. It reads the tables to count, so it is for operators and for the slow
--- metrics loop, not for the hot path. $1 name after $2 at most $3 only this name (null: all)
+-- Returns a page of types with their numbers of jobs by state. It reads the tables to count, so it is for operators and for the
+-- slow metrics loop, not for the hot path. $1 name after $2 at most $3 only this name (null: all)
 WITH page AS MATERIALIZED (
     SELECT id, name,
            max_attempts,
@@ -39,8 +39,8 @@ summed AS (
 SELECT p.*,
        coalesce(s.ready, 0) AS ready, coalesce(s.leased, 0) AS leased, coalesce(s.scheduled, 0) AS scheduled,
        coalesce(s.waiting, 0) AS waiting, coalesce(s.dead, 0) AS dead,
-       -- The job with the lowest rank has waited longest in its priority; rank - priority * step is the time at which it
-       -- became ready.
+       -- The job with the lowest rank has waited longest in its priority; rank - priority * step is the time at which it became
+       -- ready.
        (SELECT greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
                            - (r.rank - r.priority * howdah.step_of(r.options)) / 1000)
         FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms,

@@ -1,4 +1,5 @@
--- A page of the sessions of brokers that are alive, but for those of some brokers: who asks knows its own better.
+-- Returns a page of the sessions of live brokers, as they last reported them. Leaves out the brokers in $3, whose sessions the
+-- calling process knows from memory.
 -- $1 broker after, and $2 number there $3 not of these brokers $4 only of this task type (null: of any) $5 at most
 SELECT w.broker_id, b.name AS broker, w.number, w.summary::text AS summary,
        greatest(0, extract(epoch FROM now() - w.updated) * 1000)::bigint AS age_ms

@@ -1,12 +1,13 @@
--- A step of a look for the jobs with the most attempts: of the next 20,000 scheduled jobs, by id, those of a type that have started.
--- There is no index by type: each retry and each delayed job would pay for it. The oldest have the most attempts.
--- The last row says how far the step came, and how many it looked at; without a row there is nothing left.
+-- One bounded scan step for the jobs with the most attempts: reads the next 20,000 scheduled jobs, by id, and returns jobs of
+-- the type that have started. There is no index by type, because each retry and each delayed job would pay for it. The oldest
+-- have the most attempts. The last row says how far the step came, and how many jobs it read; no row means that nothing is
+-- left.
 -- $1 type $2 (unused) $3 id after $4 jobs at most
 WITH looked AS MATERIALIZED (
     SELECT id, type_id, attempt FROM howdah.scheduled
     WHERE id > $3::bigint AND $2::bigint IS NOT NULL
     ORDER BY id LIMIT 20000
 )
-(SELECT id, 0::bigint AS rank, attempt, NULL::bigint AS looked_at FROM looked WHERE type_id = $1::integer AND attempt > 0 ORDER BY attempt DESC, id LIMIT $4::integer)
+(SELECT id, 0::bigint AS rank, attempt, NULL::bigint AS scanned_count FROM looked WHERE type_id = $1::integer AND attempt > 0 ORDER BY attempt DESC, id LIMIT $4::integer)
 UNION ALL
 (SELECT id, 0::bigint AS rank, NULL, (SELECT count(*) FROM looked) FROM looked ORDER BY id DESC LIMIT 1)

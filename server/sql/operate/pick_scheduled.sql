@@ -1,6 +1,7 @@
--- Ids of scheduled jobs of a type, by id. There is no index by type: a call reads at most 20,000 rows, and returns the
--- last one even if it is not one of them, because the next call starts there. Only errors of this type are grouped.
--- $1 type $2 error group, or an error of it (null: any) $3 id after $4 at most $5 only those that failed before
+-- Returns ids of scheduled jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. It also
+-- returns the last row if that job is not selected (picked false), because the next call starts there. Only errors of this type
+-- are grouped.
+-- $1 type $2 error group, or an error of it (null: any) $3 id after $4 at most $5 only jobs that failed before
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, failures FROM howdah.scheduled WHERE id > $3::bigint ORDER BY id LIMIT 20000
 ),

@@ -1,5 +1,5 @@
--- Ids of waiting jobs of a type, by id. There is no index by type: a call reads at most 20,000 rows, and returns the last
--- one even if it is of another type, because the next call starts there.
+-- Returns ids of waiting jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. It also returns
+-- the last row if that job is of another type (picked false), because the next call starts there.
 -- $1 type $2 (unused) $3 id after $4 at most
 WITH seen AS MATERIALIZED (
     SELECT id, type_id FROM howdah.waiting WHERE id > $3::bigint AND $2::bigint IS NOT NULL ORDER BY id LIMIT 20000

@@ -1,6 +1,6 @@
 -- Changes the priority of jobs that are not finished, in any state; for running jobs it counts from their next attempt on. A
--- job that moves between two tables meanwhile is missed, so the caller searches missing jobs again. $1 id[] (sorted, unique) $2 priority
--- $3 only of these types (null: of any)
+-- job that moves between two tables meanwhile is missed, so the caller searches missing jobs again.
+-- $1 id[] (sorted, unique) $2 priority $3 only of these types (null: of any)
 WITH from_ready AS (
     UPDATE howdah.ready
     SET rank = howdah.reranked(rank, priority, options, $2::smallint, howdah.rank_step(type_id)),

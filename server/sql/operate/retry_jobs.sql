@@ -1,11 +1,11 @@
--- Retries jobs: scheduled and dead jobs are ready now, or scheduled for a later time. A scheduled job keeps the attempts that
--- are left. A dead one gets all attempts again; it has started before, so it does not expire. Errors are kept. A dead job
--- takes its key again; if another job has the key, it stays dead. (Of several jobs with one key the oldest takes it. A key that
--- was held for a time is free when the time is over.)
--- Coordinated jobs always go to scheduled: promote_coordinated decides whether they must wait.
--- Rows are locked in the order of ids, so that two calls cannot deadlock.
--- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 scheduled ones too $5 dead ones too
--- $6 payload (null: as it was) $7 only those that failed before $8 only of these types (null: of any)
+-- Retries jobs: scheduled and dead jobs become ready now, or scheduled for a later time. A scheduled job keeps its remaining
+-- attempts. A dead job gets all attempts again; it has started before, so it does not expire. Errors are kept. A dead job takes
+-- its key again; if another job has the key, it stays dead. Of several jobs with the same key, the oldest takes it. A key that
+-- was held until a time is free when that time has passed. Jobs with the mark `coordinated` always go to scheduled, and
+-- howdah.promote_coordinated decides whether they must wait. Rows are locked in the order of ids, so that two calls cannot
+-- deadlock.
+-- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 also scheduled jobs $5 also dead jobs $6 payload (null:
+-- unchanged) $7 only jobs that failed before $8 only of these types (null: of any)
 WITH clock AS MATERIALIZED (
     SELECT now() AS now, coalesce(to_timestamp($2::bigint / 1000000.0), now() + $3::bigint * interval '1 millisecond', now()) AS run_at
 ),
@@ -31,21 +31,21 @@ from_dead AS (
     DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
         SELECT id FROM found_dead WHERE key IS NULL
         UNION ALL SELECT job_id FROM keyed
-        -- The job itself holds the key for a time.
-        -- (OFFSET 0: by its primary key, not by the index of all keys that are held for a time.)
+        -- The job itself still holds its key until a time. OFFSET 0 forces a look-up by the primary key: Postgres may otherwise
+        -- use the index of all keys that are held until a time.
         UNION ALL SELECT d.id FROM found_dead d CROSS JOIN LATERAL (
             SELECT FROM howdah.job_key k
             WHERE k.type_id = d.type_id AND k.key = d.key AND k.job_id = d.id AND k.held_until > now() OFFSET 0) held))
     RETURNING *
 ),
 deleted AS MATERIALIZED (
-    -- Its old start time no longer counts; otherwise it would be delayed until then.
+    -- The old start time is removed, because it would delay the job until then.
     SELECT id, created, timeout_ms, last_token, leased_at, type_id, attempt, max_attempts, priority, key, headers,
            nullif(options - 'start_us', '{}') AS options, failures, payload FROM from_scheduled
     UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers,
            nullif(options - 'expire_at_us' - 'start_us', '{}'), failures, payload FROM from_dead
 ),
--- A new payload is stored in the row of the job, whatever its size; one that was stored out of line is deleted.
+-- A new payload is stored in the row of the job, whatever its size; a payload that was stored out of line is deleted.
 moved AS MATERIALIZED (
     SELECT deleted.*, run_at, run_at > now OR options -> 'coordinated' IS NOT NULL AS later,
            priority * howdah.rank_step(type_id) + (extract(epoch FROM run_at) * 1000000)::bigint AS rank,

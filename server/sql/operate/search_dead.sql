@@ -1,7 +1,7 @@
--- A step of a search among the dead jobs of a type, by id.
--- It ends after $4 jobs, or before the payloads that it compares have more than $5 bytes, but for the first. The last row says how
--- far it came; without a row there is nothing left. $1 type $2 (unused) $3 id after $4 jobs at most $5 bytes at most $6 since
--- $7 until (null: now) $8 header $9 its value $10 text in the payload $11 path in the payload $12 found at most
+-- One bounded scan step of a search among the dead jobs of a type, by id. It ends after $4 jobs, or before the compared
+-- payloads exceed $5 bytes, but reads at least one job. The last row says how far it came; no row means that nothing is left.
+-- $1 type $2 (unused) $3 id after $4 jobs at most $5 bytes at most $6 since $7 until (null: now) $8 header $9 its value
+-- $10 text in the payload $11 path in the payload $12 found at most
 WITH looked AS MATERIALIZED (
     SELECT id, rank, ordinal,
            CASE WHEN fits THEN howdah.is_found(id, headers, payload, options, $8::text, $9::text, $10::bytea, $11::text::jsonpath) END AS is_found

@@ -1,8 +1,9 @@
--- A step of a search among finished jobs, the newest id first. There is no index by type, so it looks at jobs of other types,
--- too: at all jobs of the days in which the time range is, for which the other partitions are left out.
--- It ends after $4 jobs, or before the payloads that it compares have more than $5 bytes, but for the first. The last row says how
--- far it came; without a row there is nothing left. $1 type $2 outcome $3 id before (0: the newest) $4 jobs at most $5 bytes at most $6 since
--- $7 until (null: now) $8 header $9 its value $10 text in the payload $11 path in the payload $12 found at most
+-- One bounded scan step of a search among finished jobs, the newest id first. There is no index by type, so it also reads jobs
+-- of other types: all jobs of the days in the time range. The other partitions are left out. It ends after $4 jobs, or before
+-- the compared payloads exceed $5 bytes, but reads at least one job. The last row says how far it came; no row means that
+-- nothing is left.
+-- $1 type $2 outcome $3 id before (0: the newest) $4 jobs at most $5 bytes at most $6 since $7 until (null: now) $8 header
+-- $9 its value $10 text in the payload $11 path in the payload $12 found at most
 WITH looked AS MATERIALIZED (
     SELECT id, rank, ordinal,
            CASE WHEN fits THEN howdah.is_found(id, headers, payload, options, $8::text, $9::text, $10::bytea, $11::text::jsonpath) END AS is_found

@@ -1,4 +1,5 @@
--- Totals of the busiest types. Buckets are added up only for these, because that costs more than all else.
+-- Returns totals of the types with the most attempts. Histogram buckets are added up only for these types, because that costs
+-- more than all other totals.
 -- $1 minutes (1, 60 or 1440) $2 since $3 until (null: no bound) $4 at most
 WITH total AS MATERIALIZED (
     SELECT s.type_id, t.name, min(s.starts) AS starts, sum(s.enqueued)::bigint AS enqueued, sum(s.succeeded)::bigint AS succeeded,

@@ -1,5 +1,5 @@
--- Statistics and backlog of a type by period, oldest first: periods in which anything happened, or in which the type had jobs when
--- brokers counted. $1 type_id $2 minutes (1, 60 or 1440) $3 since $4 until (null: no bound)
+-- Returns statistics and backlog of a type by period, oldest first: periods in which anything happened, or in which the type
+-- had jobs when brokers counted. $1 type_id $2 minutes (1, 60 or 1440) $3 since $4 until (null: no bound)
 WITH bound AS (
     SELECT coalesce(date_bin(make_interval(mins => $2::smallint), $3::timestamptz, '1970-01-01 00:00:00+00'), '-infinity') AS since,
            coalesce($4::timestamptz, 'infinity') AS until

@@ -1,4 +1,4 @@
--- Those of these jobs that are not finished. $1 id[]
+-- Returns jobs of this list that are not finished. $1 id[]
 SELECT id FROM howdah.ready WHERE id = ANY ($1::bigint[])
 UNION SELECT id FROM howdah.leased WHERE id = ANY ($1::bigint[])
 UNION SELECT id FROM howdah.scheduled WHERE id = ANY ($1::bigint[])

@@ -1,2 +1,4 @@
--- Since when there has been a type. Of several stores that have a type of one name, the oldest is its home. $1 name
+-- Returns when a type was created. If several stores have a type of this name, the store in which it was created first is its
+-- home.
+-- $1 name
 SELECT created FROM howdah.task_type WHERE name = $1

@@ -1,7 +1,6 @@
--- Changes settings of the cluster; null leaves a setting unchanged. The new version makes every broker read them again.
--- justify_hours: errors of SQL functions say 30 days, not 720 hours.
--- $1 payload_bytes $2 headers $3 header_bytes $4 key_bytes $5 batch $6 max_delay in ms $7 max_timeout in ms
--- $8 task_types
+-- Changes settings of the cluster; null leaves a setting unchanged. Increments the version, so that every broker reads the
+-- settings again. justify_hours makes errors of SQL functions say 30 days instead of 720 hours.
+-- $1 payload_bytes $2 headers $3 header_bytes $4 key_bytes $5 batch $6 max_delay in ms $7 max_timeout in ms $8 task_types
 UPDATE howdah.settings SET
     version = version + 1,
     payload_bytes = coalesce($1::integer, payload_bytes),

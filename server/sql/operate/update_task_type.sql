@@ -1,5 +1,6 @@
--- Replaces all settings of a type. The new version makes every broker read settings again; step_changed means that ranks
--- must be changed to the new step (maintain/rerank.rs).
+-- Replaces all settings of a type. Increments the settings version, so that every broker reads the settings again. If the
+-- priority step changes, sets step_changed, so that brokers change the ranks of the type's jobs to the new step
+-- (maintain/rerank.rs).
 -- $1 name, then the settings in the order of the columns
 WITH bumped AS (UPDATE howdah.settings SET version = version + 1 RETURNING version),
 stored AS (
@@ -41,7 +42,7 @@ stored AS (
                             ELSE t.step_changed END
     RETURNING id, step_changed
 ),
--- The last ranks of fair keys have the old step, so fair keys start again.
+-- Delete the last ranks of fair keys, because they have the old step. Each fair key then starts at the current rank.
 shares AS (
     DELETE FROM howdah.fair_share
     WHERE type_id = (SELECT id FROM stored WHERE step_changed = now()) AND priority <> 0

@@ -1,3 +1,3 @@
--- The number of schedules, and of those that a principal has created. Two that are created at the same time may both be the last
--- one allowed. $1 principal
+-- Returns the number of all schedules, and the number that a principal has created. No lock is taken, so calls that create
+-- schedules at the same time may exceed a limit slightly. $1 principal
 SELECT (SELECT count(*) FROM howdah.schedule), (SELECT count(*) FROM howdah.schedule_creator WHERE principal = $1::text), now()

@@ -1,6 +1,7 @@
--- Schedules that are due, locked until the end of the transaction. Those that another broker has locked are skipped. A broker
--- that comes later finds them no longer due, because FOR UPDATE checks the condition again. $1 at most
+-- Returns schedules that are due, locked until the end of the transaction. Schedules that another broker has locked are
+-- skipped. A broker that locks a schedule after another broker has fired it does not get it, because FOR UPDATE checks the
+-- condition again. $1 at most $2 names of schedules that this broker cannot plan
 SELECT *, now() AS now FROM howdah.schedule
-WHERE next_at <= now()
+WHERE next_at <= now() AND name <> ALL ($2::text[])
 ORDER BY next_at LIMIT $1::integer
 FOR UPDATE SKIP LOCKED

@@ -6,6 +6,6 @@ SET template = $2::bytea, payload = $3::bytea, task_type = $4::text, period_ms =
     paused = $15::boolean, anchor = $16::timestamptz, next_planned = $17::timestamptz, next_at = $18::timestamptz,
     held = $19::timestamptz, watching = $20::boolean, job_ids = $21::bigint[], last_planned = $22::timestamptz,
     last_fired = $23::timestamptz, last_job_id = $24::bigint, fired = $25::bigint, skipped = $26::bigint,
-    last_error = $27::text
+    last_error = $27::text, zone_offset_s = $28::integer
 WHERE name = $1::text
 RETURNING *

@@ -1,4 +1,4 @@
--- Moves deadlines: now + duration. $1 id[] (sorted, unique) $2 token[] $3 duration_ms[]
+-- Moves the deadlines of leases to now + duration. $1 id[] (sorted, unique) $2 token[] $3 duration_ms[]
 UPDATE howdah.leased
 SET deadline = now() + ($3::bigint[])[width_bucket(id, $1::bigint[])] * interval '1 millisecond'
 WHERE id = ANY ($1::bigint[])

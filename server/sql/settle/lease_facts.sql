@@ -1,5 +1,4 @@
--- What the retry policy needs to know of leases about to be nacked.
--- $1 id[] (sorted, unique) $2 token[]
+-- Returns the data about leases from which the broker computes retry delays before a nack. $1 id[] (sorted, unique) $2 token[]
 SELECT id, type_id, attempt, max_attempts, options
 FROM howdah.leased
 WHERE id = ANY ($1::bigint[])

@@ -1,5 +1,5 @@
--- Which of these leases another transaction has locked at this moment. It is asked when a batch of outcomes met a lock:
--- the others need not wait. $1 id[]
+-- Returns the leases among these that another transaction has locked at this moment. Called after a lock made a batch of
+-- outcomes fail, so that only the outcomes of locked leases wait. $1 id[]
 WITH free AS MATERIALIZED (
     SELECT id FROM howdah.leased WHERE id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
 )

@@ -1,6 +1,6 @@
--- How far jobs have come: into options, so that it goes wherever the job does. What a report does not say
--- stays; a checkpoint that is null is removed. A stale token changes nothing.
--- $1 id[] (sorted, unique) $2 token[] $3 what to set in options (jsonb[])
+-- Stores progress reports of jobs in their options, so that a report moves with its job. Fields that a report does not set stay
+-- unchanged; a null checkpoint removes the checkpoint. A stale token changes nothing.
+-- $1 id[] (sorted, unique) $2 token[] $3 fields to set in options (jsonb[])
 UPDATE howdah.leased
 SET options = (coalesce(options, '{}')
                || ($3::jsonb[])[width_bucket(id, $1::bigint[])]

@@ -1,11 +1,12 @@
--- Everything that is not an ack (howdah.settle_action). A retry without attempts left is dead, whatever the caller thought,
--- and so is a lost worker's; a snooze and a release do not count the attempt. A retry with no delay and what a worker lost
--- go to ready at once. A job that would be dead and has a fallback goes there instead. Ranks are made with the type's step
--- of now, whatever it was when the job was leased.
--- ids ($1) are sorted and unique (see settle_ack.sql). With owners ($6: a broker's number, and those that it had before) only their leases are touched:
--- a lease that another broker adopted is left alone. 0 is the owner of those that no broker has (pulled). $7: only leases whose deadline has passed.
--- $8: coordinated jobs too; then after_end and requeue_for_limit follow in the same transaction.
--- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner[] $7 expired only
+-- Ends leases in any way but an ack (howdah.settle_action). If no attempts are left, a retry and the loss of a worker make the
+-- job dead. A snooze and a release do not count the attempt. A retry without a delay, and the jobs of a lost worker, go to
+-- ready at once. A job that would die goes to its fallback if it has one. Ranks are computed with the type's current step, not
+-- with the step at the time of the lease. ids ($1) must be sorted and unique (see settle_ack.sql). With owners ($6: a broker's
+-- number, and its former numbers) only leases of these numbers are ended, so a lease that another broker has adopted is left
+-- alone. Owner 0 means pulled leases, which have no broker. $7: only leases whose deadline has passed. $8: also jobs with the
+-- mark `coordinated`; then after_end and requeue_for_limit follow in the same transaction. $9: on behalf of an operator; the
+-- token is forgotten, so a later outcome of the worker is refused.
+-- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner[] $7 expired only $8 coordinated too $9 by an operator
 WITH deleted AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
@@ -17,7 +18,8 @@ WITH deleted AS (
 ),
 judged AS (
     SELECT deleted.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
-           -- Once begun it does not expire: what is snoozed looks as if it had not.
+           -- A job that has started an attempt no longer expires. A snoozed attempt does not count, so without this the job
+           -- would look unstarted.
            howdah.with_step(CASE WHEN action = 'snooze' AND options -> 'expire_at_us' IS NOT NULL THEN options - 'expire_at_us' ELSE options END,
                             priority, step) AS step_options, step,
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
@@ -25,11 +27,14 @@ judged AS (
            CASE WHEN action IN ('snooze', 'release') THEN attempt - 1 ELSE attempt END AS attempts,
            CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
-           -- Only the worker's own settle may be repeated, and only as what it was: what the broker ended is lost to the
-           -- worker. That it timed out is kept for the broker that has the worker (ended_leases.sql).
-           CASE WHEN $7::boolean THEN token # 5
+           -- The token with the code of the outcome, so that only a repeat of the worker's own outcome is answered OK. A lease
+           -- that a broker ended is lost for the worker. Code 5 tells the worker's broker of a timeout (ended_leases.sql).
+           CASE WHEN $9::boolean THEN NULL
+                WHEN $7::boolean THEN token # 5
                 WHEN $6::integer[] IS NULL
                 THEN token # CASE action WHEN 'retry' THEN 1 WHEN 'dead' THEN 2 WHEN 'snooze' THEN 3 ELSE 4 END
+                -- The outcome of a lost worker counts until the job is delivered again (howdah.regain).
+                WHEN action = 'lost' THEN token # 6
                 ELSE last_token END AS settled_token,
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us
     FROM deleted CROSS JOIN LATERAL (SELECT ($3::text[])[width_bucket(deleted.id, $1::bigint[])]::howdah.settle_action AS action) a
@@ -77,7 +82,7 @@ to_dead AS (
            key, headers, step_options, all_failures, payload
     FROM settled WHERE action = 'dead'
 ),
--- A snooze and a release are no attempts; a job that goes to its fallback comes to that type.
+-- Attempts that ended by snooze or release are not counted. A job that goes to its fallback counts as enqueued in that type.
 counted AS (
     INSERT INTO howdah.statistics_change (type_id, failed, dead, wait_us, wait_bucket, run_us, run_bucket)
     SELECT type_id, count(*), nullif(count(*) FILTER (WHERE action = 'dead'), 0), sum(wait_us), howdah.duration_bucket(wait_us),
@@ -103,6 +108,7 @@ SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::text AS ac
        r.rank, s.type_id AS left_type, s.key,
        CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.options END AS coordinated_options,
        CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.leased_at END AS coordinated_leased_at,
-       -- It has come to another type. Here it costs nothing for other jobs; an insert above would, for each statement.
+       -- Makes jobs that went to their fallback searchable by tag in that type. A function call, because it costs nothing if no
+       -- such job exists, while an INSERT in this statement would cost each execution.
        CASE WHEN s.action = 'fallback' AND s.options ? 'tags' THEN howdah.index_tags(s.id, s.fallback_id, s.options) END AS tagged
 FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

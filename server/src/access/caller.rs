@@ -1,4 +1,4 @@
-//! Who calls, and what he may do. One function decides, whichever port the call came to.
+//! The caller of a call and its permissions, the same for both ports.
 
 use std::{
     fmt,
@@ -11,23 +11,22 @@ use super::{Operation, Rights, Rule};
 use crate::{
     error::Error,
     job::{Outcome, TaskTypeName},
-    quota::{Open, Principal},
+    quota::{OpenGuard, Principal},
     tls::PeerIdentity,
 };
 
-/// How principals are named that are known by a certificate.
+/// Name prefix of principals that are identified by a client certificate.
 pub(super) const CERTIFICATE: &str = "cert:";
 
-/// The rights of a credential, shared by all calls that came with it.
+/// The rights of a credential, shared by all calls with that credential.
 #[derive(Debug)]
 pub struct Grant {
-    /// Whose credential it is; empty: nobody in particular.
+    /// Principal of the credential. Without authentication: `cert:NAME` with a client certificate, else empty.
     pub principal: Arc<str>,
-    /// What it allows.
     pub rights: Rights,
-    /// What the principal may use of this broker, once it has called.
+    /// Quotas of the principal at this broker, set by its first call.
     pub(super) quota: OnceLock<Arc<Principal>>,
-    /// Cancelled when the credential ends or its rights change: streams that were opened with it end.
+    /// Cancelled when the credential ends or its rights change. Streams opened with the credential then end.
     pub(super) ended: CancellationToken,
 }
 
@@ -36,7 +35,7 @@ impl Grant {
         Self::until(CancellationToken::new(), principal, rights)
     }
 
-    /// One that ends when this is cancelled.
+    /// Creates a grant that ends when the token `ended` is cancelled.
     pub(super) fn until(ended: CancellationToken, principal: &str, rights: Rights) -> Self {
         Self { principal: principal.into(), rights, quota: OnceLock::new(), ended }
     }
@@ -59,42 +58,43 @@ impl Caller {
         Self { grant }
     }
 
-    /// A caller who may do everything, for brokers without authentication.
-    pub fn anyone() -> Self {
+    /// Returns a caller with all rights, for brokers without authentication.
+    pub fn unauthenticated() -> Self {
         Self::new(Arc::new(Grant::new("", Rights::all())))
     }
 
-    /// A caller with a certificate, which decides who gets in: it may do everything, in its own name.
+    /// Returns a caller with all rights, named after its client certificate. Without token authentication, a trusted certificate is
+    /// the only requirement.
     pub(super) fn with_certificate(identity: &PeerIdentity) -> Self {
         Self::new(Arc::new(Grant::new(&format!("{CERTIFICATE}{}", identity.name), Rights::all())))
     }
 
-    /// The name of the caller; empty: nobody in particular.
+    /// Returns the principal. Without authentication: `cert:NAME` with a client certificate, else empty.
     pub fn principal(&self) -> &Arc<str> {
         &self.grant.principal
     }
 
-    /// What the principal may use of this broker; `None`: callers are not told apart.
+    /// Returns the quotas of the principal at this broker. `None` for a caller without a principal.
     pub(crate) fn quota(&self) -> Option<&Arc<Principal>> {
         self.grant.quota.get()
     }
 
-    /// One more stream of the principal.
-    pub(crate) fn open_stream(&self) -> Result<Option<Open>, Error> {
+    /// Takes one stream from the principal's quota.
+    pub(crate) fn open_stream(&self) -> Result<Option<OpenGuard>, Error> {
         self.quota().map(|principal| principal.open_stream()).transpose()
     }
 
-    /// Whether the caller may do this with a task type.
+    /// Whether the caller may perform the operation on the task type.
     pub fn may(&self, operation: Operation, task_type: &TaskTypeName) -> bool {
         self.grant.rights.on(operation, task_type)
     }
 
-    /// Whether the caller may do this with every task type, so that nobody needs to ask for each.
+    /// Whether the caller may perform the operation on every task type, so that single checks are unnecessary.
     pub fn may_everywhere(&self, operation: Operation) -> bool {
         self.grant.rights.everywhere(operation)
     }
 
-    /// The same as `may`, as an error for the caller.
+    /// Fails with `PERMISSION_DENIED` unless the caller may perform the operation on the task type.
     pub fn check(&self, operation: Operation, task_type: &TaskTypeName) -> Result<(), Error> {
         if self.may(operation, task_type) {
             return Ok(());
@@ -102,7 +102,7 @@ impl Caller {
         Err(self.denied(operation, task_type.as_str()))
     }
 
-    /// Whether the caller may make this call at all.
+    /// Fails with `PERMISSION_DENIED` if the rule of a call excludes the caller for every task type.
     pub(crate) fn check_rule(&self, rule: Rule) -> Result<(), Error> {
         let rights = &self.grant.rights;
         match rule {
@@ -112,19 +112,20 @@ impl Caller {
         }
     }
 
-    /// Whether jobs that the caller enqueues or works on may go on in another task type, as a stage or a fallback: they are
-    /// enqueued there.
+    /// Checks that the caller may move its jobs to another task type, as a stage or a fallback. This requires the right to enqueue
+    /// there.
     pub fn check_target(&self, to: &TaskTypeName) -> Result<(), Error> {
         self.check(Operation::Enqueue, to)
     }
 
-    /// Whether it may choose the next stage that an outcome names.
+    /// Checks that the caller may enqueue to the next stage that an outcome names, if it names one.
     pub fn check_stage(&self, outcome: &Outcome) -> Result<(), Error> {
         outcome.next_stage().map_or(Ok(()), |stage| self.check_target(stage))
     }
 
-    /// Whether the caller may send jobs of others from one task type to another, by a setting or a bulk operation. It must be
-    /// allowed to bring jobs to the target, and must not get to see payloads there that it may not see now.
+    /// Checks that the caller may move jobs of other principals from one task type to another, by a setting or a bulk operation.
+    /// The caller needs the right to operate or enqueue at the target. The move must not reveal payloads that the caller cannot
+    /// see now.
     pub fn check_reroute(&self, from: &TaskTypeName, to: &TaskTypeName) -> Result<(), Error> {
         if !self.may(Operation::Operate, to) {
             self.check_target(to)?;
@@ -144,15 +145,15 @@ impl Caller {
         Error::Denied(format!("{who:?} needs the scope {operation}:{task_types} for this call"))
     }
 
-    /// Ready when the credential is no longer valid, or its rights have changed.
+    /// Completes when the credential is no longer valid or its rights have changed.
     pub fn ended(&self) -> WaitForCancellationFuture<'_> {
         self.grant.ended.cancelled()
     }
 
-    /// The error that ends streams then.
+    /// Returns the error that ends streams after [`Self::ended`].
     pub fn ended_error(&self) -> Error {
         Error::Unauthenticated(
-            "the credential of this stream was revoked, has expired, or has other rights now; open a new one".into(),
+            "the credential of this stream was revoked, has expired, or has new rights; open a new stream".into(),
         )
     }
 }

@@ -1,4 +1,4 @@
-//! Makes tokens, for a broker or for the command line.
+//! Creates tokens, for brokers and for the command line.
 
 use std::time::Duration;
 
@@ -8,18 +8,17 @@ use crate::{
     store::{Actor, MOST_TOKENS, NewToken, Store, TokenView},
 };
 
-/// A token to make.
+/// A token to create.
 #[derive(Clone, Debug)]
 pub struct TokenQuery {
-    /// Whose it is.
+    /// The principal that the token authenticates.
     pub principal: String,
-    /// What it allows.
     pub scopes: Vec<Scope>,
-    /// How long it holds; `None`: until it is revoked.
+    /// Time until the token expires. `None`: it is valid until it is revoked.
     pub lifetime: Option<Duration>,
 }
 
-/// Makes a token and stores its hash. `by`: who asks for it.
+/// Creates a token and stores its hash. `by` is the actor in the audit log.
 pub async fn create_token(store: &Store, by: &Actor, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
     let token = Token::generate();
     let scopes: Vec<String> = query.scopes.iter().map(ToString::to_string).collect();
@@ -32,7 +31,7 @@ pub async fn create_token(store: &Store, by: &Actor, query: &TokenQuery) -> Resu
         lifetime: query.lifetime,
     };
     let view = store.create_token(new, by).await?.ok_or_else(|| {
-        Error::TooMany(format!("there are {MOST_TOKENS} tokens already; revoke those that are not needed"))
+        Error::TooMany(format!("there are {MOST_TOKENS} tokens already; revoke tokens that are not needed"))
     })?;
     Ok((token, view))
 }

@@ -1,15 +1,15 @@
-//! A file of tokens, for the start: the first one that may make others, or those that a deployment brings along.
+//! The token file, read at the start. It holds the first token, which may create others, or the tokens of a deployment.
 
 use std::{collections::HashSet, path::Path};
 
 use super::{Scope, Token, check_principal};
 use crate::store::ActiveToken;
 
-/// The largest file.
+/// Maximum size of the file.
 const BYTES: u64 = 4 << 20;
 
-/// Reads a file with a token on each line: `TOKEN PRINCIPAL SCOPE…`. Empty lines and lines that begin with `#` say nothing.
-/// Errors name the line, and never the token.
+/// Reads a file with one token per line: `TOKEN PRINCIPAL SCOPE…`. Ignores empty lines and lines that begin with `#`. Errors
+/// name the line and never contain the token.
 pub fn read(path: &Path) -> Result<Vec<ActiveToken>, String> {
     let failed = |problem: String| format!("cannot use the token file {}: {problem}", path.display());
     let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
@@ -26,7 +26,7 @@ pub fn read(path: &Path) -> Result<Vec<ActiveToken>, String> {
         }
         let token = one(line).map_err(|problem| failed(format!("line {}: {problem}", n + 1)))?;
         if !seen.insert(token.id.clone()) {
-            return Err(failed(format!("line {}: the token {} was given before", n + 1, token.id)));
+            return Err(failed(format!("line {}: the token {} occurs twice", n + 1, token.id)));
         }
         tokens.push(token);
     }
@@ -42,7 +42,7 @@ fn one(line: &str) -> Result<ActiveToken, String> {
     let scopes: Vec<String> =
         words.map(|word| Scope::parse(word).map(|scope| scope.to_string())).collect::<Result<_, _>>()?;
     if scopes.is_empty() {
-        return Err("there is no scope, such as enqueue:mail.*".into());
+        return Err("there is no scope; add one, such as enqueue:mail.*".into());
     }
     Ok(ActiveToken {
         id: token.id().clone(),

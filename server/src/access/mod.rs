@@ -1,5 +1,5 @@
-//! Who calls, and what that caller may do: credentials (`token`), their scopes (`scope`), compiled (`rights`), the rule of
-//! each call (`rules`), and the one place that decides (`caller`). Tokens of other issuers are in `jwt`.
+//! Authentication and authorization of callers. `token` parses credentials, `scope` their scopes, `rights` compiles scopes,
+//! `rules` has the rule of each call, and `caller` decides. `jwt` handles JSON Web Tokens of other issuers.
 
 mod caller;
 mod create;
@@ -38,36 +38,35 @@ use crate::{
     config::{AuthModes, Config},
     error::Error,
     metrics::{ByReason, Metrics},
-    quota::{Address, Addresses, Principals},
+    quota::{Address, Addresses, Cost, Principals},
     store::{ActiveToken, Store, StoreError},
     tls::PeerIdentity,
 };
 use jwt::Jwt;
 use tokens::Tokens;
 
-/// How often unknown tokens may make a broker read the tokens again. A token is known everywhere within a second; this is
-/// for those that are used sooner.
+/// Minimum interval between two reads of the stored tokens that unknown tokens cause. Every broker learns of a new
+/// token within a second; these reads find tokens that are used earlier.
 const RELOAD: Duration = Duration::from_millis(200);
 
-/// The longest name of a principal, in bytes.
+/// Maximum length of a principal's name, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;
-/// How the names of principals begin that have no token of Howdah: those of JSON Web Tokens, client certificates, and roles of
-/// SQL in the audit.
-const OTHERS: [&str; 3] = [jwt::PRINCIPAL_BEGIN, caller::CERTIFICATE, "sql:"];
+/// Name prefixes of principals without a Howdah token: JSON Web Tokens, client certificates, and SQL roles in the audit log.
+const RESERVED_PREFIXES: [&str; 3] = [jwt::PRINCIPAL_BEGIN, caller::CERTIFICATE, "sql:"];
 
-/// Where a call comes from.
+/// The origin of a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Peer<'a> {
-    /// The address, if addresses are told apart.
+    /// Quota of the client's address, if quotas per address apply.
     pub(crate) address: Option<&'a Address>,
-    /// Who the client is, if it has shown a certificate.
+    /// Identity from the client certificate, if the client presented one.
     pub(crate) identity: Option<&'a PeerIdentity>,
 }
 
-/// The last read of the tokens.
+/// The latest read of the tokens.
 struct LastRead {
     begun: Instant,
-    /// Whether the tokens were read; `None`: it was cut short.
+    /// Whether the read succeeded. `None` while it runs, or if its caller was cancelled.
     succeeded: Option<bool>,
 }
 
@@ -75,28 +74,28 @@ struct LastRead {
 pub struct Access {
     modes: AuthModes,
     store: Store,
-    anyone: Caller,
+    unauthenticated: Caller,
     principals: Principals,
     addresses: Addresses,
     tokens: Tokens,
     jwt: Option<Jwt>,
-    /// The tokens of the file, which hold as long as the broker runs.
+    /// Tokens of the token file, valid as long as the broker runs.
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
     last_read: Mutex<Option<LastRead>>,
-    /// Notes what was refused.
+    /// Counts and logs refused calls.
     pub(crate) refusals: Refusals,
 }
 
 impl Access {
-    /// Reads the files of tokens and of issuers, if there are any. Stored tokens are read by the first `refresh`.
+    /// Reads the configured files of tokens and issuers. The first `refresh` reads the stored tokens.
     pub fn new(config: &Config, store: Store, metrics: &Metrics) -> Result<Self, String> {
         let issuers = config.auth_jwt_file.as_deref().filter(|_| config.auth.jwt);
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             modes: config.auth,
             store,
-            anyone: Caller::anyone(),
+            unauthenticated: Caller::unauthenticated(),
             principals: Principals::new(&config.limits, &metrics.refusals),
             addresses: Addresses::new(&config.limits, &metrics.refusals),
             tokens: Tokens::default(),
@@ -108,54 +107,53 @@ impl Access {
         })
     }
 
-    /// Counts what is refused in this metric.
+    /// Counts refused calls in this metric.
     pub(crate) fn counting(self, refusals: Family<ByReason, Counter>) -> Self {
         Self { refusals: Refusals::counting(refusals), ..self }
     }
 
-    /// Whose call it is, by the value of its header `authorization`.
+    /// Identifies the caller by the header `authorization`, or by the client certificate when authentication is off.
     async fn authenticate(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
         if self.modes.is_none() {
-            return Ok(peer.identity.map_or_else(|| self.anyone.clone(), Caller::with_certificate));
+            return Ok(peer.identity.map_or_else(|| self.unauthenticated.clone(), Caller::with_certificate));
         }
         let credential = bearer(authorization)?;
         if let Some(jwt) = self.jwt.as_ref().filter(|_| !self.modes.token || !Token::looks_like(credential)) {
             return jwt.authenticate(credential, peer.address).await;
         }
         let token = Token::parse(credential).map_err(|problem| {
-            Error::Unauthenticated(format!("the header authorization has no token of Howdah: {problem}"))
+            Error::Unauthenticated(format!("the header authorization has no valid Howdah token: {problem}"))
         })?;
         if let Some(caller) = self.tokens.caller(&token) {
             return Ok(caller);
         }
-        // Of who holds a token nothing is asked, whatever comes from the same address.
-        peer.address.map_or(Ok(()), Address::may_fail)?;
+        // Valid tokens are exempt from the address's quota of failures.
+        peer.address.map_or(Ok(()), |address| address.may_fail(Cost::Read))?;
         self.reload_after(Instant::now()).await?;
-        self.tokens.caller(&token).ok_or_else(|| {
-            let id = token.id();
-            Error::Unauthenticated(format!("the token {id} is unknown, was revoked, or has expired"))
-        })
+        if let Some(caller) = self.tokens.caller(&token) {
+            return Ok(caller);
+        }
+        peer.address.map_or(Ok(()), |address| address.failed(Cost::Read))?;
+        let id = token.id();
+        Err(Error::Unauthenticated(format!("the token {id} is unknown, was revoked, or has expired")))
     }
 
-    /// Whose call it is, with what that principal may use of this broker.
+    /// Identifies the caller and attaches the quotas of its principal.
     pub(crate) async fn caller(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
-        let caller = self.authenticate(authorization, peer).await;
-        if let (Err(Error::Unauthenticated(_)), Some(address)) = (&caller, peer.address) {
-            address.failed()?;
-        }
-        let caller = caller?;
+        let caller = self.authenticate(authorization, peer).await?;
         if !caller.principal().is_empty() {
             caller.grant.quota.get_or_init(|| self.principals.get(caller.principal()));
         }
         Ok(caller)
     }
 
-    /// What an address may do before it is known who calls; `None`: nobody is asked.
+    /// Returns the quota of an address for calls that are not authenticated yet. `None` if authentication is off.
     pub(crate) fn address(&self, address: IpAddr) -> Option<Arc<Address>> {
         (!self.modes.is_none()).then(|| self.addresses.get(address))
     }
 
-    /// Reads the tokens, and which JSON Web Tokens are revoked, if the settings have another version; ends the streams of those that have expired.
+    /// Reads the tokens and the revoked JSON Web Tokens if the version of the settings has changed. Ends the streams of expired
+    /// tokens.
     pub(crate) async fn refresh(&self, version: i64) -> Result<(), StoreError> {
         if !self.modes.is_none() && self.version.load(Ordering::Acquire) != version {
             self.reload().await?;
@@ -165,20 +163,29 @@ impl Access {
         Ok(())
     }
 
-    /// Reads the tokens again.
+    /// Ends a session of the page at every broker, by the hash of its cookie.
+    pub(crate) async fn end_session(&self, hash: &[u8], lasts: Duration) -> Result<(), StoreError> {
+        self.store.end_session(hash, lasts).await
+    }
+
+    /// Whether a session of the page was logged out.
+    pub(crate) async fn session_has_ended(&self, hash: &[u8]) -> Result<bool, StoreError> {
+        self.store.has_ended(hash).await
+    }
+
     pub(crate) async fn reload(&self) -> Result<(), StoreError> {
         self.read_as(&mut *self.last_read.lock().await).await
     }
 
-    /// Returns when the tokens were read after this time. Callers share a read, also one that fails, and reads are rare: a
-    /// flood of unknown tokens costs Postgres a few statements a second.
+    /// Waits for a read of the tokens that began after `asked`. Callers share a read, including a failed one. Throttling bounds
+    /// the cost of a flood of unknown tokens to a few statements per second.
     async fn reload_after(&self, asked: Instant) -> Result<(), Error> {
         let mut last_read = self.last_read.lock().await;
         if let Some(last) = &*last_read {
             match last.succeeded.filter(|_| last.begun > asked) {
                 Some(true) => return Ok(()),
                 Some(false) => {
-                    return Err(Error::Unavailable("Postgres cannot be asked for this token now; try again".into()));
+                    return Err(Error::Unavailable("cannot look up this token in Postgres now; try again".into()));
                 }
                 None => tokio::time::sleep_until((last.begun + RELOAD).into()).await,
             }
@@ -205,22 +212,22 @@ impl Access {
         Ok(())
     }
 
-    /// How long JSON Web Tokens may still hold of whose name or principal this is; `None`: its issuer is not known here.
+    /// Returns how long JSON Web Tokens with this name or principal may still be valid. `None` if their issuer is unknown.
     pub(crate) fn jwt_lifetime(&self, name: &str) -> Option<Duration> {
         self.jwt.as_ref()?.longest_lifetime(name)
     }
 }
 
-/// The credential in `Bearer CREDENTIAL`.
+/// Returns the credential in `Bearer CREDENTIAL`.
 fn bearer(authorization: Option<&[u8]>) -> Result<&str, Error> {
     let how = "send the header `authorization: Bearer TOKEN` (howdah: --token-file)";
     let Some(value) = authorization else {
-        return Err(Error::Unauthenticated(format!("this broker asks for a credential; {how}")));
+        return Err(Error::Unauthenticated(format!("this broker requires a credential; {how}")));
     };
     let (scheme, credential) =
         std::str::from_utf8(value).ok().and_then(|value| value.split_once(' ')).unwrap_or_default();
     if !scheme.eq_ignore_ascii_case("bearer") || credential.trim().is_empty() {
-        return Err(Error::Unauthenticated(format!("the header authorization has another form; {how}")));
+        return Err(Error::Unauthenticated(format!("the header authorization is malformed; {how}")));
     }
     Ok(credential.trim())
 }
@@ -230,8 +237,8 @@ pub fn check_principal(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > PRINCIPAL_BYTES {
         return Err(format!("has {} bytes; 1 to {PRINCIPAL_BYTES} are allowed", name.len()));
     }
-    if let Some(taken) = OTHERS.into_iter().find(|taken| name.starts_with(taken)) {
-        return Err(format!("begins with {taken:?}, which stands for who is known in another way"));
+    if let Some(taken) = RESERVED_PREFIXES.into_iter().find(|taken| name.starts_with(taken)) {
+        return Err(format!("begins with {taken:?}, which is reserved for principals without a Howdah token"));
     }
     match name.chars().find(|c| !c.is_ascii_graphic()) {
         Some(bad) => {

@@ -1,26 +1,26 @@
-//! What a caller may be allowed to do.
+//! Operations that scopes allow.
 
 use std::fmt;
 
-/// A kind of call. Scopes give the right to it for task types.
+/// A kind of call. A scope allows one operation on some task types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Store jobs, and keep schedules that store them.
+    /// Enqueue jobs, and manage schedules that enqueue them.
     Enqueue,
     /// Run jobs.
     Work,
     /// See jobs, schedules, counts and settings, but not payloads and results.
     Read,
-    /// See payloads and results of jobs that one may read.
+    /// See payloads and results of jobs that the caller may read.
     Payload,
     /// Cancel, retry, discard and reprioritize jobs; change settings.
     Operate,
-    /// Make and revoke tokens, and read the audit log.
+    /// Create and revoke tokens, and read the audit log.
     Admin,
 }
 
 impl Operation {
-    /// All of them, with the words of scopes.
+    /// All operations with their names in scopes.
     pub const ALL: [(Self, &'static str); 6] = [
         (Self::Enqueue, "enqueue"),
         (Self::Work, "work"),
@@ -30,12 +30,12 @@ impl Operation {
         (Self::Admin, "admin"),
     ];
 
-    /// Its word in scopes.
+    /// Returns the operation's name in scopes.
     pub fn as_str(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// The operation of this word.
+    /// Returns the operation with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(operation, _)| operation)
     }
@@ -47,7 +47,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A set of operations: a bit for each.
+/// A set of operations, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Operations(u8);
 

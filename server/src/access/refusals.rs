@@ -1,4 +1,4 @@
-//! Calls that were refused: counted, and logged at most once a second, whoever floods a broker with them.
+//! Counts refused calls, and logs at most one per second and reason, so that a flood of calls cannot flood the log.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::{error::Error, logging::Throttle, metrics::ByReason};
 
-/// Counts and logs refused calls. What it logs has no credential: errors name a token by its public part.
+/// Counts and logs refused calls. Log lines contain no credential: errors name a token by its public part.
 #[derive(Default)]
 pub(crate) struct Refusals {
     counts: Family<ByReason, Counter>,
@@ -16,33 +16,33 @@ pub(crate) struct Refusals {
     denied: Mutex<Throttle>,
 }
 
-/// A call that was refused.
+/// A refused call.
 pub struct Refusal<'a> {
-    /// The code of the answer.
+    /// gRPC code of the response.
     pub code: Code,
-    /// The message of the answer.
+    /// Message of the response.
     pub problem: &'a str,
-    /// Who called; `None`: nobody knows.
+    /// Principal of the caller. `None` if the caller was not identified.
     pub principal: Option<&'a str>,
-    /// From where.
+    /// Address of the caller.
     pub peer: Option<SocketAddr>,
-    /// The call, or the path of the HTTP port.
+    /// Name of the call, or path on the HTTP port.
     pub method: &'a str,
 }
 
 impl Refusals {
-    /// Counts in this metric.
+    /// Counts refused calls in this metric.
     pub(crate) fn counting(counts: Family<ByReason, Counter>) -> Self {
         Self { counts, ..Self::default() }
     }
 
-    /// Notes an error of the HTTP port, if it refuses the caller.
+    /// Counts and logs an error of the HTTP port, if its code means that the caller was refused.
     pub(crate) fn note_http(&self, error: &Error, method: &str) {
         let (code, problem) = (error.code().0, &*error.to_string());
         self.note(&Refusal { code, problem, principal: None, peer: None, method });
     }
 
-    /// Notes the answer of a call, if it refuses the caller.
+    /// Counts and logs the response to a call, if its code means that the caller was refused.
     pub(crate) fn note(&self, refusal: &Refusal<'_>) {
         let (reason, throttle) = match refusal.code {
             Code::Unauthenticated => ("unauthenticated", &self.unauthenticated),
@@ -50,7 +50,7 @@ impl Refusals {
             _ => return,
         };
         self.counts.get_or_create(&ByReason { reason }).inc();
-        let Some(calls) = throttle.lock().ready() else { return };
+        let Some(calls) = throttle.lock().count() else { return };
         let Refusal { problem, principal, peer, method, .. } = refusal;
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let principal = principal.unwrap_or_default();

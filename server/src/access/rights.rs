@@ -1,4 +1,4 @@
-//! The scopes of a caller, compiled: whether a task type may be touched is one bit, after the first time.
+//! The compiled scopes of a caller. After the first check of a task type, its rights are cached as one bit per operation.
 
 use std::collections::HashMap;
 
@@ -7,31 +7,30 @@ use parking_lot::RwLock;
 use super::{Operation, Scope, operation::Operations, scope::Pattern};
 use crate::job::TaskTypeName;
 
-/// Task types whose bits are kept. Others are matched each time. Callers choose the names, and there may be thousands of them:
-/// this bounds what they make a broker remember.
+/// Maximum number of task types whose rights are cached. Other task types are matched at each check. Callers choose the names,
+/// so the limit bounds the memory that callers can make a broker use.
 const KEPT: usize = 256;
 
-/// What a caller may do with each task type.
+/// The operations that a caller may perform on each task type.
 #[derive(Debug)]
 pub struct Rights {
     scopes: Vec<Scope>,
-    /// On every task type.
+    /// Operations allowed on every task type.
     everywhere: Operations,
-    /// On at least one.
+    /// Operations allowed on at least one task type.
     somewhere: Operations,
-    /// On task types that were asked for.
+    /// Cached operations by task type.
     known: RwLock<HashMap<TaskTypeName, Operations>>,
 }
 
 impl Rights {
-    /// All of them.
+    /// Returns all rights on all task types.
     pub fn all() -> Self {
         let scope = |(operation, _)| Scope { operation, pattern: Pattern::Prefix(String::new()) };
-        Self::of(Operation::ALL.into_iter().map(scope).collect())
+        Self::new(Operation::ALL.into_iter().map(scope).collect())
     }
 
-    /// Those of these scopes.
-    pub fn of(scopes: Vec<Scope>) -> Self {
+    pub fn new(scopes: Vec<Scope>) -> Self {
         let (mut everywhere, mut somewhere) = (Operations::default(), Operations::default());
         for scope in &scopes {
             somewhere.insert(scope.operation);
@@ -42,22 +41,21 @@ impl Rights {
         Self { scopes, everywhere, somewhere, known: RwLock::default() }
     }
 
-    /// The scopes.
     pub fn scopes(&self) -> &[Scope] {
         &self.scopes
     }
 
-    /// Whether they are for every task type, also for those to come.
+    /// Whether the operation is allowed on every task type, including future ones.
     pub fn everywhere(&self, operation: Operation) -> bool {
         self.everywhere.contains(operation)
     }
 
-    /// Whether they are for any task type.
+    /// Whether the operation is allowed on at least one task type.
     pub fn somewhere(&self, operation: Operation) -> bool {
         self.somewhere.contains(operation)
     }
 
-    /// Whether they are for this task type. Everything that is asked about one task type is decided here.
+    /// Whether the operation is allowed on this task type. All checks of a single task type use this function.
     pub fn on(&self, operation: Operation, task_type: &TaskTypeName) -> bool {
         if self.everywhere.contains(operation) {
             return true;
@@ -94,20 +92,20 @@ mod tests {
     fn all_rights_are_everywhere_and_none_nowhere() {
         for (operation, _) in Operation::ALL {
             assert!(Rights::all().everywhere(operation) && Rights::all().on(operation, &name("a")));
-            let none = Rights::of(Vec::new());
+            let none = Rights::new(Vec::new());
             assert!(!none.everywhere(operation) && !none.somewhere(operation) && !none.on(operation, &name("a")));
         }
     }
 
     proptest! {
-        /// The bits say what the scopes say, also when they are asked again.
+        /// The bits agree with the scopes, at the first check and from the cache.
         #[test]
         fn the_bits_are_those_of_the_scopes(
             scopes in prop::collection::vec(("(enqueue|work|read|payload|operate|admin):[ab.]{0,2}\\*?", any::<bool>()), 0..6),
             names in prop::collection::vec("[ab.]{1,3}", 1..6),
         ) {
             let scopes: Vec<Scope> = scopes.iter().filter_map(|(text, _)| Scope::parse(text).ok()).collect();
-            let rights = Rights::of(scopes.clone());
+            let rights = Rights::new(scopes.clone());
             for task_type in names.iter().chain(&names) {
                 for (operation, _) in Operation::ALL {
                     let expected = scopes.iter().any(|s| s.operation == operation && s.pattern.matches(task_type));

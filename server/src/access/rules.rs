@@ -1,22 +1,23 @@
-//! What each call needs. The match has no default: a call that is added to the protocol does not compile without a rule.
+//! The permission that each call requires. The match has no default, so that a call added to the protocol does not compile
+//! without a rule.
 
 use howdah_proto::Rpc;
 
 use super::Operation::{self, Admin, Enqueue, Operate, Read, Work};
 
-/// What a call needs.
+/// The permission that a call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The operation on the task types that the request names, or on those of the jobs that it names. The call itself checks
-    /// each; without the operation on any task type it is refused before it is read.
+    /// The caller needs the operation on each task type that the request names, directly or through jobs; the call
+    /// checks each of them. A caller without the operation on any task type is refused before the request is read.
     Types(Operation),
-    /// The operation on every task type.
+    /// The caller needs the operation on every task type.
     Everything(Operation),
-    /// Nothing but a credential.
+    /// A valid credential is enough.
     Anyone,
 }
 
-/// The rule of a call.
+/// Returns the rule of a call.
 pub fn rule(rpc: Rpc) -> Rule {
     match rpc {
         Rpc::EnqueueJobs
@@ -57,7 +58,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::ResumeLimitKey => Rule::Types(Operate),
         Rpc::UpdateSettings => Rule::Everything(Operate),
         Rpc::ListStores => Rule::Everything(Read),
-        // Limits that a client must know to keep them.
+        // Every client must know the limits to stay within them.
         Rpc::GetSettings => Rule::Anyone,
         Rpc::CreateToken
         | Rpc::ListTokens

@@ -1,33 +1,31 @@
-//! Scopes, as people write them: `enqueue:mail.*`.
+//! Scopes in text form, such as `enqueue:mail.*`.
 
 use std::fmt;
 
 use super::Operation;
 use crate::job::TaskTypeName;
 
-/// The most scopes of a token.
+/// Maximum number of scopes of a token.
 pub const MAX_SCOPES: usize = 1_000;
 
-/// An operation on the task types that a pattern matches.
+/// The right to an operation on the task types that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// The operation.
     pub operation: Operation,
-    /// The task types.
     pub pattern: Pattern,
 }
 
-/// A set of task types: one name, or all names with a beginning.
+/// A set of task types: one name, or all names with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// This task type.
+    /// One task type.
     Name(String),
-    /// Every task type whose name begins so; empty: every one.
+    /// Every task type whose name has this prefix. The empty prefix matches every task type.
     Prefix(String),
 }
 
 impl Scope {
-    /// Reads `operation:pattern`; the error says what is wrong with it.
+    /// Parses `operation:pattern`. The error quotes the text and names the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let words = || Operation::ALL.map(|(_, word)| word).join(", ");
         let Some((operation, pattern)) = text.split_once(':') else {
@@ -37,7 +35,7 @@ impl Scope {
             ));
         };
         let operation = Operation::parse(operation)
-            .ok_or_else(|| format!("{text:?} begins with no operation; there are {}", words()))?;
+            .ok_or_else(|| format!("{text:?} begins with no operation; use one of {}", words()))?;
         let pattern = Pattern::parse(pattern).map_err(|problem| format!("{text:?}: the task type {problem}"))?;
         Ok(Self { operation, pattern })
     }
@@ -58,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// Whether a task type is one of these.
+    /// Whether the pattern matches the task type.
     pub fn matches(&self, task_type: &str) -> bool {
         match self {
             Self::Name(name) => name == task_type,
@@ -66,7 +64,7 @@ impl Pattern {
         }
     }
 
-    /// Whether every task type is one of these, also those to come.
+    /// Whether the pattern matches every task type, including future ones.
     pub fn is_everything(&self) -> bool {
         *self == Self::Prefix(String::new())
     }

@@ -1,5 +1,5 @@
-//! How a token is written: `hwd_<id>_<secret>_<check>`, in hex. The prefix lets scanners of repositories find it, the id is
-//! public and names it in logs, the check tells a mistyped token from a foreign one.
+//! The format of a token: `hwd_<id>_<secret>_<check>`, in hex. Secret scanners find tokens by the prefix. The id is public and
+//! names the token in logs. The checksum distinguishes a mistyped token from an unknown one.
 
 use std::fmt;
 
@@ -12,32 +12,32 @@ const SECRET_BYTES: usize = 32;
 /// The public part of a token.
 pub type TokenId = String;
 
-/// A token. It is shown once, when it is made.
+/// A token with its secret. The secret is shown once, when the token is created.
 pub struct Token {
     id: TokenId,
     text: String,
 }
 
-/// Its text is a secret.
+/// Omits the secret text.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// Why a text is no token.
+/// The reason why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Another shape.
+    /// The text does not have the form of a token.
     #[error("it does not look like hwd_ID_SECRET_CHECK")]
     Shape,
-    /// It has the shape, but its last part does not fit the others.
+    /// The checksum does not match, or a part has the wrong length or characters.
     #[error("a character is wrong or missing")]
     Check,
 }
 
 impl Token {
-    /// A new one. Its 256 random bits come from the generator that the operating system seeds.
+    /// Generates a token with 256 random bits from a generator that the operating system seeds.
     pub fn generate() -> Self {
         let id = hex::encode(rand::random::<[u8; ID_BYTES]>());
         let body = format!("{PREFIX}_{id}_{}", hex::encode(rand::random::<[u8; SECRET_BYTES]>()));
@@ -45,12 +45,12 @@ impl Token {
         Self { id, text }
     }
 
-    /// Whether a text is a token of Howdah and not of others, good or not.
+    /// Whether a text has the prefix of a Howdah token. The token may be invalid.
     pub fn looks_like(text: &str) -> bool {
         text.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('_'))
     }
 
-    /// Reads one.
+    /// Parses a token and verifies its checksum.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let (body, given) = text.rsplit_once('_').ok_or(TokenError::Shape)?;
         let mut parts = body.split('_');
@@ -67,17 +67,17 @@ impl Token {
         Ok(Self { id: id.to_owned(), text: text.to_owned() })
     }
 
-    /// Its public part.
+    /// Returns the public part of the token.
     pub fn id(&self) -> &TokenId {
         &self.id
     }
 
-    /// The whole token, a secret.
+    /// Returns the whole token, which is secret.
     pub fn secret(&self) -> &str {
         &self.text
     }
 
-    /// What is stored of it.
+    /// Returns the SHA-256 hash, the only form in which the token is stored.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(&self.text).into()
     }

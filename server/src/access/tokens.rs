@@ -1,4 +1,4 @@
-//! The tokens that hold, in memory.
+//! The valid tokens, in memory.
 
 use std::{
     collections::HashMap,
@@ -12,20 +12,20 @@ use subtle::ConstantTimeEq as _;
 use super::{Caller, Grant, Rights, Scope, Token};
 use crate::store::ActiveToken;
 
-/// A token that holds.
-struct Known {
+/// A valid token.
+struct ValidToken {
     hash: Vec<u8>,
     scopes: Vec<String>,
     ends: Option<Instant>,
     grant: Arc<Grant>,
 }
 
-/// Tokens by id.
+/// Valid tokens by id.
 #[derive(Default)]
-pub(super) struct Tokens(RwLock<HashMap<String, Known>>);
+pub(super) struct Tokens(RwLock<HashMap<String, ValidToken>>);
 
 impl Tokens {
-    /// Whose token this is, if it holds. The hash is compared in constant time; the id is no secret.
+    /// Returns the caller of a valid token. Compares the hash in constant time; the id is not secret.
     pub(super) fn caller(&self, token: &Token) -> Option<Caller> {
         let tokens = self.0.read();
         let known = tokens.get(token.id())?;
@@ -33,7 +33,7 @@ impl Tokens {
         (bool::from(known.hash.ct_eq(&token.hash())) && holds).then(|| Caller::new(known.grant.clone()))
     }
 
-    /// From now on these hold. Streams of tokens that do not, or that have other rights now, end.
+    /// Replaces the valid tokens. Ends the streams of tokens that are no longer valid or whose rights have changed.
     pub(super) fn replace(&self, active: Vec<ActiveToken>) {
         let now = Instant::now();
         let mut tokens = self.0.write();
@@ -43,25 +43,25 @@ impl Tokens {
             let same = before.get(&token.id).is_some_and(|known| {
                 known.hash == token.hash && known.scopes == token.scopes && *known.grant.principal == *token.principal
             });
-            // One that is not the same stays with those that end.
+            // A token whose hash, scopes or principal have changed stays in `before`, so its streams end.
             let kept = if same { before.remove(&token.id) } else { None };
             let known = match kept {
-                Some(known) => Known { ends, ..known },
-                None => match Known::new(&token, ends) {
+                Some(known) => ValidToken { ends, ..known },
+                None => match ValidToken::new(&token, ends) {
                     Ok(known) => known,
                     Err(problem) => {
-                        tracing::warn!(token = token.id, problem, "a stored token is not used");
+                        tracing::warn!(token = token.id, problem, "ignoring a token with an invalid scope");
                         continue;
                     }
                 },
             };
             tokens.insert(token.id, known);
         }
-        // What is left has ended, or was replaced.
+        // The tokens left in `before` were revoked or have changed.
         before.into_values().for_each(|known| known.grant.ended.cancel());
     }
 
-    /// Ends the streams of tokens whose time is over.
+    /// Ends the streams of expired tokens.
     pub(super) fn end_expired(&self) {
         let now = Instant::now();
         for known in self.0.read().values() {
@@ -72,13 +72,13 @@ impl Tokens {
     }
 }
 
-/// An `Instant` cannot be further away on all systems.
+/// A longer lifetime counts as this long: some systems cannot represent an `Instant` further in the future.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-impl Known {
+impl ValidToken {
     fn new(token: &ActiveToken, ends: Option<Instant>) -> Result<Self, String> {
         let scopes = token.scopes.iter().map(|text| Scope::parse(text)).collect::<Result<Vec<_>, _>>()?;
-        let grant = Arc::new(Grant::new(&token.principal, Rights::of(scopes)));
+        let grant = Arc::new(Grant::new(&token.principal, Rights::new(scopes)));
         Ok(Self { hash: token.hash.clone(), scopes: token.scopes.clone(), ends, grant })
     }
 }

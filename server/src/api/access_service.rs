@@ -1,4 +1,4 @@
-//! `AccessService`: make, list and revoke tokens, list the audit.
+//! `AccessService`: create, list and revoke tokens, and list the audit log.
 
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Response, Status};
@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 use super::{actor::actor, answer, authenticate::caller, check, page_token, pages::Pages, render};
 use crate::broker::SharedBroker;
 
-/// For administrators. The rule of its calls lets in nobody else.
+/// Service for administrators. The rules of its calls require administrator rights.
 pub(super) struct AccessService {
     broker: SharedBroker,
 }

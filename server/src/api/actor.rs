@@ -1,4 +1,4 @@
-//! Who changes something, and why: what the audit records.
+//! The actor of a change for the audit log: the principal and the reason.
 
 use howdah_proto::Rpc;
 use percent_encoding::percent_decode;
@@ -7,10 +7,10 @@ use tonic::{Request, metadata::MetadataMap};
 use super::{answer, authenticate::caller, check};
 use crate::{broker::Broker, error::Error, store::Actor};
 
-/// The metadata with the caller's reason: text, percent-encoded as that of `grpc-message` if it is not ASCII.
+/// Metadata key of the caller's reason. Its value is text, percent-encoded like `grpc-message` unless it is ASCII.
 pub(super) const REASON: &str = "howdah-reason";
 
-/// The actor of a call.
+/// Actor of a call.
 pub(super) fn actor<T>(broker: &Broker, request: &Request<T>, rpc: Rpc) -> Result<Actor, Error> {
     Ok(Actor {
         principal: Some(caller(request)?.principal().clone()),

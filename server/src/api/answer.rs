@@ -1,8 +1,8 @@
-//! Answers that take memory until they are read. A client may close its window and leave them unread; then they end.
+//! Response bodies that reserve memory until the client has read them. A body that the client leaves unread is ended.
 //!
-//! hyper does not ask a body for more while the client's window is closed, so a body cannot end itself. A task beside it
-//! watches whether it is read, and otherwise drops what it holds; the stream is reset when the client reads on. An answer is
-//! passed on in small copies: what HTTP/2 has taken and cannot send stays in memory, where nobody else can free it.
+//! hyper does not poll a body while the client's flow-control window is closed, so a body cannot end itself. A separate task
+//! watches its progress and drops the data of an unread body; the stream is reset when the client reads again. A body is passed on
+//! in small copies, because data that HTTP/2 has accepted and cannot send yet stays in memory that the broker cannot free.
 
 use std::{
     pin::Pin,
@@ -28,43 +28,43 @@ use crate::{
     operate::jobs::LIST_BYTES,
 };
 
-/// How long an answer may be left unread.
+/// Time for which a client may leave a response unread before the response is ended.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// After that time, an answer must have been read at this rate, in bytes a second.
+/// Minimum rate, in bytes per second, at which a client reads a single response message after `TAKEN_WITHIN`.
 pub(crate) const RATE: usize = 64 << 10;
-/// Memory for an answer that is a list of ids, names or numbers.
+/// Memory for a response with a list of ids, names or numbers.
 pub(super) const SHORT: usize = 512 << 10;
-/// Memory for an answer with the settings and counts of many types, or the errors of many groups.
+/// Memory for a response with the settings and counts of many types, or with many error groups.
 pub(super) const MEDIUM: usize = 4 << 20;
-/// What a job takes besides its payload, result and failures: as read, as a message, and packed.
+/// Memory for a job besides its payload, result and failures: the row, the message and its encoding.
 pub(super) const JOB_BYTES: usize = 2 << 10;
 
-/// Memory for a page of jobs: as read, and packed for the network.
+/// Memory for a page of jobs: the rows, and the encoded message.
 pub(super) fn page_bytes(jobs: usize, cluster: &ClusterSettings, with_payload: bool) -> usize {
-    // A page ends with the job that fills it. That may have a payload and a result.
+    // The job that fills the page may have a payload and a result of maximum size.
     let last = if with_payload { 2 * cluster.payload_bytes } else { 0 };
     2 * (LIST_BYTES as usize + last) + jobs * JOB_BYTES
 }
 
-/// What is passed on at once.
+/// Size of the pieces passed to HTTP/2.
 const PIECE: usize = 16 << 10;
-/// How often the task looks, while an answer may be left unread.
+/// Number of checks of an unread body before its time limit.
 const LOOKS: u32 = 3;
 
-/// How a method answers.
+/// Kind of response of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// Once.
+    /// One message.
     One,
-    /// With a stream, which holds memory for its answers.
+    /// A stream that reserves memory for its messages.
     Many,
-    /// With a stream that bounds its memory itself (`session`), or sends little.
+    /// A stream that bounds its memory itself (`session`) or sends little.
     Bounded,
 }
 
 impl Answers {
-    /// How the method of this path answers.
-    pub(super) fn of(path: &str) -> Self {
+    /// Kind of response of the method with this path.
+    pub(super) fn from_path(path: &str) -> Self {
         match Rpc::of_path(path) {
             Some(Rpc::StreamEnqueue | Rpc::WaitJobs) => Self::Many,
             Some(Rpc::Work) | None => Self::Bounded,
@@ -73,22 +73,22 @@ impl Answers {
     }
 }
 
-/// Memory for an answer, until it has been read. It goes with the answer as an extension.
+/// Memory reserved for a response until the client has read it. The response carries it as an extension.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerRoom(Vec<Arc<Held>>);
 
-/// The connection of a call.
+/// Connection of a call.
 pub(super) fn peer<T>(request: &Request<T>) -> PeerInfo {
     request.extensions().get::<PeerInfo>().cloned().unwrap_or_default()
 }
 
-/// Takes memory for the answer of a call, before the answer is made.
+/// Reserves memory for the response of a call, before the response is built.
 pub(super) async fn room<T>(memory: &Arc<Memory>, request: &Request<T>, bytes: usize) -> Result<Held, Error> {
     let memory = AnswerMemory::new(memory, &peer(request).accounts.answers);
     memory.take(bytes).await
 }
 
-/// The answer with its memory, of which it keeps what it needs.
+/// Builds the response and shrinks its memory reservation to the actual size.
 pub(super) fn with_room<T: Message>(answer: T, entries: usize, mut room: Held) -> Response<T> {
     room.shrink(2 * answer.encoded_len() + entries * JOB_BYTES);
     let mut response = Response::new(answer);
@@ -96,37 +96,38 @@ pub(super) fn with_room<T: Message>(answer: T, entries: usize, mut room: Held) -
     response
 }
 
-/// An answer that is put together from several holds the memory of them all.
+/// Attaches the memory of several partial responses to the response that merges them.
 pub(super) fn hold_all(answer: &mut Extensions, parts: Vec<Extensions>) {
     let rooms = parts.into_iter().filter_map(|mut part| part.remove::<AnswerRoom>());
     answer.insert(AnswerRoom(rooms.flat_map(|room| room.0).collect()));
 }
 
-/// What an answer holds.
+/// Memory of a request's message and of its response, held until the response was read.
 type Rooms = (Option<Kept>, Option<AnswerRoom>);
 
-/// The body of an answer that ends when nobody reads it.
+/// Response body that ends if the client does not read it.
 pub(super) struct Answered {
     state: Arc<Mutex<State>>,
     _watch: AbortOnDropHandle<()>,
 }
 
 struct State {
-    /// `None`: it has ended.
+    /// `None` after the end.
     body: Option<Body>,
     rooms: Rooms,
-    /// Taken out of the body, and not passed on yet.
+    /// Next frame, taken from the body but not passed on yet.
     ahead: Option<Result<Frame<Bytes>, Status>>,
     piece: Bytes,
-    /// How often the transport has asked, and what it got.
+    /// Number of polls by the transport.
     asked: u64,
+    /// Bytes passed to the transport.
     passed: usize,
     transport: Waker,
     failed: Option<Status>,
 }
 
 impl Answered {
-    pub(super) fn new(body: Body, rooms: Rooms, answers: Answers, patience: Duration) -> Self {
+    pub(super) fn new(body: Body, rooms: Rooms, answers: Answers, read_timeout: Duration) -> Self {
         let state = Arc::new(Mutex::new(State {
             body: Some(body),
             rooms,
@@ -137,17 +138,17 @@ impl Answered {
             transport: Waker::noop().clone(),
             failed: None,
         }));
-        let watch = tokio::spawn(watch(Arc::downgrade(&state), answers, patience));
+        let watch = tokio::spawn(watch(Arc::downgrade(&state), answers, read_timeout));
         Self { state, _watch: AbortOnDropHandle::new(watch) }
     }
 }
 
-/// Ends the answer when it is not read.
-async fn watch(state: Weak<Mutex<State>>, answers: Answers, patience: Duration) {
+/// Ends the response if the client does not read it.
+async fn watch(state: Weak<Mutex<State>>, answers: Answers, read_timeout: Duration) {
     let begun = Instant::now();
     let (mut seen, mut idle) = (0, 0);
     loop {
-        sleep(patience / LOOKS).await;
+        sleep(read_timeout / LOOKS).await;
         let Some(state) = state.upgrade() else { return };
         let mut state = state.lock();
         if state.body.is_none() {
@@ -156,10 +157,11 @@ async fn watch(state: Weak<Mutex<State>>, answers: Answers, patience: Duration) 
         let is_read = state.asked != seen || !state.has_something();
         seen = state.asked;
         idle = if is_read { 0 } else { idle + 1 };
-        let late = begun.elapsed().saturating_sub(patience);
+        let late = begun.elapsed().saturating_sub(read_timeout);
         let is_slow = answers == Answers::One && state.passed < (late.as_secs_f64() * RATE as f64) as usize;
         if idle >= LOOKS || is_slow {
-            let problem = format!("the answer was not read within {patience:?}, or slower than {} KiB/s", RATE >> 10);
+            let problem =
+                format!("the answer was not read within {read_timeout:?}, or slower than {} KiB/s", RATE >> 10);
             state.end(Some(Error::Deadline(problem).into()));
             return;
         }
@@ -167,12 +169,12 @@ async fn watch(state: Weak<Mutex<State>>, answers: Answers, patience: Duration) 
 }
 
 impl State {
-    /// Whether there is something to be passed on now. The transport does not ask while the client's window is closed.
+    /// Whether a frame is ready to send. The transport does not poll while the client's window is closed.
     fn has_something(&mut self) -> bool {
         if !self.piece.is_empty() || self.ahead.is_some() {
             return true;
         }
-        // What comes later must still wake the transport.
+        // Polls with the transport's waker, so that a frame that is ready later wakes the transport.
         let transport = self.transport.clone();
         let polled = self.poll_ahead(&mut Context::from_waker(&transport));
         match polled {
@@ -196,13 +198,13 @@ impl State {
         }
     }
 
-    /// Frees everything.
+    /// Frees all memory.
     fn end(&mut self, failed: Option<Status>) {
         (self.body, self.rooms, self.ahead, self.piece) = (None, (None, None), None, Bytes::new());
         self.failed = failed;
     }
 
-    /// The next piece. It is copied, so that the answer it is a part of can be freed.
+    /// Next piece, copied so that the memory of its message can be freed.
     fn next_piece(&mut self) -> Option<Bytes> {
         if self.piece.is_empty() {
             return None;

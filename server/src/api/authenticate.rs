@@ -1,4 +1,4 @@
-//! Who calls: each call carries a credential, which is looked at before anything else of the call is read.
+//! Authentication: checks the credential of each call before anything else of the call is read.
 
 use std::{
     pin::Pin,
@@ -21,13 +21,13 @@ use super::peer::PeerInfo;
 use crate::{
     access::{Access, Caller, Peer, Refusal, Rule, rule},
     error::Error,
-    quota::Open,
+    quota::OpenGuard,
 };
 
-/// The health service: probes have no credentials, and learn nothing.
+/// The health service needs no credential, because probes have none. It reveals nothing.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
-/// Puts the [`Caller`] into the extensions of each request, or refuses the call.
+/// Layer that adds the [`Caller`] to the extensions of each request, or rejects the call.
 #[derive(Clone)]
 pub(super) struct Authenticate(pub(super) Option<Arc<Access>>);
 
@@ -39,7 +39,7 @@ impl<S> tower::Layer<S> for Authenticate {
     }
 }
 
-/// A service whose requests have a [`Caller`].
+/// Service whose requests have a [`Caller`].
 #[derive(Clone)]
 pub(super) struct Authenticated<S> {
     inner: S,
@@ -63,7 +63,7 @@ where
         let Some(access) = self.access.clone().filter(|_| !request.uri().path().starts_with(HEALTH)) else {
             return Box::pin(self.inner.call(request));
         };
-        // The one that is ready is called; the clone takes its place.
+        // Calls the service that is ready and leaves a clone in its place.
         let ready = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, ready);
         let (credential, rpc) = (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()));
@@ -76,14 +76,14 @@ where
             };
             let answer = match (&caller, permitted) {
                 (Some(caller), Ok(())) => {
-                    // Nothing after this needs it, so nothing can show it.
+                    // Removes the credential, so that no later code can reveal it.
                     request.headers_mut().remove(AUTHORIZATION);
                     request.extensions_mut().insert(caller.clone());
                     inner.call(request).await
                 }
                 (_, permitted) => Ok(Status::from(permitted.err().unwrap_or_else(unknown)).into_http()),
             };
-            // An error of a call is in the headers of its answer. Those of streams come later (`worker_service`).
+            // The headers of the response contain the error of a unary call. `worker_service` notes the later errors of streams.
             if let Some(status) = answer.as_ref().ok().and_then(|answer| Status::from_header_map(answer.headers())) {
                 access.refusals.note(&Refusal {
                     code: status.code(),
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// The caller, if the credential is one, and whether it may make this call.
+/// Authenticates the caller and checks that it may make this call.
 async fn authenticated(
     access: &Access,
     credential: Option<HeaderValue>,
@@ -116,23 +116,23 @@ async fn authenticated(
 }
 
 fn unknown() -> Error {
-    Error::Internal("the call was not authenticated".into())
+    Error::Internal("bug: the call was not authenticated".into())
 }
 
-/// From here on the connection is one of the principal's, and uses memory as a part of it.
+/// Counts the connection and its memory for the principal from now on.
 fn count_connection(request: &mut http::Request<Body>, caller: &Caller) -> Result<(), Error> {
     let extensions = request.extensions_mut();
     if let (Some(principal), Some(peer)) = (caller.quota(), extensions.get::<PeerInfo>()) {
-        let peer = peer.of(principal)?;
+        let peer = peer.with_principal(principal)?;
         extensions.insert(peer);
     }
     Ok(())
 }
 
-/// A stream of answers that counts as one of its principal's while it exists.
+/// Response stream that counts against the principal's stream limit until it is dropped.
 pub(super) fn counted<T>(
     answers: impl Stream<Item = T> + Send + 'static,
-    open: Option<Open>,
+    open: Option<OpenGuard>,
 ) -> Pin<Box<dyn Stream<Item = T> + Send>> {
     Box::pin(answers.map(move |answer| {
         let _ = &open;
@@ -140,7 +140,7 @@ pub(super) fn counted<T>(
     }))
 }
 
-/// Who makes this call.
+/// Caller of a request.
 pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
     let caller = request.extensions().get::<Caller>().cloned();
     caller.ok_or_else(unknown)

@@ -13,7 +13,7 @@ use crate::{
     store::Actor,
 };
 
-/// The service of operators who change many jobs.
+/// Service for operators who change many jobs.
 pub(super) struct BulkService {
     broker: SharedBroker,
 }
@@ -23,8 +23,8 @@ impl BulkService {
         Self { broker }
     }
 
-    /// A bulk operation with whose jobs the caller may do this. Others do not exist for the caller. Who operates one that moves
-    /// jobs may operate both task types.
+    /// Returns the bulk operation if the caller may do `operation` with its jobs, and otherwise `NOT_FOUND`. A move requires the
+    /// right for both task types.
     async fn own(&self, caller: &Caller, operation: Operation, id: i64) -> Result<Bulk, Error> {
         let bulk = self.broker.operator.get_bulk(id).await?;
         let to = bulk.spec.change.to_type().filter(|_| operation == Operation::Operate);
@@ -38,7 +38,7 @@ impl BulkService {
         Ok(bulk)
     }
 
-    /// The spec, with the task type of the bulk operation that it undoes.
+    /// Completes the spec of an undo with the task type of the bulk operation to undo.
     async fn complete(&self, caller: &Caller, spec: Option<v1::BulkSpec>) -> Result<Option<v1::BulkSpec>, Error> {
         let Some(mut spec) = spec else { return Ok(None) };
         if spec.operation() != v1::BulkOperation::Undo || spec.undo_bulk_id <= 0 {
@@ -55,7 +55,7 @@ impl BulkService {
         Ok(Some(spec))
     }
 
-    /// The spec, checked: the caller may operate the task types of its jobs, before and after.
+    /// Checks that the caller may operate the task types of the jobs, before and after the change.
     fn permitted(caller: &Caller, spec: BulkSpec) -> Result<BulkSpec, Error> {
         for task_type in [Some(&spec.task_type), spec.change.to_type()].into_iter().flatten() {
             caller.check(Operation::Operate, task_type)?;
@@ -74,7 +74,7 @@ impl BulkService {
         Ok(Some(render::bulk(self.broker.operator.change_bulk(&bulk, to, by).await?)))
     }
 
-    /// A page of those that the caller may read, and the id before which the next one begins.
+    /// Page of bulk operations that the caller may read, and the id before which the next page starts.
     async fn visible(&self, caller: &Caller, query: check::BulkQuery) -> Result<(Vec<Bulk>, Option<i64>), Error> {
         let check::BulkQuery { task_type, open_only, page_size, mut before } = query;
         let name = task_type.as_ref().map(TaskTypeName::as_str);

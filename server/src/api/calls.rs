@@ -1,13 +1,14 @@
-//! Keeps a call from ending the process, or from lasting forever, and refuses requests that are not gRPC.
+//! Guards every call: catches panics, enforces the time limit, and rejects requests that are not gRPC.
 //!
-//! A browser sends a request of any type for a web page, so a request must have a content type of gRPC, and none of the headers
-//! by which browsers mark their requests.
+//! A browser sends a request of any type on behalf of a web page. So a request must have a gRPC content type, and none of the
+//! headers by which browsers mark their requests.
 //!
-//! hyper runs each call in a task of its own, so a panic does not end the process or the connection. Without this
-//! module the client would see a reset stream; with it, it gets an error. A panic later, inside a response stream,
-//! still resets that stream. The time limit is for the whole call, request and headers included, so a request that
-//! never arrives ends too. It does not apply to streams that have sent their headers. (tonic's own timeout answers
-//! CANCELLED, which means that the client cancelled.)
+//! hyper runs each call in its own task, so a panic ends neither the process nor the connection. Without this module the client
+//! would see a reset stream; with it, the client gets an error. A panic inside a response stream still resets that stream.
+//!
+//! The time limit covers the whole call, including the request, so a request that never arrives ends too. It does not apply to
+//! streams that have sent their headers. tonic's timeout is not used, because it answers CANCELLED, which means that the client
+//! cancelled.
 
 use std::{
     any::Any,
@@ -30,15 +31,16 @@ use tonic::{
 use super::{once_sent, peer::PeerInfo};
 use crate::{browser, error::Error};
 
-/// The header of every answer that tells the databases of brokers apart.
+/// Header of every response with the id of the broker's database.
 const DATABASE: HeaderName = HeaderName::from_static("howdah-database");
 
-/// Guards every call. It is the outermost layer: it also notes who calls (`PeerIdentity`).
+/// Outermost layer: ends calls that take too long, answers INTERNAL if a handler panics, and adds the id of the database to
+/// every response. It also puts the client certificate into the request as `PeerIdentity`.
 #[derive(Clone, Debug)]
 pub(super) struct GuardCalls {
-    /// How long a call may take.
+    /// Time limit of a call.
     pub(super) longest: Duration,
-    /// The id of this broker's database.
+    /// Id of this broker's database.
     pub(super) database: Option<HeaderValue>,
 }
 
@@ -50,7 +52,7 @@ impl<S> tower::Layer<S> for GuardCalls {
     }
 }
 
-/// Answers INTERNAL when the service inside panics, `DEADLINE_EXCEEDED` when it takes too long.
+/// Answers INTERNAL if the service panics, and `DEADLINE_EXCEEDED` if the call takes too long.
 #[derive(Clone, Debug)]
 pub(super) struct Guarded<S> {
     inner: S,
@@ -80,7 +82,7 @@ where
             extensions.insert(identity);
         }
         let (path, longest) = (request.uri().path().to_owned(), self.longest);
-        // After a panic nothing of the call is used again.
+        // The call's state is not used again after a panic.
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
         let database = self.database.clone();
         Box::pin(async move {
@@ -102,7 +104,7 @@ where
     }
 }
 
-/// The answer to a request that is not gRPC, or that a browser sent.
+/// Rejects a request that is not gRPC or that a browser sent.
 fn is_grpc(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
     if !headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
         let mut refusal = Response::new(Body::empty());

@@ -1,19 +1,19 @@
-//! The deadline that a caller sends with its call (`grpc-timeout`).
+//! The deadline that a caller sends with a call (`grpc-timeout`).
 
 use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// The most digits that the header may have.
+/// Maximum number of digits in the header.
 const DIGITS: usize = 8;
 
-/// When the caller stops waiting; `None`: it has not said so.
+/// Time at which the caller stops waiting; `None` without a deadline.
 pub(super) fn deadline(metadata: &MetadataMap) -> Option<Instant> {
     let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
     Instant::now().checked_add(timeout)
 }
 
-/// An amount and a unit, as in `250m`.
+/// Parses an amount and a unit, such as `250m`.
 fn parse(text: &str) -> Option<Duration> {
     let (amount, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let amount: u64 = amount.parse().ok().filter(|_| amount.len() <= DIGITS)?;

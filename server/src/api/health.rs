@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whether clients should send calls to this broker.
+//! `grpc.health.v1.Health`: tells clients and load balancers whether to send calls to this broker.
 
 use howdah_proto::v1::{
     bulk_service_server, job_service_server, schedule_service_server, settings_service_server, store_service_server,
@@ -22,10 +22,10 @@ const SERVICES: [&str; 8] = [
     worker_service_server::SERVICE_NAME,
 ];
 
-/// The largest request. A check only names a service.
+/// Maximum request size. A check only names a service.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// The broker's health: `NOT_SERVING` until it serves, and again as soon as it stops.
+/// Health of the broker: `NOT_SERVING` until it serves, and again when it stops.
 #[derive(Clone, Debug)]
 pub struct Health {
     reporter: HealthReporter,
@@ -44,12 +44,12 @@ impl Health {
         self.set(ServingStatus::Serving).await;
     }
 
-    /// Sets `NOT_SERVING`. Call it before draining, so that load balancers turn to other brokers in time.
+    /// Sets `NOT_SERVING`. Call it before draining, so that load balancers switch to other brokers in time.
     pub async fn not_serving(&self) {
         self.set(ServingStatus::NotServing).await;
     }
 
-    /// Ends the streams of watchers, after they got the last status. Otherwise they would keep their connections open.
+    /// Ends the streams of watchers after they got the last status, because the streams would keep their connections open.
     pub(super) async fn end(&self) {
         let mut reporter = self.reporter.clone();
         for service in SERVICES {

@@ -3,6 +3,7 @@
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -19,21 +20,29 @@ use crate::{
     tls::{TlsPort, Transport},
 };
 
-/// How long the loop pauses after the first error that is not the peer's.
+/// Pause after the first failed accept that the peer did not cause.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause. Others free file descriptors, so the loop can only try again.
+/// Time without traffic after which the kernel sends the first keepalive probe.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+/// Interval between keepalive probes. The kernel answers them even if the process is blocked or stopped.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time without an acknowledgement by the peer's kernel after which a connection ends, because the link or the machine
+/// is gone. Together with `PROBE_AFTER`, a dead link is noticed within 25 s. On Linux, a receive buffer that stays full
+/// for this time counts too: the peer does not read. Clients therefore read on threads that handlers do not block.
+pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
+/// Maximum pause after a failed accept. Usually file descriptors are lacking, and only other connections free them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The bounds of connections.
+/// Conditions for accepting connections.
 #[derive(Clone)]
 pub(super) struct Terms {
-    /// The most connections at once.
+    /// Maximum number of concurrent connections.
     pub(super) connections: usize,
-    /// Who may call, and from where; `None`: everybody.
+    /// Quotas of addresses and authentication. `None` to accept every caller.
     pub(super) access: Option<Arc<Access>>,
     /// TLS, if connections begin with a handshake.
     pub(super) tls: Option<Arc<TlsPort>>,
-    /// How long a peer has for the HTTP/2 preface, after the handshake.
+    /// Time limit for the HTTP/2 preface, after the TLS handshake.
     pub(super) preface: Duration,
     /// Closes all connections when cancelled.
     pub(super) cut: CancellationToken,
@@ -53,7 +62,7 @@ struct Incoming {
     listener: TcpListener,
     terms: Terms,
     slots: Arc<Semaphore>,
-    /// Handshakes that go on while others are accepted. Each has a slot.
+    /// Running TLS handshakes. Other connections are accepted meanwhile. Each handshake holds a connection slot.
     handshakes: JoinSet<Option<Peer>>,
     refusals: Throttle,
     failures: Throttle,
@@ -79,7 +88,7 @@ impl Incoming {
                 Err(error) if is_the_peers(&error) => {}
                 Err(error) => {
                     self.terms.counts.failed.inc();
-                    if let Some(times) = self.failures.ready() {
+                    if let Some(times) = self.failures.count() {
                         tracing::error!(%error, times, "cannot accept connections; trying again");
                     }
                     sleep(pause).await;
@@ -89,28 +98,31 @@ impl Incoming {
         }
     }
 
-    /// Takes a slot for the connection, or closes it. With TLS the peer comes later, after its handshake.
+    /// Takes a slot for the connection, or closes it. With TLS, returns `None`: `handshakes` yields the peer later.
     fn admit(&mut self, stream: TcpStream, from: IpAddr) -> Option<Peer> {
         let address = self.terms.access.as_ref().and_then(|access| access.address(from));
         let Some(info) = PeerInfo::from_address(address) else {
             self.terms.counts.refused.inc();
-            if let Some(times) = self.refusals.ready() {
+            if let Some(times) = self.refusals.count() {
                 tracing::warn!(%from, times, "too many connections (limits.address_connections); closing new ones");
             }
             return None;
         };
         let Ok(permit) = self.slots.clone().try_acquire_owned() else {
             self.terms.counts.refused.inc();
-            if let Some(times) = self.refusals.ready() {
+            if let Some(times) = self.refusals.count() {
                 let limit = self.terms.connections;
                 tracing::warn!(limit, times, "too many connections (limits.connections); closing new ones");
             }
             return None;
         };
         self.terms.counts.accepted.inc();
-        // We gather small writes ourselves, so a write should leave at once. This fails if the peer has gone already;
-        // then the first read fails too.
+        // Sends each write at once, because the broker itself combines small writes. A failure means that the peer has
+        // gone; then the first read fails too.
         let _ = stream.set_nodelay(true);
+        if let Err(error) = notice_dead_link(&stream) {
+            tracing::debug!(%error, %from, "cannot set the keepalive options of a connection");
+        }
         let slot = ConnectionSlot::new(permit, self.terms.counts.open.clone());
         let (preface, cut) = (self.terms.preface, self.terms.cut.clone());
         let Some(tls) = self.terms.tls.clone() else {
@@ -124,8 +136,38 @@ impl Incoming {
     }
 }
 
+/// Lets the kernel end the connection when its link is dead.
+fn notice_dead_link(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket
+        .set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_INTERVAL).with_retries(3))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(())
+}
+
 /// Whether the error concerns only the connection that was being accepted.
 fn is_the_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, TimedOut};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_accepted_connection_ends_when_the_peers_kernel_is_silent_and_not_before_the_peer_may_be_blocked() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.unwrap();
+        notice_dead_link(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), PROBE_AFTER);
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        drop(client);
+    }
 }

@@ -25,13 +25,13 @@ use crate::{
     broker::SharedBroker,
     error::Error,
     memory::Held,
-    operate::{Ended, ReprioritizeQuery, WaitingCaller, wait::PATIENCE},
+    operate::{Ended, ReprioritizeQuery, WaitingCaller, wait::READ_TIMEOUT},
 };
 
-/// The service of producers and operators.
+/// Service for producers and operators.
 pub(super) struct JobService {
     broker: SharedBroker,
-    /// Ends pipelines when cancelled; calls are finished.
+    /// Ends pipelines when cancelled; calls are completed.
     stopping: CancellationToken,
 }
 
@@ -49,7 +49,7 @@ impl JobService {
     }
 }
 
-/// Checks one request, of a call or of a pipeline, and queues it to be stored.
+/// Checks one request, from a call or a pipeline, and queues it for intake.
 async fn place(
     broker: SharedBroker,
     caller: Caller,
@@ -60,7 +60,7 @@ async fn place(
     let placed = async {
         let (jobs, request) = check::enqueue(jobs, request_key, &broker.cluster())?;
         permit::enqueue(&broker, &caller, &jobs).await?;
-        let request = request.map(|request| request.of(caller.principal()));
+        let request = request.map(|request| request.for_principal(caller.principal()));
         broker.intake.enqueue(jobs, request, deadline, caller.principal()).await
     };
     let placed = placed.await;
@@ -70,7 +70,7 @@ async fn place(
     })
 }
 
-/// Checks and stores the jobs of one request, of gRPC or of HTTP.
+/// Checks and stores the jobs of one gRPC or HTTP request.
 pub(crate) async fn enqueue(
     broker: SharedBroker,
     caller: Caller,
@@ -86,11 +86,8 @@ fn refused(error: Error) -> Storing {
     Box::pin(ready(Err(error)))
 }
 
-/// Answers a pipeline. Its bounds and its memory are those of `broker`; where the jobs of each request go, `choose` says.
-#[allow(
-    clippy::async_yields_async,
-    reason = "a request is queued by one future, and stored by the one that this gives"
-)]
+/// Runs a pipeline within the limits and the memory of `broker`. `choose` selects the store of each request.
+#[allow(clippy::async_yields_async, reason = "one future queues a request and returns another future that stores it")]
 pub(super) fn pipeline_into<F>(
     broker: &SharedBroker,
     stopping: &CancellationToken,
@@ -101,9 +98,9 @@ where
     F: Future<Output = Result<SharedBroker, Error>> + Send + 'static,
 {
     let caller = caller(&request)?;
-    let bounds = Bounds::of(&broker.config().limits);
+    let bounds = Bounds::new(&broker.config().limits);
     let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
-    let (open, ended) = (caller.open_stream()?, End::of(&caller, stopping));
+    let (open, ended) = (caller.open_stream()?, End::new(&caller, stopping));
     let stopping = stopping.clone();
     let one = move |request: v1::StreamEnqueueRequest| {
         let (chosen, caller) = (choose(&request.jobs), caller.clone());
@@ -194,7 +191,7 @@ impl JobService {
             jobs,
             next_page_token: pages.seal(page.next.map(page_token::encode)),
             partial: look.partial,
-            looked_at_count: look.looked_at,
+            scanned_count: look.scanned_count,
             has_more: look.has_more,
         };
         Ok(with_room(answer, entries, room))
@@ -212,7 +209,8 @@ impl JobService {
         let room = self.room(&request, answer::page_bytes(jobs, &cluster, false)).await?;
         let mut found = self.broker.operator.search_jobs(&query).await?;
         let next = found.next.take();
-        // A job found by its id may be of any type, and any other may have gone on to a type that is not the caller's.
+        // Filters by type again: a job found by its id may have any type, and any other job may have moved to a type that the
+        // caller may not read.
         found.jobs.retain(|job| permit::may(&caller, Operation::Read, &job.task_type));
         let entries = found.jobs.len() + found.skipped.len();
         let answer = v1::SearchJobsResponse {
@@ -249,8 +247,8 @@ impl JobService {
         query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
         pace::may(&caller)?;
         let answer = self.broker.operator.retry_jobs(query, &by).await?;
-        pace::owe(&caller, answer.retried.len() + answer.revived.len(), 0);
-        // Whoever enqueued these let them depend on the others. The caller learns only of its own.
+        pace::force_take(&caller, answer.retried.len() + answer.revived.len(), 0);
+        // The caller may know only its own dependent jobs; other callers' jobs may have been revived, too.
         let revived_ids = permit::own_jobs(&self.broker, &caller, answer.revived.into()).await?.ids;
         Ok(with_room(
             v1::RetryJobsResponse {
@@ -314,20 +312,20 @@ impl JobService {
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
         let hidden = permit::foreign(&self.broker, &caller, Operation::Read, &ids).await?;
         let (answers, ended) = mpsc::channel(1);
-        let (operator, end) = (self.broker.operator.clone(), End::of(&caller, &self.stopping));
+        let (operator, end) = (self.broker.operator.clone(), End::new(&caller, &self.stopping));
         let open = caller.open_stream()?;
-        let (account, places) = (accounts.waits.clone(), accounts.waited.clone());
-        let to = WaitingCaller { answers: answers.clone(), account, places };
+        let (account, job_quota) = (accounts.waits.clone(), accounts.waited.clone());
+        let to = WaitingCaller { answers: answers.clone(), account, job_quota };
         tokio::spawn(async move {
             tokio::select! {
                 () = operator.wait_jobs(ids, hidden, timeout, to) => {}
                 error = end.reached("call another one") => {
-                    // There may be an answer before it that was not read yet.
-                    let _ = answers.send_timeout(Ended { job: Err(error), room: None }, PATIENCE).await;
+                    // Waits for a limited time, because the client may not have read the previous answer yet.
+                    let _ = answers.send_timeout(Ended { job: Err(error), room: None }, READ_TIMEOUT).await;
                 }
             }
         });
-        // The transport asks for the next message after it has sent the one before. Only then is that one's memory
+        // The transport polls for the next message after it has sent the previous one. Only then is the previous message's memory
         // free.
         let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
             drop(sent);

@@ -1,5 +1,5 @@
-//! The services for callers in this process, which is the page for operators. A call takes the way of one that came by gRPC: the
-//! same rule, the same checks, the same permissions, the same audit.
+//! Services for callers in this process, which is the page for operators. A local call passes the same rules, checks, permissions
+//! and audit as a gRPC call.
 
 mod by;
 mod counted;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::{
-    access_service::AccessService, bulk_service::BulkService, fleet::FleetService, job_service::JobService,
+    access_service::AccessService, bulk_service::BulkService, job_service::JobService, routing::RoutingService,
     schedule_service::ScheduleService, store_service::StoreService, task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
@@ -27,14 +27,14 @@ use crate::{
     access::{Refusal, rule},
     broker::SharedBroker,
     error::Error,
-    stores::SharedFleet,
+    stores::SharedStores,
 };
 pub(crate) use by::{By, Client, Unanswered};
 
-/// How long a call may take.
+/// Time limit of a call.
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
-/// What those may call who may change nothing.
+/// Calls that a read-only page may make.
 const READING: [Rpc; 17] = [
     Rpc::GetJob,
     Rpc::ListJobs,
@@ -55,11 +55,11 @@ const READING: [Rpc; 17] = [
     Rpc::ListStores,
 ];
 
-/// The services.
+/// Services of this process.
 pub(crate) struct Local {
-    /// The main store's.
+    /// Broker of the primary store.
     broker: SharedBroker,
-    fleet: SharedFleet,
+    all_stores: SharedStores,
     jobs: Box<Jobs>,
     types: Box<dyn TaskTypeServices>,
     workers: Box<Workers>,
@@ -69,7 +69,7 @@ pub(crate) struct Local {
     stores: StoreService,
 }
 
-/// Of one store, or of several.
+/// Job service of one store or of several.
 type Jobs = dyn JobServices<
         StreamEnqueueStream = BoxStream<v1::StreamEnqueueResponse>,
         WaitJobsStream = BoxStream<v1::WaitJobsResponse>,
@@ -77,11 +77,11 @@ type Jobs = dyn JobServices<
 type Workers = dyn WorkerServices<WorkStream = BoxStream<v1::WorkResponse>>;
 
 impl Local {
-    /// Those of this process.
-    pub(crate) fn new(fleet: SharedFleet) -> Self {
-        let broker = fleet.main().clone();
-        let stores = StoreService::new(fleet.clone(), CancellationToken::new());
-        if fleet.only().is_some() {
+    /// Creates the local services of a process.
+    pub(crate) fn new(all_stores: SharedStores) -> Self {
+        let broker = all_stores.main().clone();
+        let stores = StoreService::new(all_stores.clone(), CancellationToken::new());
+        if all_stores.only().is_some() {
             return Self {
                 jobs: Box::new(JobService::new(broker.clone(), CancellationToken::new())),
                 types: Box::new(TaskTypeService::new(broker.clone())),
@@ -91,16 +91,16 @@ impl Local {
                 access: Box::new(AccessService::new(broker.clone())),
                 stores,
                 broker,
-                fleet,
+                all_stores,
             };
         }
-        let all = || Box::new(FleetService::new(fleet.clone(), CancellationToken::new()));
+        let all = || Box::new(RoutingService::new(all_stores.clone(), CancellationToken::new()));
         let (jobs, types, workers) = (all(), all(), all());
         let (schedules, bulks, access) = (all(), all(), all());
-        Self { broker, fleet, jobs, types, workers, schedules, bulks, access, stores }
+        Self { broker, all_stores, jobs, types, workers, schedules, bulks, access, stores }
     }
 
-    /// Makes a call, if the caller may. The answer holds memory until it is dropped, as it would until it is sent.
+    /// Makes a call if the caller is permitted. The response holds its memory until it is dropped.
     async fn call<Q, A>(
         &self,
         rpc: Rpc,
@@ -111,7 +111,7 @@ impl Local {
         let answer = async {
             by.caller.check_rule(rule(rpc))?;
             if by.reads_only && !READING.contains(&rpc) {
-                return Err(Error::Denied("this page changes nothing: the setting page is read-only".into()).into());
+                return Err(Error::Denied("the page is read-only (setting page)".into()).into());
             }
             let request = by.request(message);
             tokio::time::timeout(WITHIN, run(request))
@@ -126,7 +126,7 @@ impl Local {
         answer
     }
 
-    /// Notes an answer that refuses the caller.
+    /// Records a rejected call.
     fn note(&self, method: &str, by: &By, status: &Status) {
         self.broker.access.refusals.note(&Refusal {
             code: status.code(),

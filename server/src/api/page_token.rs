@@ -1,5 +1,4 @@
-//! Where a page begins, as text that is safe in a URL: hex of a version byte, a kind byte and the position. `pages` seals it
-//! for clients.
+//! Page positions as URL-safe text: hex of a version byte, a kind byte and the position. `pages` signs them for clients.
 
 use crate::{
     error::Error,
@@ -17,7 +16,7 @@ const WORKERS: u8 = b'w';
 const BULKS: u8 = b'b';
 const SEARCH: u8 = b'f';
 
-/// The token of a page of jobs.
+/// Encodes a position in a list of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
     let mut bytes = vec![VERSION, JOBS, position.state.to_proto() as u8];
     bytes.extend(position.rank.to_be_bytes());
@@ -25,36 +24,36 @@ pub(super) fn encode(position: PagePosition) -> String {
     hex::encode(bytes)
 }
 
-/// The token of the page of a search.
+/// Encodes a position in a search.
 pub(super) fn encode_search(position: SearchPosition) -> String {
     let mut bytes = vec![VERSION, SEARCH, position.at.state.to_proto() as u8];
-    for number in [position.at.rank, position.at.id, position.looked_at, position.estimated] {
+    for number in [position.at.rank, position.at.id, position.scanned_count, position.estimated] {
         bytes.extend(number.to_be_bytes());
     }
     hex::encode(bytes)
 }
 
-/// The token of the page of task types after `name`.
+/// Encodes a position in a list of task types: after `name`.
 pub(super) fn encode_name(name: &str) -> String {
     encode_text(TYPES, name)
 }
 
-/// The token of the page of schedules after `name`.
+/// Encodes a position in a list of schedules: after `name`.
 pub(super) fn encode_schedule(name: &str) -> String {
     encode_text(SCHEDULES, name)
 }
 
-/// The token of the page of limit keys after `key`.
+/// Encodes a position in a list of limit keys: after `key`.
 pub(super) fn encode_limit_key(key: &str) -> String {
     encode_text(LIMIT_KEYS, key)
 }
 
-/// The token of the page of credentials after `id`.
+/// Encodes a position in a list of tokens: after `id`.
 pub(super) fn encode_token_id(id: &str) -> String {
     encode_text(TOKENS, id)
 }
 
-/// The token of the page of the audit after the row of this time and id.
+/// Encodes a position in the audit log: after the entry with this time and id.
 pub(super) fn encode_audit(time_us: i64, id: i64) -> String {
     let mut bytes = vec![VERSION, AUDIT];
     bytes.extend(time_us.to_be_bytes());
@@ -62,7 +61,7 @@ pub(super) fn encode_audit(time_us: i64, id: i64) -> String {
     hex::encode(bytes)
 }
 
-/// The token of the page of workers after this one.
+/// Encodes a position in a list of workers.
 pub(super) fn encode_worker(position: WorkerPosition) -> String {
     let mut bytes = vec![VERSION, WORKERS];
     bytes.extend(position.broker_id.to_be_bytes());
@@ -70,7 +69,7 @@ pub(super) fn encode_worker(position: WorkerPosition) -> String {
     hex::encode(bytes)
 }
 
-/// The token of the page of bulk operations before this id.
+/// Encodes a position in a list of bulk operations: before this id.
 pub(super) fn encode_bulk(id: i64) -> String {
     encode_text(BULKS, &id.to_string())
 }
@@ -81,7 +80,7 @@ fn encode_text(kind: u8, name: &str) -> String {
     hex::encode(bytes)
 }
 
-/// The position at which a page of jobs begins; `None`: the first page.
+/// Decodes a position in a list of jobs; `None`: the first page.
 pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -89,7 +88,7 @@ pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     parse_position(token).map(Some).ok_or_else(bad)
 }
 
-/// How far a search has come; `None`: the first page.
+/// Decodes a position in a search; `None`: the first page.
 pub(super) fn search(token: &str) -> Result<Option<SearchPosition>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -97,7 +96,7 @@ pub(super) fn search(token: &str) -> Result<Option<SearchPosition>, Error> {
     parse_search(token).map(Some).ok_or_else(bad)
 }
 
-/// The name after which a page of task types begins; empty: the first page.
+/// Decodes a position in a list of task types: the last name; empty: the first page.
 pub(super) fn name(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -105,25 +104,25 @@ pub(super) fn name(token: &str) -> Result<String, Error> {
     parse_name(TYPES, token).ok_or_else(bad)
 }
 
-/// The key after which a page of limit keys begins; empty: at the beginning.
+/// Decodes a position in a list of limit keys: the last key; empty: the first page.
 pub(super) fn limit_key(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
     }
-    // Of any letters.
+    // Keys may contain any characters.
     parse_text(LIMIT_KEYS, token).ok_or_else(bad)
 }
 
-/// The name after which a page of schedules begins; empty: at the beginning.
+/// Decodes a position in a list of schedules: the last name; empty: the first page.
 pub(super) fn schedule(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
     }
-    // Names of schedules have the same characters as those of task types.
+    // Names of schedules have the same characters as names of task types.
     parse_name(SCHEDULES, token).ok_or_else(bad)
 }
 
-/// The id after which a page of credentials begins; empty: at the beginning.
+/// Decodes a position in a list of tokens: the last id; empty: the first page.
 pub(super) fn token_id(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -131,7 +130,7 @@ pub(super) fn token_id(token: &str) -> Result<String, Error> {
     parse_name(TOKENS, token).ok_or_else(bad)
 }
 
-/// The time and id after which a page of the audit begins; `None`: the first page.
+/// Decodes a position in the audit log: time and id of the last entry; `None`: the first page.
 pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -139,7 +138,7 @@ pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
     parse_audit(token).map(Some).ok_or_else(bad)
 }
 
-/// The id before which a page of bulk operations begins; `None`: the first page.
+/// Decodes a position in a list of bulk operations: the last id; `None`: the first page.
 pub(super) fn bulk(token: &str) -> Result<Option<i64>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -147,7 +146,7 @@ pub(super) fn bulk(token: &str) -> Result<Option<i64>, Error> {
     parse_text(BULKS, token).and_then(|id| id.parse().ok()).map(Some).ok_or_else(bad)
 }
 
-/// The worker after which a page of workers begins; `None`: the first page.
+/// Decodes a position in a list of workers; `None`: the first page.
 pub(super) fn worker(token: &str) -> Result<Option<WorkerPosition>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -162,9 +161,9 @@ fn parse_search(token: &str) -> Option<SearchPosition> {
         return None;
     };
     let mut numbers = numbers.as_chunks::<8>().0.iter().map(|number| i64::from_be_bytes(*number));
-    let (rank, id, looked_at, estimated) = (numbers.next()?, numbers.next()?, numbers.next()?, numbers.next()?);
+    let (rank, id, scanned_count, estimated) = (numbers.next()?, numbers.next()?, numbers.next()?, numbers.next()?);
     let at = PagePosition { state: JobState::from_proto(i32::from(state))?, rank, id };
-    Some(SearchPosition { at, looked_at, estimated })
+    Some(SearchPosition { at, scanned_count, estimated })
 }
 
 fn parse_worker(token: &str) -> Option<WorkerPosition> {
@@ -253,7 +252,7 @@ mod tests {
         fn what_was_encoded_is_decoded(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
             let there = PagePosition { state: JobState::ALL[state], rank, id };
             prop_assert_eq!(position(&encode(there)).unwrap(), Some(there));
-            let search_there = SearchPosition { at: there, looked_at: id, estimated: rank };
+            let search_there = SearchPosition { at: there, scanned_count: id, estimated: rank };
             prop_assert_eq!(search(&encode_search(search_there)).unwrap(), Some(search_there));
             let worker_there = WorkerPosition { broker_id: id as i32, number: rank };
             prop_assert_eq!(worker(&encode_worker(worker_there)).unwrap(), Some(worker_there));

@@ -1,6 +1,6 @@
-//! Page tokens as clients get them: where a page begins (`page_token`), and a keyed hash that binds that to the call, to
-//! everything that was asked but how much of it, and to the caller. So a token of one type's jobs is none of another's. The
-//! key is the database's: any of its brokers goes on with a token of any other.
+//! Page tokens: a position (`page_token`) and a keyed hash. The hash binds the token to the call, to the caller, and to all fields
+//! of the request except the page size, so a token for one type's jobs is invalid for another type. The key is stored in the
+//! database, so every broker of the database accepts the token.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use howdah_proto::v1;
@@ -10,15 +10,15 @@ use sha2::Sha256;
 use super::page_token;
 use crate::error::Error;
 
-/// Bytes of the hash that are kept.
+/// Length of the truncated hash, in bytes.
 const HASH: usize = 16;
 
-/// A request for a page.
+/// A paginated request.
 pub(super) trait Paged: Message {
-    /// The name of the call.
+    /// Name of the call.
     const CALL: &'static str;
 
-    /// The token, and how much is asked for, which may be another with each page.
+    /// Page token and page size; the page size may change from page to page.
     fn page(&mut self) -> (&mut String, Option<&mut i32>);
 }
 
@@ -52,16 +52,15 @@ paged! {
     ListBulksRequest = "ListBulks", page_size;
 }
 
-/// The pages of one list.
+/// Signs the page tokens of one list.
 pub(super) struct Pages(Hmac<Sha256>);
 
 impl Pages {
-    /// Checks the token of a request, and leaves in it what it says. `principal`: whoever asks; empty: nobody in
-    /// particular.
+    /// Verifies the token of a request and replaces it by the position. `principal` is empty for callers without one.
     pub(super) fn open<R: Paged>(key: &[u8], principal: &str, request: &mut R) -> Result<Self, Error> {
         let (token, size) = request.page();
         let (token, size) = (std::mem::take(token), size.map(std::mem::take));
-        // A key may have any length, so this never fails.
+        // HMAC accepts keys of any length, so this cannot fail.
         let mut mac = Hmac::new_from_slice(key).map_err(|error| Error::Internal(error.to_string()))?;
         for part in [R::CALL.as_bytes(), principal.as_bytes(), &request.encode_to_vec()] {
             mac.update(&(part.len() as u64).to_be_bytes());
@@ -77,7 +76,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// The token of the next page; empty: there is none.
+    /// Signs the token of the next page; empty on the last page.
     pub(super) fn seal(&self, next: Option<String>) -> String {
         next.map(|place| {
             let hash = self.0.clone().chain_update(&place).finalize().into_bytes();
@@ -90,7 +89,7 @@ impl Pages {
         let (place, hash) = token.split_at_checked(token.len().checked_sub(2 * HASH)?)?;
         let mut bytes = [0; HASH];
         hex::decode_to_slice(hash, &mut bytes).ok()?;
-        // Compared in constant time.
+        // Compares in constant time.
         self.0.clone().chain_update(place).verify_truncated_left(&bytes).ok()?;
         Some(place.to_owned())
     }
@@ -109,7 +108,7 @@ mod tests {
         }
     }
 
-    /// What a request's token says, if it is its own.
+    /// Position in a request's token, if the token is valid for it.
     fn opened(key: &[u8], principal: &str, mut request: impl Paged) -> Option<String> {
         Pages::open(key, principal, &mut request).ok().map(|_| request.page().0.clone())
     }

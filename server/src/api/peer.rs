@@ -1,5 +1,4 @@
-//! One connection, with two things that hyper has no setting for: a deadline for the HTTP/2 preface, and a way to cut
-//! the connection.
+//! A connection with two features that hyper lacks: a deadline for the HTTP/2 preface, and a way to cut the connection.
 
 use std::{
     io::{self, IoSlice},
@@ -23,11 +22,11 @@ use tonic::transport::server::Connected;
 use crate::{
     error::Error,
     memory::Account,
-    quota::{Address, Open, Principal, Shares},
+    quota::{Address, OpenGuard, Principal, Shares},
     tls::{PeerCertificate, PeerIdentity, Transport},
 };
 
-/// The length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
+/// Length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;
 
 /// An accepted connection. Dropping it frees its slot.
@@ -36,14 +35,14 @@ pub(super) struct Peer {
     stream: Transport,
     preface: Option<Preface>,
     cut: CancellationToken,
-    /// The same as a future: it wakes the connection's task.
+    /// Future of the cut token: it wakes the connection's task.
     was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
     info: PeerInfo,
     _client: Option<PeerCertificate>,
     _slot: ConnectionSlot,
 }
 
-/// A slot of limits.connections, counted while it is taken.
+/// A slot of limits.connections, counted in the gauge until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
@@ -63,26 +62,26 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What one connection uses of what all share.
+/// Usage of shared resources by one connection.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
-    /// Of the memory for large messages.
+    /// Memory for large messages.
     pub(super) large: Arc<Account>,
-    /// Of the memory for small messages.
+    /// Memory for small messages.
     pub(super) small: Arc<Account>,
-    /// Of the memory for answers.
+    /// Memory for responses.
     pub(super) answers: Arc<Account>,
-    /// Of the memory for the answers of `WaitJobs`.
+    /// Memory for the answers of `WaitJobs`.
     pub(super) waits: Arc<Account>,
-    /// Of the places for jobs that callers wait for.
+    /// Slots for jobs that callers wait for.
     pub(super) waited: Arc<Account>,
-    /// Bytes that may stay unread because their messages wait for memory (`receive`); of all principals of the connection.
+    /// Bytes that may stay unread while their messages wait for memory (`receive`); shared by all principals of the connection.
     pub(super) unread: Arc<AtomicUsize>,
 }
 
 impl Accounts {
-    /// The same connection's, as a part of what a principal uses.
-    fn of(&self, principal: &Shares) -> Self {
+    /// Accounts of the connection whose usage also counts for the principal.
+    fn with_principal(&self, principal: &Shares) -> Self {
         Self {
             large: Account::part_of(&principal.large),
             small: Account::part_of(&principal.small),
@@ -94,20 +93,20 @@ impl Accounts {
     }
 }
 
-/// Facts about the connection of a call.
+/// Information about the connection of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerInfo {
-    /// Its other end.
+    /// Remote address.
     pub(super) socket: Option<SocketAddr>,
-    /// Who the peer is, if it has shown a certificate.
+    /// Identity from the client's certificate, if it has shown one.
     pub(super) identity: Option<PeerIdentity>,
-    /// What the connection uses of the memory that all share.
+    /// Usage of shared memory by the connection.
     pub(super) accounts: Arc<Accounts>,
-    /// Where it comes from, if that is told apart.
+    /// Quotas of the client's address; `None` if authentication is off.
     pub(super) address: Option<Arc<Address>>,
-    /// Counts it for the address, until it is known who calls.
-    unknown: Arc<Mutex<Option<Open>>>,
-    /// Who has called on it. Usually one principal; a proxy may share a connection among many.
+    /// Counts the connection as unauthenticated for the address, until a caller has authenticated.
+    unknown: Arc<Mutex<Option<OpenGuard>>>,
+    /// Principals that have called on the connection. Usually one; a proxy may share a connection among many.
     callers: Arc<Mutex<Vec<CallerOf>>>,
 }
 
@@ -116,12 +115,12 @@ pub(super) struct PeerInfo {
 struct CallerOf {
     principal: Arc<Principal>,
     accounts: Arc<Accounts>,
-    /// It counts as one of the principal's connections.
-    _open: Open,
+    /// Counts the connection for the principal.
+    _open: OpenGuard,
 }
 
 impl PeerInfo {
-    /// A connection from this address; `None`: it has too many on which nobody has authenticated.
+    /// A connection from this address; `None` if the address has too many unauthenticated connections.
     pub(super) fn from_address(address: Option<Arc<Address>>) -> Option<Self> {
         let open = match &address {
             Some(address) => Some(address.open_connection()?),
@@ -130,23 +129,25 @@ impl PeerInfo {
         Some(Self { address, unknown: Arc::new(Mutex::new(open)), ..Self::default() })
     }
 
-    /// Of a request on the HTTP port.
+    /// Information about a request on the HTTP port.
     pub(super) fn of_http(socket: SocketAddr, identity: Option<PeerIdentity>, address: Option<Arc<Address>>) -> Self {
         Self { socket: Some(socket), identity, address, ..Self::default() }
     }
 
-    /// The connection as this principal uses it.
-    pub(super) fn of(&self, principal: &Arc<Principal>) -> Result<Self, Error> {
+    /// The connection with the accounts of this principal. The principal's first call counts the connection for its
+    /// quota.
+    pub(super) fn with_principal(&self, principal: &Arc<Principal>) -> Result<Self, Error> {
         let mut callers = self.callers.lock();
         let known = callers.iter().find(|caller| Arc::ptr_eq(&caller.principal, principal));
         let accounts = if let Some(known) = known {
             known.accounts.clone()
         } else {
-            // Behind a proxy, those without a call leave their places to others.
+            // Stops counting the connection for principals without an active call: a proxy may use it for many
+            // principals.
             callers.retain(|caller| Arc::strong_count(&caller.accounts) > 1);
             let open = principal.open_connection()?;
             self.unknown.lock().take();
-            let accounts = Arc::new(self.accounts.of(&principal.shares));
+            let accounts = Arc::new(self.accounts.with_principal(&principal.shares));
             callers.push(CallerOf { principal: principal.clone(), accounts: accounts.clone(), _open: open });
             accounts
         };
@@ -155,7 +156,7 @@ impl PeerInfo {
     }
 }
 
-/// The missing part of the preface, and its deadline.
+/// Number of preface bytes that have not arrived, and their deadline.
 #[derive(Debug)]
 struct Preface {
     missing: usize,
@@ -163,8 +164,8 @@ struct Preface {
 }
 
 impl Peer {
-    /// The peer has `preface` time to send the preface. The connection is cut when `cut` is cancelled, or the
-    /// client's certificate is good no longer.
+    /// Wraps a connection. The client has `preface` time to send the preface. The connection is cut when `cut` is cancelled or the
+    /// client's certificate expires.
     pub(super) fn new(
         stream: Transport,
         client: Option<PeerCertificate>,
@@ -172,7 +173,8 @@ impl Peer {
         cut: &CancellationToken,
         (slot, info): (ConnectionSlot, PeerInfo),
     ) -> Self {
-        // A child token has a lock of its own; thousands of connections check it all the time.
+        // Each connection gets a child token with a separate lock, because thousands of connections check their tokens
+        // often.
         let (socket, identity) = (stream.peer_addr(), client.as_ref().map(|client| client.identity.clone()));
         let cut = client.as_ref().map_or(cut, |client| &client.ended).child_token();
         Self {
@@ -190,13 +192,13 @@ impl Peer {
         if self.cut.is_cancelled() {
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
-                "the broker has stopped, or the client's certificate has ended",
+                "the broker has stopped, or the client's certificate has expired or was revoked",
             ));
         }
         Ok(())
     }
 
-    /// Counts the bytes read, or checks the deadline if none came.
+    /// Counts the bytes read, or checks the deadline if no bytes have arrived.
     fn check_preface(&mut self, context: &mut Context<'_>, read: Option<usize>) -> io::Result<()> {
         let Some(preface) = &mut self.preface else {
             return Ok(());
@@ -219,7 +221,7 @@ impl AsyncRead for Peer {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Polled first, so that it wakes the task whatever else the task waits for.
+        // Polled first, so that a cut wakes the task in any state.
         let _ = self.was_cut.as_mut().poll(context);
         self.check_not_cut()?;
         let before = buffer.filled().len();

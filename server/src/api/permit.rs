@@ -1,5 +1,5 @@
-//! What a caller may see and change, where the request names jobs instead of a task type. A job that a caller may not touch is
-//! for that caller like one that does not exist, so nobody learns of foreign jobs by trying ids.
+//! Permissions for requests that name jobs instead of a task type. A job that a caller may not access is treated like a job that
+//! does not exist, so that callers cannot discover jobs by trying ids.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -17,20 +17,20 @@ use crate::{
     operate::Selection,
 };
 
-/// A job that does not exist, or not for this caller.
+/// Error for a job that does not exist or is not visible to the caller.
 pub(super) fn no_job(id: i64) -> Error {
     Error::NotFound(format!("job {id} does not exist, or its history has been dropped"))
 }
 
-/// Whether the caller may do this with jobs of this type. The name is one that Postgres returned.
+/// Whether the caller may perform the operation on jobs of this type. The name comes from Postgres.
 pub(super) fn may(caller: &Caller, operation: Operation, task_type: &str) -> bool {
     caller.may_everywhere(operation)
         || TaskTypeName::parse(task_type).is_ok_and(|task_type| caller.may(operation, &task_type))
 }
 
-/// The job as the caller may see it; `None`: not at all.
+/// The job with the fields that the caller may see; `None` if the caller may not see it.
 pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
-    // Of a job without history only the id and the state are known; whether it may be seen was decided before it ended.
+    // Without history, only the id and the state of a finished job are known. The permission was checked before it ended.
     let forgotten = job.task_type.is_empty();
     if !forgotten && !may(caller, Operation::Read, &job.task_type) {
         return None;
@@ -41,8 +41,8 @@ pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
     Some(job)
 }
 
-/// The worker as the caller may see it: with those of its types that the caller may read. `None`: not at all. Who may read
-/// every type sees also a worker that wants nothing.
+/// The worker with the windows of task types that the caller may read; `None` without such windows. A caller who may read every
+/// type also sees workers without windows.
 pub(super) fn seen_worker(caller: &Caller, mut worker: ListedWorker) -> Option<ListedWorker> {
     if caller.may_everywhere(Operation::Read) {
         return Some(worker);
@@ -51,8 +51,8 @@ pub(super) fn seen_worker(caller: &Caller, mut worker: ListedWorker) -> Option<L
     (!worker.view.windows.is_empty()).then_some(worker)
 }
 
-/// Of these jobs, those with which the caller may not do this. Jobs that do not exist are among them: they may be made a moment
-/// later, by somebody else, while the call is still at work.
+/// The jobs that the caller may not access. Includes jobs that do not exist, because another caller may enqueue them while the
+/// call is in progress.
 pub(super) async fn foreign(
     broker: &Broker,
     caller: &Caller,
@@ -66,14 +66,14 @@ pub(super) async fn foreign(
     Ok(ids.iter().copied().filter(|id| !own.contains(id)).collect())
 }
 
-/// Of these jobs, those with which the caller may do this, and their types.
+/// The jobs that the caller may access, and their types.
 async fn own(broker: &Broker, caller: &Caller, operation: Operation, ids: &[i64]) -> Result<Vec<(i64, TypeId)>, Error> {
     let types = broker.operator.types_of(ids).await?;
     let own = types.into_iter().filter(|(_, _, task_type)| may(caller, operation, task_type));
     Ok(own.map(|(id, type_id, _)| (id, type_id)).collect())
 }
 
-/// Whether the caller may do this with one task type; without one, with every type.
+/// Checks the permission for one task type, or for all types if none is given.
 pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&TaskTypeName>) -> Result<(), Error> {
     match one {
         Some(task_type) => caller.check(operation, task_type),
@@ -81,10 +81,10 @@ pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&Tas
     }
 }
 
-/// Whether the caller may search so. Returns the most jobs of an answer.
+/// Checks the permission for a search. Returns the maximum number of jobs in the response.
 pub(super) fn search(caller: &Caller, query: &SearchQuery) -> Result<usize, Error> {
     match query {
-        // Whether the job may be seen is known when it is found.
+        // The permission is checked when the job is found.
         SearchQuery::Id(_) => Ok(1),
         SearchQuery::Key { task_type, page, .. } | SearchQuery::Tag { task_type, page, .. } => {
             caller.check(Operation::Read, task_type)?;
@@ -100,7 +100,7 @@ pub(super) fn search(caller: &Caller, query: &SearchQuery) -> Result<usize, Erro
     }
 }
 
-/// A selection without the jobs that the caller may not touch; a type that it may not touch is an error.
+/// Removes jobs that the caller may not access from a selection. Fails for a type that the caller may not access.
 pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: Selection) -> Result<Selection, Error> {
     match selection {
         Selection::Ids(jobs) => Ok(Selection::Ids(own_jobs(broker, caller, jobs).await?)),
@@ -111,7 +111,7 @@ pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: S
     }
 }
 
-/// Those of these jobs that the caller may change, while they have the types that they have now.
+/// The jobs that the caller may change, restricted to their current types.
 pub(super) async fn own_jobs(broker: &Broker, caller: &Caller, jobs: Chosen) -> Result<Chosen, Error> {
     if caller.may_everywhere(Operation::Operate) || jobs.ids.is_empty() {
         return Ok(jobs);
@@ -122,14 +122,14 @@ pub(super) async fn own_jobs(broker: &Broker, caller: &Caller, jobs: Chosen) -> 
     Ok(Chosen { ids, types: Some(types.into_iter().collect()) })
 }
 
-/// Whether the caller may enqueue these jobs: their types, their fallbacks, their stages, and the jobs that they run after.
+/// Checks the permission to enqueue these jobs: their types, fallbacks, stages, and the jobs that they run after.
 pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -> Result<(), Error> {
     if caller.may_everywhere(Operation::Enqueue) && caller.may_everywhere(Operation::Read) {
         return Ok(());
     }
     let mut last = None;
     for job in jobs {
-        // Most jobs of a request have the type of the one before.
+        // Most jobs of a request have the same type as the previous one.
         if last != Some(&job.task_type) {
             caller.check(Operation::Enqueue, &job.task_type)?;
             last = Some(&job.task_type);
@@ -154,7 +154,7 @@ pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -
     }
 }
 
-/// Whether the caller may keep a schedule that enqueues such jobs. Returns the task types that they name.
+/// Checks the permission to manage a schedule with this template. Returns the task types that the template names.
 pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskTypeName>, Error> {
     let job = v1::NewJob::decode(&template.message[..]).map_err(|error| Error::Internal(error.to_string()))?;
     let fallback = Some(&job.fallback).filter(|name| !name.is_empty());
@@ -163,13 +163,13 @@ pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskT
     let names: Vec<TaskTypeName> = names.collect::<Result<_, _>>()?;
     names.iter().try_for_each(|name| caller.check_target(name))?;
     if !job.after.is_empty() {
-        // Which jobs they are is not known to whoever changes the schedule later.
+        // The callers who change the schedule later may not know the jobs that it depends on.
         caller.check_rule(Rule::Everything(Operation::Read))?;
     }
     Ok(names)
 }
 
-/// The schedule as the caller may see it: without `read`, only what says when it enqueues, and jobs of which type.
+/// The schedule as visible to the caller: without `read`, only its plan and the task type.
 pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule {
     let template = &mut schedule.spec.template;
     if !may(caller, Operation::Payload, &template.task_type) {
@@ -182,7 +182,7 @@ pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule
     schedule
 }
 
-/// Whether the caller may work on the jobs of these leases: for each lease. A foreign one is lost for it, like an unknown one.
+/// Whether the caller may work on the job of each lease. Leases of other callers are answered as lost, like unknown ones.
 pub(super) async fn own_leases(broker: &Broker, caller: &Caller, leases: &[Lease]) -> Result<Vec<bool>, Error> {
     let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
     let foreign = foreign(broker, caller, Operation::Work, &ids).await?;

@@ -1,4 +1,4 @@
-//! `StreamEnqueue`: many requests in flight, answered in their order.
+//! `StreamEnqueue`: many requests in flight, answered in order.
 
 use std::{
     future::Future,
@@ -18,33 +18,33 @@ use tonic::Status;
 
 use super::{end::End, render};
 use crate::{
-    driven::driven,
+    detached::detached,
     error::Error,
     job::Limits,
     memory::{Account, Full, Held, Memory},
 };
 
-/// The bounds of one pipeline.
+/// Limits of one pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Requests in flight.
+    /// Maximum number of requests in flight.
     pub(super) requests: usize,
-    /// No more requests are read while this many bytes are in flight. So at most these and one message are held.
+    /// No more requests are read while this many bytes are in flight, so at most this many bytes and one message are held.
     pub(super) bytes: usize,
-    /// How long the first request may take to come.
+    /// Time limit for the first request.
     pub(super) first: Duration,
 }
 
 impl Bounds {
-    /// At most the bytes of one message. The number of requests is large enough that small ones do not pile up unread
-    /// in HTTP/2, which would end the connection.
-    pub(super) fn of(limits: &Limits) -> Self {
+    /// Allows as many bytes in flight as one message may have. The number of requests is so large that small ones do
+    /// not pile up unread in HTTP/2, which would end the connection.
+    pub(super) fn new(limits: &Limits) -> Self {
         Self { requests: 50_000, bytes: limits.message_bytes, first: limits.first_message }
     }
 }
 
-/// Memory for the requests of one pipeline that are not answered yet, or whose answers are not read. It is taken in parts,
-/// so that a request costs nothing.
+/// Memory for the requests of one pipeline that are unanswered, or whose answers are unread. It is reserved in chunks,
+/// so that most requests need no reservation.
 pub(super) struct InFlight {
     memory: Arc<Memory>,
     account: Arc<Account>,
@@ -53,14 +53,14 @@ pub(super) struct InFlight {
     used: usize,
 }
 
-/// A part that is waited for.
+/// A pending reservation of a chunk.
 type Taking = Pin<Box<dyn Future<Output = Result<Held, Full>> + Send>>;
 
-/// What a request takes until its answer is read, besides its answer: two futures and a channel.
+/// Memory of a request until its answer is read, besides the answer: two futures and a channel.
 const REQUEST_BYTES: usize = 768;
-/// What a pipeline may use without a part: its stream takes about as much.
+/// Memory that a pipeline may use without a reservation, because its stream uses about as much anyway.
 const FREE: usize = 16 << 10;
-/// The size of a part.
+/// Size of a chunk.
 const PART: usize = 256 << 10;
 
 impl InFlight {
@@ -68,7 +68,7 @@ impl InFlight {
         Self { memory: memory.clone(), account: account.clone(), parts: Vec::new(), taking: None, used: 0 }
     }
 
-    /// What a request of so many jobs takes.
+    /// Memory for a request with this many jobs.
     fn weight(jobs: usize) -> usize {
         REQUEST_BYTES + jobs * size_of::<v1::EnqueuedJob>()
     }
@@ -77,7 +77,7 @@ impl InFlight {
         self.used < FREE + self.parts.len() * PART
     }
 
-    /// Takes one more part, when there is memory.
+    /// Reserves one more chunk when memory is available.
     async fn take(&mut self) {
         let (memory, account) = (self.memory.clone(), self.account.clone());
         let taking = self.taking.get_or_insert_with(|| Box::pin(async move { memory.take(&account, PART).await }));
@@ -91,7 +91,7 @@ impl InFlight {
 
     fn less(&mut self, bytes: usize) {
         self.used -= bytes;
-        // With half a part to spare, so that it is not taken and returned with every request.
+        // Keeps half a chunk spare, so that a chunk is not reserved and released with every request.
         while !self.parts.is_empty() && self.used + PART / 2 < FREE + (self.parts.len() - 1) * PART || self.used == 0 {
             if self.parts.pop().is_none() {
                 break;
@@ -100,21 +100,21 @@ impl InFlight {
     }
 }
 
-/// How long a pipeline waits when too many wait for memory.
+/// Pause before the next attempt to reserve memory when too many callers wait for it.
 const FULL: Duration = Duration::from_millis(100);
 
-/// The result of a request.
+/// Result of a request.
 type Stored = Result<Vec<v1::EnqueuedJob>, Error>;
-/// A future result, ready once the request is stored.
+/// Future that completes when the request is stored.
 pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 
-/// Answers each request by calling `enqueue`. The future that it returns queues the request, and gives another future
-/// that stores it. Requests are queued one after the other, so jobs keep the order in which they were sent. Any number
-/// are stored at once.
+/// Answers each request by calling `enqueue`. The future of `enqueue` queues the request, and returns another future
+/// that completes when the jobs are stored. Requests are queued one after the other, so jobs keep the order in which
+/// they were sent. Any number of requests are stored concurrently.
 ///
-/// A request that fails is answered with its error, and the stream goes on. The stream ends when the requests end, when
-/// the first one does not come in time, or when the broker stops. Requests in flight are answered before that. Nothing
-/// is read while the answers are not read.
+/// A failed request is answered with its error, and the stream continues. The stream ends when the requests end, when the first
+/// request does not arrive in time, or when the broker stops. Requests in flight are answered before that. Nothing is read while
+/// the answers are unread.
 pub(super) fn pipeline<S, F, P>(
     requests: S,
     (bounds, memory): (Bounds, InFlight),
@@ -144,7 +144,7 @@ struct Pipeline<S, F> {
     requests: S,
     enqueue: F,
     bounds: Bounds,
-    /// The last request that was read, until it is queued.
+    /// The last request read, until it is queued.
     placing: Option<Placing>,
     in_flight: FuturesOrdered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     bytes: usize,
@@ -159,20 +159,20 @@ struct Placing {
     size: Size,
 }
 
-/// The size of a request: its bytes, and those that it takes until its answer is read.
+/// Size of a request: its bytes, and the memory that it uses until its answer is read.
 #[derive(Clone, Copy)]
 struct Size {
     bytes: usize,
     weight: usize,
 }
 
-/// An answer and the size of its request.
+/// An answer, and the size of the request that it answers.
 type Answer = (v1::StreamEnqueueResponse, Size);
 
 enum Reading {
-    /// No request has come yet.
+    /// Before the first request.
     First(Pin<Box<Sleep>>),
-    /// Requests have come.
+    /// After the first request.
     More,
     /// No more requests are read. The status ends the stream after the last answer.
     Over(Option<Status>),
@@ -184,8 +184,8 @@ where
     F: Fn(v1::StreamEnqueueRequest) -> P,
     P: Future<Output = Storing> + Send + 'static,
 {
-    /// The next answer, or the end of the stream. Answers go before requests, so that they are never delayed. A request
-    /// that was read is begun at once.
+    /// Returns the next answer, or `None` at the end of the stream. Answers take precedence over requests, so they are
+    /// never delayed. A request is queued as soon as it is read.
     async fn next(&mut self) -> Option<Result<v1::StreamEnqueueResponse, Status>> {
         loop {
             if self.in_flight.is_empty()
@@ -206,7 +206,7 @@ where
                     self.memory.less(size.weight);
                     return Some(Ok(answer));
                 }
-                error = self.end.reached("send what was not answered on a new stream"), if open => {
+                error = self.end.reached("send the unanswered requests on a new stream"), if open => {
                     self.reading = Reading::Over(Some(error.into()));
                 }
                 () = self.memory.take(), if open && room && !has_memory => {}
@@ -230,13 +230,14 @@ where
             Some(Ok(request)) => {
                 let size = Size { bytes: request.encoded_len(), weight: InFlight::weight(request.jobs.len()) };
                 let sequence = request.sequence;
-                // It may hold what others wait for: a new task type, a place among what gathers.
-                self.placing = Some(Placing { place: Box::pin(driven((self.enqueue)(request))), sequence, size });
+                // The request may hold resources that others wait for, such as a new task type or a slot in the intake queue. So
+                // it must make progress even while the client does not read answers.
+                self.placing = Some(Placing { place: Box::pin(detached((self.enqueue)(request))), sequence, size });
                 self.bytes += size.bytes;
                 self.memory.used += size.weight;
                 self.reading = Reading::More;
             }
-            // The decoder does not go on after an error: the stream ends, after the answers.
+            // The decoder does not continue after an error: the stream ends after the answers.
             Some(Err(status)) => self.reading = Reading::Over(Some(status)),
             None => self.reading = Reading::Over(None),
         }
@@ -251,7 +252,7 @@ async fn placed(placing: &mut Option<Placing>) -> Storing {
     }
 }
 
-/// Waits until the time for the first request is over.
+/// Waits until the time limit for the first request has passed.
 async fn silence(reading: &mut Reading) {
     match reading {
         Reading::First(timer) => pin!(timer).await,

@@ -1,5 +1,5 @@
-//! Reflection: tools such as grpcurl ask what the services are. The tables of all names take memory and a part of the start, and
-//! most brokers are never asked, so the first call makes them.
+//! Reflection: tools such as grpcurl list the services. The first call builds the descriptor tables, because they cost memory and
+//! startup time, and most brokers never need them.
 
 use std::{
     convert::Infallible,
@@ -23,10 +23,10 @@ use tonic::{
 use tonic_reflection::server::{Builder, Error};
 use tower::{ServiceExt as _, util::Oneshot};
 
-/// The largest request, which only names things.
+/// Maximum request size. A request only contains names.
 const REQUEST_BYTES: usize = 16 << 10;
 
-/// Adds both versions.
+/// Adds both versions of the service.
 pub(super) fn add(routes: Routes) -> Routes {
     let v1 = || Ok(builder().build_v1()?.max_decoding_message_size(REQUEST_BYTES));
     let v1alpha = || Ok(builder().build_v1alpha()?.max_decoding_message_size(REQUEST_BYTES));
@@ -37,11 +37,11 @@ fn builder() -> Builder<'static> {
     Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // No method uses these messages, but the details of our errors do.
+        // No method uses these messages, but the error details do.
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }
 
-/// A service that the first call makes.
+/// A service that the first call creates.
 struct WhenAsked<S>(Arc<LazyLock<Result<S, Error>>>);
 
 impl<S> WhenAsked<S> {
@@ -76,7 +76,7 @@ where
         match &**self.0 {
             Ok(service) => Either::Left(service.clone().oneshot(request)),
             Err(error) => {
-                let status = Status::internal(format!("the descriptors for reflection: {error}"));
+                let status = Status::internal(format!("cannot build the descriptors for reflection: {error}"));
                 Either::Right(ready(Ok(status.into_http())))
             }
         }

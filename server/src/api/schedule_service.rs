@@ -13,10 +13,10 @@ use crate::{
     store::SchedulePage,
 };
 
-/// The next times in an answer about one schedule.
+/// Number of planned times in a response with one schedule.
 pub(crate) const NEXT_TIMES: usize = 10;
 
-/// The service of operators and of programs that manage schedules.
+/// Service for operators and for programs that manage schedules.
 pub(super) struct ScheduleService {
     broker: SharedBroker,
 }
@@ -26,8 +26,8 @@ impl ScheduleService {
         Self { broker }
     }
 
-    /// A page of the schedules that the caller may read. It ends with one of them, because its name is in the token of the
-    /// next page.
+    /// Page of schedules that the caller may read. The last one is a schedule that the caller may read, because the token of the
+    /// next page contains its name.
     async fn visible(&self, caller: &Caller, mut after: String, page_size: usize) -> Result<SchedulePage, Error> {
         let operator = &self.broker.operator;
         if caller.may_everywhere(Operation::Read) {
@@ -47,7 +47,7 @@ impl ScheduleService {
     }
 }
 
-/// Whether the caller may enqueue the jobs that the schedule enqueues. Otherwise it does not exist for the caller.
+/// Checks that the caller may enqueue the jobs of the schedule. Otherwise the schedule does not exist for this caller.
 fn is_own(caller: &Caller, schedule: &Schedule) -> Result<(), Error> {
     permit::schedule(caller, &schedule.spec.template).map(drop).map_err(|_| no_schedule(&schedule.spec.name))
 }
@@ -83,7 +83,7 @@ impl ScheduleService {
         let allow_missing = request.allow_missing;
         let check = |old: &Schedule| match is_own(&caller, old) {
             Ok(()) => Ok(()),
-            // The same as for a call that creates it: nothing of the other one but that it exists.
+            // Returns the same error as a create, which reveals only that the name is taken.
             Err(_) if allow_missing => Err(taken_schedule(&old.spec.name)),
             Err(missing) => Err(missing),
         };

@@ -26,49 +26,53 @@ use super::{
     authenticate::Authenticate,
     bulk_service::BulkService,
     calls::GuardCalls,
-    fleet::FleetService,
+    check::subscribe,
     health::Health,
     incoming::{Terms, incoming},
     job_service::JobService,
-    receive::{Budget, Patience, ReceiveWithin},
+    receive::{Budget, ReceiveTimeouts, ReceiveWithin},
     reflection,
+    routing::RoutingService,
     schedule_service::ScheduleService,
     settings_service::SettingsService,
     store_service::StoreService,
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
-use crate::{access::Access, error::Error, job::Limits, metrics::ConnectionCounts, stores::SharedFleet, tls::TlsPort};
+use crate::{access::Access, error::Error, job::Limits, metrics::ConnectionCounts, stores::SharedStores, tls::TlsPort};
 
-/// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
-/// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
-/// ends the connection when they exceed half of its window. With these two values, flow control first stops a stream of
-/// the smallest messages that nobody reads.
+/// Flow-control window of a stream: bytes in flight or unread. A batch of small jobs fits, so it needs no further round trip. The
+/// window must not be larger: h2 counts unread small DATA frames with about 230 bytes each, and ends the connection when they
+/// exceed half of the connection's window. With these two values, flow control stops a stream of unread tiny messages first.
 pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for a connection. It bounds what one connection can make the broker hold unread. Both values are fixed:
-/// hyper's adaptive window would override them, and has no bound of ours.
+/// Flow-control window of a connection. It bounds the unread bytes that one connection can make the broker hold. Both windows are
+/// fixed, because hyper's adaptive window would override them and is not bounded by the broker.
 pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
-/// The smallest value that HTTP/2 allows: frames of many streams interleave, and an unfinished frame holds little
+/// Maximum frame size, the smallest that HTTP/2 allows: frames of many streams interleave, and an unfinished frame uses little
 /// memory.
 const FRAME_BYTES: u32 = 16 << 10;
-/// The largest headers of a call. A token and a trace context fit; a flood of CONTINUATION frames does not.
+/// Maximum bytes of a call's headers. A token and a trace context fit; a flood of CONTINUATION frames does not.
 pub(crate) const HEADER_BYTES: u32 = 16 << 10;
-/// Streams that were reset before we handled them. With more, which is a reset flood, the connection ends.
+/// Maximum number of streams of a connection that the client has reset before the broker accepted them. With more,
+/// which is a reset flood, the connection ends.
 pub(crate) const PENDING_RESETS: usize = 100;
-/// Streams that we reset because of errors of the peer, in the life of a connection. This is hyper's default.
+/// Maximum number of streams that the broker resets on one connection because of the client's protocol errors. This is
+/// hyper's default.
 const ERROR_RESETS: usize = 1024;
-/// A peer that does not answer a ping within this time is gone. With the interval, it is noticed within 15 s.
-pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often peers are pinged.
-pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a peer may take to send the HTTP/2 preface.
+/// Time without an answer to an HTTP/2 ping after which a peer counts as lost. It is the longest liveness of a worker,
+/// because a blocked process answers no pings. The kernel notices dead links (`incoming`), and heartbeats notice dead
+/// workers. Pings find peers that died behind a proxy that keeps the connection open.
+pub(crate) const PING_TIMEOUT: Duration = *subscribe::LIVENESS.end();
+/// Interval between HTTP/2 pings of a peer.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Time limit for a peer to send the HTTP/2 preface.
 pub(crate) const PREFACE: Duration = Duration::from_secs(5);
-/// How long a call may take, its request included. This is longer than `PullJobs` waits and Postgres may take. For
-/// streams it only applies to the headers.
+/// Time limit of a call, from its headers to the headers of its response. It exceeds the longest wait of `PullJobs` and
+/// the time limit of a statement.
 pub(crate) const CALL: Duration = Duration::from_mins(2);
-/// How long a message may wait for memory, and how long it may take to arrive: slow networks carry 1 MiB per second. It is
-/// at most the time of a call, so no call holds memory for longer than it may last.
-pub(crate) const PATIENCE: Patience = Patience {
+/// Time limits for receiving a message. `message` and `mib` allow for networks that carry 1 MiB per second. No limit
+/// exceeds `CALL`, so that no call holds memory after it must have ended.
+pub(crate) const RECEIVE_TIMEOUTS: ReceiveTimeouts = ReceiveTimeouts {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
     mib: Duration::from_secs(1),
@@ -76,23 +80,23 @@ pub(crate) const PATIENCE: Patience = Patience {
     end: Duration::from_secs(5),
     answer: TAKEN_WITHIN,
 };
-/// How long closing takes at most for connections that were cut.
+/// Time limit for connections to close after they were cut.
 const CUT: Duration = Duration::from_secs(1);
 
 /// A gRPC server for the brokers of a process.
 pub struct Server {
-    fleet: SharedFleet,
+    stores: SharedStores,
     health: Health,
     tls: Option<Arc<TlsPort>>,
 }
 
 impl Server {
-    /// A server that does not serve yet. `health` says so until it serves, and again when it stops.
-    pub fn new(fleet: SharedFleet, health: Health) -> Self {
-        Self { fleet, health, tls: None }
+    /// Creates a server. `health` reports `NOT_SERVING` until the server serves, and again when it stops.
+    pub fn new(stores: SharedStores, health: Health) -> Self {
+        Self { stores, health, tls: None }
     }
 
-    /// With TLS, if there is any.
+    /// Sets the TLS of the port; with `None` the port serves without TLS.
     pub(crate) fn with_tls(self, tls: Option<Arc<TlsPort>>) -> Self {
         Self { tls, ..self }
     }
@@ -100,8 +104,9 @@ impl Server {
     /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
     ///
     /// To stop, health becomes `NOT_SERVING`, the listener is closed, connections are told to open no more streams, and
-    /// pipelines end after the requests in flight. (The broker ends the sessions of workers: start to drain it before
-    /// or with `shutdown`.) Connections that are left at the deadline, and peers that never sent anything, are cut.
+    /// pipelines end after the requests in flight. Connections that are left at the deadline, and peers that never sent
+    /// anything, are cut. The caller must drain the broker before `shutdown` or with it, because the server does not
+    /// end the sessions of workers.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -109,8 +114,8 @@ impl Server {
         deadline: Duration,
     ) -> Result<(), Error> {
         let stopping = CancellationToken::new();
-        let broker = self.fleet.main();
-        let routes = routes(&self.fleet, &self.health, &stopping);
+        let broker = self.stores.main();
+        let routes = routes(&self.stores, &self.health, &stopping);
         let limits = &broker.config().limits;
         let edge = Edge {
             health: self.health,
@@ -121,21 +126,21 @@ impl Server {
             tls: self.tls,
             preface: PREFACE,
             call: CALL,
-            budget: Arc::new(Budget::new(limits, PATIENCE)),
+            budget: Arc::new(Budget::new(limits, RECEIVE_TIMEOUTS)),
         };
         edge.serve(listener, routes, limits, shutdown, deadline).await
     }
 }
 
-/// Everything between the network and the services.
+/// The parts between the network and the services: limits, authentication, TLS and health.
 pub(super) struct Edge {
     pub(super) health: Health,
-    /// Who may call; `None`: everybody.
+    /// Authentication of callers. `None` to accept every caller.
     pub(super) access: Option<Arc<Access>>,
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
-    /// The id of the database.
+    /// Id of the broker's database, for a header of every response.
     pub(super) database: Option<HeaderValue>,
     pub(super) tls: Option<Arc<TlsPort>>,
     pub(super) preface: Duration,
@@ -144,7 +149,7 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    /// As [`Server::serve`].
+    /// Serves `routes` until `shutdown`, and stops as [`Server::serve`] describes.
     pub(super) async fn serve(
         self,
         listener: TcpListener,
@@ -154,7 +159,7 @@ impl Edge {
         deadline: Duration,
     ) -> Result<(), Error> {
         let cut = CancellationToken::new();
-        // If this future is dropped before its end, no connection is left open either.
+        // Cuts all connections if this future is dropped before it ends.
         let _cut = cut.clone().drop_guard();
         let terms = Terms {
             connections: limits.connections,
@@ -183,7 +188,7 @@ impl Edge {
         let served = tokio::select! {
             served = &mut serving => served,
             () = late => {
-                tracing::warn!(?deadline, "cutting the connections that are left");
+                tracing::warn!(?deadline, "closing the connections that are still open at the deadline");
                 cut.cancel();
                 timeout(CUT, serving).await.unwrap_or(Ok(()))
             }
@@ -192,7 +197,7 @@ impl Edge {
     }
 }
 
-/// The layers of every call, the first one last.
+/// The layers of every call, from the innermost to the outermost.
 type Layers = Stack<ReceiveWithin, Stack<Authenticate, Stack<GuardCalls, Identity>>>;
 
 /// Sets every bound that tonic leaves open.
@@ -219,12 +224,12 @@ fn builder(
         .layer(ReceiveWithin(budget))
 }
 
-/// Our services, health, and reflection in both versions. Any other path is UNIMPLEMENTED. Requests may be gzipped:
-/// tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`. Answers are not gzipped: workers are
-/// on the same network, and gzip would cost more than it saves.
-fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) -> Routes {
-    let bytes = fleet.main().config().limits.message_bytes;
-    let routes = if let Some(broker) = fleet.only() {
+/// Routes to Howdah's services, health, and both versions of reflection. Any other path is UNIMPLEMENTED. Requests may
+/// be gzipped: `receive` decompresses them, and a message that exceeds the limit then gets `RESOURCE_EXHAUSTED`.
+/// Responses are not gzipped: workers are on the same network, and gzip would cost more than it saves.
+fn routes(stores: &SharedStores, health: &Health, stopping: &CancellationToken) -> Routes {
+    let bytes = stores.main().config().limits.message_bytes;
+    let routes = if let Some(broker) = stores.only() {
         of_services(
             JobService::new(broker.clone(), stopping.clone()),
             WorkerService::new(broker.clone()),
@@ -233,11 +238,11 @@ fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) ->
             SettingsService::new(broker.clone()),
             AccessService::new(broker.clone()),
             BulkService::new(broker.clone()),
-            StoreService::new(fleet.clone(), stopping.clone()),
+            StoreService::new(stores.clone(), stopping.clone()),
             bytes,
         )
     } else {
-        let all = || FleetService::new(fleet.clone(), stopping.clone());
+        let all = || RoutingService::new(stores.clone(), stopping.clone());
         of_services(
             all(),
             all(),
@@ -246,14 +251,14 @@ fn routes(fleet: &SharedFleet, health: &Health, stopping: &CancellationToken) ->
             all(),
             all(),
             all(),
-            StoreService::new(fleet.clone(), stopping.clone()),
+            StoreService::new(stores.clone(), stopping.clone()),
             bytes,
         )
     };
     with_tools(routes, health)
 }
 
-/// Routes to these services, with the bounds of messages.
+/// Routes to these services. `bytes` is the maximum size of a message in both directions.
 #[allow(clippy::too_many_arguments, reason = "one for each service")]
 fn of_services(
     jobs: impl JobServices,
@@ -284,7 +289,7 @@ fn of_services(
         .add_service(bounded!(StoreServiceServer, stores))
 }
 
-/// Health and reflection.
+/// Adds the services for health and reflection.
 pub(super) fn with_tools(routes: Routes, health: &Health) -> Routes {
     reflection::add(routes.add_service(health.service()))
 }

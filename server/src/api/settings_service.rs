@@ -1,4 +1,4 @@
-//! `SettingsService`: the settings of the cluster.
+//! `SettingsService`: reads and changes the cluster settings.
 
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Response, Status};
@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 use super::{actor::actor, check, render};
 use crate::{broker::SharedBroker, job::ClusterSettings};
 
-/// For operators.
+/// Service for operators.
 pub(super) struct SettingsService {
     broker: SharedBroker,
 }

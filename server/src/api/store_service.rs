@@ -1,4 +1,4 @@
-//! `StoreService`: list the stores of this broker, close and open them.
+//! `StoreService`: list stores, close and open them, and move task types between them.
 
 use std::time::Duration;
 
@@ -16,30 +16,30 @@ use crate::{
     error::Error,
     job::TaskTypeName,
     operate::stores::StoreView,
-    stores::{Member, SharedFleet, moving::Move},
+    stores::{ConfiguredStore, SharedStores, moving::Move},
 };
 
-/// How long a store may take to say how it is.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for a store to report its state.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The service of operators. It is the same with one store and with several.
+/// Service for operators. It works in the same way with one store and with several.
 pub(super) struct StoreService {
-    fleet: SharedFleet,
-    /// Ends moves when cancelled: they rest.
+    stores: SharedStores,
+    /// Interrupts moves when cancelled; another broker may resume them.
     stopping: CancellationToken,
 }
 
 impl StoreService {
-    pub(super) fn new(fleet: SharedFleet, stopping: CancellationToken) -> Self {
-        Self { fleet, stopping }
+    pub(super) fn new(stores: SharedStores, stopping: CancellationToken) -> Self {
+        Self { stores, stopping }
     }
 
-    /// The store of this name; without a name, the only one.
-    fn named(&self, name: &str) -> Result<&Member, Error> {
-        match self.fleet.members() {
+    /// Store with this name; without a name, the only store.
+    fn named(&self, name: &str) -> Result<&ConfiguredStore, Error> {
+        match self.stores.all() {
             [only] if name.is_empty() => Ok(only),
-            members => members.iter().find(|member| member.name() == name).ok_or_else(|| {
-                let names: Vec<&str> = members.iter().map(Member::name).collect();
+            stores => stores.iter().find(|store| store.name() == name).ok_or_else(|| {
+                let names: Vec<&str> = stores.iter().map(ConfiguredStore::name).collect();
                 let names = names.join(", ");
                 if name.is_empty() {
                     Error::invalid("store", format!("is empty; name one of {names}"))
@@ -51,14 +51,14 @@ impl StoreService {
     }
 }
 
-/// How a store is; one that does not answer in time is away.
-async fn view(member: &Member) -> v1::Store {
+/// State of a store; a store that does not answer in time is reported as unreachable.
+async fn view(store: &ConfiguredStore) -> v1::Store {
     let looked = async {
-        let broker = member.reachable()?.reachable()?;
+        let broker = store.reachable()?.reachable()?;
         broker.operator.store_view().await
     };
-    let seen: Option<StoreView> = tokio::time::timeout(PATIENCE, looked).await.ok().and_then(Result::ok);
-    render::store(member.name(), member.number(), seen)
+    let seen: Option<StoreView> = tokio::time::timeout(TIMEOUT, looked).await.ok().and_then(Result::ok);
+    render::store(store.name(), store.number(), seen)
 }
 
 howdah_proto::store_service!(StoreService);
@@ -69,9 +69,9 @@ impl StoreService {
         request: Request<v1::ListStoresRequest>,
     ) -> Result<Response<v1::ListStoresResponse>, Status> {
         let name = &request.get_ref().store;
-        let members: Vec<&Member> =
-            if name.is_empty() { self.fleet.members().iter().collect() } else { vec![self.named(name)?] };
-        let stores = futures::future::join_all(members.into_iter().map(view)).await;
+        let stores: Vec<&ConfiguredStore> =
+            if name.is_empty() { self.stores.all().iter().collect() } else { vec![self.named(name)?] };
+        let stores = futures::future::join_all(stores.into_iter().map(view)).await;
         Ok(Response::new(v1::ListStoresResponse { stores }))
     }
 
@@ -79,22 +79,22 @@ impl StoreService {
         &self,
         request: Request<v1::DrainStoreRequest>,
     ) -> Result<Response<v1::DrainStoreResponse>, Status> {
-        let member = self.named(&request.get_ref().store)?;
-        let broker = member.reachable()?.reachable()?;
+        let store = self.named(&request.get_ref().store)?;
+        let broker = store.reachable()?.reachable()?;
         let by = actor(broker, &request, Rpc::DrainStore)?;
-        broker.operator.close_store(member.name(), &by).await?;
-        Ok(Response::new(v1::DrainStoreResponse { store: Some(view(member).await) }))
+        broker.operator.close_store(store.name(), &by).await?;
+        Ok(Response::new(v1::DrainStoreResponse { store: Some(view(store).await) }))
     }
 
     pub(super) async fn open_store(
         &self,
         request: Request<v1::OpenStoreRequest>,
     ) -> Result<Response<v1::OpenStoreResponse>, Status> {
-        let member = self.named(&request.get_ref().store)?;
-        let broker = member.reachable()?.reachable()?;
+        let store = self.named(&request.get_ref().store)?;
+        let broker = store.reachable()?.reachable()?;
         let by = actor(broker, &request, Rpc::OpenStore)?;
-        broker.operator.open_store(member.name(), &by).await?;
-        Ok(Response::new(v1::OpenStoreResponse { store: Some(view(member).await) }))
+        broker.operator.open_store(store.name(), &by).await?;
+        Ok(Response::new(v1::OpenStoreResponse { store: Some(view(store).await) }))
     }
 
     pub(super) async fn move_type(
@@ -102,17 +102,17 @@ impl StoreService {
         request: Request<v1::MoveTypeRequest>,
     ) -> Result<Response<BoxStream<v1::MoveTypeResponse>>, Status> {
         let caller = caller(&request)?;
-        let by = actor(self.fleet.main(), &request, Rpc::MoveType)?;
+        let by = actor(self.stores.main(), &request, Rpc::MoveType)?;
         let v1::MoveTypeRequest { task_type, to_store, from_store } = request.into_inner();
         let name = TaskTypeName::parse(&task_type).map_err(|problem| Error::invalid("task_type", problem))?;
         if to_store.is_empty() {
             return Err(Error::invalid("to_store", "is empty; name the store that the type goes to").into());
         }
-        let moving = Move::check(&self.fleet, name, (&from_store, &to_store), by).await?;
+        let moving = Move::check(&self.stores, name, (&from_store, &to_store), by).await?;
         let open = caller.open_stream()?;
         let (from, to) = moving.stores();
         let (progress, reports) = mpsc::channel(1);
-        // It ends by itself when nobody listens: between two steps, so that another broker may go on at once.
+        // The move ends when the client stops listening, between two steps, so that another broker may resume it immediately.
         tokio::spawn(moving.run(progress, self.stopping.clone()));
         let answers = futures::stream::unfold(reports, move |mut reports| {
             let (from, to) = (from.clone(), to.clone());

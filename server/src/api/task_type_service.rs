@@ -1,4 +1,4 @@
-//! `TaskTypeService`: numbers of jobs and settings by task type.
+//! `TaskTypeService`: job counts, settings, limit keys and statistics of task types.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     store::LimitKeyView,
 };
 
-/// The service of operators.
+/// Service for operators.
 pub(super) struct TaskTypeService {
     broker: SharedBroker,
 }
@@ -35,8 +35,8 @@ impl TaskTypeService {
         Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
     }
 
-    /// A page of the types that the caller may read, where the next one begins, and how long ago they were counted. It ends
-    /// with one of them, because its name is in the token of the next page.
+    /// Page of the types that the caller may read, the last name if there are more, and the age of the counts. The page ends with
+    /// a type that the caller may read, because the token of the next page contains its name.
     async fn visible(
         &self,
         caller: &Caller,
@@ -52,7 +52,7 @@ impl TaskTypeService {
             } else {
                 (operator.list_task_types(after, read, only.clone()).await?, None)
             };
-            // A full page may have a page after it.
+            // A full page may be followed by another one.
             let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.clone());
             types.retain(|view| permit::may(caller, Operation::Read, &view.name));
             let more = last.is_some() || types.len() > page_size;
@@ -107,7 +107,7 @@ impl TaskTypeService {
         caller.check(Operation::Operate, &name)?;
         if let Some(to) = &settings.fallback
             && let Err(denied) = caller.check_reroute(&name, to)
-            // A fallback that the caller may not choose may stay.
+            // A fallback that the caller may not set may stay unchanged.
             && self.broker.operator.type_settings(&name).await?.and_then(|now| now.fallback).as_ref() != Some(to)
         {
             return Err(denied.into());
@@ -165,7 +165,7 @@ impl TaskTypeService {
         let query = check::get_stats(request.get_ref())?;
         permit::one_or_all(&caller, Operation::Read, query.only.as_ref())?;
         let operator = &self.broker.operator;
-        // First, so that all that was counted until then is read.
+        // Read first, so that the response includes everything counted until then.
         let complete_time = operator.stats_until().await?.map(render::time);
         let rows = match &query.only {
             Some(name) => operator.stats_of_type(name, query.range).await?,

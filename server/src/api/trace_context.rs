@@ -1,5 +1,5 @@
-//! The trace context of a call, which its jobs take that have none of their own. So a producer that only passes headers on
-//! is in the trace, too.
+//! Trace context of a call. Jobs without a trace context inherit it, so a producer that only forwards headers takes part in the
+//! trace, too.
 
 use axum::http::{HeaderMap, HeaderName};
 use howdah_proto::v1;
@@ -9,10 +9,10 @@ use crate::traces::is_trace_context;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// The longest state that a job may have.
+/// Maximum length of a job's trace state, in bytes.
 const STATE_BYTES: usize = 512;
 
-/// Gives the jobs the context in these headers. As the W3C asks, one that is not valid is left out, and no error.
+/// Sets the trace context of these headers in the jobs. Ignores an invalid context, as the W3C specification requires.
 pub(crate) fn give(headers: &HeaderMap, jobs: &mut [v1::NewJob]) {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(parent) = text(TRACEPARENT).filter(|parent| is_trace_context(parent)) else { return };

@@ -25,15 +25,15 @@ use crate::{
     stores::pull::PullArgs,
 };
 
-/// Statements of a list of workers: with more, a page has fewer workers than it may have.
+/// Maximum number of statements for a page of workers. A page that needs more is returned with fewer workers.
 const MOST_READS: usize = 20;
 
-/// What a worker sends, checked.
+/// Checked messages from a worker.
 pub(super) type Incoming = futures::stream::BoxStream<'static, Result<session::ClientMessage, Error>>;
-/// What it is sent.
+/// Messages to a worker.
 pub(super) type Outgoing = futures::stream::BoxStream<'static, Result<session::ServerMessage, Error>>;
 
-/// The service of workers.
+/// Service for workers.
 pub(super) struct WorkerService {
     broker: SharedBroker,
 }
@@ -43,8 +43,8 @@ impl WorkerService {
         Self { broker }
     }
 
-    /// Handles the items of leases that the caller may work on. The others are lost for it. The statuses are in the order
-    /// of the leases.
+    /// Passes the items whose leases the caller may work on to `handle`. The other items are answered as lost. The
+    /// statuses are in the order of the leases.
     async fn of_own<T>(
         &self,
         caller: &Caller,
@@ -55,20 +55,21 @@ impl WorkerService {
         let is_own = permit::own_leases(&self.broker, caller, leases).await?;
         let own = items.into_iter().zip(&is_own).filter(|(_, own)| **own).map(|(item, _)| item).collect();
         let mut statuses = handle(own).await.into_iter();
-        // Should a status be missing, it is unknown whether the item took effect.
+        // If a status is missing, it is unknown whether the item took effect.
         let status =
             |own| if own { statuses.next().unwrap_or(SettleStatus::Unavailable) } else { SettleStatus::LeaseLost };
         Ok(is_own.into_iter().map(status).collect())
     }
 
-    /// Serves a worker with this. A message that `context_of` names a store for is of that one.
+    /// Serves a worker stream. `context_of` returns the session context of the store whose jobs a message has; `None`
+    /// for the store of this service.
     pub(super) fn work_with(
         &self,
         request: Request<Streaming<v1::WorkRequest>>,
         serve: impl FnOnce(Caller, session::ClientInfo, Incoming) -> Outgoing,
         context_of: impl Fn(&session::ServerMessage) -> Option<Arc<session::SessionContext>> + Send + 'static,
     ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
-        // Nothing is read from the stream yet: clients wait for the headers before they send.
+        // Nothing has been read from the stream yet: clients wait for the headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let caller = caller(&request)?;
         let open = caller.open_stream()?;
@@ -94,7 +95,7 @@ impl WorkerService {
             Ok(message) => {
                 let is_first = std::mem::take(&mut is_first);
                 let mut cluster = checking.registry.cluster();
-                // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
+                // The worker has learned a batch size from `Welcome`. A lower setting does not apply to its stream.
                 batch = cluster.batch.max(batch);
                 if cluster.batch < batch {
                     Arc::make_mut(&mut cluster).batch = batch;
@@ -111,7 +112,8 @@ impl WorkerService {
         Ok(Response::new(counted(answers, open)))
     }
 
-    /// Answers with what this pulls. Jobs that `context_of` names a store for are of that one.
+    /// Answers a `PullJobs` call with the jobs from `pull`. `context_of` returns the session context of a job's store;
+    /// `None` for the store of this service.
     pub(super) async fn pull_with(
         &self,
         request: Request<v1::PullJobsRequest>,
@@ -138,7 +140,7 @@ impl WorkerService {
         Ok(response)
     }
 
-    /// A page of workers as the caller may see them, and where the next one begins.
+    /// Page of workers as the caller may see them, and the position of the next page.
     async fn visible(
         &self,
         caller: &Caller,

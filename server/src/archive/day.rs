@@ -1,15 +1,16 @@
-//! One day: written under names that no reader looks for, read back, compared with the partition, named, and noted.
+//! Archiving one day: files are staged under names that readers ignore, read back, compared with the partition, renamed and
+//! recorded.
 
 use std::time::Instant;
 
-use howdah_archive::{Layout, Manifest, PartFile, Place, Sums};
+use howdah_archive::{Layout, Location, Manifest, PartFile, Sums};
 
 use super::{ArchiveError, Archived, Archiver, HELD, Step, noted, pace::Pace, read::Reading, text};
 use crate::{config::ArchivePayloads, store::TakenDay};
 
-/// The version of the manifest.
+/// Version of the manifest.
 const VERSION: u32 = 1;
-/// The blocks of a partition whose sums are made at once: 256 MiB, or 16 MiB if the run rests in between.
+/// Blocks of a partition that one checksum statement covers: 256 MiB, or 16 MiB if the run rests between steps.
 const BLOCKS: [i64; 2] = [32_768, 2_048];
 
 pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result<Option<Archived>, ArchiveError> {
@@ -21,11 +22,11 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
         return Ok(Some(Archived { manifest, jobs: 0, bytes: 0, took: begun.elapsed() }));
     }
     (archiver.on_step)(Step::Taken);
-    // A day stays where it was archived first.
-    let place = Place::open(&taken.url)?;
+    // A day stays in the archive to which it was first written.
+    let location = Location::open(&taken.url)?;
     let before = noted(day, &taken.manifest)?;
     let number = archiver.number(before.as_ref()).await?;
-    let work = Work { archiver, day, run, place, layout: Layout::of(number) };
+    let work = Work { archiver, day, run, location, layout: Layout::new(number) };
     let (manifest, jobs, bytes) = if let Some(written) = before.clone().filter(|_| taken.publishing) {
         (written, 0, 0)
     } else {
@@ -40,12 +41,12 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
     Ok(Some(Archived { manifest, jobs, bytes, took: begun.elapsed() }))
 }
 
-/// What one run works with.
+/// State of one run.
 struct Work<'a> {
     archiver: &'a Archiver,
     day: &'a str,
     run: &'a str,
-    place: Place,
+    location: Location,
     layout: Layout,
 }
 
@@ -56,19 +57,19 @@ fn sums(parts: &[PartFile]) -> Sums {
 }
 
 impl Work<'_> {
-    /// Writes, reads back, and compares.
+    /// Writes the files, reads them back, and compares them.
     async fn write(&self, taken: &TakenDay) -> Result<Vec<PartFile>, ArchiveError> {
         self.check_owner().await?;
-        howdah_archive::clear_staging(&self.place, &self.layout, self.day).await?;
+        howdah_archive::clear_staging(&self.location, &self.layout, self.day).await?;
         let late = taken.late.then_some(taken.generation);
-        let Self { archiver, place, layout, day, run } = self;
+        let Self { archiver, location, layout, day, run } = self;
         let mut pace = Pace::new(&archiver.store, day, archiver.share);
-        // A large future: it is not kept in those that wait for it.
-        let reading = Reading { archiver, place, layout, day, run, late };
+        // Boxed, because the future is large and would enlarge the futures that await it.
+        let reading = Reading { archiver, location, layout, day, run, late };
         let parts = Box::pin(reading.write(&mut pace)).await?;
         (archiver.on_step)(Step::AllStaged);
         for part in &parts {
-            howdah_archive::check(place, &part.staged, part).await?;
+            howdah_archive::check(location, &part.staged, part).await?;
             self.hold().await?;
             pace.rest_after_step().await;
         }
@@ -81,7 +82,8 @@ impl Work<'_> {
         Ok(parts)
     }
 
-    /// What the partition has.
+    /// Returns the checksums of the day's jobs in the database. With a generation in `late`, only of jobs that arrived
+    /// late.
     async fn stored(&self, late: Option<i32>, pace: &mut Pace<'_>) -> Result<Sums, ArchiveError> {
         let (mut sums, mut from) = (Sums::default(), Some(0));
         while let Some(block) = from {
@@ -95,12 +97,12 @@ impl Work<'_> {
         Ok(sums)
     }
 
-    /// Two databases that write to one place would delete each other's files.
+    /// Rejects an archive of another database, because two databases in one archive would delete each other's files.
     async fn check_owner(&self) -> Result<(), ArchiveError> {
-        let there = howdah_archive::manifest_of(&self.place, &self.layout, self.day).await?;
+        let there = howdah_archive::manifest_of(&self.location, &self.layout, self.day).await?;
         match there {
             Some(there) if there.database != self.archiver.database => Err(ArchiveError::Foreign {
-                url: self.place.url().to_owned(),
+                url: self.location.url().to_owned(),
                 day: self.day.to_owned(),
                 database: there.database,
             }),
@@ -108,7 +110,7 @@ impl Work<'_> {
         }
     }
 
-    /// The day with what was archived of it before.
+    /// Returns the manifest of the day, including the files of its earlier archiving.
     fn manifest(&self, store: u32, generation: i32, before: Manifest) -> Manifest {
         let mut manifest = Manifest {
             version: VERSION,
@@ -128,18 +130,19 @@ impl Work<'_> {
         manifest
     }
 
-    /// Names, manifest, note. All of it may have been done already by a run that was killed.
+    /// Renames the files, writes the manifest and records the day. Each step may be repeated, because a killed run may
+    /// have made it already.
     async fn publish(&self, mut manifest: Manifest) -> Result<Manifest, ArchiveError> {
-        let Self { archiver, place, layout, day, run } = self;
-        howdah_archive::publish(place, &manifest).await?;
+        let Self { archiver, location, layout, day, run } = self;
+        howdah_archive::publish(location, &manifest).await?;
         (archiver.on_step)(Step::Named);
         self.hold().await?;
-        howdah_archive::finish(place, layout, &manifest).await?;
+        howdah_archive::finish(location, layout, &manifest).await?;
         (archiver.on_step)(Step::ManifestWritten);
         manifest.parts.iter_mut().for_each(|part| part.staged.clear());
         let text = text(day, &manifest)?;
         let noted = (&manifest.sums, manifest.parts.len(), manifest.bytes, text.as_str());
-        self.still_ours(archiver.store.archived_day(day, run, &archiver.who, noted).await?)?;
+        self.still_ours(archiver.store.finish_day(day, run, &archiver.who, noted).await?)?;
         (archiver.on_step)(Step::Archived);
         Ok(manifest)
     }

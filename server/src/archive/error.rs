@@ -1,45 +1,47 @@
-//! What may go wrong when a day is archived.
+//! Errors of the archive.
 
 use crate::store::StoreError;
 
-/// Why a day is not archived.
+/// Reason why an archive operation fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The database.
+    /// The database failed.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// The files.
+    /// Reading or writing files failed.
     #[error("{0}")]
     Files(#[from] howdah_archive::Error),
-    /// A part of the archive that was not looked at.
+    /// Files could not be read, were not read in time, or have other contents than the manifest says.
     #[error("{0}")]
     Unread(String),
-    /// Jobs that were read went to the archive meanwhile, or their files were replaced.
-    #[error("{0} was archived or written anew while it was read: read it again")]
+    /// Jobs were archived, or their files replaced, while they were read.
+    #[error("day {0} was archived or rewritten while it was read; read it again")]
     Moved(String),
-    /// A job that is to be restored has no payload any more.
+    /// A job to restore has no payload any more.
     #[error("job {id} was archived without its payload (archive_payloads = \"{kept}\"), so it cannot be restored")]
     NoPayload {
         /// The job.
         id: i64,
-        /// What was archived of payloads: `hash` or `none`.
+        /// Archived part of payloads: `hash` or `none`.
         kept: &'static str,
     },
-    /// Another run has the day: this one was thought dead.
-    #[error("another run has taken {0} over")]
+    /// Another run has taken over the day, because this one counted as dead.
+    #[error("another run has taken over day {0}, because this run counted as dead")]
     TakenOver(String),
-    /// What was written is not what the partition has.
-    #[error("the files of {day} hold {written:?}, and its partition has {stored:?}: it was changed meanwhile")]
+    /// The files differ from the partition.
+    #[error(
+        "the files of day {day} contain {written:?}, but its partition has {stored:?}: the partition was changed meanwhile"
+    )]
     Differs {
         /// The day.
         day: String,
-        /// In the files.
+        /// Checksums of the files.
         written: howdah_archive::Sums,
-        /// In the partition.
+        /// Checksums of the partition.
         stored: howdah_archive::Sums,
     },
-    /// Files of another database lie there.
-    #[error("{url} has {day} of another database ({database}): each database needs an archive_url of its own")]
+    /// The archive contains files of another database.
+    #[error("{url} contains day {day} of another database ({database}): each database needs its own archive_url")]
     Foreign {
         /// The archive.
         url: String,
@@ -48,12 +50,12 @@ pub enum ArchiveError {
         /// The other database.
         database: String,
     },
-    /// A manifest that cannot be read.
-    #[error("the manifest of {day}: {problem}")]
+    /// A manifest is unreadable.
+    #[error("the manifest of day {day} is unreadable: {problem}")]
     Manifest {
         /// The day.
         day: String,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
 }

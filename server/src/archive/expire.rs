@@ -1,17 +1,17 @@
-//! Days that are older than is kept: their files are deleted, and forgotten.
+//! Expiry of archived days: deletes the files of days beyond the retention, and their records.
 
-use howdah_archive::{Layout, Place};
+use howdah_archive::{Layout, Location};
 
 use super::{ArchiveError, Archiver, HELD, noted};
 
 impl Archiver {
-    /// Days that are older than this, and whose partitions are gone, the oldest first.
+    /// Returns the archived days that are older than `days_kept` and whose partitions are dropped, oldest first.
     pub async fn expired(&self, days_kept: u16) -> Result<Vec<String>, ArchiveError> {
         Ok(self.store.expired_days(days_kept.into()).await?)
     }
 
-    /// Deletes the files of such a day; returns how many there were. `None`: another run has it. From the first step on nobody
-    /// looks for its jobs any more; a run that is killed later is done again by the next one.
+    /// Deletes the files of a day and returns their number, or `None` if another run works on the day. Lookups ignore
+    /// the day as soon as the run has taken it. If the run is killed, the next run deletes the remaining files.
     pub async fn expire(&self, day: &str, days_kept: u16) -> Result<Option<usize>, ArchiveError> {
         let run = format!("{:016x}", rand::random::<u64>());
         let taken = self.store.take_expired_day(day, days_kept.into(), &run, &self.who, HELD).await?;
@@ -22,12 +22,12 @@ impl Archiver {
         };
         match deleted {
             Ok(files) => {
-                self.store.expired_day(day, &run).await?;
+                self.store.delete_day(day, &run).await?;
                 Ok(Some(files))
             }
             Err(error) => {
-                // It is free for the next run at once.
-                self.store.failed_day(day, &run, &error.to_string()).await?;
+                // Releases the day for the next run.
+                self.store.record_day_error(day, &run, &error.to_string()).await?;
                 Err(error)
             }
         }
@@ -35,12 +35,12 @@ impl Archiver {
 
     async fn delete(&self, day: &str, url: &str, manifest: &str) -> Result<usize, ArchiveError> {
         let number = self.number(noted(day, manifest)?.as_ref()).await?;
-        let (place, layout) = (Place::open_to_read(url)?, Layout::of(number));
-        let manifest = howdah_archive::manifest_of(&place, &layout, day).await?;
+        let (location, layout) = (Location::open_to_read(url)?, Layout::new(number));
+        let manifest = howdah_archive::manifest_of(&location, &layout, day).await?;
         if let Some(manifest) = manifest.filter(|manifest| manifest.database != self.database) {
             let (url, day) = (url.to_owned(), day.to_owned());
             return Err(ArchiveError::Foreign { url, day, database: manifest.database });
         }
-        Ok(howdah_archive::delete_day(&place, &layout, day).await?)
+        Ok(howdah_archive::delete_day(&location, &layout, day).await?)
     }
 }

@@ -1,4 +1,4 @@
-//! Archived jobs, found again: which files may have one is asked of the database, and the files themselves say the rest.
+//! Lookup of archived jobs. The database knows which files may contain a job, and the files contain the rest.
 
 use std::{
     collections::HashMap,
@@ -6,52 +6,55 @@ use std::{
     time::{Duration, Instant},
 };
 
-use howdah_archive::{Candidate, Patience, Place, Row};
+use howdah_archive::{Candidate, Location, Row, Timeouts};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::ArchiveError;
 use crate::store::{ArchivedFile, Store};
 
-/// The most files that one lookup by id looks at.
+/// Maximum number of files that one lookup by id reads.
 pub(crate) const FILES: i32 = 2_000;
-/// How long a lookup may take.
+/// Time limit of a lookup.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
-/// Lookups and pages that a broker reads at once; others wait.
+/// Maximum number of concurrent lookups and page reads of a broker; others wait.
 pub(crate) const AT_ONCE: usize = 4;
 
-/// Reads what is archived, wherever each day lies. Clones share what is open.
+/// Reads archived jobs from each archive that the database names. Clones share open connections.
 #[derive(Clone)]
 pub struct Reader {
     pub(super) store: Store,
-    patience: Patience,
-    places: Arc<Mutex<HashMap<String, Place>>>,
-    turns: Arc<Semaphore>,
-    /// When a lookup found that nothing answers, and why: for those who wait for their turn.
-    away: Arc<Mutex<Option<(Instant, String)>>>,
+    timeouts: Timeouts,
+    locations: Arc<Mutex<HashMap<String, Location>>>,
+    lookups: Arc<Semaphore>,
+    /// Time and error of the last lookup that found the archive unreachable. Lookups that began before that time and
+    /// wait for a permit fail with the same error.
+    last_failure: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
 impl Reader {
-    /// Of the archive that this database knows, for a command that reads much of it.
+    /// Creates a reader with long timeouts, for commands that read many files.
     pub fn new(store: Store) -> Self {
-        Self::with(store, Patience::Long)
+        Self::with(store, Timeouts::Long)
     }
 
-    /// The same for callers who wait for one job: an archive that does not answer is not waited for.
+    /// Creates a reader with short timeouts, for callers that wait for one job.
     pub(crate) fn for_callers(store: Store) -> Self {
-        Self::with(store, Patience::Short)
+        Self::with(store, Timeouts::Short)
     }
 
-    fn with(store: Store, patience: Patience) -> Self {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        Self { store, patience, places: Arc::default(), turns, away: Arc::default() }
+    fn with(store: Store, timeouts: Timeouts) -> Self {
+        let lookups = Arc::new(Semaphore::new(AT_ONCE));
+        Self { store, timeouts, locations: Arc::default(), lookups, last_failure: Arc::default() }
     }
 
-    /// The job of an id, as it ended last; `None`: it is not archived. An error names a file that could not be looked at.
+    /// Returns the last end of the job with this id, or `None` if the job is not archived. The error names a file that
+    /// could not be read.
     pub async fn find(&self, id: i64) -> Result<Option<Row>, ArchiveError> {
         let begun = Instant::now();
         match self.look(id, begun).await {
-            // A file was replaced after the database was asked: it knows the new one.
+            // The file was replaced after the database returned its path. A second query returns the path of the new
+            // file.
             Err(ArchiveError::Files(error)) if error.is_missing() => self.look(id, begun).await,
             found => found,
         }
@@ -63,17 +66,17 @@ impl Reader {
             return Ok(None);
         }
         let until = begun + WITHIN;
-        let _turn = self.turn(until).await?;
-        if let Some((at, why)) = self.away.lock().as_ref()
+        let _permit = self.lookup_permit(until).await?;
+        if let Some((at, why)) = self.last_failure.lock().as_ref()
             && *at > begun
         {
             return Err(ArchiveError::Unread(why.clone()));
         }
         let found = self.look_in(files, id, until).await;
         if let Err(ArchiveError::Files(error)) = &found
-            && error.is_away()
+            && error.is_unavailable()
         {
-            *self.away.lock() = Some((Instant::now(), error.to_string()));
+            *self.last_failure.lock() = Some((Instant::now(), error.to_string()));
         }
         found
     }
@@ -99,56 +102,59 @@ impl Reader {
         {
             return Err(found.unread.remove(at).1.into());
         }
-        if found.is_away()
+        if found.is_unavailable()
             && let Some((_, error)) =
-                found.unread.iter().position(|(_, e)| e.is_away()).map(|at| found.unread.remove(at))
+                found.unread.iter().position(|(_, e)| e.is_unavailable()).map(|at| found.unread.remove(at))
         {
             return Err(error.into());
         }
-        let late = (found.left > 0).then(|| format!("no time for {} of its files", found.left));
+        let late =
+            (found.left > 0).then(|| format!("{} files that may contain the job were not read in time", found.left));
         let unread = found.unread.len();
         let first = found.unread.into_iter().next().map(|(_, error)| match unread {
             1 => error.to_string(),
-            more => format!("{error}; and {} other files", more - 1),
+            more => format!("{error}; {} other files could not be read, either", more - 1),
         });
-        let many = too_many.then(|| format!("more than {FILES} files may have it"));
+        let many = too_many.then(|| format!("more than {FILES} files may contain the job, and only {FILES} were read"));
         match first.or(late).or(many) {
             Some(problem) => Err(ArchiveError::Unread(problem)),
             None => Ok(None),
         }
     }
 
-    async fn turn(&self, until: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, ArchiveError> {
-        let busy = || ArchiveError::Unread(format!("{AT_ONCE} others read it, and {WITHIN:?} have passed"));
-        match tokio::time::timeout_at(until.into(), self.turns.acquire()).await {
-            Ok(Ok(turn)) => Ok(turn),
+    async fn lookup_permit(&self, until: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, ArchiveError> {
+        let busy =
+            || ArchiveError::Unread(format!("{AT_ONCE} other lookups did not end within {WITHIN:?}; try again later"));
+        match tokio::time::timeout_at(until.into(), self.lookups.acquire()).await {
+            Ok(Ok(lookup_permit)) => Ok(lookup_permit),
             _ => Err(busy()),
         }
     }
 
     pub(super) async fn candidate(&self, file: ArchivedFile) -> Result<Candidate, ArchiveError> {
         let ArchivedFile { day, url, path, bytes } = file;
-        Ok(Candidate { place: self.place(&url).await?, day, path, bytes })
+        Ok(Candidate { location: self.location(&url).await?, day, path, bytes })
     }
 
-    /// Opens each place once: connections are kept. There are few, because a database has one archive at a time.
-    async fn place(&self, url: &str) -> Result<Place, ArchiveError> {
-        if let Some(place) = self.places.lock().get(url) {
-            return Ok(place.clone());
+    /// Returns the archive with this URL, with its open connections. The map stays small, because a database has one
+    /// archive at a time.
+    async fn location(&self, url: &str) -> Result<Location, ArchiveError> {
+        if let Some(location) = self.locations.lock().get(url) {
+            return Ok(location.clone());
         }
-        let place = self.open(url).await?;
-        self.places.lock().insert(url.to_owned(), place.clone());
-        Ok(place)
+        let location = self.open(url).await?;
+        self.locations.lock().insert(url.to_owned(), location.clone());
+        Ok(location)
     }
 
-    /// A directory of another machine that is away may not answer at all.
-    async fn open(&self, url: &str) -> Result<Place, ArchiveError> {
-        let (patience, own) = (self.patience, url.to_owned());
-        let opened = tokio::task::spawn_blocking(move || Place::open_to_read_with(&own, patience));
-        let problem = match tokio::time::timeout(patience.first_answer(), opened).await {
-            Ok(Ok(place)) => return Ok(place?),
+    /// Opens the archive with a timeout, because a directory on an unreachable machine may not respond at all.
+    async fn open(&self, url: &str) -> Result<Location, ArchiveError> {
+        let (timeouts, own) = (self.timeouts, url.to_owned());
+        let opened = tokio::task::spawn_blocking(move || Location::open_to_read_with(&own, timeouts));
+        let problem = match tokio::time::timeout(timeouts.first_answer(), opened).await {
+            Ok(Ok(location)) => return Ok(location?),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {:?}", patience.first_answer()),
+            Err(_) => format!("no answer within {:?}", timeouts.first_answer()),
         };
         Err(howdah_archive::Error::Url { url: url.to_owned(), problem }.into())
     }

@@ -1,8 +1,8 @@
-//! Jobs of the archive are forgotten: the files that hold them are written anew without them.
+//! Deletion of jobs from the archive: rewrites the files that contain them.
 //!
-//! New files are written and compared beside the old ones, under other names. Then the database notes what the day is to consist of
-//! (`archive.rewrite`), together with the record for the audit. From there on every run goes on with it: names, manifest, rows of
-//! `archive_file`, and at last the old files are deleted. Readers take the files that the database names.
+//! New files are written and verified beside the old ones, under other names. Then the database records the new files of the day
+//! (`archive.rewrite`), together with the audit entry. From then on every run continues the rewrite: renames, manifest, rows of
+//! `archive_file`, and finally deletion of the old files. Readers use the files that the database names.
 
 use std::{
     collections::BTreeSet,
@@ -10,53 +10,53 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use howdah_archive::{Layout, Manifest, OpenFile, PartFile, Place, Sums, Wanted, Writer};
+use howdah_archive::{JobFilter, Layout, Location, Manifest, OpenFile, PartFile, Sums, Writer};
 
 use super::{ArchiveError, Archiver, HELD, Step, history::micros, parse, text};
 use crate::store::{Actor, ForgetDay};
 
-/// How many ids the audit has.
+/// Maximum number of job ids, and of task types, that the audit entry lists.
 const FIRST: usize = 10;
 
-/// Which jobs are forgotten: those that all of it fits.
+/// Selection of jobs to delete; a job must match all fields.
 #[derive(Clone, Debug, Default)]
 pub struct ForgetQuery {
-    /// With this key.
+    /// Jobs with this key.
     pub key: Option<String>,
-    /// Of this type.
+    /// Jobs of this type.
     pub task_type: Option<String>,
-    /// That ended before this time.
+    /// Jobs that ended before this time.
     pub before: Option<SystemTime>,
 }
 
-/// What was found in the files of a day, or forgotten.
+/// Number of matching jobs found or deleted in the files of a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Jobs: each end of a job counts.
+    /// Number of rows of matching jobs. A job that ended several times, because it was retried, has several rows.
     pub jobs: i64,
-    /// Files that have them.
+    /// Number of files that contain them.
     pub files: usize,
 }
 
-/// How far a forget has come in a day.
+/// Progress of a deletion in a day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForgetProgress {
     /// The day.
     pub day: String,
-    /// Files are written anew; else they are looked at.
+    /// Whether files are being rewritten, or only searched.
     pub is_writing: bool,
-    /// Files that are done.
+    /// Number of completed files.
     pub done: usize,
-    /// Files of the day that may have such jobs, or those that are written anew.
+    /// Number of files to search, or to rewrite.
     pub files: usize,
-    /// Jobs that were found so far, or that stay.
+    /// Number of matching jobs found so far. During a rewrite: number of other jobs copied to new files.
     pub jobs: i64,
 }
 
-/// Told of each file.
+/// Callback for the progress, called per file.
 pub type OnForget = Arc<dyn Fn(ForgetProgress) + Send + Sync>;
 
-/// The jobs of a file that are to be forgotten.
+/// A file that contains jobs to delete: their checksums and their first ids.
 struct Hit<'a> {
     part: &'a PartFile,
     sums: Sums,
@@ -64,8 +64,8 @@ struct Hit<'a> {
 }
 
 impl ForgetQuery {
-    fn wanted(&self) -> Wanted {
-        Wanted { key: self.key.clone(), until: self.before.map(micros), ..Wanted::default() }
+    fn wanted(&self) -> JobFilter {
+        JobFilter { key: self.key.clone(), until: self.before.map(micros), ..JobFilter::default() }
     }
 
     fn may_be_in(&self, part: &PartFile) -> bool {
@@ -74,31 +74,32 @@ impl ForgetQuery {
 }
 
 impl Archiver {
-    /// Days that may have such jobs, the oldest first.
+    /// Returns the archived days that may contain jobs of the query, oldest first.
     pub async fn days_to_forget(&self, query: &ForgetQuery) -> Result<Vec<ForgetDay>, ArchiveError> {
         Ok(self.store.forget_days(query.task_type.as_deref(), query.before).await?)
     }
 
-    /// How many such jobs the files of a day have.
+    /// Counts the jobs of a day that the query matches.
     pub async fn count_forgettable(&self, day: &str, query: &ForgetQuery) -> Result<Forgotten, ArchiveError> {
         let known = self.store.archived_day_of(day).await?;
         let Some((url, manifest)) = known else {
             return Ok(Forgotten::default());
         };
         let manifest = parse(day, &manifest)?;
-        let hits = self.survey(&Place::open_to_read(&url)?, &manifest, query).await?;
+        let hits = self.survey(&Location::open_to_read(&url)?, &manifest, query).await?;
         Ok(Forgotten { jobs: hits.iter().map(|hit| hit.sums.rows).sum(), files: hits.len() })
     }
 
-    /// Forgets such jobs of a day; `None`: somebody else works on it. What an earlier run has begun is finished first.
+    /// Deletes the jobs of a day that the query matches. Returns `None` if another run works on the day. First
+    /// completes an interrupted deletion.
     pub async fn forget(&self, day: &str, query: &ForgetQuery, by: &Actor) -> Result<Option<Forgotten>, ArchiveError> {
         let run = format!("{:016x}", rand::random::<u64>());
         let result = self.forget_in(day, &run, query, by).await;
         if let Err(error) = &result {
-            // The day is free for the next run at once, if the database can be told.
-            let noted = self.store.failed_day(day, &run, &error.to_string()).await;
+            // Releases the day for the next run, if the database is reachable.
+            let noted = self.store.record_day_error(day, &run, &error.to_string()).await;
             if let Err(problem) = noted {
-                tracing::debug!(%problem, day, "the failed run keeps its day for a moment");
+                tracing::debug!(%problem, day, "cannot release the day of a failed run; it is free after {HELD:?}");
             }
         }
         result
@@ -113,12 +114,12 @@ impl Archiver {
     ) -> Result<Option<Forgotten>, ArchiveError> {
         let Some(taken) = self.store.take_rewrite(day, run, &self.who, HELD).await? else { return Ok(None) };
         (self.on_step)(Step::Taken);
-        let rewriting = Rewriting { archiver: self, day, run, place: Place::open_to_read(&taken.url)? };
+        let rewriting = Rewriting { archiver: self, day, run, location: Location::open_to_read(&taken.url)? };
         let mut before = parse(day, &taken.manifest)?;
         if !taken.rewrite.is_empty() {
             before = rewriting.switch(parse(day, &taken.rewrite)?).await?;
         }
-        let hits = self.survey(&rewriting.place, &before, query).await?;
+        let hits = self.survey(&rewriting.location, &before, query).await?;
         let forgotten = Forgotten { jobs: hits.iter().map(|hit| hit.sums.rows).sum(), files: hits.len() };
         if forgotten.files > 0 {
             let manifest = rewriting.write(&before, &hits, query).await?;
@@ -134,17 +135,17 @@ impl Archiver {
         Ok(Some(forgotten))
     }
 
-    /// The files of a day that have such jobs.
+    /// Finds the files of a day that contain jobs of the query.
     async fn survey<'a>(
         &self,
-        place: &Place,
+        location: &Location,
         manifest: &'a Manifest,
         query: &ForgetQuery,
     ) -> Result<Vec<Hit<'a>>, ArchiveError> {
         let parts: Vec<&PartFile> = manifest.parts.iter().filter(|part| query.may_be_in(part)).collect();
         let (mut hits, mut jobs) = (Vec::new(), 0);
         for (at, part) in parts.iter().copied().enumerate() {
-            let hit = look_into(place, part, query).await?;
+            let hit = look_into(location, part, query).await?;
             jobs += hit.sums.rows;
             (self.on_forget)(ForgetProgress {
                 day: manifest.day.clone(),
@@ -160,7 +161,7 @@ impl Archiver {
         Ok(hits)
     }
 
-    /// Finishes what a forget has begun that was killed. The run has the day.
+    /// Completes the rewrite of an interrupted deletion. The caller's run holds the day.
     pub(super) async fn finish_rewrite(
         &self,
         day: &str,
@@ -168,35 +169,35 @@ impl Archiver {
         url: &str,
         rewrite: &str,
     ) -> Result<Manifest, ArchiveError> {
-        let rewriting = Rewriting { archiver: self, day, run, place: Place::open_to_read(url)? };
+        let rewriting = Rewriting { archiver: self, day, run, location: Location::open_to_read(url)? };
         let manifest = rewriting.switch(parse(day, rewrite)?).await?;
         self.store.end_rewrite(day, run).await?;
         Ok(manifest)
     }
 }
 
-/// A day that a run has.
+/// A day that this run rewrites.
 struct Rewriting<'a> {
     archiver: &'a Archiver,
     day: &'a str,
     run: &'a str,
-    place: Place,
+    location: Location,
 }
 
 impl Rewriting<'_> {
-    /// Writes what stays of the files that were hit, and compares it; returns what the day is to consist of.
+    /// Writes the remaining jobs of the affected files and verifies them. Returns the new manifest.
     async fn write(&self, before: &Manifest, hits: &[Hit<'_>], query: &ForgetQuery) -> Result<Manifest, ArchiveError> {
-        let (place, layout) = (&self.place, Layout::of(before.store));
-        let there = howdah_archive::manifest_of(place, &layout, self.day).await?;
+        let (location, layout) = (&self.location, Layout::new(before.store));
+        let there = howdah_archive::manifest_of(location, &layout, self.day).await?;
         if let Some(there) = there.filter(|there| there.database != self.archiver.database) {
-            let (url, day) = (place.url().to_owned(), self.day.to_owned());
+            let (url, day) = (location.url().to_owned(), self.day.to_owned());
             return Err(ArchiveError::Foreign { url, day, database: there.database });
         }
-        howdah_archive::clear_staging(place, &layout, self.day).await?;
+        howdah_archive::clear_staging(location, &layout, self.day).await?;
         let on_step = self.archiver.on_step.clone();
         let on_part: howdah_archive::OnPart = std::sync::Arc::new(move || on_step(Step::PartStaged));
         let bounds = self.archiver.bounds;
-        let mut writer = Writer::begin(place.clone(), &layout, self.day, self.run, bounds, Some(on_part));
+        let mut writer = Writer::begin(location.clone(), &layout, self.day, self.run, bounds, Some(on_part));
         let mut stay = Sums::default();
         for (at, hit) in hits.iter().enumerate() {
             match self.copy(hit, query, &mut writer).await {
@@ -218,13 +219,13 @@ impl Rewriting<'_> {
         (self.archiver.on_step)(Step::AllStaged);
         let mut written = Sums::default();
         for part in &parts {
-            howdah_archive::check(place, &part.staged, part).await?;
+            howdah_archive::check(location, &part.staged, part).await?;
             written.add_all(&part.sums);
             self.hold().await?;
         }
         if written != stay {
             return Err(ArchiveError::Unread(format!(
-                "the new files of {} hold {written:?} instead of {stay:?}",
+                "the new files of day {} contain {written:?} instead of {stay:?}; the old files stay in use",
                 self.day
             )));
         }
@@ -235,17 +236,17 @@ impl Rewriting<'_> {
         Ok(empty.with(untouched).with(parts))
     }
 
-    /// Writes the rows of a file that stay. Its rows are those that stay and those that were found: not one more or less.
+    /// Copies the remaining rows of a file. Checks that remaining and deleted rows together are all rows of the file.
     async fn copy(&self, hit: &Hit<'_>, query: &ForgetQuery, writer: &mut Writer) -> Result<Sums, ArchiveError> {
         let mut stay = Sums::default();
         if hit.sums == hit.part.sums {
             return Ok(stay);
         }
-        let file = OpenFile::open(self.place.clone(), &hit.part.path, hit.part.bytes).await?;
+        let file = OpenFile::open(self.location.clone(), &hit.part.path, hit.part.bytes).await?;
         let (wanted, mut held) = (query.wanted(), Instant::now());
         for group in 0..file.group_count() {
-            let rows = file.select(group, &Wanted::default(), true).await?;
-            for row in rows.iter().filter(|row| !wanted.fits_row(row)) {
+            let rows = file.select(group, &JobFilter::default(), true).await?;
+            for row in rows.iter().filter(|row| !wanted.matches_row(row)) {
                 stay.add(row.id, row.payload_bytes);
                 writer.push(&row.as_job()).await?;
             }
@@ -257,25 +258,26 @@ impl Rewriting<'_> {
         let mut all = stay;
         all.add_all(&hit.sums);
         if all != hit.part.sums {
-            let problem = format!("{} holds {all:?}, and its manifest says {:?}", hit.part.path, hit.part.sums);
+            let problem = format!("{} contains {all:?}, but the manifest says {:?}", hit.part.path, hit.part.sums);
             return Err(ArchiveError::Unread(problem));
         }
         Ok(stay)
     }
 
-    /// The new files take the place of the old ones. All of it may have been done already by a run that was killed.
+    /// Publishes the new files and deletes the old ones. Each step may be repeated, because a killed run may have made
+    /// it already.
     async fn switch(&self, mut manifest: Manifest) -> Result<Manifest, ArchiveError> {
-        let (Self { archiver, day, run, place }, layout) = (self, Layout::of(manifest.store));
-        howdah_archive::publish(place, &manifest).await?;
+        let (Self { archiver, day, run, location }, layout) = (self, Layout::new(manifest.store));
+        howdah_archive::publish(location, &manifest).await?;
         (archiver.on_step)(Step::Named);
         self.hold().await?;
         manifest.parts.iter_mut().for_each(|part| part.staged.clear());
-        howdah_archive::write_manifest(place, &layout, &manifest).await?;
+        howdah_archive::write_manifest(location, &layout, &manifest).await?;
         (archiver.on_step)(Step::ManifestWritten);
         let text = text(day, &manifest)?;
         self.still_ours(archiver.store.rewritten_day(day, run, &manifest, &text).await?)?;
         (archiver.on_step)(Step::Archived);
-        howdah_archive::discard(place, &layout, &manifest).await?;
+        howdah_archive::discard(location, &layout, &manifest).await?;
         Ok(manifest)
     }
 
@@ -288,14 +290,14 @@ impl Rewriting<'_> {
     }
 }
 
-/// The jobs of a file that are to be forgotten.
-async fn look_into<'a>(place: &Place, part: &'a PartFile, query: &ForgetQuery) -> Result<Hit<'a>, ArchiveError> {
+/// Finds the jobs to delete in a file.
+async fn look_into<'a>(location: &Location, part: &'a PartFile, query: &ForgetQuery) -> Result<Hit<'a>, ArchiveError> {
     if query.key.is_none() && query.before.is_none() {
-        // All of it: it need not be read.
+        // Without a key and a time, the query matches all jobs of the file, so the file is not read.
         return Ok(Hit { part, sums: part.sums, first: vec![part.min_id] });
     }
     let (wanted, mut sums, mut first) = (query.wanted(), Sums::default(), Vec::new());
-    let file = OpenFile::open(place.clone(), &part.path, part.bytes).await?;
+    let file = OpenFile::open(location.clone(), &part.path, part.bytes).await?;
     for group in 0..file.group_count() {
         for row in file.select(group, &wanted, false).await? {
             sums.add(row.id, row.payload_bytes);

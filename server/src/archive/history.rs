@@ -1,4 +1,4 @@
-//! Finished jobs of the database and of the archive in one: day by day, the newest first.
+//! Finished jobs of the database and of the archive combined: day by day, newest first.
 
 use std::{
     ops::ControlFlow,
@@ -6,51 +6,51 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use howdah_archive::{Job, OpenFile, Row, Wanted};
+use howdah_archive::{Job, JobFilter, OpenFile, Row};
 use tokio::sync::mpsc;
 
 use super::{ArchiveError, Reader, names::Names};
 use crate::store::{ArchivedFile, HistoryChoice, HistoryDay};
 
-/// Files whose footers are read together.
+/// Number of files whose footers are read concurrently.
 const OPENED: usize = 16;
-/// Pieces of row groups that wait for whoever takes jobs, besides the one that is decoded and the one that is taken.
+/// Number of decoded row group pieces that wait for the consumer, besides the one being decoded and the one being consumed.
 const PIECES: usize = 1;
 
-/// Which finished jobs are wanted: those that all of it fits.
+/// Selection of finished jobs; a job must match all fields.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryQuery {
-    /// Of this type.
+    /// Jobs of this type.
     pub task_type: Option<String>,
-    /// With this key; only together with a type.
+    /// Jobs with this key; requires a type.
     pub key: Option<String>,
-    /// That ended like this: `succeeded`, `cancelled`, `expired` or `discarded`.
+    /// Jobs with this outcome: `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: Option<String>,
-    /// That ended at this time or later.
+    /// Jobs that ended at this time or later.
     pub since: Option<SystemTime>,
-    /// That ended before this time.
+    /// Jobs that ended before this time.
     pub until: Option<SystemTime>,
-    /// With payloads and results.
+    /// Whether to read payloads and results.
     pub payloads: bool,
-    /// Only from the files of the archive. Then a key needs no type.
+    /// Whether to read only the files of the archive. A key needs no type then.
     pub archived_only: bool,
 }
 
-/// Takes jobs, one by one, until it has enough of them.
+/// Consumer of jobs, one by one. It can end the reading.
 pub trait Take {
-    /// Why it cannot go on.
+    /// Error that ends the reading.
     type Error: From<ArchiveError>;
 
-    /// Takes a job.
+    /// Consumes a job.
     fn take(&mut self, job: &Job<'_>) -> Result<ControlFlow<()>, Self::Error>;
 
-    /// Called after each job that was taken: whoever gathers jobs may work on them here, and holds up the reading.
+    /// Called after each consumed job. A consumer that collects jobs can process them here; reading waits meanwhile.
     fn catch_up(&mut self) -> impl Future<Output = Result<(), Self::Error>> {
         std::future::ready(Ok(()))
     }
 }
 
-/// Takes a job, and waits until there is room for the next one.
+/// Passes a job to the consumer, and waits until it has room for the next one.
 async fn hand_over<T: Take>(to: &mut T, job: &Job<'_>) -> Result<ControlFlow<()>, T::Error> {
     let flow = to.take(job)?;
     to.catch_up().await?;
@@ -58,8 +58,8 @@ async fn hand_over<T: Take>(to: &mut T, job: &Job<'_>) -> Result<ControlFlow<()>
 }
 
 impl Reader {
-    /// Reads the jobs that are wanted: the newest day first, those of a day in no particular order. Each end of a job is a row.
-    /// A job that ends while this runs may be among them or not; all others are, once.
+    /// Reads the selected jobs, newest day first, in no particular order within a day. Each end of a job is a row. A job that ends
+    /// during the call may be missing; all others are read once.
     pub async fn history<T: Take>(&self, query: &HistoryQuery, to: &mut T) -> Result<(), T::Error> {
         let mut names = Names::read(&self.store).await.map_err(ArchiveError::from)?;
         let days = self.store.history_days(query.since, query.until).await.map_err(ArchiveError::from)?;
@@ -80,7 +80,8 @@ impl Reader {
     ) -> Result<ControlFlow<()>, T::Error> {
         let known = self.store.history_day(day, query.task_type.as_deref()).await.map_err(ArchiveError::from)?;
         let type_id = query.task_type.as_deref().map(|name| names.number_of(name));
-        // Of a type that was deleted, the database has no jobs.
+        // Skips the database for a deleted type (`Some(None)`), whose jobs are only in files, and for an archived day
+        // without late jobs.
         if !query.archived_only && type_id != Some(None) && (known.has_late || !known.late) {
             let choice = HistoryChoice {
                 type_id: type_id.flatten(),
@@ -101,7 +102,7 @@ impl Reader {
         self.files(day, known.files, query, to).await
     }
 
-    /// Jobs that the database has, and the files have not.
+    /// Reads the jobs of a day that are in the database and not in the archive files.
     async fn live<T: Take>(
         &self,
         day: &str,
@@ -115,7 +116,7 @@ impl Reader {
             let page = self.store.history_page(day, late, id, choice).await.map_err(ArchiveError::from)?;
             names.know(&self.store, &page.jobs).await.map_err(ArchiveError::from)?;
             for job in &page.jobs {
-                if hand_over(to, &job.as_job(names.of(job.type_id()))).await?.is_break() {
+                if hand_over(to, &job.as_job(names.name(job.type_id()))).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -131,7 +132,7 @@ impl Reader {
         query: &HistoryQuery,
         to: &mut T,
     ) -> Result<ControlFlow<()>, T::Error> {
-        let wanted = Wanted {
+        let wanted = JobFilter {
             since: query.since.map(micros),
             until: query.until.map(micros),
             key: query.key.clone(),
@@ -140,11 +141,11 @@ impl Reader {
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let opened = files.into_iter().map(|file| async {
             let file = self.candidate(file).await?;
-            Ok::<_, ArchiveError>(OpenFile::open(file.place, &file.path, file.bytes).await?)
+            Ok::<_, ArchiveError>(OpenFile::open(file.location, &file.path, file.bytes).await?)
         });
         let (sender, mut pieces) = mpsc::channel::<Vec<Row>>(PIECES);
         let wanted = &wanted;
-        // Ends when all is read, or when nobody takes what is read.
+        // Ends when all files are read, or when the consumer stops.
         let read = async move {
             let mut opened = std::pin::pin!(stream::iter(opened).buffered(OPENED));
             while let Some(file) = opened.try_next().await? {
@@ -179,14 +180,14 @@ impl Reader {
         }
     }
 
-    /// Whether a day has other files than it had.
+    /// Whether files of the day have been replaced.
     async fn are_replaced(&self, day: &str, before: &[String]) -> Result<bool, ArchiveError> {
         let now = self.store.history_day(day, None).await?;
         Ok(before.iter().any(|path| now.files.iter().all(|file| file.path != *path)))
     }
 }
 
-/// Whether jobs may have gone from the database to files that are not known, while those of the database were read.
+/// Whether jobs may have moved from the database to files that `before` does not list, while the database was read.
 fn has_moved(before: &HistoryDay, now: &HistoryDay) -> bool {
     let changed = (before.generation, &before.state) != (now.generation, &now.state);
     changed && if before.late { before.has_late } else { now.state == "dropped" }

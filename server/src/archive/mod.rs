@@ -1,20 +1,20 @@
-//! The archive: finished jobs become Parquet files (the crate `howdah-archive`) before their partition is dropped.
+//! The archive: writes finished jobs to Parquet files (crate `howdah-archive`) before their partition is dropped.
 //!
-//! A day is written by one run at a time, which may be killed anywhere. What each step leaves behind, the next run either
-//! deletes or finishes: see [`Step`]. No transaction is longer than a page, so VACUUM is not held up.
+//! One run at a time writes a day, and it may be killed at any point. The next run deletes or completes what each step has left:
+//! see [`Step`]. No transaction is longer than a page, so VACUUM is not held up.
 
 mod day; // one day
-mod error; // what may go wrong
-mod expire; // days that are older than is kept
-pub(crate) mod find; // archived jobs, found again
-mod forget; // files that are written anew without some jobs
-mod history; // finished jobs of the database and of the archive in one
-mod names; // of task types
-mod pace; // how fast a run goes
+mod error; // errors
+mod expire; // deletion of days beyond the retention
+pub(crate) mod find; // lookup of archived jobs
+mod forget; // deletion of single jobs
+mod history; // finished jobs of the database and of the archive
+mod names; // names of task types
+mod pace; // speed of a run
 mod read; // rows of a day, page by page, into files
-mod restore; // archived jobs, enqueued again
-mod step; // the steps of a run
-mod view; // archived jobs, as operators see them
+mod restore; // enqueues archived jobs again
+mod step; // steps of a run
+mod view; // archived jobs for operators
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,14 +30,14 @@ pub(crate) use view::view;
 
 use crate::{config::ArchivePayloads, store::Store};
 
-/// A day is over so many minutes after midnight (UTC): transactions that began before it have ended then, and those that
-/// have not are waited for when the day is sealed.
+/// A day is over this many minutes after midnight (UTC). Transactions that began before midnight have normally ended by then; the
+/// seal of the day waits for the others.
 pub const OVER_MINUTES: i32 = 5;
 
-/// For how long a run has its day after its last sign of life.
+/// Time for which a run keeps its day after its last heartbeat.
 const HELD: Duration = Duration::from_secs(120);
 
-/// Archives days.
+/// Writes the finished jobs of whole days to an archive.
 #[derive(Clone)]
 pub struct Archiver {
     store: Store,
@@ -54,18 +54,18 @@ pub struct Archiver {
 /// A day that was archived.
 #[derive(Clone, Debug)]
 pub struct Archived {
-    /// What the day consists of now.
+    /// The day's manifest.
     pub manifest: Manifest,
-    /// Jobs that this run has written; 0: it finished what an earlier one had written.
+    /// Number of jobs written by this run; 0 if it completed what an earlier run had written.
     pub jobs: i64,
-    /// Bytes that this run has written.
+    /// Number of bytes written by this run.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
 }
 
 impl Archiver {
-    /// To this URL, as `who`. `database` is the identity of the database.
+    /// Archives to this URL, as the broker `who`. `database` is the identity of the database.
     pub fn new(store: Store, url: &str, payloads: ArchivePayloads, who: &str, database: &str) -> Self {
         Self {
             store,
@@ -80,50 +80,50 @@ impl Archiver {
         }
     }
 
-    /// The same, with other bounds of memory.
+    /// Replaces the default memory limits of a run.
     #[must_use]
     pub fn with_bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// The same, which takes this share of a processor while the database is busy; 1: all that it gets.
+    /// Sets the share of a processor that runs may use while the database is busy. 1 means no limit.
     #[must_use]
     pub fn with_share(mut self, share: f64) -> Self {
         self.share = share;
         self
     }
 
-    /// The same, told of each file that a forget is done with.
+    /// Sets the callback for the progress of a deletion.
     #[must_use]
     pub fn on_forget(mut self, on_forget: OnForget) -> Self {
         self.on_forget = on_forget;
         self
     }
 
-    /// The same, told of each step. For tests, which end the program there.
+    /// Sets the callback that is called after each step. Tests kill the program in the callback.
     #[must_use]
     pub fn on_step(mut self, on_step: OnStep) -> Self {
         self.on_step = on_step;
         self
     }
 
-    /// Archives a day; `None`: another run has it, or there is nothing to do.
+    /// Archives a day. Returns `None` if another run works on the day, or if the day has no jobs to archive.
     pub async fn archive(&self, day: &str) -> Result<Option<Archived>, ArchiveError> {
         let run = format!("{:016x}", rand::random::<u64>());
         let result = day::archive(self, day, &run).await;
         if let Err(error) = &result {
-            // The day is free for the next run at once, if the database can be told.
-            let noted = self.store.failed_day(day, &run, &error.to_string()).await;
+            // Releases the day for the next run, if the database is reachable.
+            let noted = self.store.record_day_error(day, &run, &error.to_string()).await;
             if let Err(problem) = noted {
-                tracing::debug!(%problem, day, "the failed run keeps its day for a moment");
+                tracing::debug!(%problem, day, "cannot release the day of a failed run; it is free after {HELD:?}");
             }
         }
         result
     }
 
-    /// The number in the names of a day's files: that of the store, so that all stores of a broker can archive to one place. A
-    /// day stays under the number that its manifest says.
+    /// Returns the number in the names of a day's files. It is the number of the store, so that all stores of a broker
+    /// can use one archive. An archived day keeps the number that its manifest has.
     async fn number(&self, noted: Option<&Manifest>) -> Result<u32, ArchiveError> {
         match noted {
             Some(noted) => Ok(noted.store),
@@ -131,13 +131,13 @@ impl Archiver {
         }
     }
 
-    /// Days that are over and not archived, the oldest first.
+    /// Returns the days that are over and have unarchived jobs, oldest first. `with_today` adds the current day.
     pub async fn days(&self, with_today: bool) -> Result<Vec<String>, ArchiveError> {
         Ok(self.store.days_to_archive(OVER_MINUTES, with_today).await?)
     }
 }
 
-/// The manifest of a day as the database has it; `None`: nothing is archived of it.
+/// Manifest of a day as recorded in the database; `None` if nothing of the day is archived.
 fn noted(day: &str, text: &str) -> Result<Option<Manifest>, ArchiveError> {
     if text.is_empty() { Ok(None) } else { parse(day, text).map(Some) }
 }

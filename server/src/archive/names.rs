@@ -1,4 +1,4 @@
-//! Names of task types, which rows of history have as numbers.
+//! Names of task types by id, because rows of history contain only the ids.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::{
     store::{FinishedJob, Store, StoreError},
 };
 
-/// The names that are known.
+/// Known names by type id.
 pub(super) struct Names(HashMap<TypeId, String>);
 
 impl Names {
@@ -15,7 +15,7 @@ impl Names {
         Ok(Self(store.type_names().await?.into_iter().collect()))
     }
 
-    /// Reads them again if one of the jobs has a type that is not known. A type that was deleted has a name of ours.
+    /// Reloads the names if a job has an unknown type id. A deleted type gets the name `deleted-type-ID`.
     pub(super) async fn know(&mut self, store: &Store, jobs: &[FinishedJob]) -> Result<(), StoreError> {
         if jobs.iter().any(|job| !self.0.contains_key(&job.type_id())) {
             self.0.extend(store.type_names().await?);
@@ -27,11 +27,11 @@ impl Names {
         Ok(())
     }
 
-    pub(super) fn of(&self, type_id: TypeId) -> &str {
+    pub(super) fn name(&self, type_id: TypeId) -> &str {
         self.0.get(&type_id).map_or("", String::as_str)
     }
 
-    /// The number of a type that the database has.
+    /// Returns the id of the type with this name, if it exists in the database.
     pub(super) fn number_of(&self, name: &str) -> Option<TypeId> {
         self.0.iter().find(|(_, known)| *known == name).map(|(type_id, _)| *type_id)
     }

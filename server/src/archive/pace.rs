@@ -1,48 +1,49 @@
-//! How fast a run goes. It rests between its steps, so that brokers have the machine and the database; it rests less if the day
-//! would not be archived in time otherwise, and not at all while the database has little else to do.
+//! Throttles a run of the archive. The run rests between its steps, so that jobs get the processor and the database
+//! first. It rests less if the day would otherwise be archived too late, and not at all while the database is idle.
 
 use std::time::{Duration, Instant};
 
 use crate::store::{ArchiveLoad, Store};
 
-/// A day that is over should be archived so long after its end: before the next one is over, with time to spare.
+/// Time after its end within which a day should be archived. It is shorter than a day, so that no day waits for the one
+/// before.
 const WITHIN: Duration = Duration::from_secs(20 * 3_600);
-/// How often the load of the database is looked at.
+/// Interval of checking the load of the database.
 const LOOK: Duration = Duration::from_secs(3);
-/// The database has little else to do if all programs together change at most so many rows in a second.
+/// The database counts as idle if all programs together change at most this many rows per second.
 const IDLE_ROWS: f64 = 1_000.0;
-/// The longest rest: a run has to say now and then that it goes on.
+/// Maximum rest, because a run must renew its hold of the day.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// What a run goes by.
+/// Values from which the run's share of a processor is computed.
 #[derive(Debug)]
 struct Share {
-    /// Of one processor, while the database is busy; 1: all that there is.
+    /// The setting `archive_share`: share of a processor while the database is busy. 1 means no limit.
     given: f64,
-    /// Work that was done: seconds of processors and of the connection, one beside the other.
+    /// Completed work, in seconds of processor and connection time combined.
     worked: f64,
-    /// Jobs that were written by it.
+    /// Number of jobs written with that work.
     done: f64,
     load: Load,
 }
 
-/// What the database said last.
+/// Last known load of the database.
 #[derive(Debug, Default)]
 struct Load {
     is_idle: bool,
-    /// Jobs of the day, about.
+    /// Approximate number of jobs of the day.
     jobs: f64,
-    /// Until the day should be archived.
+    /// Seconds until the day is late; `None` before the first query.
     seconds_left: Option<f64>,
 }
 
 impl Share {
-    /// The share that the run takes now.
+    /// Returns the share of a processor that the run may use now, at most 1.
     fn now(&self) -> f64 {
         if self.load.is_idle { 1.0 } else { self.given.max(self.needed()).min(1.0) }
     }
 
-    /// What it needs to be done in time, if each job costs as much as those that were written.
+    /// Returns the share that archives the day in time, if each remaining job costs as much as the jobs so far.
     fn needed(&self) -> f64 {
         match self.load.seconds_left {
             Some(left) if left <= 0.0 => 1.0,
@@ -51,19 +52,19 @@ impl Share {
         }
     }
 
-    /// How long a step and its rest take together, if the step was so much work.
+    /// Returns the time that a step with this amount of work should take together with the rest after it.
     fn spread(&self, work: Duration) -> Duration {
         work.div_f64(self.now().max(0.001))
     }
 }
 
-/// The pace of one run.
+/// Throttle of one run.
 pub(super) struct Pace<'a> {
     store: &'a Store,
     day: &'a str,
     share: Share,
     looked: Option<(Instant, i64)>,
-    /// When the step began that is under way.
+    /// Start of the current step.
     begun: Instant,
 }
 
@@ -73,17 +74,17 @@ impl<'a> Pace<'a> {
         Self { store, day, share, looked: None, begun: Instant::now() }
     }
 
-    /// Whether it rests between its steps: then steps should be small.
+    /// Whether the run rests between its steps, so that steps should be small.
     pub(super) fn rests(&self) -> bool {
         self.share.now() < 1.0
     }
 
-    /// The share of a processor that it takes now.
+    /// Returns the share of a processor that the run may use now, at most 1.
     pub(super) fn share(&self) -> f64 {
         self.share.now()
     }
 
-    /// A step is done that was so much work, and has written so many jobs.
+    /// Rests after a step with this amount of work and this many written jobs.
     pub(super) async fn rest(&mut self, work: Duration, jobs: usize) {
         if self.share.given >= 1.0 {
             return;
@@ -98,7 +99,7 @@ impl<'a> Pace<'a> {
         self.begun = Instant::now();
     }
 
-    /// A step is done that has written nothing, and took all the time since the last rest.
+    /// Rests after a step that wrote no jobs. All time since the last rest counts as work.
     pub(super) async fn rest_after_step(&mut self) {
         self.rest(self.begun.elapsed(), 0).await;
     }
@@ -115,7 +116,7 @@ impl<'a> Pace<'a> {
                 self.share.load = Load { is_idle, jobs, seconds_left: Some(seconds_left) };
                 self.looked = Some((Instant::now(), changed_rows));
             }
-            // The next step says what is wrong, if it is still so.
+            // The next step reports the problem if it persists.
             Err(error) => tracing::debug!(%error, day = self.day, "the load of the database is not known"),
         }
     }
@@ -125,7 +126,7 @@ impl<'a> Pace<'a> {
 mod tests {
     use super::*;
 
-    /// Of a million jobs 100,000 are written, in two seconds.
+    /// A run that has written 100,000 of a million jobs with two seconds of work.
     fn share(given: f64, hours_left: f64) -> Share {
         let load = Load { is_idle: false, jobs: 1_000_000.0, seconds_left: Some(hours_left * 3_600.0) };
         Share { given, worked: 2.0, done: 100_000.0, load }
@@ -145,7 +146,7 @@ mod tests {
             let now = share(0.05, hours_left).now();
             assert!((now - expected).abs() < 1e-9, "{hours_left}: {now}");
         }
-        // More jobs than were thought, and nothing known.
+        // More jobs than estimated, and an unknown load.
         let more = Share { done: 2_000_000.0, ..share(0.05, 1.0) };
         let nothing = Share { given: 0.05, worked: 0.0, done: 0.0, load: Load::default() };
         assert_eq!((more.now(), nothing.now()), (0.05, 0.05));

@@ -1,11 +1,11 @@
-//! Rows of a day, page by page, into files.
+//! Reads the rows of a day, page by page, and writes them to files.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use howdah_archive::{Layout, OnPart, PartFile, Place, Writer};
+use howdah_archive::{Layout, Location, OnPart, PartFile, Writer};
 use sha2::{Digest as _, Sha256};
 
 use super::{ArchiveError, Archiver, HELD, Step, names::Names, pace::Pace};
@@ -14,43 +14,44 @@ use crate::{
     store::{ArchivePage, FinishedJob},
 };
 
-/// The most jobs in a page, and how many bytes it is meant to have. Two pages are held at once.
+/// Maximum number of jobs and target size in bytes of a page. Two pages are in memory at once.
 const PAGE: (usize, usize) = (10_000, 4 << 20);
-/// The same for a run that rests after each page.
+/// Page size of a run that rests after each page.
 const SMALL_PAGE: (usize, usize) = (2_000, 512 << 10);
-/// How often the log says how far a run is.
+/// Interval of progress messages in the log, in jobs.
 const SAY_EVERY: u64 = 1_000_000;
 
-/// What a run writes.
+/// One pass over the finished jobs of a day, which writes them to the archive.
 pub(super) struct Reading<'a> {
     pub(super) archiver: &'a Archiver,
-    pub(super) place: &'a Place,
+    pub(super) location: &'a Location,
     pub(super) layout: &'a Layout,
     pub(super) day: &'a str,
     pub(super) run: &'a str,
-    /// Only the late jobs of this generation.
+    /// Generation of the jobs to read, if the day was archived before: only jobs that arrived late. `None` reads all
+    /// jobs.
     pub(super) late: Option<i32>,
 }
 
 impl Reading<'_> {
-    /// Writes all of it to the staging area.
+    /// Writes all rows to the staging area.
     pub(super) async fn write(&self, pace: &mut Pace<'_>) -> Result<Vec<PartFile>, ArchiveError> {
         let on_step = self.archiver.on_step.clone();
         let on_part: OnPart = Arc::new(move || on_step(Step::PartStaged));
         let mut writer =
-            Writer::begin(self.place.clone(), self.layout, self.day, self.run, self.archiver.bounds, Some(on_part));
-        match self.pages(&mut writer, pace).await {
+            Writer::begin(self.location.clone(), self.layout, self.day, self.run, self.archiver.bounds, Some(on_part));
+        match Box::pin(self.pages(&mut writer, pace)).await {
             Ok(()) => Ok(writer.finish().await?),
             Err(ArchiveError::Files(error)) => Err(writer.failed(error).await.into()),
             Err(error) => Err(error),
         }
     }
 
-    /// While a page is handed over, the next one is read.
+    /// Reads the next page while the previous one is written.
     async fn pages(&self, writer: &mut Writer, pace: &mut Pace<'_>) -> Result<(), ArchiveError> {
         let mut names = Names::read(&self.archiver.store).await?;
         let (mut jobs, begun, mut held) = (0_u64, Instant::now(), Instant::now());
-        // Few at first: nobody knows how large they are.
+        // Starts with a small page, because the size of the jobs is unknown.
         let mut page = self.page(i64::MIN, 100).await?;
         while let Some(last) = page.jobs.last().map(FinishedJob::id) {
             if held.elapsed() > HELD / 8 {
@@ -64,7 +65,7 @@ impl Reading<'_> {
             let encoded = writer.encoding();
             let hand_over = async {
                 for job in &page.jobs {
-                    self.push(writer, job, names.of(job.type_id())).await?;
+                    self.push(writer, job, names.name(job.type_id())).await?;
                 }
                 Ok::<_, ArchiveError>(())
             };
@@ -110,19 +111,19 @@ impl Reading<'_> {
     }
 }
 
-/// What it did, and how long it took.
+/// Runs the work and measures its time.
 async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let begun = Instant::now();
     let done = work.await;
     (done, begun.elapsed())
 }
 
-/// How many jobs the next page has, so that it is about as large as it is meant to be.
+/// Returns the number of jobs of the next page, so that the page has about the target size.
 fn next_limit(page: &ArchivePage, rests: bool) -> i32 {
     let (most_jobs, bytes) = if rests { SMALL_PAGE } else { PAGE };
     let jobs = page.jobs.len().max(1);
     let each = (page.bytes / jobs).max(1);
-    // It does not grow at once: the next jobs may be larger.
+    // Grows slowly, because the next jobs may be larger.
     let most = (jobs * 4).clamp(100, most_jobs);
     (bytes / each).clamp(1, most) as i32
 }

@@ -1,4 +1,4 @@
-//! Archived jobs, enqueued again as new ones, in batches. What is held in memory is one batch.
+//! Restores archived jobs: enqueues them again as new jobs, in batches. Only one batch is in memory.
 
 use std::ops::ControlFlow;
 
@@ -7,28 +7,28 @@ use howdah_archive::{Job, Row};
 use super::{ArchiveError, HistoryQuery, Reader, Take};
 use crate::store::{Actor, RestoredJob, Store, StoreError};
 
-/// The most jobs in a transaction.
+/// Maximum number of jobs per transaction.
 const BATCH: usize = 2_000;
-/// The most bytes of their payloads, or one job that has more.
+/// Maximum total bytes of the payloads of a transaction, unless it restores a single larger job.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// What a restore tells, in the order in which it happens.
+/// Event of a restore, in chronological order.
 #[derive(Clone, Debug)]
 pub enum RestoreEvent {
-    /// This has become of a job.
+    /// A job was restored or skipped.
     Done(RestoredJob),
-    /// The database refuses a job, as it would refuse it from a producer.
+    /// The database rejects a job, as it would reject it from a producer.
     Refused {
-        /// Its id in the archive.
+        /// Id of the job in the archive.
         old_id: i64,
-        /// Why.
+        /// Reason of the rejection.
         problem: String,
     },
     /// The archive has no job with this id.
     Missing(i64),
 }
 
-/// Restores jobs, and says what has become of each.
+/// Restores jobs and reports the result of each.
 pub struct Restore<'a, F> {
     store: Store,
     by: &'a Actor,
@@ -36,16 +36,16 @@ pub struct Restore<'a, F> {
     chosen: u64,
     batch: Vec<Row>,
     bytes: usize,
-    told: F,
+    on_event: F,
 }
 
 impl<'a, F: FnMut(RestoreEvent)> Restore<'a, F> {
-    /// Of at most so many jobs. `told` hears of each when its transaction is committed.
-    pub fn new(reader: &Reader, by: &'a Actor, most: u64, told: F) -> Self {
-        Self { store: reader.store.clone(), by, most, chosen: 0, batch: Vec::new(), bytes: 0, told }
+    /// Restores at most `most` jobs. `on_event` is called with each result after its transaction is committed.
+    pub fn new(reader: &Reader, by: &'a Actor, most: u64, on_event: F) -> Self {
+        Self { store: reader.store.clone(), by, most, chosen: 0, batch: Vec::new(), bytes: 0, on_event }
     }
 
-    /// Those that are chosen by what they are.
+    /// Restores the jobs that match a query.
     pub async fn chosen(mut self, reader: &Reader, query: &HistoryQuery) -> Result<u64, ArchiveError> {
         let query = HistoryQuery { payloads: true, archived_only: true, ..query.clone() };
         reader.history(&query, &mut self).await?;
@@ -53,11 +53,11 @@ impl<'a, F: FnMut(RestoreEvent)> Restore<'a, F> {
         Ok(self.chosen)
     }
 
-    /// Those with these ids.
+    /// Restores the jobs with these ids.
     pub async fn of_ids(mut self, reader: &Reader, ids: &[i64]) -> Result<u64, ArchiveError> {
         for id in ids {
             match reader.find(*id).await? {
-                None => (self.told)(RestoreEvent::Missing(*id)),
+                None => (self.on_event)(RestoreEvent::Missing(*id)),
                 Some(row) => {
                     self.add(row)?;
                     self.catch_up().await?;
@@ -82,16 +82,17 @@ impl<'a, F: FnMut(RestoreEvent)> Restore<'a, F> {
         Ok(())
     }
 
-    /// All of the batch in one transaction. If one of its jobs is refused, each half in its own, and so on.
+    /// Enqueues the batch in one transaction. If a job is rejected, splits the batch into halves with separate transactions,
+    /// recursively.
     async fn flush(&mut self) -> Result<(), ArchiveError> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
         let mut left = vec![&batch[..]];
         while let Some(jobs) = left.pop() {
             match (self.store.restore_jobs(jobs, self.by).await, jobs) {
-                (Ok(done), _) => done.into_iter().for_each(|done| (self.told)(RestoreEvent::Done(done))),
+                (Ok(done), _) => done.into_iter().for_each(|done| (self.on_event)(RestoreEvent::Done(done))),
                 (Err(error), [job]) if is_refusal(&error) => {
-                    (self.told)(RestoreEvent::Refused { old_id: job.id, problem: error.to_string() });
+                    (self.on_event)(RestoreEvent::Refused { old_id: job.id, problem: error.to_string() });
                 }
                 (Err(error), _) if is_refusal(&error) => {
                     let (first, second) = jobs.split_at(jobs.len() / 2);
@@ -112,7 +113,7 @@ impl<F: FnMut(RestoreEvent)> Take for Restore<'_, F> {
     type Error = ArchiveError;
 
     fn take(&mut self, job: &Job<'_>) -> Result<ControlFlow<()>, ArchiveError> {
-        self.add(Row::of(job))?;
+        self.add(Row::from_job(job))?;
         Ok(if self.chosen == self.most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 

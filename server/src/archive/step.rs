@@ -1,30 +1,30 @@
-//! The steps of a run, in their order. After each of them the program may end without a word.
+//! Steps of a run, in order. The program may be killed after each of them.
 
 use std::sync::Arc;
 
-/// What a run has just done.
+/// The last completed step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has its day, which is sealed. The next run takes it when this one has not been heard of for a while.
+    /// The run holds its sealed day. The next run takes the day over if this run's heartbeat stops.
     Taken,
-    /// A file lies in the staging area, where no reader looks. The next run deletes it.
+    /// A file is in the staging area, which readers ignore. The next run deletes it.
     PartStaged,
-    /// All files lie there.
+    /// All files are in the staging area.
     AllStaged,
-    /// They were read back, and hold what the partition has.
+    /// The files were read back and equal the partition.
     Compared,
-    /// The database has the manifest. From here the next run goes on, and writes nothing again.
+    /// The database has recorded the manifest. The next run continues from here and does not write the files again.
     Noted,
-    /// The files have their names.
+    /// The files have their final names.
     Named,
     /// The manifest is written.
     ManifestWritten,
-    /// The database knows that the day is archived: it may be dropped.
+    /// The database has recorded the day as archived, so its partition may be dropped.
     Archived,
 }
 
 impl Step {
-    /// All of them.
+    /// All steps.
     pub const ALL: [Self; 8] = [
         Self::Taken,
         Self::PartStaged,
@@ -37,5 +37,5 @@ impl Step {
     ];
 }
 
-/// Told of each step.
+/// Callback for each step.
 pub type OnStep = Arc<dyn Fn(Step) + Send + Sync>;

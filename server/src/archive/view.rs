@@ -1,4 +1,4 @@
-//! A finished job of the archive's form, as operators see jobs.
+//! Converts a finished job from the archive to an operator's view.
 
 use std::{
     collections::HashMap,
@@ -13,8 +13,7 @@ use crate::{
     store::failures_of,
 };
 
-/// The job with payload and result, as far as they were read. What is not as it should be is left out: people must be able to
-/// see the rest.
+/// The job, with payload and result if they were read. Omits invalid fields, so that operators can see the rest.
 pub(crate) fn view(job: &Job<'_>) -> JobView {
     let headers: Option<HashMap<String, String>> = job.headers.and_then(|json| serde_json::from_str(json).ok());
     let options: Option<JobOptions> = job.options.and_then(|json| serde_json::from_str(json).ok());

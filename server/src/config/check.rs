@@ -1,9 +1,9 @@
-//! Rules between settings, each of which is within its own bounds.
+//! Rules between several settings. The bounds of single settings are checked before.
 
-use super::{Config, kinds::bytes_words, load::ConfigError};
+use super::{Config, formats::bytes_words, load::ConfigError};
 use crate::job::{ClusterSettings, Limits};
 
-/// Checks the rules; the error is about the first one that is broken.
+/// Checks the rules. The error describes the first broken rule.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let limits = &config.limits;
     let same_address = config.listen == config.http && config.listen.port() != 0;
@@ -28,7 +28,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
         (
             config.tls.client_crl.is_some() && config.tls.client_ca.is_none(),
-            "tls_client_crl needs tls_client_ca: it lists certificates that those authorities have revoked",
+            "tls_client_crl needs tls_client_ca: it lists certificates that these authorities have revoked",
         ),
         (
             (config.otlp.headers_file.is_some() || config.otlp.ca.is_some()) && !config.otlp.is_on(),
@@ -41,19 +41,20 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
         (
             config.auth.jwt && config.auth_jwt_file.is_none(),
-            "auth jwt needs auth_jwt_file: the issuers whose tokens hold (--auth-jwt-file)",
+            "auth jwt needs auth_jwt_file: the file of trusted issuers (--auth-jwt-file)",
         ),
     ];
     let broken = rules.into_iter().find(|(broken, _)| *broken);
     broken.map_or(Ok(()), |(_, rule)| Err(ConfigError::new(rule)))
 }
 
-/// Whether the broker knows who calls.
+/// Whether the broker authenticates callers.
 pub(super) fn is_authenticated(config: &Config) -> bool {
     config.tls.client_ca.is_some() || !config.auth.is_none()
 }
 
-/// Refuses addresses that others can reach, while anybody would be served there, or tokens would be sent in plain text. The error says what to do.
+/// Refuses non-loopback addresses without authentication, or with tokens in plain text, unless `insecure` is set. The error
+/// lists the alternatives.
 pub fn check_addresses(config: &Config) -> Result<(), String> {
     let addresses = [("listen", config.listen), ("http", config.http)];
     let open = addresses.into_iter().find(|(_, address)| !address.ip().to_canonical().is_loopback());
@@ -62,27 +63,27 @@ pub fn check_addresses(config: &Config) -> Result<(), String> {
     match (is_known, is_plain, config.insecure) {
         (true, false, _) => Ok(()),
         (false, _, true) => {
-            tracing::warn!(%address, "{key} serves anybody who reaches it (insecure)");
+            tracing::warn!(%address, "{key} serves every caller without authentication (insecure)");
             Ok(())
         }
         (true, true, true) => {
-            tracing::warn!(%address, "{key} takes tokens that everybody on the way can read (insecure)");
+            tracing::warn!(%address, "{key} accepts tokens in plain text (insecure)");
             Ok(())
         }
         (false, _, false) => Err(format!(
-            "{key} is {address}, which other machines may reach, and nothing shows who calls: let clients show \
-             certificates (--tls-cert, --tls-key, --tls-client-ca) or tokens (--tls-cert, --tls-key, --auth token), or \
-             stay on 127.0.0.1, or serve anybody who reaches the port with --insecure"
+            "{key} is {address}, which other machines may reach, and callers are not authenticated: require client \
+             certificates (--tls-cert, --tls-key, --tls-client-ca) or tokens (--tls-cert, --tls-key, --auth token), \
+             listen on 127.0.0.1, or serve every caller with --insecure"
         )),
         (true, true, false) => Err(format!(
-            "{key} is {address}, which other machines may reach, and everybody on the way could read the tokens of \
-             clients: use TLS (--tls-cert, --tls-key), or stay on 127.0.0.1, or take tokens in plain text with --insecure"
+            "{key} is {address}, which other machines may reach, and clients would send tokens in plain text: \
+             use TLS (--tls-cert, --tls-key), listen on 127.0.0.1, or accept tokens in plain text with --insecure"
         )),
     }
 }
 
-/// Limits of a broker that are too small for the settings of the cluster, with one sentence each. Such a broker works, but
-/// refuses the largest jobs and leaves them to other brokers.
+/// Returns one sentence for each limit of a broker that is too small for the cluster settings. Such a broker works, but refuses
+/// the largest jobs and leaves them to other brokers.
 pub fn too_small_for(limits: &Limits, cluster: &ClusterSettings) -> Vec<String> {
     let job_bytes = cluster.job_bytes() as u64;
     let held = [("limits.message_bytes", limits.message_bytes as u64), ("limits.window_bytes", limits.window_bytes)];
@@ -91,7 +92,7 @@ pub fn too_small_for(limits: &Limits, cluster: &ClusterSettings) -> Vec<String> 
         .map(|(key, bytes)| {
             format!(
                 "{key} of this broker ({}) is too small for payload_bytes ({}) and header_bytes ({}) of the cluster: \
-                 this broker cannot take or deliver the largest jobs. Set {key} to {} or more",
+                 this broker cannot accept or deliver the largest jobs. Set {key} to {} or more",
                 bytes_words(bytes),
                 bytes_words(cluster.payload_bytes as u64),
                 bytes_words(cluster.header_bytes as u64),

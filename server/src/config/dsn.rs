@@ -1,21 +1,34 @@
-//! Connection strings as libpq takes them. tokio-postgres knows fewer options and refuses the others: options of TLS are
-//! taken out here and handled by rustls, and options without effect are dropped.
+//! Connection strings in libpq's formats. Each option is applied or refused by name; no option is ignored. rustls implements the
+//! TLS options.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{ChannelBinding, Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs};
 
-/// How strictly to check the server.
+use super::{
+    libpq::{LibpqEnvironment, Options},
+    passfile::Passfile,
+};
+
+/// Verification of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Encrypt without a check of the server (`sslmode=allow`, `prefer`, `require`).
+    /// Encrypts without verifying the server (`sslmode=allow`, `prefer`, `require`).
     #[default]
     No,
-    /// Also check that a known authority signed the server's certificate (`verify-ca`).
+    /// Verifies that a trusted authority signed the server's certificate (`verify-ca`).
     Authority,
-    /// Also check that the certificate is for this host (`verify-full`).
+    /// Verifies the authority and the host name (`verify-full`).
     Full,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// 1.2
+    V12,
+    /// 1.3
+    V13,
 }
 
 /// A checked connection string.
@@ -23,87 +36,107 @@ pub enum Verify {
 pub struct Dsn {
     /// Hosts, user, password and the other options.
     pub config: tokio_postgres::Config,
-    /// How strictly to check the server.
+    /// Verification of the server.
     pub verify: Verify,
-    /// Certificates of the trusted authorities, PEM; `None`: those of the system.
+    /// File with the certificates of the trusted authorities (PEM). `None` for the system's authorities.
     pub root_cert: Option<PathBuf>,
-    /// The broker's own certificate and key, PEM.
+    /// Files with the broker's certificate and key (PEM).
     pub client_cert: Option<(PathBuf, PathBuf)>,
-}
-
-/// Options of libpq that have no effect here.
-const IGNORED: [&str; 8] = [
-    "gssencmode",
-    "sslcompression",
-    "sslsni",
-    "krbsrvname",
-    "ssl_min_protocol_version",
-    "passfile",
-    "fallback_application_name",
-    "sslnegotiation_hint",
-];
-
-#[derive(Default)]
-struct TlsOptions {
-    mode: Option<String>,
-    root: Option<String>,
-    cert: Option<String>,
-    key: Option<String>,
-}
-
-impl TlsOptions {
-    /// Takes the option if it is about TLS or must be ignored.
-    fn takes(&mut self, key: &str, value: &str) -> bool {
-        let slot = match key {
-            "sslmode" => &mut self.mode,
-            "sslrootcert" => &mut self.root,
-            "sslcert" => &mut self.cert,
-            "sslkey" => &mut self.key,
-            other => return IGNORED.contains(&other),
-        };
-        *slot = Some(value.to_owned());
-        true
-    }
+    /// File with a certificate revocation list (PEM).
+    pub crl: Option<PathBuf>,
+    /// Whether the TLS handshake sends the host name (SNI).
+    pub sends_name: bool,
+    /// Minimum and maximum TLS version.
+    pub tls_versions: (TlsVersion, TlsVersion),
+    /// Password file, used if the connection string has no password.
+    passfile: Option<Passfile>,
 }
 
 impl Dsn {
-    /// Parses a `postgres://` URL or a `key=value` string. The error never holds the password.
+    /// Parses a `postgres://` URL or a `key=value` string. Missing options come from libpq's environment variables. Errors never
+    /// contain the password.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // libpq would take the second one for a part of the first, and connect to something else.
+        Self::parse_in(text, &LibpqEnvironment::of_process(), false)
+    }
+
+    /// Parses the connection string of a read replica. A standby is accepted, unless `target_session_attrs` excludes
+    /// it.
+    pub fn parse_for_reading(text: &str) -> Result<Self, String> {
+        Self::parse_in(text, &LibpqEnvironment::of_process(), true)
+    }
+
+    pub(super) fn parse_in(text: &str, environment: &LibpqEnvironment, for_reading: bool) -> Result<Self, String> {
+        // libpq would parse the second URL as a part of the first, and connect to a wrong server.
         if text.contains(",postgres://") || text.contains(",postgresql://") {
             return Err(
-                "it is a list of URLs; a broker serves one database: start one for each, or name several hosts of \
-                        one database, as in postgres://a,b/app"
+                "must not be a list of URLs; a connection string is for one database: configure several stores, or \
+                 name several hosts of one database, as in postgres://a,b/app"
                     .to_owned(),
             );
         }
-        let mut tls = TlsOptions::default();
-        let rest = if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            without_url_options(text, &mut tls)
-        } else {
-            without_pairs(text, &mut tls)
-        };
-        let mut config = tokio_postgres::Config::from_str(&rest).map_err(|error| crate::error::describe(&error))?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            config.host("localhost");
+        let mut options = Options::read(text, environment)?;
+        let mut config = tokio_postgres::Config::new();
+        set_servers(&mut config, &mut options)?;
+        for (name, set) in TEXTS {
+            if let Some(value) = options.take(name) {
+                set(&mut config, &value);
+            }
         }
-        if config.get_password().is_none()
-            && let Ok(password) = std::env::var("PGPASSWORD")
+        if let Some(fallback) = options.take("fallback_application_name")
+            && config.get_application_name().is_none()
         {
-            config.password(password);
+            config.application_name(fallback);
         }
-        set_defaults(&mut config);
-        // As libpq does: whoever trusts every authority that the system trusts must look at the name.
-        let system = tls.root.as_deref() == Some("system");
-        if let Some(weak) = tls.mode.as_deref().filter(|mode| system && *mode != "verify-full") {
+        set_waits(&mut config, &mut options)?;
+        config.target_session_attrs(target(&mut options, for_reading)?);
+        options
+            .choose(
+                "channel_binding",
+                &[
+                    ("disable", ChannelBinding::Disable),
+                    ("prefer", ChannelBinding::Prefer),
+                    ("require", ChannelBinding::Require),
+                ],
+            )?
+            .map(|binding| config.channel_binding(binding));
+        options
+            .choose(
+                "load_balance_hosts",
+                &[("disable", LoadBalanceHosts::Disable), ("random", LoadBalanceHosts::Random)],
+            )?
+            .map(|balance| config.load_balance_hosts(balance));
+        let passfile = Passfile::find(&mut options, environment)?;
+        let dsn = Self::with_tls(config, &mut options, environment)?;
+        options.end()?;
+        Ok(Self { passfile, ..dsn })
+    }
+
+    fn with_tls(
+        mut config: tokio_postgres::Config,
+        options: &mut Options,
+        environment: &LibpqEnvironment,
+    ) -> Result<Self, String> {
+        let file = |options: &mut Options, name, default| {
+            options.take(name).map(PathBuf::from).or_else(|| environment.file_at_home(default))
+        };
+        let mode = options.take("sslmode");
+        let root = options.take("sslrootcert");
+        // As in libpq: trust in all of the system's authorities requires a check of the host name.
+        let system = root.as_deref() == Some("system");
+        if let Some(weak) = mode.as_deref().filter(|mode| system && *mode != "verify-full") {
             return Err(format!("sslmode {weak:?} may not be used with sslrootcert=system; use verify-full"));
         }
-        let (mode, verify) = match tls.mode.as_deref() {
+        let root_cert = match root {
+            Some(_) if system => None,
+            Some(root) => Some(PathBuf::from(root)),
+            None => environment.file_at_home(".postgresql/root.crt"),
+        };
+        let (mode, verify) = match mode.as_deref() {
             None if system => (SslMode::Require, Verify::Full),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Verify::No),
             Some("disable") => (SslMode::Disable, Verify::No),
-            // As in libpq: with a root certificate, `require` checks the authority.
-            Some("require") if tls.root.is_some() => (SslMode::Require, Verify::Authority),
+            // As in libpq: with a root certificate, `require` verifies the authority.
+            Some("require") if root_cert.is_some() => (SslMode::Require, Verify::Authority),
             Some("require") => (SslMode::Require, Verify::No),
             Some("verify-ca") => (SslMode::Require, Verify::Authority),
             Some("verify-full") => (SslMode::Require, Verify::Full),
@@ -114,53 +147,77 @@ impl Dsn {
             }
         };
         config.ssl_mode(mode);
-        let client_cert = match (tls.cert, tls.key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => return Err("sslcert and sslkey go together".into()),
-        };
-        let root_cert = tls.root.filter(|root| root != "system").map(PathBuf::from);
-        Ok(Self { config, verify, root_cert, client_cert })
-    }
-
-    /// The same for those who only read: a standby will do, unless the string asks for something else.
-    pub fn parse_for_reading(text: &str) -> Result<Self, String> {
-        let mut dsn = Self::parse(text)?;
-        if !text.contains("target_session_attrs") {
-            dsn.config.target_session_attrs(TargetSessionAttrs::Any);
+        let negotiations = [("postgres", SslNegotiation::Postgres), ("direct", SslNegotiation::Direct)];
+        if let Some(negotiation) = options.choose("sslnegotiation", &negotiations)? {
+            if negotiation == SslNegotiation::Direct && mode != SslMode::Require {
+                return Err("sslnegotiation=direct needs sslmode=require, verify-ca or verify-full".into());
+            }
+            config.ssl_negotiation(negotiation);
         }
-        Ok(dsn)
+        let cert = file(options, "sslcert", ".postgresql/postgresql.crt");
+        let key = file(options, "sslkey", ".postgresql/postgresql.key");
+        let client_cert = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err("sslcert and sslkey go together: set both".into()),
+        };
+        let sends_cert = options.choose("sslcertmode", &[("allow", true), ("disable", false)])?.unwrap_or(true);
+        let versions = [
+            ("TLSv1", TlsVersion::V12),
+            ("TLSv1.1", TlsVersion::V12),
+            ("TLSv1.2", TlsVersion::V12),
+            ("TLSv1.3", TlsVersion::V13),
+        ];
+        let lowest = options.choose("ssl_min_protocol_version", &versions)?.unwrap_or(TlsVersion::V12);
+        let highest = options.choose("ssl_max_protocol_version", &versions[2..])?.unwrap_or(TlsVersion::V13);
+        if lowest > highest {
+            return Err("ssl_min_protocol_version is higher than ssl_max_protocol_version".into());
+        }
+        Ok(Self {
+            config,
+            verify,
+            root_cert,
+            client_cert: client_cert.filter(|_| sends_cert),
+            crl: options.take("sslcrl").map(PathBuf::from),
+            sends_name: options.choose("sslsni", &[("1", true), ("0", false)])?.unwrap_or(true),
+            tls_versions: (lowest, highest),
+            passfile: None,
+        })
     }
 
-    /// A connection string for each of its servers, the same but for that.
-    #[must_use]
-    pub fn each_host(&self) -> Vec<Self> {
+    /// Returns one connection string per server, with the server's password from the password file. The other options are the
+    /// same. Errors name the password file.
+    pub fn each_host(&self) -> Result<Vec<Self>, String> {
         let config = &self.config;
         let count = config.get_hosts().len().max(config.get_hostaddrs().len());
-        if count == 1 {
-            return vec![self.clone()];
-        }
-        let one = |n: usize| {
+        let one = |n: usize| -> Result<Self, String> {
             let mut one = without_hosts(config);
             match config.get_hosts().get(n) {
                 Some(Host::Tcp(host)) => drop(one.host(host)),
                 #[cfg(unix)]
-                Some(Host::Unix(path)) => drop(one.host_path(path)),
+                Some(Host::Unix(path)) => {
+                    // As in libpq, Unix sockets do not use TLS.
+                    one.host_path(path).ssl_mode(SslMode::Disable);
+                }
                 None => {}
             }
             if let Some(address) = config.get_hostaddrs().get(n) {
                 one.hostaddr(*address);
             }
-            // A single port is that of all.
+            // A single port applies to all hosts.
             if let Some(port) = config.get_ports().get(n).or(config.get_ports().first()) {
                 one.port(*port);
             }
-            Self { config: one, ..self.clone() }
+            let passfile = self.passfile.as_ref().filter(|_| one.get_password().is_none());
+            if let Some(password) = passfile.map(|file| file.password(&one)).transpose()?.flatten() {
+                one.password(password);
+            }
+            Ok(Self { config: one, ..self.clone() })
         };
         (0..count).map(one).collect()
     }
 
-    /// Where its first server is.
+    /// Returns the address of the first server, such as `db.internal:5432`.
     #[must_use]
     pub fn server(&self) -> String {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
@@ -174,7 +231,105 @@ impl Dsn {
     }
 }
 
-/// The same, but for where the servers are. tokio-postgres can only add to those.
+type SetText = fn(&mut tokio_postgres::Config, &str);
+
+/// Options that are passed to tokio-postgres unchanged.
+const TEXTS: [(&str, SetText); 5] = [
+    ("user", |config, value| {
+        config.user(value);
+    }),
+    ("password", |config, value| {
+        config.password(value);
+    }),
+    ("dbname", |config, value| {
+        config.dbname(value);
+    }),
+    ("options", |config, value| {
+        config.options(value);
+    }),
+    ("application_name", |config, value| {
+        config.application_name(value);
+    }),
+];
+
+fn set_servers(config: &mut tokio_postgres::Config, options: &mut Options) -> Result<(), String> {
+    let hosts = options.take("host").unwrap_or_default();
+    let addresses = options.take("hostaddr").unwrap_or_default();
+    let ports = options.take("port").unwrap_or_default();
+    for address in addresses.split(',').filter(|address| !address.is_empty()) {
+        let parsed = address.parse().map_err(|_| format!("hostaddr {address:?} is not an IP address"))?;
+        config.hostaddr(parsed);
+    }
+    match hosts.as_str() {
+        "" if config.get_hostaddrs().is_empty() => drop(config.host("localhost")),
+        "" => {}
+        hosts => {
+            for host in hosts.split(',') {
+                match host {
+                    "" => drop(config.host("localhost")),
+                    host if host.starts_with('@') => {
+                        return Err("host names an abstract socket, which is not supported".into());
+                    }
+                    host => drop(config.host(host)),
+                }
+            }
+        }
+    }
+    if !ports.is_empty() {
+        for port in ports.split(',') {
+            let number = if port.is_empty() { Ok(5432) } else { port.parse() };
+            config.port(number.ok().filter(|port| *port > 0).ok_or_else(|| format!("port {port:?} is not a port"))?);
+        }
+    }
+    let (hosts, addresses, ports) = (config.get_hosts().len(), config.get_hostaddrs().len(), config.get_ports().len());
+    if hosts > 0 && addresses > 0 && hosts != addresses {
+        return Err(format!("host has {hosts} values and hostaddr has {addresses}; give the same number"));
+    }
+    if ports > 1 && ports != hosts.max(addresses) {
+        return Err(format!(
+            "port has {ports} values for {} hosts; give one, or one for each host",
+            hosts.max(addresses)
+        ));
+    }
+    Ok(())
+}
+
+/// Sets timeouts and keepalives. The defaults detect a dead peer within seconds.
+fn set_waits(config: &mut tokio_postgres::Config, options: &mut Options) -> Result<(), String> {
+    let seconds = |n: u32| Duration::from_secs(u64::from(n));
+    // As in libpq, 0 means the default.
+    let mut number = |name, default: u32| Ok::<_, String>(options.number(name)?.filter(|n| *n > 0).unwrap_or(default));
+    config.connect_timeout(seconds(number("connect_timeout", 5)?));
+    config.keepalives_idle(seconds(number("keepalives_idle", 10)?));
+    config.keepalives_interval(seconds(number("keepalives_interval", 3)?));
+    config.keepalives_retries(number("keepalives_count", 3)?);
+    config.tcp_user_timeout(Duration::from_millis(u64::from(number("tcp_user_timeout", 15_000)?)));
+    if let Some(keepalives) = options.number("keepalives")? {
+        config.keepalives(keepalives != 0);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("howdah");
+    }
+    Ok(())
+}
+
+/// Returns the required kind of server. A broker writes, so it must not use a former primary.
+fn target(options: &mut Options, for_reading: bool) -> Result<TargetSessionAttrs, String> {
+    let Some(wanted) = options.take("target_session_attrs") else {
+        return Ok(if for_reading { TargetSessionAttrs::Any } else { TargetSessionAttrs::ReadWrite });
+    };
+    match (wanted.as_str(), for_reading) {
+        ("read-write" | "primary", _) | ("any", false) => Ok(TargetSessionAttrs::ReadWrite),
+        ("any", true) => Ok(TargetSessionAttrs::Any),
+        ("read-only" | "standby", true) => Ok(TargetSessionAttrs::ReadOnly),
+        ("read-only" | "standby" | "prefer-standby", false) => {
+            Err(format!("target_session_attrs={wanted} selects a server that refuses writes; use read-write"))
+        }
+        _ => Err(format!("target_session_attrs={wanted} is not supported; use any, read-write or read-only")),
+    }
+}
+
+/// Copies a configuration without its servers, because tokio-postgres cannot remove servers.
 fn without_hosts(all: &tokio_postgres::Config) -> tokio_postgres::Config {
     let mut config = tokio_postgres::Config::new();
     all.get_user().map(|user| config.user(user));
@@ -191,174 +346,4 @@ fn without_hosts(all: &tokio_postgres::Config) -> tokio_postgres::Config {
     config.target_session_attrs(all.get_target_session_attrs()).channel_binding(all.get_channel_binding());
     config.load_balance_hosts(all.get_load_balance_hosts());
     config
-}
-
-/// Sets options so that a dead peer is noticed within seconds, and a former primary is not used for writes.
-fn set_defaults(config: &mut tokio_postgres::Config) {
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(Duration::from_secs(5));
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("howdah");
-    }
-    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
-    config.keepalives_idle(Duration::from_secs(10));
-    config.keepalives_interval(Duration::from_secs(3));
-    config.keepalives_retries(3);
-    config.tcp_user_timeout(Duration::from_secs(15));
-}
-
-fn without_url_options(url: &str, tls: &mut TlsOptions) -> String {
-    let Some((base, query)) = url.split_once('?') else { return url.to_owned() };
-    let mut kept = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decoded = percent_decode_str(value).decode_utf8_lossy();
-        if tls.takes(key, &decoded) {
-            continue;
-        }
-        if key == "host" {
-            // libpq takes several in one option; tokio-postgres takes one.
-            let hosts = decoded.split(',').map(|host| utf8_percent_encode(host, NON_ALPHANUMERIC));
-            kept.extend(hosts.map(|host| format!("host={host}")));
-        } else {
-            kept.push(pair.to_owned());
-        }
-    }
-    if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) }
-}
-
-/// Reads `key = 'value'` pairs; a value in quotes may have spaces and `\'`.
-fn without_pairs(text: &str, tls: &mut TlsOptions) -> String {
-    let mut kept = Vec::new();
-    for pair in split_pairs(text) {
-        let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
-        let bare = value.trim().trim_matches('\'').replace("\\'", "'");
-        if !tls.takes(key.trim(), &bare) {
-            kept.push(pair);
-        }
-    }
-    kept.join(" ")
-}
-
-fn split_pairs(text: &str) -> Vec<String> {
-    let (mut pairs, mut pair, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
-    for c in text.chars() {
-        if c.is_whitespace() && !quoted {
-            // Spaces may stand around the equals sign.
-            if !pair.is_empty() && !pair.ends_with('=') {
-                pairs.push(std::mem::take(&mut pair));
-            }
-            continue;
-        }
-        if c == '=' && pair.is_empty() && !pairs.is_empty() {
-            pair = pairs.pop().unwrap_or_default();
-        }
-        if c == '\'' && !escaped {
-            quoted = !quoted;
-        }
-        escaped = c == '\\' && !escaped;
-        pair.push(c);
-    }
-    if !pair.is_empty() {
-        pairs.push(pair);
-    }
-    pairs
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio_postgres::config::Host;
-
-    use super::*;
-
-    fn parsed(text: &str) -> Dsn {
-        Dsn::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
-    }
-
-    #[test]
-    fn several_hosts_may_stand_in_the_options_of_a_url() {
-        let dsn = parsed("postgres://u@/app?host=%2Frun%2Fa,/run/b,c.example&port=5432,5433,5434");
-        let unix = |path: &str| Host::Unix(path.into());
-        assert_eq!(dsn.config.get_hosts(), [unix("/run/a"), unix("/run/b"), Host::Tcp("c.example".into())]);
-        assert_eq!(dsn.config.get_ports(), [5432, 5433, 5434]);
-    }
-
-    #[test]
-    fn each_server_of_several_has_a_connection_string_that_differs_in_nothing_else() {
-        let options = "user=u password=p dbname=d options='-c a=b' application_name=n connect_timeout=7 \
-                       channel_binding=require sslmode=verify-full";
-        let each = parsed(&format!("host=a,/run/b port=1,2 {options}")).each_host();
-        let [a, b] = &each[..] else { panic!("{}", each.len()) };
-        for (one, text) in [(a, format!("host=a port=1 {options}")), (b, format!("host=/run/b port=2 {options}"))] {
-            assert_eq!((&one.config, one.verify), (&parsed(&text).config, Verify::Full));
-        }
-        assert_eq!((a.server(), b.server()), ("a:1".into(), "/run/b".into()));
-        let of = |text: &str| parsed(text).each_host().iter().map(Dsn::server).collect::<Vec<_>>();
-        assert_eq!(of("postgres://a,b:7/d"), ["a:5432", "b:7"]);
-        assert_eq!(of("host=a,b port=9"), ["a:9", "b:9"]);
-        assert_eq!(of("hostaddr=10.0.0.1,10.0.0.2"), ["10.0.0.1:5432", "10.0.0.2:5432"]);
-        assert_eq!(of("postgres://h/d"), ["h:5432"]);
-    }
-
-    #[test]
-    fn a_list_of_urls_is_refused() {
-        for text in ["postgres://a/x,postgres://b/y", "postgres://a,postgresql://b/y"] {
-            assert!(Dsn::parse(text).is_err_and(|error| error.contains("one database")), "{text}");
-        }
-        assert_eq!(parsed("postgres://a,b/x").config.get_hosts().len(), 2);
-    }
-
-    #[test]
-    fn libpq_tls_options_are_understood_in_a_url() {
-        let dsn = parsed(
-            "postgres://u:p%40@db.example:5433/app?sslmode=verify-full&sslrootcert=%2Fca.pem&gssencmode=disable",
-        );
-        assert_eq!(dsn.verify, Verify::Full);
-        assert_eq!(dsn.root_cert, Some("/ca.pem".into()));
-        assert_eq!(dsn.config.get_ssl_mode(), SslMode::Require);
-        assert_eq!(dsn.config.get_password(), Some("p@".as_bytes()));
-        assert_eq!(dsn.config.get_hosts(), [Host::Tcp("db.example".into())]);
-    }
-
-    #[test]
-    fn libpq_tls_options_are_understood_in_pairs() {
-        let dsn = parsed("host = h dbname=a sslmode = 'verify-ca' password='a b' sslrootcert=/x");
-        assert_eq!(dsn.verify, Verify::Authority);
-        assert_eq!(dsn.config.get_password(), Some("a b".as_bytes()));
-        assert_eq!(dsn.config.get_dbname(), Some("a"));
-    }
-
-    #[test]
-    fn the_systems_authorities_are_trusted_for_the_name_of_the_host_only() {
-        for text in ["postgres://h/d?sslrootcert=system", "host=h sslmode=verify-full sslrootcert=system"] {
-            let dsn = parsed(text);
-            assert_eq!((dsn.verify, dsn.config.get_ssl_mode()), (Verify::Full, SslMode::Require), "{text}");
-            assert_eq!(dsn.root_cert, None);
-        }
-        for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
-            let error = Dsn::parse(&format!("postgres://u:s3cret@h/d?sslmode={mode}&sslrootcert=system")).err();
-            let error = error.unwrap_or_default();
-            assert!(
-                error.contains(mode) && error.contains("verify-full") && !error.contains("s3cret"),
-                "{mode}: {error}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_unknown_mode_or_option_is_refused_without_the_password() {
-        for text in ["postgres://u:s3cret@h/d?sslmode=maybe", "postgres://u:s3cret@h/d?nonsense=1"] {
-            let error = Dsn::parse(text).err().unwrap_or_default();
-            assert!(!error.is_empty() && !error.contains("s3cret"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_socket_directory_can_be_given() {
-        let dsn = parsed("postgres://howdah@/db?host=%2Ftmp%2Fx");
-        assert_eq!(dsn.config.get_hosts(), [Host::Unix("/tmp/x".into())]);
-    }
 }

@@ -1,5 +1,5 @@
-//! The layers of the configuration. Each has values by the keys of `settings`, and a later layer wins. An error is one line
-//! with the flag, the variable, or the file and key of the wrong value.
+//! The layers of the configuration: flags > environment > file > defaults. Each layer has values by the keys of `settings`. An
+//! error is one line that names the flag, the variable, or the file and key of the wrong value.
 
 use std::{
     collections::HashMap,
@@ -13,18 +13,19 @@ use super::{
     setting::{Setting, Settings, variable},
     settings::ALL,
     stores::{self, StoreText},
+    url_file::UrlFile,
 };
 use crate::job::ClusterSettings;
 
-/// What names stores: a flag, a variable and, with it, a file, and a list of tables.
+/// Sources of store configurations: a flag, a variable (or the file that it names), and a list of tables in the file.
 const STORE_FLAG: &str = "store";
 const STORES_VARIABLE: &str = "HOWDAH_STORES";
 const STORES_KEY: &str = "stores";
 
-/// Largest configuration or secret file, in bytes.
+/// Maximum size of a configuration or secret file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// An error in the configuration: one line that says where. It never has a password.
+/// An error in the configuration: one line that names the source. It never contains a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
@@ -40,7 +41,7 @@ impl ConfigError {
 pub struct Environment(HashMap<String, String>);
 
 impl Environment {
-    /// The variables of this process. A value that is not text is an error only if the variable is a setting.
+    /// Reads the variables of this process. Bytes that are not UTF-8 are replaced.
     pub fn of_process() -> Self {
         let ours = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok().filter(|name| name.starts_with("HOWDAH_"))?;
@@ -49,12 +50,19 @@ impl Environment {
         Self(ours.collect())
     }
 
-    /// An empty variable counts as unset.
+    /// Adds variables.
+    #[must_use]
+    pub fn with(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.0.extend(variables);
+        self
+    }
+
+    /// Returns the value of a variable. An empty variable counts as unset.
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The value of a variable. A secret may also be in the file that `<variable>_FILE` names.
+    /// Returns the value of a variable and its source. A secret may also be in the file that `<variable>_FILE` names.
     fn value_of(&self, variable: String, is_secret: bool) -> Result<Option<Given>, ConfigError> {
         let file_variable = format!("{variable}_FILE");
         let file = self.get(&file_variable).filter(|_| is_secret);
@@ -62,10 +70,10 @@ impl Environment {
             (Some(_), Some(_)) => {
                 Err(ConfigError(format!("{variable} and {file_variable} are both set; unset one of them")))
             }
-            (Some(value), None) => Ok(Some(Given { place: variable, value: value.to_owned() })),
+            (Some(value), None) => Ok(Some(Given::new(variable, value))),
             (None, Some(path)) => {
                 let text = read(Path::new(path)).map_err(|why| ConfigError(format!("{file_variable}: {why}")))?;
-                Ok(Some(Given { place: file_variable, value: text }))
+                Ok(Some(Given { file: Some(path.to_owned()), ..Given::new(file_variable, &text) }))
             }
             (None, None) => Ok(None),
         }
@@ -81,20 +89,19 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Environment {
 /// A value from the command line.
 #[derive(Clone, Debug)]
 pub struct Flag {
-    /// The flag as the user wrote it: `--pool-size`.
+    /// The flag as given: `--pool-size`.
     pub flag: String,
-    /// The setting that it sets: `pool_size`.
+    /// Key of the setting: `pool_size`.
     pub key: String,
-    /// The value.
     pub value: String,
 }
 
-/// Loads all layers: flags > environment > file > defaults. The file is `file`, or the one that `HOWDAH_CONFIG` names.
+/// Loads all layers: flags > environment > file > defaults. Reads `file`, or else the file that `HOWDAH_CONFIG` names.
 pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) -> Result<Settings, ConfigError> {
     let path = file.or_else(|| environment.get("HOWDAH_CONFIG").map(PathBuf::from));
     let file = path.map(|path| file_layer(&path)).transpose()?.unwrap_or_default();
     let mut layers = [flag_layer(flags)?, environment_layer(environment)?, file];
-    // The first source that names a database names all of them.
+    // The first source that configures a database determines all stores.
     let of_stores = layers.iter_mut().find(|layer| layer.names_a_database()).map(Layer::take_stores).transpose()?;
     let of_stores = of_stores.unwrap_or_default();
     let mut settings = Settings::default();
@@ -103,7 +110,9 @@ pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) 
         found.map_or(Ok(()), |given| given.apply(setting, &mut settings))?;
     }
     if !of_stores.is_empty() {
-        settings.broker.stores = stores::resolve(of_stores, &settings)?;
+        let (stores, files) = stores::resolve(of_stores, &settings)?;
+        settings.broker.stores = stores;
+        settings.broker.url_files.extend(files);
     }
     if let [only] = &settings.broker.stores[..] {
         settings.broker = settings.broker.of_store(only);
@@ -112,7 +121,7 @@ pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) 
     Ok(settings)
 }
 
-/// The values of a source, by key, and its stores.
+/// One source of the configuration: values by key, and stores.
 #[derive(Default)]
 struct Layer {
     values: HashMap<&'static str, Given>,
@@ -127,35 +136,38 @@ impl Layer {
     fn take_stores(&mut self) -> Result<Vec<StoreText>, ConfigError> {
         match self.values.get("database_url") {
             Some(given) if !self.stores.is_empty() => Err(ConfigError(format!(
-                "{}: stores are given too: make this database one of them, or leave them out",
-                given.place
+                "{}: stores are configured too: add this database to them, or remove them",
+                given.source
             ))),
             _ => Ok(std::mem::take(&mut self.stores)),
         }
     }
 }
 
-/// A value and its source.
+/// A value of a setting, and the flag, variable or file that it comes from.
 pub(super) struct Given {
-    pub(super) place: String,
+    pub(super) source: String,
     pub(super) value: String,
+    /// File whose whole content is this value.
+    pub(super) file: Option<String>,
 }
 
 impl Given {
-    pub(super) fn new(place: String, value: &str) -> Self {
-        Self { place, value: value.to_owned() }
+    pub(super) fn new(source: String, value: &str) -> Self {
+        Self { source, value: value.to_owned(), file: None }
     }
 
-    /// What is wrong with it.
+    /// Returns an error about the value, with its source.
     pub(super) fn wrong(&self, problem: &str) -> ConfigError {
-        ConfigError(format!("{} is {:?}: {problem}", self.place, self.value))
+        ConfigError(format!("{} is {:?}: {problem}", self.source, self.value))
     }
 
     pub(super) fn apply(&self, setting: &Setting, settings: &mut Settings) -> Result<(), ConfigError> {
-        let Self { place, value } = self;
+        let Self { source, value, file } = self;
+        settings.broker.url_files.extend(file.as_ref().map(|file| UrlFile::new(file, None, value)));
         (setting.set)(settings, value.trim()).map_err(|problem| {
             let value = if setting.is_secret() { String::new() } else { format!(" is {value:?}") };
-            ConfigError(format!("{place}{value}: {problem}"))
+            ConfigError(format!("{source}{value}: {problem}"))
         })
     }
 }
@@ -167,8 +179,8 @@ fn flag_layer(flags: Vec<Flag>) -> Result<Layer, ConfigError> {
             layer.stores.push(StoreText::pair(&flag, &value)?);
             continue;
         }
-        let setting = Setting::of(&key).ok_or_else(|| unknown(&flag, &key))?;
-        layer.values.insert(setting.key, Given { place: flag, value });
+        let setting = Setting::by_key(&key).ok_or_else(|| unknown(&flag, &key))?;
+        layer.values.insert(setting.key, Given::new(flag, &value));
     }
     Ok(layer)
 }
@@ -180,10 +192,10 @@ fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
             layer.values.insert(setting.key, given);
         }
     }
-    if let Some(Given { place, value }) = environment.value_of(STORES_VARIABLE.into(), true)? {
-        layer.stores = StoreText::lines(&place, &value)?;
+    if let Some(Given { source, value, file }) = environment.value_of(STORES_VARIABLE.into(), true)? {
+        layer.stores = StoreText::lines(&source, &value, file.as_deref())?;
     }
-    // A limit of the cluster in a broker's configuration has no effect, so it is an error.
+    // A cluster setting in a broker's configuration has no effect, so it is an error.
     let of_cluster = ClusterSettings::NAMES.map(|name| format!("limits.{name}"));
     match of_cluster.iter().find(|key| environment.get(&variable(key)).is_some()) {
         Some(key) => Err(unknown(&variable(key), key)),
@@ -193,65 +205,65 @@ fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
 
 fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
     let text = read(path).map_err(|why| ConfigError(format!("configuration file {why}")))?;
-    let place = format!("configuration file {}", path.display());
+    let source = format!("configuration file {}", path.display());
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        // Display would quote the line, which may have a password.
+        // Display would quote the line, which may contain a password.
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
-        ConfigError(format!("{place}: line {line}: {}", error.message().replace('\n', ", ")))
+        ConfigError(format!("{source}: line {line}: {}", error.message().replace('\n', ", ")))
     })?;
     let mut layer = Layer::default();
     if let Some(stores) = table.remove(STORES_KEY) {
-        layer.stores = StoreText::tables(&place, stores)?;
+        layer.stores = StoreText::tables(&source, stores)?;
     }
-    flatten(&place, "", table, &mut layer)?;
+    flatten(&source, "", table, &mut layer)?;
     Ok(layer)
 }
 
-/// Turns `{limits: {connections: 3}}` into `limits.connections = 3`; an unknown key is an error.
-fn flatten(place: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result<(), ConfigError> {
+/// Flattens tables: `{limits: {connections: 3}}` becomes `limits.connections = 3`. An unknown key is an error.
+fn flatten(source: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result<(), ConfigError> {
     for (name, value) in table {
         let key = format!("{prefix}{name}");
         let tables = || ALL.iter().filter_map(|setting| setting.key.rsplit_once('.'));
-        let setting = Setting::of(&key);
+        let setting = Setting::by_key(&key);
         match (value, setting) {
             (Value::Table(inner), None) if tables().any(|(table, _)| table == key) => {
-                flatten(place, &format!("{key}."), inner, layer)?;
+                flatten(source, &format!("{key}."), inner, layer)?;
             }
             (_, None) if tables().any(|(table, _)| table == key) => {
-                return Err(ConfigError(format!("{place}: {key} is a table: write [{key}]")));
+                return Err(ConfigError(format!("{source}: {key} is a table: write [{key}]")));
             }
-            (_, None) => return Err(unknown(place, &key)),
+            (_, None) => return Err(unknown(source, &key)),
             (Value::Table(_) | Value::Array(_), Some(_)) => {
-                return Err(ConfigError(format!("{place}: {key} must be a single value")));
+                return Err(ConfigError(format!("{source}: {key} must be a single value")));
             }
             (value, Some(setting)) => {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                layer.values.insert(setting.key, Given { place: format!("{place}: {key}"), value });
+                layer.values.insert(setting.key, Given::new(format!("{source}: {key}"), &value));
             }
         }
     }
     Ok(())
 }
 
-fn unknown(place: &str, key: &str) -> ConfigError {
+fn unknown(source: &str, key: &str) -> ConfigError {
     if let Some(name) = key.strip_prefix("limits.").filter(|name| ClusterSettings::NAMES.contains(name)) {
         return ConfigError(format!(
-            "{place}: {key} is a setting of the cluster now, not of a broker; set it with `howdah settings set {name}=...`"
+            "{source}: {key} is a setting of the cluster now, not of a broker; set it with `howdah settings set {name}=...`"
         ));
     }
     let nearest = nearest(key, ALL.iter().map(|setting| setting.key));
     let hint = nearest.map_or("; `howdah config` lists every key".to_owned(), |near| format!("; did you mean {near}?"));
-    ConfigError(format!("{place}: unknown key {key:?}{hint}"))
+    ConfigError(format!("{source}: unknown key {key:?}{hint}"))
 }
 
-/// The key that was probably meant.
+/// Returns the known key that is most similar, if it is similar enough for a suggestion.
 pub(super) fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, nearest) = known.map(|known| (distance(key, known), known)).min()?;
     (distance <= 3.min(key.len() / 3)).then_some(nearest)
 }
 
-/// How many letters must be changed, added or removed to get from one word to the other.
+/// Returns the edit distance (Levenshtein) of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -265,7 +277,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The text of a small file; the error has its name.
+/// Reads a small file. The error names the file.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let length = std::fs::metadata(path).map_err(|error| failed(&error))?.len();

@@ -1,16 +1,21 @@
 //! The configuration: flags > environment > file > defaults, merged into one checked `Config`.
 
-mod dsn; // connection strings, as libpq takes them
-mod check; // what must hold between settings
-mod kinds; // how a value is written: counts, sizes, durations
-mod load; // the layers, and which one an error comes from
-mod setting; // what a setting is
-mod settings; // the table of all: key, bounds, field in `Config`, texts in help and docs
-mod stores; // several databases
-mod show; // the effective settings, as a file
-mod url; // database URLs: checked, and shown without the password
-mod words; // texts that are checked: names, filters, paths
+mod dsn; // connection strings in libpq's formats
+mod check; // rules between several settings
+mod formats; // formats of values: counts, sizes, durations
+mod libpq; // options of a connection string, and libpq's variables
+mod load; // merges the layers; errors name the source of a value
+mod passfile; // passwords by server, database and user
+mod setting; // the type of a setting
+mod settings; // the table of all settings: key, bounds, field in `Config`, text for help and docs
+mod stores; // configuration of several stores
+mod show; // the effective settings as a configuration file
+mod url; // database URLs: validation, and display without the password
+mod url_file; // files that contain connection strings
+mod words; // validation of texts: names, filters, paths
 
+#[cfg(test)]
+mod dsn_tests;
 #[cfg(test)]
 mod tests;
 
@@ -19,87 +24,88 @@ use std::{net::SocketAddr, num::NonZero, path::PathBuf, thread::available_parall
 use crate::job::{Limits, RetryPolicy};
 
 pub use check::{check_addresses, too_small_for};
-pub use dsn::{Dsn, Verify};
-pub use kinds::{bytes_of, bytes_words, words};
+pub use dsn::{Dsn, TlsVersion, Verify};
+pub use formats::{bytes_of, bytes_words, duration_text};
 pub use load::{ConfigError, Environment, Flag, load};
 pub use setting::{Setting, Settings};
 pub use settings::ALL as SETTINGS;
 pub use show::as_toml;
 pub use stores::{DEFAULT_STORE, MOST_STORES, StoreConfig};
 pub use url::redacted;
+pub use url_file::UrlFile;
 
 /// How a broker learns of new jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMode {
-    /// LISTEN on a connection of its own, and a slow poll in case notifications are lost.
+    /// LISTEN on a dedicated connection, and a slow poll in case notifications are lost.
     Listen,
-    /// Poll only: behind a transaction pooler, or on engines without LISTEN.
+    /// Poll only, for transaction poolers and databases without LISTEN.
     Poll,
 }
 
-/// The files of TLS, which serves both ports. Without `cert` there is no TLS.
+/// TLS files for both ports. Without `cert`, TLS is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The broker's certificate, and those of the authorities between it and the root.
+    /// The broker's certificate, followed by the intermediate certificates.
     pub cert: Option<PathBuf>,
-    /// Its private key.
+    /// Private key of the broker's certificate.
     pub key: Option<PathBuf>,
-    /// The authorities of clients, who must show a certificate then.
+    /// Certificate authorities for client certificates, which become mandatory.
     pub client_ca: Option<PathBuf>,
-    /// Lists of clients' certificates that are revoked.
+    /// Revocation lists for client certificates.
     pub client_crl: Option<PathBuf>,
 }
 
-/// What people can do on the page for operators.
+/// Mode of the page for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageMode {
-    /// Whatever their rights allow.
+    /// Operators may do what their rights allow.
     #[default]
     On,
-    /// Look at what their rights allow, and change nothing.
+    /// Operators may see what their rights allow, but change nothing.
     ReadOnly,
     /// There is no page.
     Off,
 }
 
-/// The credentials that a broker accepts; none: everybody may do everything.
+/// The credentials that a broker accepts. If both are off, every caller has all rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthModes {
-    /// Tokens of Howdah.
+    /// Howdah tokens.
     pub token: bool,
-    /// JSON Web Tokens of others.
+    /// JSON Web Tokens of other issuers.
     pub jwt: bool,
 }
 
 impl AuthModes {
-    /// Whether it asks for none.
+    /// Whether no credential is required.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 }
 
-/// What is archived of payloads.
+/// The part of payloads that is archived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArchivePayloads {
-    /// All of them.
+    /// The whole payloads.
     #[default]
     Full,
-    /// Their SHA-256.
+    /// The SHA-256 of payloads.
     Hash,
-    /// Their sizes only.
+    /// Only the sizes of payloads.
     None,
 }
 
-/// Where the spans of sampled jobs go. Without `endpoint` there are none.
+/// Export of spans of sampled jobs. Off without `endpoint`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Otlp {
-    /// The address of a collector that speaks OTLP over gRPC. Empty is none, too.
+    /// Address of a collector that accepts OTLP over gRPC. An empty text counts as unset.
     pub endpoint: Option<String>,
-    /// The part of the jobs without a trace that is sampled, from 0 to 1.
+    /// Fraction of the jobs without a trace context that is sampled, from 0 to 1.
     pub sample_ratio: f64,
-    /// Headers for the collector.
+    /// File with headers for the collector.
     pub headers_file: Option<PathBuf>,
-    /// The authorities of its certificate, instead of those of the system.
+    /// Certificate authorities for the collector's certificate, instead of the system's authorities.
     pub ca: Option<PathBuf>,
 }
 
@@ -110,7 +116,7 @@ impl Default for Otlp {
 }
 
 impl Otlp {
-    /// Whether spans are made.
+    /// Whether spans are created and exported.
     pub fn is_on(&self) -> bool {
         self.endpoint.as_ref().is_some_and(|endpoint| !endpoint.is_empty())
     }
@@ -119,81 +125,85 @@ impl Otlp {
 /// The configuration of a broker.
 #[derive(Clone)]
 pub struct Config {
-    /// The connection string of Postgres. It may have a password, so it is never printed whole. Empty with several stores.
+    /// Connection string of Postgres. It may contain a password, so it is never printed in full. Empty with several stores.
     pub database_url: String,
-    /// The stores by name; empty: the one that `database_url` is.
+    /// Files that connection strings were read from.
+    pub url_files: Vec<UrlFile>,
+    /// The configured stores. Empty if `database_url` is the only store.
     pub stores: Vec<StoreConfig>,
-    /// The connection string for LISTEN, if `database_url` goes through a pooler.
+    /// Connection string for LISTEN, if `database_url` connects through a pooler.
     pub listen_database_url: Option<String>,
-    /// The connection string of a replica for lists, searches and statistics.
+    /// Connection string of a read replica for lists, searches and statistics.
     pub read_database_url: Option<String>,
-    /// How far that may be behind; beyond it the primary is read.
+    /// Maximum lag of the read replica. Beyond it, the primary is read.
     pub read_replica_max_lag: Duration,
     /// The schema that holds the tables.
     pub schema: String,
-    /// Most connections for the hot statements.
+    /// Maximum number of connections for the hot statements.
     pub pool_size: u32,
-    /// Threads that do the broker's work, if not as many as [`Config::worker_threads`] says.
+    /// Number of runtime threads. `None` for the default of [`Config::worker_threads`].
     pub threads: Option<u32>,
-    /// gRPC address.
+    /// Address for gRPC.
     pub listen: SocketAddr,
-    /// Address of health, readiness and metrics.
+    /// Address for health, readiness and metrics (HTTP).
     pub http: SocketAddr,
-    /// The names that it answers to, besides localhost and addresses.
+    /// Host names accepted on the HTTP address, besides localhost and IP addresses.
     pub http_host: Vec<String>,
-    /// Whether that address also takes jobs.
+    /// Whether the HTTP address accepts jobs.
     pub http_enqueue: bool,
-    /// The page for operators on that address.
+    /// Mode of the page for operators on the HTTP address.
     pub page: PageMode,
-    /// The path under which a reverse proxy shows the page, if it is not the same as here.
+    /// Path under which a reverse proxy serves the page, if it differs from the broker's path.
     pub page_prefix: Option<String>,
-    /// TLS on both addresses.
+    /// TLS for both addresses.
     pub tls: TlsFiles,
-    /// Whether to serve on other addresses than loopback without knowing who calls.
+    /// Whether to allow non-loopback addresses without authentication or TLS.
     pub insecure: bool,
-    /// Which credentials it asks for.
+    /// Credentials that callers must send.
     pub auth: AuthModes,
-    /// A file of tokens that hold besides the stored ones.
+    /// File of tokens that are valid in addition to the stored tokens.
     pub auth_token_file: Option<PathBuf>,
-    /// The issuers whose JSON Web Tokens hold.
+    /// File of the trusted issuers of JSON Web Tokens.
     pub auth_jwt_file: Option<PathBuf>,
-    /// Where spans go.
+    /// Export of spans.
     pub otlp: Otlp,
-    /// Whether to bring the schema up to date before serving.
+    /// Whether to migrate the schema before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
     pub name: String,
-    /// How it learns of new jobs.
+    /// How the broker learns of new jobs.
     pub wake: WakeMode,
-    /// Time between two polls: how late a job is found if every notification is lost.
+    /// Poll interval, which is the maximum delay of a job if every notification is lost.
     pub poll_interval: Duration,
-    /// How long after its last renewal a broker loses its leases.
+    /// Time after its last renewal until a broker loses its leases.
     pub broker_lease: Duration,
-    /// How often it renews.
+    /// Interval at which a broker renews its row.
     pub renew_interval: Duration,
-    /// How long a worker may take to resume a session whose stream broke.
+    /// Time that a worker has to resume its session after its stream broke.
     pub session_grace: Duration,
-    /// How often an idle stream gets a `Ping`.
-    pub ping_interval: Duration,
-    /// How long stopping may take.
+    /// Default liveness: time without a message after which a worker loses its leases.
+    pub liveness: Duration,
+    /// Maximum time from the request to stop until the broker has stopped.
     pub drain_deadline: Duration,
-    /// How long calls wait for Postgres before they answer `UNAVAILABLE`.
+    /// Time that calls wait for Postgres before they fail with `UNAVAILABLE`.
     pub database_timeout: Duration,
-    /// How long outcomes that come fast wait for each other, to be written together.
+    /// Commit delay: time that outcomes wait to share one commit when they arrive fast.
     pub outcome_wait: Duration,
-    /// Days that history is kept.
+    /// Time that the clocks of database and broker must agree before old data is deleted. Not a setting; tests shorten it.
+    pub clock_settling: Duration,
+    /// Retention of history in days.
     pub history_days: u16,
-    /// Days that rows of the audit are kept.
+    /// Retention of the audit log in days.
     pub audit_days: u16,
-    /// Where finished jobs are archived.
+    /// URL of the archive for finished jobs.
     pub archive_url: Option<String>,
-    /// What is archived of payloads.
+    /// Part of payloads that is archived.
     pub archive_payloads: ArchivePayloads,
-    /// The share of a processor that archiving takes while the database is busy.
+    /// Share of one processor that archiving may use while the database is busy.
     pub archive_share: f64,
-    /// Days that the archive is kept; unset: for ever.
+    /// Retention of the archive in days. `None` for no limit.
     pub archive_days: Option<u16>,
-    /// Most attempts of a job, if neither the job nor its type sets a number.
+    /// Maximum attempts of a job, if neither the job nor its type sets a number.
     pub max_attempts: i16,
     /// Retry policy of a job, if neither the job nor its type sets one.
     pub retry: RetryPolicy,
@@ -202,17 +212,24 @@ pub struct Config {
 }
 
 impl Config {
-    /// How many threads should do the broker's work. Half of the processors: in `cycle` a broker takes a third of the time that
-    /// Postgres takes, and one thread wakes no other one up, which is a fifth of what a single job costs the broker.
+    /// Returns the number of runtime threads. The default is half of the processors, because in the benchmark `cycle` a broker
+    /// uses a third of the time that Postgres uses. With one thread there are no wake-ups of other threads, which are a fifth of
+    /// a broker's cost of a single job.
     pub fn worker_threads(&self) -> usize {
         let processors = || available_parallelism().map_or(1, NonZero::get);
         self.threads.map_or_else(|| (processors() / 2).max(1), |threads| threads as usize)
     }
 
-    /// The default configuration with this database.
+    /// Returns the file that this connection string was read from, if any.
+    pub fn url_file(&self, url: &str) -> Option<UrlFile> {
+        self.url_files.iter().find(|file| file.held(url)).cloned()
+    }
+
+    /// Returns the default configuration with this database.
     pub fn new(database_url: impl Into<String>) -> Self {
         Self {
             database_url: database_url.into(),
+            url_files: Vec::new(),
             stores: Vec::new(),
             listen_database_url: None,
             read_database_url: None,
@@ -239,11 +256,12 @@ impl Config {
             broker_lease: Duration::from_secs(15),
             renew_interval: Duration::from_secs(5),
             session_grace: Duration::from_secs(10),
-            ping_interval: Duration::from_secs(20),
+            liveness: Duration::from_secs(60),
             drain_deadline: Duration::from_secs(30),
             database_timeout: Duration::from_secs(15),
-            // Five outcomes share a commit then, at a thousand jobs a second.
+            // At a thousand jobs per second, five outcomes then share a commit.
             outcome_wait: Duration::from_millis(4),
+            clock_settling: Duration::from_secs(600),
             history_days: 7,
             audit_days: 365,
             archive_url: None,

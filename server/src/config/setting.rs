@@ -1,18 +1,18 @@
-//! What a setting is: a key, its texts, and how its value is read and written.
+//! The type of a setting: a key, its texts, and functions that parse and format its value.
 
 use super::{
     Config,
-    kinds::{Kind, Shown},
+    formats::{Kind, Shown},
     settings::ALL,
 };
 use crate::logging;
 
-/// Everything that is configured: the broker, and how it logs.
+/// The whole configuration: the broker and its logging.
 #[derive(Clone)]
 pub struct Settings {
-    /// The broker. Its `database_url` is empty until something sets it.
+    /// Configuration of the broker. `database_url` is empty if no source sets it.
     pub broker: Config,
-    /// How it logs.
+    /// Configuration of logging.
     pub log: logging::Options,
 }
 
@@ -24,30 +24,30 @@ impl Default for Settings {
 
 /// One setting.
 pub struct Setting {
-    /// The key in the file; a dot separates the table from the key.
+    /// Key in the file; a dot separates the table from the key.
     pub key: &'static str,
-    /// What it does, without a full stop.
+    /// Meaning of the setting, without a full stop.
     pub about: &'static str,
-    /// The accepted values, in words; empty if the kind needs no explanation.
+    /// Description of the accepted values; empty if none is needed.
     pub bounds: fn() -> String,
-    /// Reads its value as TOML would write it.
+    /// Returns the value in TOML format.
     pub(super) get: fn(&Settings) -> Shown,
-    /// Sets its value; the error says what is wrong with the text.
+    /// Parses a text and sets the value. The error continues a sentence that begins with the text.
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
 impl Setting {
-    /// Its environment variable: `HOWDAH_LIMITS_MESSAGE_BYTES`.
+    /// Returns the environment variable of the setting, such as `HOWDAH_LIMITS_MESSAGE_BYTES`.
     pub fn variable(&self) -> String {
         variable(self.key)
     }
 
-    /// Whether its value must not be repeated in an error.
+    /// Whether errors must not repeat the value.
     pub fn is_secret(&self) -> bool {
         self.key.ends_with("database_url")
     }
 
-    /// Its default as TOML writes it, without quotes; `None` if it has none, or another in each process.
+    /// Returns the default in TOML format without quotes. `None` if there is no default, or if it depends on the process.
     pub fn default_value(&self) -> Option<String> {
         match (self.get)(&Settings::default()) {
             Shown::Text(text) | Shown::Bare(text) => Some(text),
@@ -55,18 +55,18 @@ impl Setting {
         }
     }
 
-    /// The setting of that key.
-    pub fn of(key: &str) -> Option<&'static Self> {
+    /// Returns the setting with this key.
+    pub fn by_key(key: &str) -> Option<&'static Self> {
         ALL.iter().find(|setting| setting.key == key)
     }
 }
 
-/// The bounds of a kind, which may be one of several types: that of the field.
+/// Returns the bounds of a kind. The second argument selects the type by the setting's field.
 pub(super) fn bounds<T, K: Kind<T>>(kind: &K, _: fn(&Settings) -> &T) -> String {
     kind.bounds()
 }
 
-/// The environment variable of a key.
+/// Returns the environment variable of a key.
 pub(super) fn variable(key: &str) -> String {
     format!("HOWDAH_{}", key.replace('.', "_").to_ascii_uppercase())
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Settings, StoreConfig, kinds::Shown, settings::ALL, url::redacted};
+use super::{Settings, StoreConfig, formats::Shown, settings::ALL, url::redacted};
 
-/// Every key with its meaning, its variable and its value. The result can be used as a configuration file.
+/// Returns every key with its meaning, variable and value. The result is a valid configuration file.
 pub fn as_toml(settings: &Settings) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -23,14 +23,14 @@ pub fn as_toml(settings: &Settings) -> String {
         };
         let _ = writeln!(text, "# {} [{}]\n{value}", setting.about, setting.variable());
     }
-    // As comments: URLs are shown without their passwords.
+    // Stores are comments, because their URLs are shown without passwords.
     for store in &settings.broker.stores {
         text.push_str(&store_text(store));
     }
     text
 }
 
-/// A store as a table of the file.
+/// Formats a store as a commented-out table.
 fn store_text(store: &StoreConfig) -> String {
     let mut keys = vec![format!("name = {}", quoted(&store.name))];
     keys.extend(store.number.map(|number| format!("number = {number}")));
@@ -44,7 +44,7 @@ fn store_text(store: &StoreConfig) -> String {
     format!("\n# [[stores]]\n# {}\n", keys.join("\n# "))
 }
 
-/// A TOML basic string.
+/// Formats a TOML basic string.
 fn quoted(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),

@@ -1,5 +1,5 @@
-//! Several stores: `--store NAME=URL`, `HOWDAH_STORES`, or `[[stores]]` in the file. What a store does not say of itself, it
-//! takes from the rest of the configuration.
+//! Configuration of several stores: `--store NAME=URL`, `HOWDAH_STORES`, or `[[stores]]` in the file. Settings that a store does
+//! not set come from the rest of the configuration.
 
 use std::{collections::HashSet, path::Path, time::Duration};
 
@@ -10,61 +10,62 @@ use super::{
     load::{ConfigError, Given, nearest, read},
     setting::{Setting, Settings},
     url,
+    url_file::UrlFile,
     words::store_name,
 };
 use crate::job::StoreNumber;
 
-/// The most stores of a broker: each has connections and tasks of its own.
+/// Maximum number of stores of a broker. Each store needs separate connections and tasks.
 pub const MOST_STORES: usize = 64;
-/// The name of the only store, if it was given without one.
+/// Name of a single store that is configured without a name.
 pub const DEFAULT_STORE: &str = "default";
 
-/// The settings that a store may have for itself, by their keys.
-const OWN: [&str; 7] =
+/// Keys of the settings that a store can set.
+const STORE_SETTINGS: [&str; 7] =
     ["database_url", "listen_database_url", "read_database_url", "schema", "pool_size", "wake", "poll_interval"];
-/// The other keys of a store.
+// Keys of a store that are not settings.
 const NAME: &str = "name";
 const NUMBER: &str = "number";
 const URL_FILE: &str = "database_url_file";
 const NEW_TYPES: &str = "new_types";
 const OTHER: [&str; 4] = [NAME, NUMBER, URL_FILE, NEW_TYPES];
 
-/// One store: a database, and a schema in it.
+/// Configuration of one store: a database and a schema.
 #[derive(Clone)]
 pub struct StoreConfig {
-    /// Its name: for people, in requests, metrics and logs.
+    /// Name in requests, metrics and logs.
     pub name: String,
-    /// Its number, if the configuration says it; otherwise the database does.
+    /// Store number, if configured. Otherwise the number in the database counts.
     pub number: Option<StoreNumber>,
-    /// Its connection string.
+    /// Connection string of Postgres.
     pub database_url: String,
-    /// The connection string for LISTEN, if `database_url` goes through a pooler.
+    /// Connection string for LISTEN, if `database_url` connects through a pooler.
     pub listen_database_url: Option<String>,
-    /// The connection string of a replica for those who only read.
+    /// Connection string of a read replica for lists, searches and statistics.
     pub read_database_url: Option<String>,
-    /// The schema that holds its tables.
+    /// Schema that holds the tables.
     pub schema: String,
-    /// Most connections for its hot statements.
+    /// Maximum number of connections for the hot statements.
     pub pool_size: u32,
-    /// How a broker learns of its new jobs.
+    /// How a broker learns of new jobs.
     pub wake: WakeMode,
-    /// Time between two polls.
+    /// Poll interval.
     pub poll_interval: Duration,
-    /// Whether a new task type may get its home here by its name.
+    /// Whether new task types may be assigned to this store by their names.
     pub new_types: bool,
 }
 
 impl Config {
-    /// The stores: those that are configured by name, or the one that `database_url` is.
+    /// Returns the configured stores, or the single store of `database_url`.
     pub fn each_store(&self) -> Vec<StoreConfig> {
         if self.stores.is_empty() {
-            vec![StoreConfig::of(self, DEFAULT_STORE.into(), None)]
+            vec![StoreConfig::new(self, DEFAULT_STORE.into(), None)]
         } else {
             self.stores.clone()
         }
     }
 
-    /// The same configuration with this store alone.
+    /// Returns the configuration reduced to this store.
     #[must_use]
     pub fn of_store(&self, store: &StoreConfig) -> Self {
         Self {
@@ -82,8 +83,8 @@ impl Config {
 }
 
 impl StoreConfig {
-    /// The store that `database_url` is, under a name of its own.
-    pub fn of(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
+    /// Creates the store of `database_url` with this name.
+    pub fn new(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
         Self {
             name,
             number,
@@ -98,99 +99,112 @@ impl StoreConfig {
         }
     }
 
-    /// Its URL without the password, and its schema if that is another than usual.
-    pub fn place(&self) -> String {
+    /// Describes the store's location: the URL without the password, and the schema if it is not the default.
+    pub fn location(&self) -> String {
         let url = url::redacted(&self.database_url);
         if self.schema == Config::new("").schema { url } else { format!("{url} schema {}", self.schema) }
     }
 }
 
-/// What a source says of a store: values by their keys.
-pub(super) struct StoreText(Vec<(String, Given)>);
+/// A store as configured in one source: values by key.
+pub(super) struct StoreText {
+    values: Vec<(String, Given)>,
+    /// File with a line for this store, and the connection string of that line.
+    file: Option<(String, String)>,
+}
 
 impl StoreText {
-    /// `NAME=URL`. Errors do not repeat it: it may have a password.
-    pub(super) fn pair(place: &str, text: &str) -> Result<Self, ConfigError> {
+    /// Parses `NAME=URL`. Errors do not repeat the text, because it may contain a password.
+    pub(super) fn pair(source: &str, text: &str) -> Result<Self, ConfigError> {
         let parts = text.split_once('=').map(|(name, url)| (name.trim(), url.trim()));
         let parts = parts.filter(|(name, _)| store_name(name).is_ok());
         let (name, url) = parts.ok_or_else(|| {
             ConfigError::new(format!(
-                "{place}: must be NAME=URL, such as billing=postgres://db.internal/app; a name is 1 to 63 of a-z 0-9 - _ \
+                "{source}: must be NAME=URL, such as billing=postgres://db.internal/app; a name is 1 to 63 of a-z 0-9 - _ \
                  and begins with a letter"
             ))
         })?;
-        let given = |key: &str, value: &str| (key.to_owned(), Given::new(format!("{place} {name}"), value));
-        Ok(Self(vec![given(NAME, name), given("database_url", url)]))
+        let given = |key: &str, value: &str| (key.to_owned(), Given::new(format!("{source} {name}"), value));
+        Ok(Self { values: vec![given(NAME, name), given("database_url", url)], file: None })
     }
 
-    /// One `NAME=URL` a line.
-    pub(super) fn lines(place: &str, text: &str) -> Result<Vec<Self>, ConfigError> {
+    /// Parses lines with one `NAME=URL` each.
+    pub(super) fn lines(source: &str, text: &str, file: Option<&str>) -> Result<Vec<Self>, ConfigError> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        lines.map(|line| Self::pair(place, line)).collect()
+        let of_file = |line: &str| {
+            let store = Self::pair(source, line)?;
+            let url = store.get("database_url").map(|given| given.value.clone()).unwrap_or_default();
+            Ok(Self { file: file.map(|file| (file.to_owned(), url)), ..store })
+        };
+        lines.map(of_file).collect()
     }
 
-    /// `[[stores]]` of a file.
-    pub(super) fn tables(place: &str, value: Value) -> Result<Vec<Self>, ConfigError> {
-        let wrong = || ConfigError::new(format!("{place}: stores is a list of tables: write [[stores]]"));
+    /// Parses the tables `[[stores]]` of a file.
+    pub(super) fn tables(source: &str, value: Value) -> Result<Vec<Self>, ConfigError> {
+        let wrong = || ConfigError::new(format!("{source}: stores is a list of tables: write [[stores]]"));
         let Value::Array(tables) = value else { return Err(wrong()) };
         let each = tables.into_iter().enumerate().map(|(i, table)| match table {
-            Value::Table(table) => Self::table(&format!("{place}: stores[{i}]"), table),
+            Value::Table(table) => Self::table(&format!("{source}: stores[{i}]"), table),
             _ => Err(wrong()),
         });
         each.collect()
     }
 
-    fn table(place: &str, table: Table) -> Result<Self, ConfigError> {
+    fn table(source: &str, table: Table) -> Result<Self, ConfigError> {
         let each = table.into_iter().map(|(key, value)| match value {
-            Value::Table(_) | Value::Array(_) => Err(ConfigError::new(format!("{place}.{key} must be a single value"))),
+            Value::Table(_) | Value::Array(_) => {
+                Err(ConfigError::new(format!("{source}.{key} must be a single value")))
+            }
             value => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                let given = Given::new(format!("{place}.{key}"), &text);
+                let given = Given::new(format!("{source}.{key}"), &text);
                 Ok((key, given))
             }
         });
-        Ok(Self(each.collect::<Result<_, _>>()?))
+        Ok(Self { values: each.collect::<Result<_, _>>()?, file: None })
     }
 
     fn get(&self, key: &str) -> Option<&Given> {
-        self.0.iter().find(|(known, _)| known == key).map(|(_, given)| given)
+        self.values.iter().find(|(known, _)| known == key).map(|(_, given)| given)
     }
 
-    /// The store, with the settings of the broker for what it does not say.
-    fn resolve(self, nth: usize, settings: &Settings) -> Result<StoreConfig, ConfigError> {
+    /// Builds the store's configuration. Missing settings come from the broker's settings.
+    fn resolve(self, nth: usize, settings: &Settings) -> Result<(StoreConfig, Vec<UrlFile>), ConfigError> {
         let name = self.get(NAME).ok_or_else(|| ConfigError::new(format!("stores[{nth}]: name is missing")))?;
         store_name(&name.value).map_err(|problem| name.wrong(&problem))?;
         let name = name.value.clone();
         let number = self.get(NUMBER).map(number).transpose()?;
         let new_types = self.get(NEW_TYPES).map(yes_or_no).transpose()?.unwrap_or(true);
-        let mut own = settings.clone();
-        own.broker.database_url = String::new();
-        (own.broker.listen_database_url, own.broker.read_database_url) = (None, None);
-        for (key, given) in &self.0 {
-            let known = OWN.iter().find(|own| *own == key).and_then(|key| Setting::of(key));
+        let mut store_settings = settings.clone();
+        store_settings.broker.database_url = String::new();
+        (store_settings.broker.listen_database_url, store_settings.broker.read_database_url) = (None, None);
+        for (key, given) in &self.values {
+            let known = STORE_SETTINGS.iter().find(|setting| *setting == key).and_then(|key| Setting::by_key(key));
             match known {
-                Some(setting) => given.apply(setting, &mut own)?,
+                Some(setting) => given.apply(setting, &mut store_settings)?,
                 None if OTHER.contains(&key.as_str()) => {}
                 None => {
-                    let keys = OWN.into_iter().chain(OTHER);
+                    let keys = STORE_SETTINGS.into_iter().chain(OTHER);
                     let hint = nearest(key, keys).map(|known| format!("; did you mean {known}?")).unwrap_or_default();
-                    return Err(ConfigError::new(format!("{}: a store has no such key{hint}", given.place)));
+                    return Err(ConfigError::new(format!("{}: a store has no such key{hint}", given.source)));
                 }
             }
         }
         if let Some(file) = self.get(URL_FILE) {
-            if !own.broker.database_url.is_empty() {
-                return Err(ConfigError::new(format!("{}: database_url is set too; give one of them", file.place)));
+            if !store_settings.broker.database_url.is_empty() {
+                return Err(ConfigError::new(format!("{}: database_url is set too; give one of them", file.source)));
             }
             let text =
-                read(Path::new(&file.value)).map_err(|why| ConfigError::new(format!("{}: {why}", file.place)))?;
-            let given = Given::new(file.place.clone(), &text);
-            Setting::of("database_url").map_or(Ok(()), |setting| given.apply(setting, &mut own))?;
+                read(Path::new(&file.value)).map_err(|why| ConfigError::new(format!("{}: {why}", file.source)))?;
+            let given = Given { file: Some(file.value.clone()), ..Given::new(file.source.clone(), &text) };
+            Setting::by_key("database_url").map_or(Ok(()), |setting| given.apply(setting, &mut store_settings))?;
         }
-        if own.broker.database_url.is_empty() {
+        if store_settings.broker.database_url.is_empty() {
             return Err(ConfigError::new(format!("store {name}: database_url is missing")));
         }
-        Ok(StoreConfig { new_types, ..StoreConfig::of(&own.broker, name, number) })
+        let mut files = store_settings.broker.url_files.split_off(settings.broker.url_files.len());
+        files.extend(self.file.map(|(file, url)| UrlFile::new(&file, Some(&name), &url)));
+        Ok((StoreConfig { new_types, ..StoreConfig::new(&store_settings.broker, name, number) }, files))
     }
 }
 
@@ -203,8 +217,11 @@ fn yes_or_no(given: &Given) -> Result<bool, ConfigError> {
     given.value.trim().parse().map_err(|_| given.wrong("must be true or false"))
 }
 
-/// The stores of a source, each one complete, and no two of them alike.
-pub(super) fn resolve(texts: Vec<StoreText>, settings: &Settings) -> Result<Vec<StoreConfig>, ConfigError> {
+/// Builds the configurations of all stores of a source. Names, numbers, and pairs of URL and schema must be unique.
+pub(super) fn resolve(
+    texts: Vec<StoreText>,
+    settings: &Settings,
+) -> Result<(Vec<StoreConfig>, Vec<UrlFile>), ConfigError> {
     if texts.len() > MOST_STORES {
         let count = texts.len();
         return Err(ConfigError::new(format!("{count} stores are given; a broker serves at most {MOST_STORES}")));
@@ -214,11 +231,11 @@ pub(super) fn resolve(texts: Vec<StoreText>, settings: &Settings) -> Result<Vec<
         ("read_database_url", settings.broker.read_database_url.is_some()),
     ];
     if let Some((key, _)) = one.into_iter().find(|(_, is_set)| *is_set) {
-        return Err(ConfigError::new(format!("{key} is of one database: set it in the [[stores]] that it belongs to")));
+        return Err(ConfigError::new(format!("{key} applies to one database: set it in that store's [[stores]]")));
     }
-    let stores: Vec<StoreConfig> =
-        texts.into_iter().enumerate().map(|(i, text)| text.resolve(i, settings)).collect::<Result<_, _>>()?;
-    let (mut names, mut numbers, mut places) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let resolved = texts.into_iter().enumerate().map(|(i, text)| text.resolve(i, settings));
+    let (stores, files): (Vec<_>, Vec<_>) = resolved.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let (mut names, mut numbers, mut locations) = (HashSet::new(), HashSet::new(), HashSet::new());
     for store in &stores {
         let name = &store.name;
         if !names.insert(name) {
@@ -227,14 +244,14 @@ pub(super) fn resolve(texts: Vec<StoreText>, settings: &Settings) -> Result<Vec<
         if let Some(number) = store.number.filter(|number| !numbers.insert(*number)) {
             return Err(ConfigError::new(format!("store {name}: another store has the number {number}, too")));
         }
-        if !places.insert((&store.database_url, &store.schema)) {
+        if !locations.insert((&store.database_url, &store.schema)) {
             return Err(ConfigError::new(format!("store {name}: another store has the same database_url and schema")));
         }
     }
     if !stores.is_empty() && stores.iter().all(|store| !store.new_types) {
         return Err(ConfigError::new(
-            "no store takes new task types, so they would have no home: leave out new_types = false in one of the [[stores]]",
+            "no store accepts new task types: remove new_types = false from one of the [[stores]]",
         ));
     }
-    Ok(stores)
+    Ok((stores, files.concat()))
 }

@@ -197,12 +197,12 @@ fn only_loopback_is_served_to_anybody_unless_that_is_said() {
     }
     for open in ["0.0.0.0", "[::]", "10.0.0.1", "[fe80::1]", "[::ffff:10.0.0.1]"] {
         assert!(of(open, "").is_err_and(|why| why.starts_with("listen is ") && why.contains("--insecure")), "{open}");
-        assert!(of(open, "tls_cert = 'a.pem'\ntls_key = 'a.key'").is_err(), "TLS alone shows nobody who calls");
+        assert!(of(open, "tls_cert = 'a.pem'\ntls_key = 'a.key'").is_err(), "TLS alone does not authenticate callers");
         let plain = of(open, "auth = 'token'");
-        assert!(plain.is_err_and(|why| why.contains("read the tokens") && why.contains("--tls-cert")), "{open}");
+        assert!(plain.is_err_and(|why| why.contains("tokens in plain text") && why.contains("--tls-cert")), "{open}");
         let tokens = "auth = 'token'\ntls_cert = 'a.pem'\ntls_key = 'a.key'";
         let jwt = "auth = 'jwt'\nauth_jwt_file = 'i.toml'";
-        assert!(of(open, jwt).is_err_and(|why| why.contains("read the tokens")), "{open}");
+        assert!(of(open, jwt).is_err_and(|why| why.contains("tokens in plain text")), "{open}");
         let others = format!("{jwt}\ntls_cert = 'a.pem'\ntls_key = 'a.key'");
         for good in ["insecure = true", "auth = 'token'\ninsecure = true", tokens, &others, clients] {
             assert_eq!(of(open, good), Ok(()), "{open} {good}");
@@ -268,7 +268,7 @@ fn a_shown_url_has_no_password() {
         ("postgres://u:s3c@ret@h/d", "postgres://u:***@h/d"),
         ("postgres://u:s3c/re#t@h/d", "postgres://u:***@h/d"),
         ("postgres://u:p@h/d?options=a@b", "postgres://u:***@h/d?options=a@b"),
-        // Postgres' driver takes all before the first @ for user and password, whatever it looks like.
+        // The driver takes all text before the first @ as user and password.
         ("postgres://u?x=1:s3cret@h/d", "postgres://***"),
         ("postgres://u?x=1@h?password=s3cr?et&y=2", "postgres://u?x=1@h?password=***&y=2"),
         ("postgres://u:a?b@?host=x@y&password=s3cret", "postgres://***"),
@@ -340,7 +340,7 @@ fn durations_are_written_as_people_do_and_read_back() {
         (3_650 * day, "3650days"),
         (day + Duration::from_millis(3_600_001), "1day 1h 1ms"),
     ] {
-        assert_eq!(words(time), text);
+        assert_eq!(duration_text(time), text);
         assert_eq!(humantime::parse_duration(text).unwrap(), time);
     }
     let settings = load(None, &Environment::default(), Vec::new()).unwrap();

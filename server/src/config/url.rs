@@ -1,12 +1,11 @@
-//! Database URLs, in the forms that libpq reads: `postgres://…` and `key=value …`. An error repeats no part of a URL, because
-//! any part may have a password.
+//! Database URLs in libpq's formats: `postgres://…` and `key=value …`. Errors repeat no part of a URL, because any part may
+//! contain a password.
 
-const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+pub(super) const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const HIDDEN: &str = "***";
 
-/// The URL with `***` for each password, fit for a log: on one line, control characters escaped.
-///
-/// Parts that cannot be told apart with certainty are hidden.
+/// Returns the URL with `***` for each password, on one line and with control characters escaped, so that it may be
+/// logged. Parts that may be a password because the URL is ambiguous are hidden, too.
 pub fn redacted(url: &str) -> String {
     let shown = match SCHEMES.iter().find_map(|scheme| Some((*scheme, url.strip_prefix(scheme)?))) {
         Some((scheme, rest)) => format!("{scheme}{}", redacted_url(rest)),
@@ -17,7 +16,8 @@ pub fn redacted(url: &str) -> String {
 
 fn redacted_url(rest: &str) -> String {
     let (credentials, address) = split_credentials(rest);
-    // A ? may begin the parameters, and then a password may be anywhere. Such a URL is not used.
+    // A ? before the @ may be part of the password or start the parameters, so the whole rest is hidden. `check`
+    // refuses such a URL.
     if credentials.is_some_and(|text| text.contains('?')) {
         return HIDDEN.into();
     }
@@ -33,11 +33,11 @@ fn redacted_url(rest: &str) -> String {
     format!("{credentials}{address}{query}")
 }
 
-/// Finds the `@` that ends the credentials. A password may have any character that was not encoded by mistake, so it is the
-/// last `@`, except in a part that is certainly a query.
+/// Splits the URL at the `@` that ends the credentials. A password may contain characters that should have been encoded, so the
+/// last `@` counts, except in a part that is certainly a query.
 fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     let is_query = |query: &str| query.split('&').all(|pair| pair.split_once('=').is_some_and(|(k, _)| is_word(k)));
-    // What stands there before an @ may be a password.
+    // Whether the text has no `:` before its last `@`: `user:password@` would be credentials.
     let has_none = |text: &str| !text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'));
     let end = match rest.split_once('?') {
         Some((before, query))
@@ -53,7 +53,7 @@ fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A name and a value. With an @ before it, the driver takes a later ? for the beginning of the parameters.
+/// Hides the value of a secret parameter. After an @, the driver treats a later ? as the start of the parameters.
 fn redacted_parameter(pair: &str) -> String {
     let mut begins = std::iter::once(0).chain(pair.match_indices('?').map(|(at, _)| at + 1));
     let secret = begins.find_map(|at| {
@@ -63,7 +63,7 @@ fn redacted_parameter(pair: &str) -> String {
     secret.map_or_else(|| pair.into(), |end| format!("{}={HIDDEN}", &pair[..end]))
 }
 
-/// `None` if it is not a list of pairs.
+/// Hides the secret values in a list of pairs. `None` if the text is not a list of pairs.
 fn redacted_pairs(text: &str) -> Option<String> {
     let shown: Vec<_> = pairs(text)?
         .into_iter()
@@ -83,7 +83,7 @@ fn requoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Whether the value is a password. Unknown keys with such a name count too, to be safe.
+/// Whether the key names a secret. To be safe, this includes unknown keys with such a name.
 fn is_secret(key: &str) -> bool {
     let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
     ["password", "passphrase", "secret", "token"].iter().any(|word| key.contains(word))
@@ -93,8 +93,8 @@ fn is_word(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_%.".contains(c))
 }
 
-/// `key = 'value with spaces'`, as libpq reads it.
-fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+/// Parses pairs such as `key = 'value with spaces'` as libpq does.
+pub(super) fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     let mut rest = text.trim_start();
     let mut pairs = Vec::new();
     while !rest.is_empty() {
@@ -110,7 +110,7 @@ fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-/// A value, quoted or not, and the rest of the text.
+/// Parses a value, quoted or not. Returns it and the rest of the text.
 fn value(text: &str) -> Option<(String, &str)> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();
@@ -126,10 +126,10 @@ fn value(text: &str) -> Option<(String, &str)> {
     (!quoted).then_some((value, ""))
 }
 
-/// Checks whether a URL can be used, without a connection.
+/// Validates a URL without connecting.
 pub(super) fn check(url: &str) -> Result<(), String> {
     if url.chars().any(char::is_control) {
-        return Err("must not hold control characters or line breaks".into());
+        return Err("must not contain control characters or line breaks".into());
     }
     match SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme)) {
         Some(rest) => check_credentials(rest)?,
@@ -144,7 +144,8 @@ pub(super) fn check(url: &str) -> Result<(), String> {
     super::Dsn::parse(url).map(drop)
 }
 
-/// Without this check, the driver would take an `@` inside a password for its end, and the rest for a host.
+/// Refuses special characters that are not encoded in the credentials. The driver would treat an `@` in a password as its end and
+/// connect to the rest as a host.
 fn check_credentials(rest: &str) -> Result<(), String> {
     let (credentials, _) = split_credentials(rest);
     if credentials.is_some_and(|text| text.contains(['@', '/', '?', '#', ' '])) {

@@ -1,8 +1,8 @@
-//! Texts that are checked: names, filters, paths.
+//! Validation of texts: names, filters, paths.
 
 use axum::http::Uri;
 
-/// Checks the name of a schema. Howdah always quotes it, but people write it unquoted in psql.
+/// Checks the name of a schema. The rule allows operators to write the name unquoted in psql.
 pub(super) fn schema_name(text: &str) -> Result<(), String> {
     let first = |c: char| c.is_ascii_lowercase() || c == '_';
     let allowed = |c: char| first(c) || c.is_ascii_digit();
@@ -13,14 +13,14 @@ pub(super) fn schema_name(text: &str) -> Result<(), String> {
     Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
 }
 
-/// Checks the name of a store: it is written into metrics, links and requests as it is.
+/// Checks the name of a store, which appears unescaped in metrics, links and requests.
 pub(super) fn store_name(text: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
     let fits = text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed) && text.len() <= 63;
     if fits { Ok(()) } else { Err("must be 1 to 63 of a-z 0-9 - _, and begin with a letter".into()) }
 }
 
-/// A path that links begin with: it is written into pages and headers as it is.
+/// Checks the prefix of links, which appears unescaped in pages and headers.
 pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     let part = |part: &str| {
         !part.is_empty()
@@ -31,7 +31,7 @@ pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     if fits { Ok(()) } else { Err("must be a path of letters, digits and - . _ ~, such as /howdah".into()) }
 }
 
-/// The address of a collector. Its errors do not repeat the text: somebody may have put a password into it.
+/// Checks the address of a collector. Errors do not repeat the text, because it may contain a password by mistake.
 pub(super) fn collector(text: &str) -> Result<(), String> {
     let uri = text.parse::<Uri>().ok().filter(|uri| {
         let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -45,18 +45,18 @@ pub(super) fn collector(text: &str) -> Result<(), String> {
         .into())
 }
 
-/// Directives of a log filter.
+/// Checks the directives of a log filter.
 pub(super) fn log_filter(text: &str) -> Result<(), String> {
     crate::logging::parse_filter(text).map(drop)
 }
 
-/// Where an archive is.
+/// Checks the URL of an archive.
 #[cfg(feature = "archive")]
 pub(super) fn archive_url(text: &str) -> Result<(), String> {
-    howdah_archive::Place::check_url(text)
+    howdah_archive::Location::check_url(text)
 }
 
-/// Without the feature nobody could write it.
+/// Refuses every URL, because the feature `archive` is off.
 #[cfg(not(feature = "archive"))]
 pub(super) fn archive_url(_: &str) -> Result<(), String> {
     Err("cannot be set: this program was built without the archive; build it with `--features archive`".into())

@@ -14,47 +14,50 @@ use crate::{
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
 };
 
-/// The most payload bytes in a claim (in addition to one job): bounds the memory of a claim.
+/// Maximum payload bytes in a claim, in addition to one job. Bounds the memory of a claim.
 const CLAIM_BYTES: i64 = 8 << 20;
-/// The longest pause after a failed claim.
+/// Maximum pause after a failed claim.
 const MOST_BACKOFF: Duration = Duration::from_secs(2);
 
-/// The pause between announcements of ready jobs that claims left.
+/// Minimum pause between announcements of ready jobs that claims left because this broker has no capacity for them.
 const LEFT_OVER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Dispatch {
-    /// Claims for as long as the broker takes part.
-    pub(crate) async fn claim_always(self: Arc<Self>, store: Store) {
+    /// Claims until dispatch is closed.
+    pub(crate) async fn run_claims(self: Arc<Self>, store: Store) {
         let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
         loop {
             let work = self.work.notified();
-            let hand_due = self.release_stale_hand();
+            let stale_due = self.release_stale();
+            let room = self.unsent_memory.room();
             let (wants, closed) = {
                 let mut state = self.state.lock();
-                (state.next_claim(Instant::now()), state.is_closed())
+                let wants = if room > 0 { state.next_claim(Instant::now()) } else { Vec::new() };
+                (wants, state.is_closed())
             };
             if closed {
                 return;
             }
             if wants.is_empty() {
-                let hand_due = async {
-                    match hand_due {
+                let stale_due = async {
+                    match stale_due {
                         Some(at) => tokio::time::sleep_until(at.into()).await,
                         None => std::future::pending().await,
                     }
                 };
                 tokio::select! {
                     () = work => {}
-                    () = hand_due => {}
+                    () = stale_due => {}
+                    () = self.unsent_memory.freed.notified() => {}
                 }
                 continue;
             }
-            let claimed = self.claim_once(&store, &wants).await;
+            let claimed = self.claim_once(&store, &wants, CLAIM_BYTES.min(room.min(i64::MAX as u64) as i64)).await;
             self.claimed.notify_waiters();
             match claimed {
                 Ok(()) => backoff.reset(),
                 Err(error) => {
-                    store.failed("a claim", &error);
+                    store.log_failure("a claim", &error);
                     self.with(|state| state.claim_failed(&wants));
                     backoff.pause().await;
                 }
@@ -62,10 +65,10 @@ impl Dispatch {
         }
     }
 
-    async fn claim_once(self: &Arc<Self>, store: &Store, wants: &[Want]) -> Result<(), StoreError> {
+    async fn claim_once(self: &Arc<Self>, store: &Store, wants: &[Want], most_bytes: i64) -> Result<(), StoreError> {
         let request = ClaimRequest {
             broker_id: Some(self.broker_id()),
-            bytes: CLAIM_BYTES,
+            bytes: most_bytes,
             ..ClaimRequest::new(wants.to_vec(), self.limited_among(wants), i32::MAX)
         };
         let Claimed { mut jobs, expired, held_back, lost } = match store.claim(&request).await {
@@ -73,37 +76,37 @@ impl Dispatch {
             Err(error) => {
                 self.metrics.store_errors.inc();
                 if matches!(error, StoreError::Unknown(_)) {
-                    self.look_for_lost(request.tokens);
-                    self.look_for_lost(request.limited_tokens);
+                    self.release_lost_claim(request.tokens);
+                    self.release_lost_claim(request.limited_tokens);
                 }
                 return Err(error);
             }
         };
         if let Some(tokens) = lost {
             self.metrics.store_errors.inc();
-            self.look_for_lost(tokens);
+            self.release_lost_claim(tokens);
         }
         self.measure(&mut jobs);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
-        let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
-        let (dealt, nobodys) = self.with(|state| {
-            let dealt = state.claimed(wants, jobs, cut, &held_back, Instant::now());
-            // They would hold slots that other jobs may have.
-            state.stop_ahead(request.limited.iter());
-            dealt
+        let cut = bytes as i64 >= most_bytes || !expired.is_empty();
+        let (assigned, unassignable) = self.with(|state| {
+            let assigned = state.claimed(wants, jobs, cut, &held_back, Instant::now());
+            // Prefetched jobs would occupy slots of a limit that other jobs could use.
+            state.stop_prefetch(request.limited.iter());
+            assigned
         });
         self.wait_for_limits(&held_back);
         self.release_expired(expired);
-        self.deliver(dealt);
-        self.release(nobodys);
-        self.tell_of_left_over(wants);
+        self.deliver(assigned);
+        self.release(unassignable);
+        self.announce_left_over(wants);
         Ok(())
     }
 
-    /// When the workers here are full, other brokers may have capacity. This is not done after every claim: under load
-    /// the others are full too, and have their sweeps.
-    fn tell_of_left_over(&self, wants: &[Want]) {
-        let mut last = self.told_of_left_over.lock();
+    /// Announces ready jobs that do not fit here, because other brokers may have capacity. It does not run after every
+    /// claim: under load the other brokers are full too, and their sweeps find the jobs.
+    fn announce_left_over(&self, wants: &[Want]) {
+        let mut last = self.left_over_announced.lock();
         if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {
             return;
         }
@@ -124,7 +127,7 @@ impl Dispatch {
         self.watch_deadlines(jobs);
     }
 
-    /// These jobs are leased, and on their way to workers here.
+    /// Records that these jobs are leased and on their way to workers of this broker.
     pub(crate) fn picked_up(&self, jobs: &mut [LeasedJob]) {
         let mut traced = self.traces.leased(jobs, false).into_iter().peekable();
         for (index, job) in jobs.iter().enumerate() {
@@ -133,7 +136,7 @@ impl Dispatch {
         }
     }
 
-    /// These jobs were leased without a stream.
+    /// Records that these jobs were leased by a call without a stream.
     pub(crate) fn pulled(&self, jobs: &mut [LeasedJob]) {
         self.traces.leased(jobs, true);
         self.metrics.claimed.inc_by(jobs.len() as u64);
@@ -146,10 +149,10 @@ impl Dispatch {
         }
     }
 
-    fn release_stale_hand(self: &Arc<Self>) -> Option<Instant> {
-        let dealt = self.with(DispatchState::deal_hands);
-        self.deliver(dealt);
-        let (stale, next) = self.with(|state| state.stale_hand(Instant::now()));
+    fn release_stale(self: &Arc<Self>) -> Option<Instant> {
+        let assigned = self.with(DispatchState::assign_all_buffered);
+        self.deliver(assigned);
+        let (stale, next) = self.with(|state| state.take_stale(Instant::now()));
         self.release(stale.jobs);
         if !stale.returning.is_empty() {
             self.hold_up(stale.returning);
@@ -157,13 +160,14 @@ impl Dispatch {
         next
     }
 
-    /// Until the jobs that were just released are ready again, nothing is claimed that could overtake them.
+    /// Stops claims of these task types until the jobs just released are ready again. An earlier claim would let later
+    /// jobs overtake them.
     fn hold_up(self: &Arc<Self>, returning: Vec<Ready>) {
         let (done, released) = oneshot::channel();
         let _ = self.unsent.send(Unsent::Flush(done));
         let dispatch = self.clone();
         tokio::spawn(async move {
-            // A transaction that has locked one of them must not hold up the others.
+            // If another transaction keeps one of the jobs locked, claims continue without that job.
             let _ = tokio::time::timeout(UNSENT_AFTER, released).await;
             dispatch.with(|state| state.returned(&returning));
             dispatch.work.notify_one();

@@ -1,4 +1,4 @@
-//! Direct enqueue: capacity is reserved for jobs while they are being stored, so that the statement that stores them
+//! Direct enqueue: reserves worker capacity for jobs while they are being stored. The statement that stores the jobs
 //! also leases them.
 
 use std::{collections::HashMap, time::Duration};
@@ -6,18 +6,18 @@ use std::{collections::HashMap, time::Duration};
 use super::{Dispatch, Load, Offered, Unsent};
 use crate::job::{LeasedJob, Tokens, TypeId};
 
-/// The capacity that the jobs of one type in a request need.
+/// Capacity that the jobs of one task type in a request need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// The type.
+    /// Task type of the jobs.
     pub(crate) type_id: TypeId,
-    /// For all of them together.
+    /// Total load of the jobs.
     pub(crate) load: Load,
-    /// The weight of the heaviest.
+    /// Weight of the heaviest job.
     pub(crate) heaviest: u64,
 }
 
-/// Reserved capacity, by type. It must be returned by `deal_reserved` or `unreserve`.
+/// Reserved capacity by task type. It must be passed to `assign_reserved` or `unreserve`.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Reserved(pub(super) HashMap<TypeId, Load>);
@@ -28,13 +28,13 @@ impl Reserved {
     }
 }
 
-/// The longest time that enqueues wait for a claim that may let them go direct.
+/// Maximum time that direct enqueues wait for claims in progress. After it, their jobs are stored as ready.
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
 impl Dispatch {
-    /// Waits while claims in progress are about to leave nothing ready of these types. Otherwise jobs that come during
-    /// a claim would be stored for the next one, during which others come: under load, jobs would never go direct
-    /// again.
+    /// Waits while claims in progress are about to leave no ready jobs of these task types. Without the wait, jobs that
+    /// arrive during a claim would be stored for the next claim. More jobs would arrive during that one, so under load
+    /// no job would ever go direct again.
     pub(crate) async fn until_claimed(&self, types: impl Iterator<Item = TypeId> + Clone) {
         let claims = async {
             loop {
@@ -45,22 +45,25 @@ impl Dispatch {
                 claimed.await;
             }
         };
-        // Then they are stored as ready.
+        // After the timeout, the jobs are stored as ready.
         let _ = tokio::time::timeout(MOST_WAIT, claims).await;
     }
 
-    /// For each request: whether all of its jobs may go direct to workers here. Their types must have no ready jobs
-    /// that this broker knows of, and there must be capacity. A request that may not go direct also holds back later
-    /// requests of its types.
+    /// Decides for each request whether all of its jobs may go direct to workers of this broker. This requires that no
+    /// ready jobs of their task types are known, that workers have capacity, and that memory is left for unsent jobs. A
+    /// request that may not go direct also holds back later requests of its task types.
     pub(crate) fn reserve<'a>(&self, requests: impl Iterator<Item = &'a [Need]>) -> (Vec<bool>, Reserved) {
         let mut reserved = Reserved::default();
         let mut behind: Vec<TypeId> = Vec::new();
+        let mut room = self.unsent_memory.room();
         let mut state = self.state.lock();
         let direct = requests.map(|needs| {
             let free = needs.iter().all(|need| !behind.contains(&need.type_id) && !self.is_limited(need.type_id))
+                && room > 0
                 && state.reserve(needs);
             for need in needs {
                 if free {
+                    room = room.saturating_sub(need.load.bytes);
                     let load = reserved.0.entry(need.type_id).or_default();
                     load.jobs += need.load.jobs;
                     load.bytes += need.load.bytes;
@@ -73,22 +76,22 @@ impl Dispatch {
         (direct.collect(), reserved)
     }
 
-    /// The jobs are stored and leased: deals them. Jobs that no longer fit are released, as after a claim.
-    pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) -> Offered {
+    /// Assigns jobs that were stored and leased. Jobs that no longer fit are released, as after a claim.
+    pub(crate) fn assign_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) -> Offered {
         let types: Vec<TypeId> = reserved.0.keys().copied().collect();
-        let (dealt, nobodys, concerns_claims) = self.with(|state| {
+        let (assigned, unassignable, concerns_claims) = self.with(|state| {
             state.unreserve(reserved);
-            let (dealt, nobodys) = state.deal(jobs);
-            (dealt, nobodys, types.into_iter().any(|type_id| state.concerns_claims(type_id)))
+            let (assigned, unassignable) = state.assign(jobs);
+            (assigned, unassignable, types.into_iter().any(|type_id| state.concerns_claims(type_id)))
         });
-        self.release(nobodys);
+        self.release(unassignable);
         if concerns_claims {
             self.work.notify_one();
         }
-        self.offer(dealt)
+        self.offer(assigned)
     }
 
-    /// The jobs were not stored, or not leased.
+    /// Gives back the capacity that was reserved for jobs that were not stored or not leased.
     pub(crate) fn unreserve(&self, reserved: Reserved) {
         if !reserved.is_empty() {
             self.with(|state| state.unreserve(reserved));
@@ -96,8 +99,9 @@ impl Dispatch {
         }
     }
 
-    /// Nobody knows whether a statement with these tokens was committed: what it leased is looked for, and released.
-    pub(crate) fn look_for_lost(&self, tokens: Tokens) {
+    /// Finds and releases, in the background, the leases that a statement with these tokens may have committed. The
+    /// answer of the statement was lost.
+    pub(crate) fn release_lost_claim(&self, tokens: Tokens) {
         if !tokens.as_vec().is_empty() {
             let _ = self.unsent.send(Unsent::Claim(tokens));
         }

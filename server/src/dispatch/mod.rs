@@ -1,20 +1,21 @@
-//! Step 3, claim and deal: one claim at a time, for every type that has ready jobs and workers with capacity. The jobs
-//! are dealt to the least loaded session.
+//! Step 3, claim: makes one claim at a time, for all task types with ready jobs and workers with capacity. Assigns the
+//! jobs to the least loaded session.
 
-mod ahead;
+mod buffer;
 mod claiming;
 mod direct;
-mod hand;
+mod fill_right;
+#[cfg(test)]
+mod fill_right_tests;
 mod limited;
+mod prefetch;
 mod ready;
 mod recipient;
-mod seat;
 mod state;
 mod subscription;
-mod turn;
-#[cfg(test)]
-mod turn_tests;
 mod type_queue;
+mod unsent_memory;
+mod window_share;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,20 +37,21 @@ use crate::{
     wake::Wake,
 };
 pub(crate) use direct::{Need, Reserved};
+pub(crate) use fill_right::{FillRight, FillRights};
 pub(crate) use recipient::{Offered, Recipient};
 use state::{Deliveries, DispatchState};
-pub(crate) use turn::{Turn, Turns};
+pub(crate) use unsent_memory::{Charge, UnsentMemory};
 
-/// A claimed job that no session could take within this time is released.
+/// Time after which a claimed job that no session could take is released.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
 
-/// How many of its ids a broker knows. Nothing that was sent under an older one is still on its way.
+/// Number of this broker's latest ids that are remembered. No statement sent under an older id is still in progress.
 const KNOWN_IDS: usize = 8;
 
-/// A session's number within this broker.
+/// Number of a session within this broker.
 pub type SessionKey = u64;
 
-/// How many jobs and bytes of a type a session will hold.
+/// Maximum jobs and bytes of a task type that a session will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Jobs.
@@ -58,7 +60,7 @@ pub struct Window {
     pub bytes: u64,
 }
 
-/// Jobs and bytes, of one type.
+/// Number of jobs of one task type, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Jobs.
@@ -67,45 +69,47 @@ pub struct Load {
     pub bytes: u64,
 }
 
-/// Leases of jobs that could not be sent: they are released, and their attempts do not count.
+/// Leases of jobs that could not be sent. They are released, and their attempts do not count.
 #[derive(Debug)]
 pub(crate) enum Unsent {
-    /// These leases.
+    /// Leases to release.
     Leases(Vec<Lease>),
-    /// Answer when all leases before have been released.
+    /// Requests an answer after all earlier leases have been released.
     Flush(oneshot::Sender<()>),
-    /// Whatever a claim with these tokens may have committed; its answer was lost.
+    /// Tokens of a claim whose answer was lost. Leases that it may have committed are released.
     Claim(Tokens),
-    /// These have expired.
+    /// Leases of jobs that expired before their claim.
     Expired(Vec<Lease>),
 }
 
-/// The sessions' windows, and the known state of the queues.
+/// Windows of the sessions, and the known state of the queues.
 pub struct Dispatch {
     state: Mutex<DispatchState>,
     wake: Wake,
     work: Notify,
-    /// A claim has ended.
+    /// Notified when a claim has ended.
     claimed: Notify,
     broker_id: AtomicI32,
-    /// The same, and those before it: a statement may have been sent under one of them.
+    /// Current and earlier ids of this broker. A statement may have been sent under an earlier id.
     broker_ids: Mutex<Vec<i32>>,
     unsent: mpsc::UnboundedSender<Unsent>,
-    told_of_left_over: Mutex<Option<std::time::Instant>>,
-    /// Types with a limit on claims.
+    unsent_memory: Arc<UnsentMemory>,
+    left_over_announced: Mutex<Option<std::time::Instant>>,
+    /// Task types with a limit. Their claims compute how many jobs they may take.
     limited: ArcSwap<HashSet<TypeId>>,
-    /// Types that wait until their rate allows more.
+    /// Task types that wait until their rate limit or a locked limit allows another claim.
     waits_for_rate: Mutex<HashSet<TypeId>>,
     traces: Traces,
     metrics: Arc<Metrics>,
 }
 
 impl Dispatch {
-    /// No session has a window yet. Jobs that could not be sent go to `unsent`.
+    /// Creates a dispatch without windows. Jobs that could not be sent go to `unsent`; jobs that wait to be sent use
+    /// `unsent_memory`.
     pub(crate) fn new(
         broker_id: i32,
         wake: Wake,
-        unsent: mpsc::UnboundedSender<Unsent>,
+        (unsent, unsent_memory): (mpsc::UnboundedSender<Unsent>, Arc<UnsentMemory>),
         traces: Traces,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -117,7 +121,8 @@ impl Dispatch {
             broker_id: AtomicI32::new(broker_id),
             broker_ids: Mutex::new(vec![broker_id]),
             unsent,
-            told_of_left_over: Mutex::default(),
+            unsent_memory,
+            left_over_announced: Mutex::default(),
             limited: ArcSwap::default(),
             waits_for_rate: Mutex::default(),
             traces,
@@ -125,22 +130,28 @@ impl Dispatch {
         }
     }
 
-    /// The spans of attempts.
+    /// Returns the memory budget of jobs that wait to be sent.
+    pub(crate) fn unsent_memory(&self) -> &Arc<UnsentMemory> {
+        &self.unsent_memory
+    }
+
+    /// Returns the traces, which hold the spans of attempts.
     pub(crate) fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// This broker's id in the database.
+    /// Returns this broker's id in the database.
     pub fn broker_id(&self) -> i32 {
         self.broker_id.load(Ordering::Acquire)
     }
 
-    /// The same, and the ids that it had before. Leases may be under them: a claim was committed, its answer came later.
+    /// Returns the current and earlier ids of this broker. Leases may exist under an earlier id: the claim was
+    /// committed, but its answer came later.
     pub(crate) fn broker_ids(&self) -> Vec<i32> {
         self.broker_ids.lock().clone()
     }
 
-    /// The broker has registered again, under this id.
+    /// Sets the id under which the broker has registered again.
     pub(crate) fn set_broker_id(&self, id: i32) {
         self.broker_id.store(id, Ordering::Release);
         let mut ids = self.broker_ids.lock();
@@ -149,90 +160,90 @@ impl Dispatch {
         ids.drain(..old);
     }
 
-    /// From now on exactly these types are paused.
+    /// Replaces the set of paused task types.
     pub(crate) fn pause(&self, paused: HashSet<TypeId>) {
-        let hand = self.with(|state| state.pause(paused));
-        self.release(hand);
+        let buffer = self.with(|state| state.pause(paused));
+        self.release(buffer);
         self.work.notify_one();
     }
 
-    /// The types that workers here are subscribed to, or wait for in a call.
+    /// Returns the task types that workers of this broker subscribe to or wait for in a call.
     pub(crate) fn subscribed(&self) -> Vec<TypeId> {
         self.state.lock().subscribed()
     }
 
-    /// How many workers here are subscribed to each type, or wait for it in a call.
+    /// Returns the number of workers of this broker per task type that subscribe to it or wait for it in a call.
     pub(crate) fn workers(&self) -> HashMap<TypeId, usize> {
         self.state.lock().workers()
     }
 
-    /// Whether a type is paused.
+    /// Returns whether a task type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
     }
 
-    /// How many jobs of a type were claimed since its first worker came here.
-    pub(crate) fn brought(&self, type_id: TypeId) -> u64 {
-        self.state.lock().brought(type_id)
+    /// Returns the number of jobs of a task type that were claimed since its first worker came to this broker.
+    pub(crate) fn claimed_total(&self, type_id: TypeId) -> u64 {
+        self.state.lock().claimed_total(type_id)
     }
 
-    /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that the session has already. With a turn, this is
-    /// the engine of that number of those that deal to the window.
+    /// Opens, resizes or (with 0 jobs) closes a window. `held` is the load that the session already holds. `right` is
+    /// set if several stores serve the window: the right to fill it, and the number of this store.
     pub(crate) fn set_window(
         self: &Arc<Self>,
         session: &Arc<dyn Recipient>,
         type_id: TypeId,
         window: Window,
         held: Load,
-        turn: Option<(Arc<Turn>, usize)>,
+        fill_right: Option<(Arc<FillRight>, usize)>,
     ) {
-        let of = turn.as_ref().map(|(turn, engine)| (turn, *engine));
-        let dealt = self.with(|state| state.set_window(session, type_id, window, held, of));
-        self.deliver(dealt);
-        if let Some(turn) = turn {
-            self.join(session.key(), type_id, turn);
+        let of = fill_right.as_ref().map(|(fill_right, store_no)| (fill_right, *store_no));
+        let assigned = self.with(|state| state.set_window(session, type_id, window, held, of));
+        self.deliver(assigned);
+        if let Some(fill_right) = fill_right {
+            self.join(session.key(), type_id, fill_right);
         }
         self.work.notify_one();
     }
 
-    /// The windows of a session.
+    /// Returns the windows of a session.
     pub(crate) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
         self.state.lock().windows(session)
     }
 
-    /// The rank below which all jobs of a type have been claimed, as far as this broker knows.
+    /// Returns the rank below which all jobs of a task type have been claimed, as far as this broker knows.
     pub(crate) fn claimed_up_to(&self, type_id: TypeId) -> i64 {
         self.state.lock().claimed_up_to(type_id)
     }
 
-    /// The session has no windows any more.
-    pub(crate) fn leave(&self, session: SessionKey) {
-        let hand = self.with(|state| state.leave(session));
-        self.release(hand);
+    /// Removes all windows of a session.
+    pub(crate) fn remove_session(&self, session: SessionKey) {
+        let buffer = self.with(|state| state.remove_session(session));
+        self.release(buffer);
     }
 
-    /// The session holds less.
+    /// Subtracts a load that the session no longer holds, and assigns jobs to the free capacity.
     pub(crate) fn free(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        let (dealt, concerns_claims) =
+        let (assigned, concerns_claims) =
             self.with(|state| (state.free(session, type_id, load), state.concerns_claims(type_id)));
         if concerns_claims {
             self.work.notify_one();
         }
-        self.deliver(dealt);
+        self.deliver(assigned);
     }
 
-    /// The session holds more again: a settle had no effect.
+    /// Adds a load that the session holds again, because a settlement was not written.
     pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
         self.with(|state| state.hold(session, type_id, load));
     }
 
-    /// These leases have ended: jobs that are not dealt yet are dropped.
+    /// Drops unassigned jobs whose leases have ended.
     pub(crate) fn withdraw(&self, leases: &[Lease]) {
         self.with(|state| state.withdraw(leases));
         self.work.notify_one();
     }
 
-    /// A session that does not read gets no jobs until it does.
+    /// Marks a session that does not read as stalled. It gets no jobs until it reads again.
     pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
         self.with(|state| state.stall(session, stalled));
         if !stalled {
@@ -240,18 +251,18 @@ impl Dispatch {
         }
     }
 
-    /// Stops claiming; jobs that are not dealt yet are released.
+    /// Stops claiming, and releases jobs that are not assigned yet.
     pub(crate) fn close(&self) {
-        let hand = self.with(DispatchState::close);
-        self.release(hand);
+        let buffer = self.with(DispatchState::close);
+        self.release(buffer);
         self.work.notify_one();
     }
 
-    /// A waiter for ready jobs of these types, for calls without a stream.
+    /// Registers a call without a stream that waits for ready jobs of these task types.
     pub(crate) fn wait_for(&self, types: &[TypeId]) -> Waiter<'_> {
-        let bell = Arc::new(Notify::new());
-        self.state.lock().add_waiter(types, &bell);
-        Waiter { dispatch: self, types: types.to_vec(), bell }
+        let notify = Arc::new(Notify::new());
+        self.state.lock().add_waiter(types, &notify);
+        Waiter { dispatch: self, types: types.to_vec(), notify }
     }
 
     /// Waits until all jobs that could not be sent have been released.
@@ -262,24 +273,24 @@ impl Dispatch {
         }
     }
 
-    /// These jobs could not be sent.
+    /// Releases jobs that could not be sent.
     pub(crate) fn release(&self, jobs: Vec<LeasedJob>) {
         if jobs.is_empty() {
             return;
         }
         self.metrics.unsent.inc_by(jobs.len() as u64);
-        // The receiver lives as long as the broker. If it is gone, so is the broker, and other brokers rescue its
+        // The receiver lives as long as the broker. If it is gone, the broker is ending, and other brokers rescue its
         // leases.
         let _ = self.unsent.send(Unsent::Leases(jobs.into_iter().map(|j| j.lease).collect()));
     }
 
-    fn deliver(&self, dealt: Deliveries) {
-        self.offer(dealt).wake();
+    fn deliver(&self, assigned: Deliveries) {
+        self.offer(assigned).wake();
     }
 
-    fn offer(&self, dealt: Deliveries) -> Offered {
-        let offered = dealt.into_iter().map(|(session, jobs)| {
-            // The session may have gone since.
+    fn offer(&self, assigned: Deliveries) -> Offered {
+        let offered = assigned.into_iter().map(|(session, jobs)| {
+            // The session may have ended in the meantime.
             let refused = session.clone().offer(jobs, self);
             self.release(refused);
             session
@@ -292,18 +303,18 @@ impl Dispatch {
 pub(crate) struct Waiter<'a> {
     dispatch: &'a Dispatch,
     types: Vec<TypeId>,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 impl Waiter<'_> {
-    /// Waits until there may be jobs. A signal while nobody waited is remembered.
-    pub(crate) async fn rung(&self) {
-        self.bell.notified().await;
+    /// Waits until there may be jobs. A signal that came before the wait counts.
+    pub(crate) async fn notified(&self) {
+        self.notify.notified().await;
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.dispatch.state.lock().remove_waiter(&self.types, &self.bell);
+        self.dispatch.state.lock().remove_waiter(&self.types, &self.notify);
     }
 }

@@ -1,4 +1,4 @@
-//! Tells of ready jobs: the workers of this broker in memory, other brokers by a notification.
+//! Reports ready jobs: in memory to the workers of this broker, by notification to other brokers.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Dispatch;
 use crate::{job::Ready, store::Wakeups};
 
 impl Dispatch {
-    /// These jobs are committed in `ready`. Other brokers are told of those for which there is no capacity here.
+    /// Reports jobs that are committed as ready. Notifies other brokers of jobs for which this broker has no capacity.
     pub(crate) fn ready(&self, ready: impl Iterator<Item = Ready>) {
         let unserved = self.ready_here(ready);
         if !unserved.is_empty() {
@@ -14,22 +14,22 @@ impl Dispatch {
         }
     }
 
-    /// These jobs are ready, and every broker learns of them without us. Returns those for which there is no capacity
-    /// here.
+    /// Reports ready jobs to the workers of this broker only, because other brokers find the jobs without a
+    /// notification. Returns the entries with more jobs than this broker has free capacity.
     pub(crate) fn ready_here(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let unserved = self.with(|state| state.ready(ready));
         self.work.notify_one();
         unserved
     }
 
-    /// These jobs are ready, and every broker must know, because their ranks may be below those from which brokers
-    /// claim.
+    /// Reports ready jobs to every broker, because their ranks may be below the floors at which brokers start their
+    /// claims.
     pub(crate) fn ready_everywhere(&self, ready: &[Ready]) {
         self.ready_here(ready.iter().copied());
         self.wake.announce(ready);
     }
 
-    /// Acts on the wakeups of a function of the schema.
+    /// Acts on the wake-ups that an SQL function returned: ready jobs, the time of the next due job, and freed limits.
     pub(crate) fn wakeups(&self, woken: &Wakeups) {
         self.ready(woken.ready.iter().map(|moved| Ready {
             type_id: moved.type_id,
@@ -44,11 +44,11 @@ impl Dispatch {
         }
     }
 
-    /// Jobs of limited types have ended: others may start.
+    /// Reports that jobs of limited task types have ended, so that other jobs may start.
     pub(crate) fn limits_freed(&self, mut types: Vec<crate::job::TypeId>) {
         types.sort_unstable();
         types.dedup();
-        // No job became ready, so no floor is lowered.
+        // With the highest rank no claim floor is lowered, because no job became ready.
         self.ready(types.into_iter().map(|type_id| Ready::some(type_id, i64::MAX)));
     }
 }

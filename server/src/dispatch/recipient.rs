@@ -1,26 +1,26 @@
-//! The receivers of jobs.
+//! Receivers of jobs.
 
 use std::sync::Arc;
 
 use super::{Dispatch, SessionKey};
 use crate::job::LeasedJob;
 
-/// A worker, as dispatch knows it: it has windows and takes jobs.
+/// A worker from the view of dispatch: it has windows and takes jobs.
 pub(crate) trait Recipient: Send + Sync {
-    /// Its number within this broker.
+    /// Returns the worker's number within this broker.
     fn key(&self) -> SessionKey;
 
-    /// The weight of the largest job that fits into a message to this worker.
+    /// Returns the weight of the largest job that fits into a message to this worker.
     fn max_job_bytes(&self) -> u64;
 
-    /// Takes jobs to send, and returns them if it can take none any more. They are sent after [`Recipient::wake`].
+    /// Takes jobs to send. Returns them if the worker can no longer take jobs. They are sent after [`Recipient::wake`].
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob>;
 
-    /// Sends what it was offered.
+    /// Sends the offered jobs.
     fn wake(&self);
 }
 
-/// Workers that have been offered jobs, and are still to be woken.
+/// Workers that were offered jobs and have to be woken.
 #[must_use]
 pub(crate) struct Offered(Vec<Arc<dyn Recipient>>);
 
@@ -29,11 +29,12 @@ impl Offered {
         Self(recipients)
     }
 
-    /// Sends the jobs, and answers their callers, of whom there are so many. The jobs leave first.
+    /// Sends the jobs and answers the callers, in an order in which the jobs leave first. `callers` is the number of
+    /// callers.
     ///
-    /// When a task ends its turn, tokio first runs the task that it has woken last (the scheduler's LIFO slot), and then the
-    /// others in the order in which they were woken. So a single caller is answered before its worker is woken, and many
-    /// callers are answered after.
+    /// When a task yields, tokio first runs the task that was woken last (the LIFO slot of the scheduler). Then it runs
+    /// the others in the order of their wake-ups. So a single caller is answered before its worker is woken, and many
+    /// callers are answered afterwards.
     pub(crate) fn send_and_answer(self, callers: usize, answer: impl FnOnce()) {
         if callers == 1 {
             answer();

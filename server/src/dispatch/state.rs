@@ -1,4 +1,4 @@
-//! The state of dispatch: every type and every subscription, behind one short lock.
+//! State of dispatch: all task types and subscriptions, behind one lock that is held briefly.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -10,37 +10,36 @@ use tokio::sync::Notify;
 
 use super::{
     Load, Need, Recipient, Reserved, SessionKey, Window,
-    hand::by_type,
-    turn::{Event, Turn},
-    type_queue::{Dealt, TypeQueue},
+    buffer::by_type,
+    fill_right::{Event, FillRight},
+    type_queue::{Assigned, TypeQueue},
 };
 use crate::{
     job::{Lease, LeasedJob, Ready, TypeId},
     store::{Quota, Want},
 };
 
-/// The most types in a claim.
+/// Maximum number of task types in a claim.
 const CLAIM_TYPES: usize = 512;
-/// The most jobs in a claim.
+/// Maximum number of jobs in a claim.
 const CLAIM_JOBS: u64 = 2_000;
 
-/// Jobs dealt to sessions.
+/// Jobs assigned to sessions.
 pub(super) type Deliveries = Vec<(Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
 #[derive(Default)]
 pub(super) struct DispatchState {
     pub(super) types: HashMap<TypeId, TypeQueue>,
-    // Types to claim, in turn, so that none starves another.
-    pub(super) turn: VecDeque<TypeId>,
+    // Task types to claim, in rotation, so that no type starves another.
+    pub(super) claim_rotation: VecDeque<TypeId>,
     by_session: HashMap<SessionKey, Vec<TypeId>>,
-    // Calls without a stream that wait for jobs of a type.
+    // Calls without a stream that wait for jobs, by task type.
     waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
-    // Paused types.
     pub(super) paused: HashSet<TypeId>,
     pub(super) closed: bool,
-    /// The last claim failed, and nothing was heard of the database since.
-    pub(super) is_away: bool,
-    /// What turns have to know, once this lock is free.
+    /// The last claim failed, and since then no claim has succeeded and no ready jobs were announced.
+    pub(super) is_unreachable: bool,
+    /// Events to handle after this lock is released.
     pub(super) events: Vec<Event>,
 }
 
@@ -49,33 +48,33 @@ impl DispatchState {
         self.closed
     }
 
-    /// From now on exactly these types are paused. Types that are not paused any more are claimed at once. Returns jobs of
-    /// paused types that were claimed and not dealt.
+    /// Replaces the set of paused types. Types that are no longer paused are claimed immediately. Returns prefetched
+    /// jobs of paused types.
     pub(super) fn pause(&mut self, paused: HashSet<TypeId>) -> Vec<LeasedJob> {
         let before = std::mem::replace(&mut self.paused, paused);
         for type_id in before {
             if !self.paused.contains(&type_id) {
-                self.waiters.get(&type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
-                self.enlist(type_id);
+                self.waiters.get(&type_id).into_iter().flatten().for_each(|notify| notify.notify_one());
+                self.queue_claim(type_id);
             }
         }
         let of_paused = self.types.iter_mut().filter(|(type_id, _)| self.paused.contains(type_id));
-        let hand = of_paused.flat_map(|(_, queue)| queue.take_ahead()).collect();
-        self.pass_all();
-        hand
+        let buffer = of_paused.flat_map(|(_, queue)| queue.take_prefetched()).collect();
+        self.pass_all_rights();
+        buffer
     }
 
-    /// The types that workers are subscribed to, or wait for in a call.
+    /// Returns the task types that workers subscribe to or wait for in a call.
     pub(super) fn subscribed(&self) -> Vec<TypeId> {
         self.types.keys().chain(self.waiters.keys()).copied().collect()
     }
 
-    /// How many workers are subscribed to each type, or wait for it in a call.
+    /// Returns the number of workers per task type that subscribe to it or wait for it in a call.
     pub(super) fn workers(&self) -> HashMap<TypeId, usize> {
         let mut workers: HashMap<TypeId, usize> =
             self.types.iter().map(|(type_id, queue)| (*type_id, queue.workers())).collect();
-        for (type_id, bells) in &self.waiters {
-            *workers.entry(*type_id).or_default() += bells.len();
+        for (type_id, notifies) in &self.waiters {
+            *workers.entry(*type_id).or_default() += notifies.len();
         }
         workers
     }
@@ -84,16 +83,17 @@ impl DispatchState {
         self.paused.contains(&type_id)
     }
 
-    /// How many jobs of a type claims have brought, to compare with an earlier number.
-    pub(super) fn brought(&self, type_id: TypeId) -> u64 {
-        self.types.get(&type_id).map_or(0, |queue| queue.brought)
+    /// Returns the number of jobs of a task type that claims have returned so far, for comparison with an earlier
+    /// value.
+    pub(super) fn claimed_total(&self, type_id: TypeId) -> u64 {
+        self.types.get(&type_id).map_or(0, |queue| queue.claimed_total)
     }
 
     pub(super) fn ready(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let mut unserved = Vec::new();
-        self.is_away = false;
+        self.is_unreachable = false;
         for r in ready {
-            // A type without workers here has no queue.
+            // A task type without workers at this broker has no queue.
             let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
                 queue.lower_floor(r.lowest_rank);
                 queue.held_back = false;
@@ -101,11 +101,11 @@ impl DispatchState {
                 queue.woken_jobs += r.jobs;
                 queue.room_jobs()
             });
-            self.waiters.get(&r.type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
+            self.waiters.get(&r.type_id).into_iter().flatten().for_each(|notify| notify.notify_one());
             if room < r.jobs {
                 unserved.push(r);
             }
-            self.enlist(r.type_id);
+            self.queue_claim(r.type_id);
         }
         unserved
     }
@@ -116,7 +116,7 @@ impl DispatchState {
         type_id: TypeId,
         window: Window,
         held: Load,
-        turn: Option<(&Arc<Turn>, usize)>,
+        claim_rotation: Option<(&Arc<FillRight>, usize)>,
     ) -> Deliveries {
         let key = session.key();
         let types = self.by_session.entry(key).or_default();
@@ -124,13 +124,13 @@ impl DispatchState {
             types.push(type_id);
         }
         let queue = self.types.entry(type_id).or_default();
-        let other = queue.subscribe(session, window, held, turn);
-        let mut dealt = Dealt::new();
-        queue.deal_hand(&mut dealt);
-        self.events.extend(other.map(|seat| Event::Left(seat.turn, seat.engine, Load::default())));
+        let other = queue.subscribe(session, window, held, claim_rotation);
+        let mut assigned = Assigned::new();
+        queue.assign_buffered(&mut assigned);
+        self.events.extend(other.map(|share| Event::Left(share.right, share.store_no, Load::default())));
         self.changed(type_id, key);
-        self.enlist(type_id);
-        dealt.into_values().collect()
+        self.queue_claim(type_id);
+        assigned.into_values().collect()
     }
 
     pub(super) fn claimed_up_to(&self, type_id: TypeId) -> i64 {
@@ -142,38 +142,38 @@ impl DispatchState {
         types.filter_map(|&type_id| Some((type_id, self.types.get(&type_id)?.window(session)?))).collect()
     }
 
-    /// Returns jobs that were claimed ahead for workers of whom this was the last.
-    pub(super) fn leave(&mut self, session: SessionKey) -> Vec<LeasedJob> {
-        let mut hand = Vec::new();
+    /// Removes a session. Returns prefetched jobs of task types whose last worker it was.
+    pub(super) fn remove_session(&mut self, session: SessionKey) -> Vec<LeasedJob> {
+        let mut buffer = Vec::new();
         for type_id in self.by_session.remove(&session).unwrap_or_default() {
             if let Some(queue) = self.types.get_mut(&type_id) {
-                let seat = queue.remove(session).and_then(|old| Some((old.seat?, old.held)));
-                self.events.extend(seat.map(|(seat, held)| Event::Left(seat.turn, seat.engine, held)));
+                let share = queue.remove(session).and_then(|old| Some((old.share?, old.held)));
+                self.events.extend(share.map(|(share, held)| Event::Left(share.right, share.store_no, held)));
                 if queue.workers() == 0 {
-                    hand.extend(queue.take_ahead());
+                    buffer.extend(queue.take_prefetched());
                 }
                 if queue.is_unused() {
                     self.types.remove(&type_id);
                 }
             }
         }
-        hand
+        buffer
     }
 
     pub(super) fn free(&mut self, session: SessionKey, type_id: TypeId, load: Load) -> Deliveries {
         let Some(queue) = self.types.get_mut(&type_id) else { return Vec::new() };
-        queue.ahead.finished(load.jobs);
+        queue.prefetch.finished(load.jobs);
         queue.change(session, |s| {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
         });
-        let mut dealt = Dealt::new();
-        queue.deal_hand(&mut dealt);
-        if queue.has_turns() {
+        let mut assigned = Assigned::new();
+        queue.assign_buffered(&mut assigned);
+        if queue.has_shared_windows() {
             self.changed(type_id, session);
         }
-        self.enlist(type_id);
-        dealt.into_values().collect()
+        self.queue_claim(type_id);
+        assigned.into_values().collect()
     }
 
     pub(super) fn hold(&mut self, session: SessionKey, type_id: TypeId, load: Load) {
@@ -192,7 +192,7 @@ impl DispatchState {
                 queue.change(session, |s| s.stalled = stalled);
             }
             self.changed(type_id, session);
-            self.enlist(type_id);
+            self.queue_claim(type_id);
         }
     }
 
@@ -200,29 +200,29 @@ impl DispatchState {
         let over: HashSet<Lease> = leases.iter().copied().collect();
         let mut fewer = Vec::new();
         for (type_id, queue) in &mut self.types {
-            let before = queue.hand.len();
-            queue.hand.retain(|kept| !over.contains(&kept.job.lease));
-            if queue.hand.len() < before {
+            let before = queue.buffer.len();
+            queue.buffer.retain(|buffered| !over.contains(&buffered.job.lease));
+            if queue.buffer.len() < before {
                 fewer.push(*type_id);
             }
         }
         for type_id in fewer {
-            self.pass(type_id);
-            self.enlist(type_id);
+            self.pass_right(type_id);
+            self.queue_claim(type_id);
         }
     }
 
-    pub(super) fn add_waiter(&mut self, types: &[TypeId], bell: &Arc<Notify>) {
+    pub(super) fn add_waiter(&mut self, types: &[TypeId], notify: &Arc<Notify>) {
         for type_id in types {
-            self.waiters.entry(*type_id).or_default().push(bell.clone());
+            self.waiters.entry(*type_id).or_default().push(notify.clone());
         }
     }
 
-    pub(super) fn remove_waiter(&mut self, types: &[TypeId], bell: &Arc<Notify>) {
+    pub(super) fn remove_waiter(&mut self, types: &[TypeId], notify: &Arc<Notify>) {
         for type_id in types {
-            if let Some(bells) = self.waiters.get_mut(type_id) {
-                bells.retain(|b| !Arc::ptr_eq(b, bell));
-                if bells.is_empty() {
+            if let Some(notifies) = self.waiters.get_mut(type_id) {
+                notifies.retain(|b| !Arc::ptr_eq(b, notify));
+                if notifies.is_empty() {
                     self.waiters.remove(type_id);
                 }
             }
@@ -231,15 +231,15 @@ impl DispatchState {
 
     pub(super) fn close(&mut self) -> Vec<LeasedJob> {
         self.closed = true;
-        // Calls that wait would delay the end.
-        self.waiters.values().flatten().for_each(|bell| bell.notify_one());
-        self.turn.clear();
-        self.pass_all();
-        self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|kept| kept.job)).collect()
+        // Wake waiting calls, which would delay the shutdown.
+        self.waiters.values().flatten().for_each(|notify| notify.notify_one());
+        self.claim_rotation.clear();
+        self.pass_all_rights();
+        self.types.values_mut().flat_map(|queue| queue.buffer.drain(..).map(|buffered| buffered.job)).collect()
     }
 
-    /// Queues a type for a claim, if a claim could bring jobs.
-    pub(super) fn enlist(&mut self, type_id: TypeId) {
+    /// Queues a task type for a claim, if a claim could return jobs.
+    pub(super) fn queue_claim(&mut self, type_id: TypeId) {
         let Some(queue) = self.types.get_mut(&type_id) else { return };
         if queue.ready
             && !queue.held_back
@@ -250,14 +250,14 @@ impl DispatchState {
             && !self.paused.contains(&type_id)
         {
             queue.queued = true;
-            self.turn.push_back(type_id);
+            self.claim_rotation.push_back(type_id);
         }
         if !queue.idle.is_empty() {
-            self.ask(type_id);
+            self.request_windows(type_id);
         }
     }
 
-    /// The next claim; empty: none.
+    /// Returns the next claim; empty if no claim is due.
     pub(super) fn next_claim(&mut self, now: Instant) -> Vec<Want> {
         let mut wants = Vec::new();
         let mut jobs_left = CLAIM_JOBS;
@@ -265,7 +265,7 @@ impl DispatchState {
             return wants;
         }
         while wants.len() < CLAIM_TYPES && jobs_left > 0 {
-            let Some(type_id) = self.turn.pop_front() else { break };
+            let Some(type_id) = self.claim_rotation.pop_front() else { break };
             let Some(queue) = self.types.get_mut(&type_id) else { continue };
             queue.queued = false;
             let wanted = queue.wanted().min(jobs_left);
@@ -274,11 +274,11 @@ impl DispatchState {
                 continue;
             }
             jobs_left -= wanted;
-            // A wakeup from here on makes it ready again, so nothing is missed while the claim runs.
+            // A wake-up from here on marks the type as ready again, so none is missed while the claim runs.
             queue.ready = false;
             queue.claiming = true;
-            let asks = queue.wanted_ahead() > 0;
-            queue.ahead.claim_begins(asks, now);
+            let takes_more = queue.wanted_to_prefetch() > 0;
+            queue.prefetch.claim_begins(takes_more, now);
             queue.woken = None;
             queue.woken_jobs = 0;
             wants.push(Want {
@@ -291,8 +291,8 @@ impl DispatchState {
         wants
     }
 
-    /// A claim has ended. `cut`: its bound on bytes ended it, so a short answer does not mean that nothing is left.
-    /// `held_back`: types with ready jobs that a limit did not allow to be claimed.
+    /// Processes the result of a claim. `cut`: the bound on bytes ended the claim, so a short answer does not mean that
+    /// no jobs are left. `held_back`: task types with ready jobs that a limit did not allow to be claimed.
     pub(super) fn claimed(
         &mut self,
         wants: &[Want],
@@ -301,46 +301,48 @@ impl DispatchState {
         held_back: &[Quota],
         now: Instant,
     ) -> (Deliveries, Vec<LeasedJob>) {
-        self.is_away = false;
+        self.is_unreachable = false;
         let mut by_type = by_type(jobs);
-        let mut dealt = Dealt::new();
-        let mut nobodys = Vec::new();
+        let mut assigned = Assigned::new();
+        let mut unassignable = Vec::new();
         for want in wants {
             let jobs = by_type.remove(&want.type_id).unwrap_or_default();
             let Some(queue) = self.types.get_mut(&want.type_id) else {
-                nobodys.extend(jobs);
+                unassignable.extend(jobs);
                 continue;
             };
             queue.claiming = false;
             if let Some(last) = jobs.back() {
-                // Jobs that were announced meanwhile may have become visible after the claim's snapshot.
+                // Jobs announced during the claim may have become visible after its snapshot, so the next claim must
+                // start at their rank.
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
-            queue.brought += jobs.len() as u64;
+            queue.claimed_total += jobs.len() as u64;
             let quota = held_back.iter().find(|quota| quota.type_id == want.type_id);
             queue.locked = quota.is_some_and(|quota| quota.is_locked);
             queue.held_back = quota.is_some() && (queue.locked || queue.woken.is_none());
             let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
-            // A short answer has all jobs that were ready when the claim began.
+            // A short answer contains all jobs that were ready when the claim began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
             queue.ready |= !short;
-            queue.ahead.claim_ends(!short && !queue.held_back, now);
+            queue.prefetch.claim_ends(!short && !queue.held_back, now);
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
-            queue.deal_or_keep(jobs, &mut dealt);
-            self.pass(want.type_id);
-            self.enlist(want.type_id);
+            queue.assign_or_buffer(jobs, &mut assigned);
+            self.pass_right(want.type_id);
+            self.queue_claim(want.type_id);
         }
-        (dealt.into_values().collect(), nobodys)
+        (assigned.into_values().collect(), unassignable)
     }
 
-    /// Another transaction had locked the limit of this type: a claim may try again.
+    /// Allows claims of a task type again whose limit another transaction had locked.
     pub(super) fn unlock(&mut self, type_id: TypeId) {
         if let Some(queue) = self.types.get_mut(&type_id) {
             queue.locked = false;
         }
     }
 
-    /// Types of a claim that left ready jobs for which there is no capacity here. Other brokers may have some.
+    /// Returns the task types of a claim that still have ready jobs while this broker has no free capacity for them.
+    /// Other brokers may have capacity.
     pub(super) fn left_over(&self, wants: &[Want]) -> Vec<Ready> {
         let left = wants.iter().filter_map(|want| {
             let queue = self.types.get(&want.type_id)?;
@@ -349,27 +351,27 @@ impl DispatchState {
         left.map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }).collect()
     }
 
-    /// A claim failed: claim again.
+    /// Queues the task types of a failed claim for another claim.
     pub(super) fn claim_failed(&mut self, wants: &[Want]) {
-        self.is_away = true;
+        self.is_unreachable = true;
         for want in wants {
             if let Some(queue) = self.types.get_mut(&want.type_id) {
                 queue.ready = true;
                 queue.claiming = false;
             }
-            self.pass(want.type_id);
-            self.enlist(want.type_id);
+            self.pass_right(want.type_id);
+            self.queue_claim(want.type_id);
         }
     }
 
-    /// Whether claims in progress are about to leave nothing ready of one of these types.
+    /// Returns whether claims will soon have taken all ready jobs of at least one of these task types.
     pub(super) fn is_soon_empty(&self, types: impl Iterator<Item = TypeId>) -> bool {
         let soon =
             |type_id| self.types.get(&type_id).is_some_and(TypeQueue::is_soon_empty) && !self.paused.contains(&type_id);
         !self.closed && types.into_iter().any(soon)
     }
 
-    /// Reserves capacity for all of a request's jobs, or for none.
+    /// Reserves capacity for all jobs of a request, or for none.
     pub(super) fn reserve(&mut self, needs: &[Need]) -> bool {
         let fits = |n: &Need| {
             self.types.get(&n.type_id).is_some_and(|q| q.may_go_direct(n.load, n.heaviest))
@@ -386,14 +388,14 @@ impl DispatchState {
         reserved
     }
 
-    /// Returns reserved capacity.
+    /// Gives back reserved capacity.
     pub(super) fn unreserve(&mut self, reserved: Reserved) {
         for (type_id, load) in reserved.0 {
             if let Some(queue) = self.types.get_mut(&type_id) {
                 queue.unreserve(load);
             }
-            self.pass(type_id);
-            self.enlist(type_id);
+            self.pass_right(type_id);
+            self.queue_claim(type_id);
         }
     }
 }

@@ -1,64 +1,64 @@
-//! The window of a worker, as this engine knows it: what the worker holds here, and whether this engine may fill it.
+//! The window of a worker as this store knows it: the load that the worker holds here, and whether this store may fill
+//! the window.
 
 use std::sync::Arc;
 
-use super::{Load, Recipient, Window, turn::Turn};
+use super::{Load, Recipient, Window, fill_right::FillRight};
 
-/// A window of a session, and the jobs it holds.
+/// A window of a session, and the load held in it.
 pub(super) struct Subscription {
     pub(super) session: Arc<dyn Recipient>,
     pub(super) window: Window,
     pub(super) held: Load,
     pub(super) stalled: bool,
-    /// The largest job that it can ever take.
+    /// Weight of the largest job that the session can ever take.
     pub(super) largest: u64,
-    /// If other engines deal to the same window.
-    pub(super) seat: Option<Seat>,
+    /// Window share of this store; `None` if no other store serves the window.
+    pub(super) share: Option<WindowShare>,
 }
 
-/// An engine's place at a window that several engines deal to, in turn.
-pub(super) struct Seat {
-    pub(super) turn: Arc<Turn>,
-    /// The engine's number within the worker's stream.
-    pub(super) engine: usize,
-    pub(super) stand: Stand,
-    /// What the worker holds in the other engines, while this one has the turn.
+/// Window share of a store, for a window that several stores fill in turn.
+pub(super) struct WindowShare {
+    pub(super) right: Arc<FillRight>,
+    /// Number of the store within the worker's stream.
+    pub(super) store_no: usize,
+    pub(super) state: ShareState,
+    /// Load that the worker holds in the other stores. Known while this store holds the right to fill the window.
     pub(super) others: Load,
-    /// It has got jobs since this engine has the turn.
+    /// Jobs were assigned since this store got the right.
     pub(super) used: bool,
-    /// Another engine has asked for the turn.
+    /// Another store has asked for the right.
     pub(super) wanted: bool,
 }
 
-/// How an engine stands to the turn.
+/// State of a store with respect to the right to fill a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stand {
-    /// It needs no turn now.
+pub(super) enum ShareState {
+    /// The store does not need the right now.
     Idle,
-    /// It is about to ask.
-    Asking,
-    /// It has asked, and waits.
+    /// The store has decided to ask for the right, and the event with its request is not handled yet.
+    Requesting,
+    /// The store is in the queue for the right.
     Waiting,
-    /// It has the turn.
+    /// The store holds the right.
     Has,
 }
 
-impl Seat {
-    pub(super) fn new(turn: Arc<Turn>, engine: usize) -> Self {
-        Self { turn, engine, stand: Stand::Idle, others: Load::default(), used: false, wanted: false }
+impl WindowShare {
+    pub(super) fn new(right: Arc<FillRight>, store_no: usize) -> Self {
+        Self { right, store_no, state: ShareState::Idle, others: Load::default(), used: false, wanted: false }
     }
 
-    /// Has the turn no more.
-    pub(super) fn stand_back(&mut self) {
-        (self.stand, self.others, self.used, self.wanted) = (Stand::Idle, Load::default(), false, false);
+    pub(super) fn give_up(&mut self) {
+        (self.state, self.others, self.used, self.wanted) = (ShareState::Idle, Load::default(), false, false);
     }
 }
 
 impl Subscription {
     pub(super) fn room(&self) -> Load {
-        let others = match &self.seat {
+        let others = match &self.share {
             None => Load::default(),
-            Some(seat) if seat.stand == Stand::Has => seat.others,
+            Some(share) if share.state == ShareState::Has => share.others,
             Some(_) => return Load::default(),
         };
         if self.stalled {
@@ -75,22 +75,22 @@ impl Subscription {
         room.jobs > 0 && room.bytes > 0
     }
 
-    /// Its room, if it has some.
+    /// Returns the free capacity, if any.
     pub(super) fn open_room(&self) -> Option<Load> {
         self.has_room().then(|| self.room())
     }
 
-    /// What it holds in all engines, as far as that is known: the least loaded gets the next job.
+    /// Returns the number of jobs held in all stores, as far as known. The least loaded session gets the next job.
     pub(super) fn load(&self) -> u32 {
-        self.held.jobs.saturating_add(self.seat.as_ref().map_or(0, |seat| seat.others.jobs))
+        self.held.jobs.saturating_add(self.share.as_ref().map_or(0, |share| share.others.jobs))
     }
 
-    /// Whether it could take jobs if it had room.
+    /// Returns whether the session could take jobs if it had room.
     pub(super) fn is_willing(&self) -> bool {
         !self.stalled && self.window.jobs > 0
     }
 
-    pub(super) fn stands(&self, stand: Stand) -> bool {
-        self.seat.as_ref().is_some_and(|seat| seat.stand == stand)
+    pub(super) fn is_share_state(&self, state: ShareState) -> bool {
+        self.share.as_ref().is_some_and(|share| share.state == state)
     }
 }

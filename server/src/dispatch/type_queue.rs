@@ -7,65 +7,65 @@ use std::{
 
 use super::{
     Load, Recipient, SessionKey, Window,
-    ahead::Ahead,
-    hand::Kept,
-    subscription::{Seat, Stand, Subscription},
-    turn::Turn,
+    buffer::BufferedJob,
+    fill_right::FillRight,
+    prefetch::Prefetch,
+    subscription::{ShareState, Subscription, WindowShare},
 };
 use crate::job::LeasedJob;
 
-/// Jobs dealt, by session.
-pub(super) type Dealt = HashMap<SessionKey, (Arc<dyn Recipient>, Vec<LeasedJob>)>;
+/// Assigned jobs by session.
+pub(super) type Assigned = HashMap<SessionKey, (Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
 #[allow(clippy::struct_excessive_bools)] // these are independent facts
 pub(super) struct TypeQueue {
     subscriptions: HashMap<SessionKey, Subscription>,
-    // The sessions with capacity, the least loaded first.
+    // Sessions with capacity, the least loaded first.
     pub(super) open: BTreeSet<(u32, SessionKey)>,
     room_jobs: u64,
     room_bytes: u64,
-    // Capacity of these that is reserved for jobs that are being stored.
+    // Capacity of the open sessions that is reserved for jobs being stored.
     reserved: Load,
-    // How many subscriptions other engines deal to as well.
-    turns: usize,
-    /// Those of them that this engine could ask for.
+    // Number of subscriptions whose windows other stores may fill as well.
+    shared_windows: usize,
+    /// Sessions whose shared window this store may ask for.
     pub(super) idle: BTreeSet<SessionKey>,
-    /// The last that was asked for: they are asked for in turn.
-    pub(super) asked_last: SessionKey,
-    /// Those that it has, and another engine has asked for.
+    /// Session whose window was asked for last. Windows are asked for in rotation.
+    pub(super) last_requested: SessionKey,
+    /// Sessions whose windows this store may fill and another store has asked for.
     pub(super) wanted_elsewhere: BTreeSet<SessionKey>,
-    // The windows that are being asked for.
-    asking_jobs: u64,
-    // How many subscriptions can take jobs of at most this size.
+    // Total size in jobs of the windows that are being asked for.
+    requested_jobs: u64,
+    // Number of subscriptions by the weight of the largest job that they can take.
     largest: BTreeMap<u64, u32>,
     /// There may be ready jobs.
     pub(super) ready: bool,
-    /// A limit holds back its ready jobs, until a wakeup.
+    /// A limit holds back the ready jobs until a wake-up.
     pub(super) held_back: bool,
-    /// Another transaction has locked its limit: it is not claimed for a moment, whatever becomes ready.
+    /// Another transaction has locked the limit. For a short time the type is not claimed, even if jobs become ready.
     pub(super) locked: bool,
-    /// It is queued for a claim.
+    /// The type is queued for a claim.
     pub(super) queued: bool,
     /// A claim is in progress.
     pub(super) claiming: bool,
-    /// The number of ready jobs, as far as this broker knows: at least those that were announced to it.
+    /// Number of ready jobs as far as this broker knows: at least the announced jobs.
     pub(super) backlog: u64,
-    /// How many jobs were announced since the last claim began.
+    /// Number of jobs announced since the last claim began.
     pub(super) woken_jobs: u64,
-    /// How many jobs claims have brought.
-    pub(super) brought: u64,
-    /// Everything of a lower rank has been claimed.
+    /// Number of jobs that claims have returned so far.
+    pub(super) claimed_total: u64,
+    /// All jobs of a lower rank have been claimed.
     pub(super) floor: i64,
-    /// The lowest rank that was announced since the last claim began.
+    /// Lowest rank announced since the last claim began.
     pub(super) woken: Option<i64>,
-    /// A job of this weight did not fit: heavier ones are not claimed until there is more capacity.
+    /// Maximum weight of jobs to claim, because a heavier job did not fit. It applies until there is more capacity.
     cap: Option<u64>,
-    /// Jobs that were claimed and do not fit now: they are dealt first when there is more capacity.
-    pub(super) hand: VecDeque<Kept>,
-    /// How many jobs are claimed ahead of the capacity.
-    pub(super) ahead: Ahead,
-    /// How many times jobs that were claimed ahead are being released. Until they are ready again nothing is claimed or goes direct, so
-    /// that no later job overtakes them.
+    /// Leased jobs that do not fit now. They are assigned first when there is more capacity.
+    pub(super) buffer: VecDeque<BufferedJob>,
+    /// Statistics that determine how many jobs are prefetched.
+    pub(super) prefetch: Prefetch,
+    /// Number of releases of prefetched jobs in progress. Until the jobs are ready again, no job is claimed or goes
+    /// direct, so that no later job overtakes them.
     pub(super) returning: u32,
     average_bytes: f64,
 }
@@ -78,13 +78,13 @@ impl Default for TypeQueue {
             room_jobs: 0,
             room_bytes: 0,
             reserved: Load::default(),
-            turns: 0,
+            shared_windows: 0,
             idle: BTreeSet::new(),
-            asked_last: 0,
+            last_requested: 0,
             wanted_elsewhere: BTreeSet::new(),
-            asking_jobs: 0,
+            requested_jobs: 0,
             largest: BTreeMap::new(),
-            // Assumed until a claim has shown otherwise.
+            // Ready jobs are assumed until a claim finds none.
             ready: true,
             held_back: false,
             locked: false,
@@ -92,12 +92,12 @@ impl Default for TypeQueue {
             claiming: false,
             backlog: u64::MAX,
             woken_jobs: 0,
-            brought: 0,
+            claimed_total: 0,
             floor: i64::MIN,
             woken: None,
             cap: None,
-            hand: VecDeque::new(),
-            ahead: Ahead::default(),
+            buffer: VecDeque::new(),
+            prefetch: Prefetch::default(),
             returning: 0,
             average_bytes: 256.0,
         }
@@ -106,19 +106,19 @@ impl Default for TypeQueue {
 
 impl TypeQueue {
     pub(super) fn is_unused(&self) -> bool {
-        self.subscriptions.is_empty() && self.hand.is_empty()
+        self.subscriptions.is_empty() && self.buffer.is_empty()
     }
 
     pub(super) fn subscription(&self, key: SessionKey) -> Option<&Subscription> {
         self.subscriptions.get(&key)
     }
 
-    /// Whether other engines deal to some of its windows.
-    pub(super) fn has_turns(&self) -> bool {
-        self.turns > 0
+    /// Returns whether other stores may fill some of the windows.
+    pub(super) fn has_shared_windows(&self) -> bool {
+        self.shared_windows > 0
     }
 
-    /// How many sessions have a window that is open.
+    /// Returns the number of sessions with an open window.
     pub(super) fn workers(&self) -> usize {
         self.subscriptions.values().filter(|subscription| subscription.window.jobs > 0).count()
     }
@@ -127,20 +127,20 @@ impl TypeQueue {
         self.room_jobs
     }
 
-    /// The window of a session.
+    /// Returns the window of a session.
     pub(super) fn window(&self, key: SessionKey) -> Option<Window> {
         self.subscriptions.get(&key).map(|subscription| subscription.window)
     }
 
-    /// How many jobs to claim: as many as fit, and some ahead.
+    /// Returns the number of jobs to claim: the jobs that fit, and jobs to prefetch.
     pub(super) fn wanted(&self) -> u64 {
-        self.fitting() + self.wanted_ahead()
+        self.fitting() + self.wanted_to_prefetch()
     }
 
-    /// How many jobs fit, in jobs and (by the average size) in bytes.
+    /// Returns how many jobs fit, by the free jobs and by the free bytes with the average job size.
     fn fitting(&self) -> u64 {
         let jobs = self.room_jobs.saturating_sub(self.reserved.jobs.into());
-        if jobs == 0 || !self.hand.is_empty() {
+        if jobs == 0 || !self.buffer.is_empty() {
             return 0;
         }
         let bytes = self.room_bytes.saturating_sub(self.reserved.bytes);
@@ -148,17 +148,18 @@ impl TypeQueue {
         jobs.min(by_bytes.max(1))
     }
 
-    /// Whether jobs that are about to be stored would overtake none, and fit.
+    /// Returns whether jobs that are about to be stored would fit, and would overtake no other job.
     pub(super) fn may_go_direct(&self, load: Load, heaviest: u64) -> bool {
         !self.ready
             && !self.claiming
             && self.returning == 0
-            && self.hand.is_empty()
+            && self.buffer.is_empty()
             && self.is_room_for_direct(load)
             && heaviest <= self.largest_wanted()
     }
 
-    /// Windows that another engine has asked for are left out, so that it gets them as soon as what goes there now has come.
+    /// Returns whether the load fits into the free capacity beside the reserved one. Windows that another store has
+    /// asked for do not count, so that they pass to that store as soon as the jobs on their way have arrived.
     fn is_room_for_direct(&self, load: Load) -> bool {
         let wanted = self.wanted_elsewhere.iter().filter_map(|key| self.subscriptions.get(key)?.open_room());
         let (jobs, bytes) = wanted
@@ -166,8 +167,8 @@ impl TypeQueue {
         jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs) && bytes >= self.reserved.bytes + load.bytes
     }
 
-    /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next
-    /// jobs may go direct.
+    /// Returns whether the next claims will take all ready jobs, because the backlog fits into the free capacity. Then
+    /// direct enqueues wait for the claims, because they may go direct afterwards.
     pub(super) fn is_soon_empty(&self) -> bool {
         let fitting = self.fitting();
         (self.ready || self.claiming) && fitting > 0 && self.backlog <= fitting
@@ -179,24 +180,25 @@ impl TypeQueue {
     }
 
     pub(super) fn unreserve(&mut self, load: Load) {
-        // The queue may have been recreated since.
+        // The queue may have been recreated since the reservation.
         self.reserved.jobs = self.reserved.jobs.saturating_sub(load.jobs);
         self.reserved.bytes = self.reserved.bytes.saturating_sub(load.bytes);
     }
 
-    /// The largest job that a worker here can take.
+    /// Returns the weight of the largest job that a worker of this broker can take.
     fn largest(&self) -> u64 {
         self.largest.last_key_value().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// The largest job to claim now.
+    /// Returns the weight of the largest job to claim now.
     pub(super) fn largest_wanted(&self) -> u64 {
         self.largest().min(self.cap.unwrap_or(u64::MAX))
     }
 
-    /// A job of this weight could not be dealt for too long: others may take it, and lighter ones may go first.
-    pub(super) fn leave_heavy(&mut self, weight: u64) {
-        if self.taker(weight).is_none() {
+    /// Stops claims of jobs of this weight or more, because such a job could not be assigned in time. Other brokers may
+    /// claim these jobs, and lighter jobs may overtake them.
+    pub(super) fn skip_heavy(&mut self, weight: u64) {
+        if self.session_for(weight).is_none() {
             let cap = weight.saturating_sub(1);
             self.cap = Some(self.cap.map_or(cap, |c| c.min(cap)));
         }
@@ -212,34 +214,38 @@ impl TypeQueue {
         self.average_bytes += (bytes as f64 - self.average_bytes) / 64.0;
     }
 
-    /// Adds or replaces a subscription. With a turn, this engine (of that number) deals to its window only when it has the
-    /// turn. Returns the seat that it had at another turn.
+    /// Adds or replaces a subscription. `right` is set if several stores serve the window: the right to fill it, and
+    /// the number of this store. Returns the old window share if it belongs to another `FillRight`.
     pub(super) fn subscribe(
         &mut self,
         session: &Arc<dyn Recipient>,
         window: Window,
         held: Load,
-        turn: Option<(&Arc<Turn>, usize)>,
-    ) -> Option<Seat> {
+        right: Option<(&Arc<FillRight>, usize)>,
+    ) -> Option<WindowShare> {
         let (before, key) = (self.largest(), session.key());
         let old = self.remove(key);
         let held = old.as_ref().map_or(held, |o| o.held);
         let stalled = old.as_ref().is_some_and(|o| o.stalled);
-        let mut seat = old.and_then(|o| o.seat);
+        let mut share = old.and_then(|o| o.share);
         let mut other = None;
-        if !seat.as_ref().map(|seat| &seat.turn).is_some_and(|own| turn.is_some_and(|(turn, _)| Arc::ptr_eq(own, turn)))
+        if !share
+            .as_ref()
+            .map(|share| &share.right)
+            .is_some_and(|own| right.is_some_and(|(right, _)| Arc::ptr_eq(own, right)))
         {
-            other = seat.take();
-            seat = turn.map(|(turn, engine)| Seat::new(turn.clone(), engine));
+            other = share.take();
+            share = right.map(|(right, store_no)| WindowShare::new(right.clone(), store_no));
         }
         let largest = window.bytes.min(session.max_job_bytes());
-        let subscription = Subscription { session: session.clone(), window, held, stalled, largest, seat };
+        let subscription = Subscription { session: session.clone(), window, held, stalled, largest, share };
         *self.largest.entry(largest).or_default() += 1;
-        self.turns += usize::from(subscription.seat.is_some());
+        self.shared_windows += usize::from(subscription.share.is_some());
         self.count_in(key, &subscription);
         self.subscriptions.insert(key, subscription);
         if self.largest() > before {
-            // Jobs that were too large for all sessions are below the floor.
+            // This session takes larger jobs than all others. Claims have skipped such jobs, so they may be below the
+            // floor.
             self.lower_floor(i64::MIN);
         }
         other
@@ -248,7 +254,7 @@ impl TypeQueue {
     pub(super) fn remove(&mut self, key: SessionKey) -> Option<Subscription> {
         let old = self.subscriptions.remove(&key)?;
         self.count_out(key, &old);
-        self.turns -= usize::from(old.seat.is_some());
+        self.shared_windows -= usize::from(old.share.is_some());
         if let Some(count) = self.largest.get_mut(&old.largest) {
             *count -= 1;
             if *count == 0 {
@@ -269,11 +275,11 @@ impl TypeQueue {
     }
 
     fn count_in(&mut self, key: SessionKey, subscription: &Subscription) {
-        self.count_seat_in(key, subscription);
+        self.count_share_in(key, subscription);
         if subscription.has_room() {
             let room = subscription.room();
             if self.cap.is_some_and(|cap| room.bytes.min(subscription.largest) > cap) {
-                // There is capacity for jobs that were left: they are below the floor.
+                // This session has room for the heavy jobs that claims have skipped. They may be below the floor.
                 self.cap = None;
                 self.lower_floor(i64::MIN);
             }
@@ -284,7 +290,7 @@ impl TypeQueue {
     }
 
     fn count_out(&mut self, key: SessionKey, subscription: &Subscription) {
-        self.count_seat_out(key, subscription);
+        self.count_share_out(key, subscription);
         if subscription.has_room() {
             let room = subscription.room();
             self.open.remove(&(subscription.load(), key));
@@ -293,16 +299,16 @@ impl TypeQueue {
         }
     }
 
-    /// Deals jobs to the least loaded sessions. Returns jobs that do not fit now.
-    pub(super) fn deal(&mut self, mut jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) -> VecDeque<LeasedJob> {
+    /// Assigns jobs to the least loaded sessions. Returns jobs that do not fit now.
+    pub(super) fn assign(&mut self, mut jobs: VecDeque<LeasedJob>, assigned: &mut Assigned) -> VecDeque<LeasedJob> {
         let mut left = VecDeque::new();
         while let Some(job) = jobs.pop_front() {
             let bytes = job.weight;
-            let Some(key) = self.taker(bytes) else {
+            let Some(key) = self.session_for(bytes) else {
                 left.push_back(job);
                 continue;
             };
-            // Several at a time, so that a large batch is not dealt job by job.
+            // Assigns several jobs at a time, so that a large batch is not assigned job by job.
             let share = (jobs.len() + 1).div_ceil(self.open.len().max(1)).max(1);
             let mut share_of_key = vec![job];
             let mut taken = Load { jobs: 1, bytes };
@@ -327,55 +333,55 @@ impl TypeQueue {
             self.change(key, |s| {
                 s.held.jobs += taken.jobs;
                 s.held.bytes += taken.bytes;
-                if let Some(seat) = &mut s.seat {
-                    seat.used = true;
+                if let Some(share) = &mut s.share {
+                    share.used = true;
                 }
             });
             let session = &self.subscriptions[&key].session;
-            dealt.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
+            assigned.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
         }
         left
     }
 
-    /// The least loaded session that can take a job of this size.
-    fn taker(&self, bytes: u64) -> Option<SessionKey> {
-        // Most jobs fit the first session; for a large one, more sessions are tried before it waits.
+    /// Returns the least loaded session that can take a job of this weight.
+    fn session_for(&self, bytes: u64) -> Option<SessionKey> {
+        // Most jobs fit the first session. For a large job, up to 64 sessions are tried before it waits.
         self.open.iter().take(64).map(|(_, key)| *key).find(|key| {
             let subscription = &self.subscriptions[key];
             subscription.room().bytes >= bytes && subscription.largest >= bytes
         })
     }
 
-    fn count_seat_in(&mut self, key: SessionKey, subscription: &Subscription) {
-        let Some(seat) = &subscription.seat else { return };
-        match seat.stand {
-            Stand::Idle if subscription.is_willing() => drop(self.idle.insert(key)),
-            Stand::Asking => self.asking_jobs += u64::from(subscription.window.jobs),
-            Stand::Has if seat.wanted => drop(self.wanted_elsewhere.insert(key)),
-            Stand::Idle | Stand::Waiting | Stand::Has => {}
+    fn count_share_in(&mut self, key: SessionKey, subscription: &Subscription) {
+        let Some(share) = &subscription.share else { return };
+        match share.state {
+            ShareState::Idle if subscription.is_willing() => drop(self.idle.insert(key)),
+            ShareState::Requesting => self.requested_jobs += u64::from(subscription.window.jobs),
+            ShareState::Has if share.wanted => drop(self.wanted_elsewhere.insert(key)),
+            ShareState::Idle | ShareState::Waiting | ShareState::Has => {}
         }
     }
 
-    fn count_seat_out(&mut self, key: SessionKey, subscription: &Subscription) {
-        let Some(seat) = &subscription.seat else { return };
-        match seat.stand {
-            Stand::Idle => drop(self.idle.remove(&key)),
-            Stand::Asking => self.asking_jobs -= u64::from(subscription.window.jobs),
-            Stand::Has => drop(self.wanted_elsewhere.remove(&key)),
-            Stand::Waiting => {}
+    fn count_share_out(&mut self, key: SessionKey, subscription: &Subscription) {
+        let Some(share) = &subscription.share else { return };
+        match share.state {
+            ShareState::Idle => drop(self.idle.remove(&key)),
+            ShareState::Requesting => self.requested_jobs -= u64::from(subscription.window.jobs),
+            ShareState::Has => drop(self.wanted_elsewhere.remove(&key)),
+            ShareState::Waiting => {}
         }
     }
 
-    /// Whether it may deal to a window soon: a claim is in progress, or jobs that go direct are being stored.
+    /// Returns whether a window may be filled soon: a claim is in progress, or jobs that go direct are being stored.
     pub(super) fn is_busy(&self) -> bool {
         self.claiming || self.reserved.jobs > 0
     }
 
-    /// Whether the windows that it deals to, and those that it is asking for, have too little room for its ready jobs.
+    /// Returns whether the windows that this store may fill or is asking for have too little room for its ready jobs.
     pub(super) fn needs_more(&self) -> bool {
-        let expected = self.room_jobs.saturating_sub(self.reserved.jobs.into()) + self.asking_jobs;
-        // Heavy jobs may fit another window. And after a claim that was not short, nobody knows how many are left.
-        let is_unknown = !self.hand.is_empty() || self.cap.is_some() || self.backlog == 0;
+        let expected = self.room_jobs.saturating_sub(self.reserved.jobs.into()) + self.requested_jobs;
+        // Heavy jobs may fit another window. After a claim that was not short, the number of remaining jobs is unknown.
+        let is_unknown = !self.buffer.is_empty() || self.cap.is_some() || self.backlog == 0;
         is_unknown || expected < self.backlog
     }
 }

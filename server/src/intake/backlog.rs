@@ -1,8 +1,8 @@
-//! Types whose backlog is bounded: how many of their jobs wait for a worker, as far as this broker can tell.
+//! Bounds the backlog of task types: estimates how many of their jobs wait for a worker.
 //!
-//! It counts in the database when jobs of such a type come, at most once a second; in between it adds what it
-//! has stored and takes away what it has claimed. What other brokers do meanwhile it learns with the next
-//! count. Nothing is counted for other types, nor while nothing comes.
+//! The broker counts in the database when jobs of such a type arrive, at most once a second. Between counts it adds the
+//! jobs that it has stored, and subtracts the jobs that it has claimed. Changes by other brokers become visible at the
+//! next count. Nothing is counted for other types, or while no jobs arrive.
 
 use std::{
     collections::HashMap,
@@ -19,14 +19,14 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Counts are not made more often than this.
+/// Minimum time between counts.
 const EVERY: Duration = Duration::from_secs(1);
-/// Nor more often than takes a twentieth of the time.
+/// Reciprocal of the maximum share of time spent counting: a twentieth.
 const SHARE: u32 = 20;
-/// The soonest that a caller is told to come back.
+/// Minimum retry delay for a caller.
 const SOONEST: Duration = Duration::from_millis(100);
 
-/// How many jobs a request has of a type whose backlog is bounded.
+/// Number of jobs in a request of one task type whose backlog is bounded.
 pub(crate) struct Bounded {
     type_id: TypeId,
     name: TaskTypeName,
@@ -35,7 +35,7 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Counts one job more, if its type is such a one.
+    /// Adds one job, if the backlog of its task type is bounded.
     pub(super) fn count(all: &mut Vec<Self>, type_id: TypeId, name: &TaskTypeName, settings: &TypeSettings) {
         let Some(most) = settings.max_backlog else { return };
         match all.iter_mut().find(|b| b.type_id == type_id) {
@@ -45,20 +45,20 @@ impl Bounded {
     }
 }
 
-/// What is known of a type.
+/// Known state of a task type.
 #[derive(Clone, Copy)]
 struct Known {
-    /// At the last count.
+    /// Result of the last count.
     counted: i64,
-    /// The count went no further: there may be more.
+    /// The count stopped at its bound, so there may be more jobs.
     at_least: bool,
-    /// Stored here since.
+    /// Jobs stored by this broker since the last count.
     stored: i64,
-    /// Admitted here and not stored yet.
+    /// Jobs admitted by this broker and not stored yet.
     on_their_way: i64,
-    /// What `Dispatch::brought` said at the last count.
-    brought: u64,
-    /// No count before this.
+    /// `Dispatch::claimed_total` at the last count.
+    claimed_total: u64,
+    /// Earliest time of the next count.
     next: Option<Instant>,
 }
 
@@ -67,25 +67,25 @@ impl Known {
         self.next.is_some_and(|next| now < next)
     }
 
-    /// The backlog now.
-    fn estimate(&self, brought: u64) -> i64 {
-        let claimed = if self.at_least { 0 } else { brought.saturating_sub(self.brought) as i64 };
+    /// Returns the estimated backlog now.
+    fn estimate(&self, claimed_total: u64) -> i64 {
+        let claimed = if self.at_least { 0 } else { claimed_total.saturating_sub(self.claimed_total) as i64 };
         (self.counted + self.stored - claimed).max(0) + self.on_their_way
     }
 }
 
-/// Bounds backlogs.
+/// Bounds the backlogs of task types.
 pub(super) struct Backlogs {
     store: Store,
     dispatch: Arc<Dispatch>,
     // Bounded by the number of task types with the setting.
     known: Mutex<HashMap<TypeId, Known>>,
-    // One count at a time.
+    // Allows one count at a time.
     counting: tokio::sync::Mutex<()>,
-    patience: Duration,
+    count_timeout: Duration,
 }
 
-/// Room for the jobs of a request, for as long as it is on its way.
+/// Reserved room for the jobs of a request until the request is answered.
 pub(super) struct Admitted {
     backlogs: Arc<Backlogs>,
     jobs: Vec<(TypeId, i64)>,
@@ -93,7 +93,7 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// The jobs are stored, and wait for workers.
+    /// Records that the jobs are stored and wait for workers.
     pub(super) fn wait_for_workers(&mut self) {
         self.waiting = true;
     }
@@ -112,14 +112,14 @@ impl Drop for Admitted {
 }
 
 impl Backlogs {
-    pub(super) fn new(store: Store, dispatch: Arc<Dispatch>, patience: Duration) -> Self {
-        Self { store, dispatch, known: Mutex::default(), counting: tokio::sync::Mutex::default(), patience }
+    pub(super) fn new(store: Store, dispatch: Arc<Dispatch>, count_timeout: Duration) -> Self {
+        Self { store, dispatch, known: Mutex::default(), counting: tokio::sync::Mutex::default(), count_timeout }
     }
 
-    /// Lets a request in, or says which type has no room.
+    /// Admits a request, or returns an error that names the task type without room.
     pub(super) async fn admit(self: &Arc<Self>, request: Vec<Bounded>) -> Result<Admitted, Error> {
         if let Some(Bounded { name, most, jobs, .. }) = request.iter().find(|b| b.jobs > b.most) {
-            let problem = format!("has {jobs} of {name}, whose max_backlog is {most}: send fewer at once");
+            let problem = format!("has {jobs} jobs of {name}, whose max_backlog is {most}: send fewer jobs at once");
             return Err(Error::invalid("jobs", problem));
         }
         let admitted = async {
@@ -131,20 +131,21 @@ impl Backlogs {
                 self.count(&request).await?;
             }
         };
-        // Those who wait for their turn while Postgres is away wait no longer than the first.
-        let late = |_| Error::Unavailable(format!("the backlog could not be counted within {:?}", self.patience));
-        tokio::time::timeout(self.patience, admitted).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+        // The timeout covers the wait for another request's count, so that no caller waits longer while Postgres is
+        // unreachable.
+        let late = |_| Error::Unavailable(format!("the backlog could not be counted within {:?}", self.count_timeout));
+        tokio::time::timeout(self.count_timeout, admitted).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     }
 
-    /// `None`: a count is due first.
+    /// Decides on a request; `None` if a count is due first.
     fn try_admit(self: &Arc<Self>, request: &[Bounded]) -> Option<Result<Admitted, Error>> {
         let now = Instant::now();
-        // Not under our lock: the board has its own.
-        let brought: Vec<u64> = request.iter().map(|b| self.dispatch.brought(b.type_id)).collect();
+        // Read before `known` is locked, because `claimed_total` takes the lock of dispatch.
+        let claimed_total: Vec<u64> = request.iter().map(|b| self.dispatch.claimed_total(b.type_id)).collect();
         let mut known = self.known.lock();
-        for (bounded, brought) in request.iter().zip(brought) {
+        for (bounded, claimed_total) in request.iter().zip(claimed_total) {
             let of_type = known.get(&bounded.type_id).filter(|known| known.is_fresh(now))?;
-            let waiting = of_type.estimate(brought);
+            let waiting = of_type.estimate(claimed_total);
             if waiting + bounded.jobs > bounded.most {
                 let after = of_type.next.unwrap_or(now).saturating_duration_since(now);
                 return Some(Err(full(bounded, waiting, of_type.at_least, after)));
@@ -159,28 +160,28 @@ impl Backlogs {
         Some(Ok(Admitted { backlogs: self.clone(), jobs, waiting: false }))
     }
 
-    /// Counts those types of which too little is known.
+    /// Counts the task types whose count is out of date.
     async fn count(&self, request: &[Bounded]) -> Result<(), StoreError> {
         let begun = Instant::now();
         let due = |b: &&Bounded| !self.known.lock().get(&b.type_id).is_some_and(|known| known.is_fresh(begun));
-        // One more than allowed is enough to know.
+        // Counting up to one more than allowed is sufficient.
         let due: Vec<(TypeId, i64)> = request.iter().filter(due).map(|b| (b.type_id, b.most + 1)).collect();
         if due.is_empty() {
             return Ok(());
         }
-        // What happens while it counts may be in the count or not. Rather too much than too little: what is
-        // stored meanwhile is added, what is claimed is not taken away.
+        // A change during the count may be in the result or not. The estimate is rather too high: jobs stored meanwhile
+        // are added, jobs claimed meanwhile are not subtracted.
         let stored = |type_id| self.known.lock().get(&type_id).map_or(0, |known| known.stored);
         let before: Vec<i64> = due.iter().map(|(type_id, _)| stored(*type_id)).collect();
         let counts: HashMap<TypeId, i64> = self.store.backlogs(&due).await?.into_iter().collect();
-        let brought: Vec<u64> = due.iter().map(|(type_id, _)| self.dispatch.brought(*type_id)).collect();
+        let claimed_total: Vec<u64> = due.iter().map(|(type_id, _)| self.dispatch.claimed_total(*type_id)).collect();
         let next = Some(Instant::now() + EVERY.max(begun.elapsed() * SHARE));
         let mut known = self.known.lock();
-        for (((type_id, most), before), brought) in due.into_iter().zip(before).zip(brought) {
+        for (((type_id, most), before), claimed_total) in due.into_iter().zip(before).zip(claimed_total) {
             let counted = counts.get(&type_id).copied().unwrap_or_default();
             let (stored, on_their_way) = known.get(&type_id).map_or((0, 0), |k| (k.stored - before, k.on_their_way));
             let at_least = counted >= most;
-            known.insert(type_id, Known { counted, at_least, stored, on_their_way, brought, next });
+            known.insert(type_id, Known { counted, at_least, stored, on_their_way, claimed_total, next });
         }
         Ok(())
     }

@@ -39,12 +39,14 @@ pub(super) async fn write_once(
                 let repeated = writer.store.repeated_requests(&[key.key.as_str()]).await?;
                 let purged = || {
                     Err(Error::Unavailable(
-                        "the first call with this request_key was just purged; send it again".into(),
+                        "the first call with this request_key was just purged; send the request again".into(),
                     ))
                 };
                 repeat(key, &repeated).unwrap_or_else(purged)
             }
-            (None, None) => Err(Error::Internal("a request without a key counted as a repeat".into())),
+            (None, None) => {
+                Err(Error::Internal("bug: a request without a request_key was answered as a duplicate".into()))
+            }
         });
     }
     Ok(answers)

@@ -1,5 +1,5 @@
-//! Straight to the worker: when nothing is ready before them and workers here have room, jobs are
-//! leased in the statement that stores them.
+//! Direct enqueue: leases jobs in the statement that stores them, if no ready jobs precede them and workers of this
+//! broker have capacity.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::{
     store::{PlainJob, StoreError, StoredDirect},
 };
 
-/// Writes the requests that may go straight to workers; the others come back.
+/// Writes the requests that may go direct to workers; returns the others.
 pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<Pending> {
     let needs: Vec<Vec<Need>> = requests.iter().map(needs).collect();
     writer.dispatch.until_claimed(needs.iter().flatten().map(|need| need.type_id)).await;
@@ -26,22 +26,22 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
             offered.send_and_answer(direct.len(), || super::answer(direct, ids));
             others
         }
-        // Nothing was stored: they go the long way, and before those that came after them.
+        // Nothing was stored. The requests take the normal path, before the requests that came after them.
         Ok(None) => direct.into_iter().chain(others).collect(),
         Err(error @ StoreError::Unknown(_)) => {
             for request in direct {
-                request.tell(Err(error.clone().into()));
+                request.reply(Err(error.clone().into()));
             }
             others
         }
         Err(error) => {
-            tracing::debug!(%error, "jobs could not be leased at once");
+            tracing::debug!(%error, "jobs could not be stored and leased in one statement; storing them as ready");
             direct.into_iter().chain(others).collect()
         }
     }
 }
 
-/// Workers are not woken yet.
+/// Stores and leases the jobs, and assigns them to workers, which are not woken yet.
 async fn write(
     writer: &Writer,
     requests: &[Pending],
@@ -60,9 +60,9 @@ async fn write(
         Err(error) => {
             writer.dispatch.unreserve(reserved);
             writer.metrics.store_errors.inc();
-            writer.away.failed(&error);
+            writer.breaker.failed(&error);
             if matches!(error, StoreError::Unknown(_)) {
-                writer.dispatch.look_for_lost(tokens);
+                writer.dispatch.release_lost_claim(tokens);
             }
             return Err(error);
         }
@@ -72,7 +72,7 @@ async fn write(
         jobs.iter().zip(&stored.leases).map(|(job, lease)| leased_job(job, *lease, &stored, waited)).collect();
     leased.sort_unstable_by_key(|job| (job.rank, job.lease.id));
     measure(writer, &mut leased);
-    let offered = writer.dispatch.deal_reserved(reserved, leased);
+    let offered = writer.dispatch.assign_reserved(reserved, leased);
     Ok(Some((stored, offered)))
 }
 
@@ -107,7 +107,7 @@ fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: D
     }
 }
 
-/// What a request needs of each type.
+/// Returns the capacity that a request needs, by task type.
 fn needs(request: &Pending) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::with_capacity(1);
     for job in &request.jobs {
@@ -124,7 +124,7 @@ fn needs(request: &Pending) -> Vec<Need> {
             }
         }
     }
-    // Mostly one run of one type.
+    // The jobs are usually of one type.
     needs.sort_unstable_by_key(|need| need.type_id);
     needs.dedup_by(|later, first| {
         let same = later.type_id == first.type_id;

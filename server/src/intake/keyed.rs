@@ -1,4 +1,4 @@
-//! Requests with job keys or start times, and those that repeat an earlier one.
+//! Requests with job keys or start times, and requests that repeat an earlier one.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -30,9 +30,10 @@ pub(super) async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<
         }
     };
     if answers.iter().any(Option::is_none) {
-        // A request is stored whole or not at all: the whole batch starts over, one request at a time.
+        // A request is stored completely or not at all: the whole batch starts over, one request at a time.
         transaction.roll_back().await;
-        writer.store.free_held_keys().await?;
+        let (types, keys) = keys_of(jobs.iter());
+        writer.store.free_held_keys(&types, &keys).await?;
         return Ok(requests.iter().map(|_| None).collect());
     }
     let outcomes: Vec<KeyedOutcome> = transaction.stored.jobs.iter().map(|(_, outcome)| *outcome).collect();
@@ -71,12 +72,12 @@ async fn decide(
     Ok(answers)
 }
 
-/// The answer of the first call, or an error if the first call had other jobs.
+/// Returns the answer of the first call, or an error if the first call had other jobs.
 pub(super) fn repeat(
     key: &RequestKey,
     repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
 ) -> Option<Result<Vec<Enqueued>, Error>> {
-    // The row expired between the insert and this read: the request is new now.
+    // If the row expired between the insert and this read, the request is new.
     let (hash, ids) = repeated.get(&key.key)?;
     if hash[..] != key.body_hash[..] {
         return Some(Err(Error::RequestKeyReused(RequestKey::given(&key.key).to_owned())));
@@ -105,9 +106,13 @@ async fn key_holders(
     stored: &[(i64, KeyedOutcome)],
 ) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
     let held = jobs.iter().zip(stored).filter(|(_, (_, outcome))| *outcome == KeyedOutcome::KeyHeld);
-    let (types, keys): (Vec<TypeId>, Vec<&str>) =
-        held.filter_map(|(job, _)| Some((job.plain.type_id, job.plain.job.key.as_deref()?))).unzip();
+    let (types, keys) = keys_of(held.map(|(job, _)| job));
     if keys.is_empty() { Ok(HashMap::new()) } else { transaction.key_holders(&types, &keys).await }
+}
+
+/// Returns the keys of jobs with their task types.
+fn keys_of<'a>(jobs: impl Iterator<Item = &'a KeyedJob<'a>>) -> (Vec<TypeId>, Vec<&'a str>) {
+    jobs.filter_map(|job| Some((job.plain.type_id, job.plain.job.key.as_deref()?))).unzip()
 }
 
 async fn repeated(

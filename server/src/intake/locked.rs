@@ -1,5 +1,4 @@
-//! Requests that met the lock of another transaction. They are written in a lane of their own, so that no other request
-//! waits for them.
+//! Lock-blocked requests. They are written in the side lane, so that no other request waits for them.
 
 use std::{
     sync::Arc,
@@ -13,15 +12,15 @@ use crate::{
     error::Error,
     job::TypeId,
     side_lane::{Item, SideLane, Unwritten, Work},
-    store::{Lane, Patience, StoreError},
+    store::{Lane, LockWait, StoreError},
 };
 
-/// When the caller of a full lane may come again.
+/// Retry delay for callers when the lane is full.
 const FULL_RETRY: Duration = Duration::from_secs(1);
-/// How long before its caller's deadline a locked request is answered, so that the answer arrives.
+/// Time before the caller's deadline at which a locked request is answered, so that the answer arrives.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// What a request needs that another transaction may have locked.
+/// Resource that a request needs and another transaction may have locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
     Key(TypeId, String),
@@ -31,23 +30,23 @@ pub(crate) enum Need {
     FairKey(TypeId, String),
 }
 
-/// How long a request may wait for a lock.
-pub(super) struct Until {
+/// Time until which a request may wait for a lock.
+pub(super) struct LockDeadline {
     at: Instant,
     holders: Option<String>,
-    told: Option<Told>,
+    reason: Option<LockReason>,
 }
 
-/// Why a request waits, for a caller that has a deadline of its own.
-pub(super) type Told = Arc<Mutex<Option<String>>>;
+/// Reason why a request waits, for a caller with a deadline.
+pub(super) type LockReason = Arc<Mutex<Option<String>>>;
 
-impl Until {
-    pub(super) fn new(at: Instant, told: Option<Told>) -> Self {
-        Self { at, holders: None, told }
+impl LockDeadline {
+    pub(super) fn new(at: Instant, reason: Option<LockReason>) -> Self {
+        Self { at, holders: None, reason }
     }
 }
 
-/// When a caller with this deadline is answered that its request is locked.
+/// Returns the time at which a caller with this deadline is told that its request is locked.
 pub(super) fn answer_by(deadline: Instant) -> Instant {
     let margin = MARGIN.min(deadline.saturating_duration_since(Instant::now()) / 4);
     deadline.checked_sub(margin).unwrap_or(deadline)
@@ -70,25 +69,25 @@ impl Item for Pending {
     }
 
     fn is_over(&self) -> bool {
-        self.until.at <= Instant::now() || self.reply.is_closed()
+        self.lock_deadline.at <= Instant::now() || self.reply.is_closed()
     }
 
     fn held_by(&mut self, holders: Option<&str>) {
-        self.until.holders = holders.map(str::to_owned);
-        if let Some(told) = &self.until.told {
-            let problem = "it may still be stored; repeat it with the same request key";
-            *told.lock() = Some(format!("{}; {problem}", self.what()));
+        self.lock_deadline.holders = holders.map(str::to_owned);
+        if let Some(reason) = &self.lock_deadline.reason {
+            let problem = "the request may still be stored; repeat it with the same request key";
+            *reason.lock() = Some(format!("{}; {problem}", self.locked_resource()));
         }
     }
 }
 
 impl Pending {
-    fn why(&self) -> String {
-        format!("{}; nothing was stored, try again when that transaction has ended", self.what())
+    fn locked_message(&self) -> String {
+        format!("{}; nothing was stored, try again when that transaction has ended", self.locked_resource())
     }
 
-    /// What is locked, and by whom.
-    fn what(&self) -> String {
+    /// Describes the locked resource and the holders of the lock.
+    fn locked_resource(&self) -> String {
         let need = match self.needs().as_slice() {
             [need] => match need {
                 Need::Key(_, key) => format!("the key {key:?} is"),
@@ -101,12 +100,12 @@ impl Pending {
             [Need::Key(_, key), ..] => format!("the key {key:?}, or something else that this request needs, is"),
             _ => "something that this request needs is".to_owned(),
         };
-        let holders = self.until.holders.as_deref().unwrap_or("locked by another transaction");
+        let holders = self.lock_deadline.holders.as_deref().unwrap_or("locked by another transaction");
         format!("{need} {holders}")
     }
 }
 
-/// The work of the lane.
+/// Writes the requests of the side lane.
 pub(super) struct Locked {
     short: Writer,
     long: Writer,
@@ -114,20 +113,20 @@ pub(super) struct Locked {
 
 impl Locked {
     pub(super) fn new(writer: &Writer) -> Self {
-        let with = |patience| Writer { store: writer.store.aside(Lane::Enqueue, patience), ..writer.clone() };
-        Self { short: with(Patience::Short), long: with(Patience::Long) }
+        let with = |lock_wait| Writer { store: writer.store.side_lane(Lane::Enqueue, lock_wait), ..writer.clone() };
+        Self { short: with(LockWait::Short), long: with(LockWait::Long) }
     }
 }
 
 impl Work for Locked {
     type Item = Pending;
 
-    async fn write(&self, items: Vec<Pending>, patience: Patience) -> Unwritten<Pending> {
-        let writer = match patience {
-            Patience::Short => &self.short,
-            Patience::Long => &self.long,
+    async fn write(&self, items: Vec<Pending>, lock_wait: LockWait) -> Unwritten<Pending> {
+        let writer = match lock_wait {
+            LockWait::Short => &self.short,
+            LockWait::Long => &self.long,
         };
-        // A request key can be new only once in a statement.
+        // A statement accepts each new request key only once.
         let mut todo = rounds::by_request_key(items);
         let mut now = todo.pop_front().unwrap_or_default();
         let later = todo.into_iter().flatten();
@@ -138,45 +137,45 @@ impl Work for Locked {
                 Ok(answers) => {
                     wait_for_workers(&mut now);
                     for (request, answer) in now.into_iter().zip(answers) {
-                        request.tell(answer);
+                        request.reply(answer);
                     }
-                    return Unwritten { locked: Vec::new(), apart: later.collect() };
+                    return Unwritten { locked: Vec::new(), alone: later.collect() };
                 }
                 Err(StoreError::Conflict(_)) if tries < CONFLICT_TRIES => {}
                 Err(error) => break error,
             }
         };
-        let apart = now.len() > 1 && (error.is_refused() || matches!(error, StoreError::Conflict(_)));
-        if apart || matches!(error, StoreError::Locked(_)) {
-            return Unwritten { locked: Vec::new(), apart: now.into_iter().chain(later).collect() };
+        let alone = now.len() > 1 && (error.may_spare_other_jobs() || matches!(error, StoreError::Conflict(_)));
+        if alone || matches!(error, StoreError::Locked(_)) {
+            return Unwritten { locked: Vec::new(), alone: now.into_iter().chain(later).collect() };
         }
         writer.metrics.store_errors.inc();
         for request in now {
-            request.tell(Err(error.clone().into()));
+            request.reply(Err(error.clone().into()));
         }
-        Unwritten { locked: Vec::new(), apart: later.collect() }
+        Unwritten { locked: Vec::new(), alone: later.collect() }
     }
 
     async fn holders(&self) -> Option<String> {
-        self.long.store.see_holders(Lane::Enqueue).await
+        self.long.store.find_holders(Lane::Enqueue).await
     }
 
     fn give_up(&self, item: Pending) {
         let error = if item.is_over() {
-            Error::Locked(item.why())
+            Error::Locked(item.locked_message())
         } else {
-            Error::Unavailable(format!("the broker is stopping, and {}", item.why()))
+            Error::Unavailable(format!("the broker is stopping, and {}", item.locked_message()))
         };
-        item.tell(Err(error));
+        item.reply(Err(error));
     }
 }
 
-/// These met a lock.
-pub(super) fn wait_aside(lane: &SideLane<Pending>, requests: Vec<Pending>) {
+/// Moves lock-blocked requests to the side lane.
+pub(super) fn move_to_side_lane(lane: &SideLane<Pending>, requests: Vec<Pending>) {
     refuse(lane.add(requests));
 }
 
-/// Those that need nothing which a request in the lane needs; the others follow it.
+/// Moves requests that need the same resource as a request in the lane to the lane; returns the others.
 pub(super) fn divert(lane: &SideLane<Pending>, requests: Vec<Pending>) -> Vec<Pending> {
     let (others, refused) = lane.divert(requests);
     refuse(refused);
@@ -185,34 +184,35 @@ pub(super) fn divert(lane: &SideLane<Pending>, requests: Vec<Pending>) -> Vec<Pe
 
 fn refuse(requests: Vec<Pending>) {
     for request in requests {
-        let message = format!("too many requests wait for locks of other transactions; {}", request.why());
-        request.tell(Err(Error::Exhausted { reason: "LOCKED", message, retry_after: FULL_RETRY }));
+        let message = format!("too many requests wait for locks of other transactions; {}", request.locked_message());
+        request.reply(Err(Error::Exhausted { reason: "LOCKED", message, retry_after: FULL_RETRY }));
     }
 }
 
-/// Another transaction holds a table that every request needs. Tries until it is free, or for as long as calls wait.
+/// Writes requests while another transaction has locked a table that every request needs. Retries until the lock is
+/// released, for at most the time that calls wait.
 pub(super) async fn wait_for_table(writer: &Writer, requests: Vec<Pending>) {
-    let patient = Writer { store: writer.store.aside(Lane::Enqueue, Patience::Long), ..writer.clone() };
+    let side_lane_writer = Writer { store: writer.store.side_lane(Lane::Enqueue, LockWait::Long), ..writer.clone() };
     let mut holders = None;
     loop {
-        let write = plain::write_once(&patient, &requests);
-        let (result, found) = patient.store.with_holders(Lane::Enqueue, Box::pin(write)).await;
+        let write = plain::write_once(&side_lane_writer, &requests);
+        let (result, found) = side_lane_writer.store.with_holders(Lane::Enqueue, Box::pin(write)).await;
         holders = found.or(holders);
         let error = match result {
             Ok(ids) => return plain::answer(requests, ids),
-            Err(StoreError::Locked(_)) if !writer.away.is_late() => continue,
+            Err(StoreError::Locked(_)) if !writer.breaker.is_late() => continue,
             Err(StoreError::Locked(_)) => {
                 let holders = holders.as_deref().unwrap_or("locked by another transaction");
                 let why =
                     format!("a table is {holders}; nothing was stored, try again when that transaction has ended");
-                writer.away.give_up(Error::Locked(why.clone()));
+                writer.breaker.open(Error::Locked(why.clone()));
                 Error::Locked(why)
             }
             Err(error) => {
-                writer.away.failed(&error);
+                writer.breaker.failed(&error);
                 error.into()
             }
         };
-        return requests.into_iter().for_each(|request| request.tell(Err(error.clone())));
+        return requests.into_iter().for_each(|request| request.reply(Err(error.clone())));
     }
 }

@@ -1,17 +1,17 @@
-//! Step 1, enqueue: gather requests, write them in batches, answer after the commit.
+//! Step 1, enqueue: gathers requests, writes them in batches, and answers after the commit.
 //!
-//! Natural batching (DESIGN: group commit without a timer): when a writer is free it takes everything
-//! that has gathered. Idle, that is one request, at once; busy, batches grow by themselves.
+//! Natural batching (group commit without a timer): a free writer takes all queued requests. An idle broker writes a
+//! single request immediately; under load, batches grow.
 
-mod away;
 mod backlog;
+mod batch_breaker;
+mod coordinated;
 mod direct;
 mod keyed;
 mod locked;
 mod plain;
 mod queue;
 mod rounds;
-mod coordinated;
 
 use std::{
     sync::Arc,
@@ -21,7 +21,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    batch::{Room, Size},
+    batch::{Capacity, Size},
     config::Config,
     critical::CriticalTasks,
     dispatch::Dispatch,
@@ -30,25 +30,26 @@ use crate::{
     metrics::Metrics,
     registry::Registry,
     side_lane::{self, Closer, SideLane},
-    store::{Patience, PlainJob, RequestKeys, Store, StoreError},
+    store::{LockWait, PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
-use away::Away;
 use backlog::{Admitted, Backlogs, Bounded};
-use locked::{Locked, Told, Until};
+use batch_breaker::BatchBreaker;
+use locked::{LockDeadline, LockReason, Locked};
 pub(crate) use queue::{JOB_BYTES, Queue};
 use rounds::Kind;
 
-/// Jobs in a statement at most, unless one request has more; and bytes: 8 MiB of payloads and what the jobs take besides.
+/// Maximum jobs in a statement, unless one request has more, and maximum bytes: 8 MiB of payloads, and the memory of
+/// the jobs besides.
 const BATCH: Size = Size { items: BATCH_JOBS, bytes: (8 << 20) + BATCH_JOBS * queue::JOB_BYTES };
 const BATCH_JOBS: usize = 4_000;
-/// A larger payload is written once, out of line of the job that moves from table to table. At 1 KiB that
-/// takes 1.8 bytes of WAL a byte instead of 2.5; the less there is to save, the more the row and the index
-/// entry weigh that it takes.
+/// Payloads above this size are written once, in a table apart from the job row, which moves from table to table. At 1
+/// KiB this takes 1.8 bytes of WAL per byte instead of 2.5. For smaller payloads, the additional row and index entry
+/// outweigh the saving.
 const OUT_OF_LINE_BYTES: usize = 1_024;
-/// The part of what may gather that may wait for locks of other transactions.
+/// The side lane for lock-blocked requests holds at most the queue's limits divided by this number.
 const LOCKED_SHARE: usize = 4;
-/// A batch that lost against another transaction is tried again so often.
+/// Maximum number of attempts for a batch that loses a conflict with another transaction.
 const CONFLICT_TRIES: u32 = 5;
 
 /// A request that waits for its statement.
@@ -56,16 +57,16 @@ pub(crate) struct Pending {
     jobs: Vec<Resolved>,
     request: Option<RequestKey>,
     weight: usize,
-    /// Held until the request is answered.
-    _room: Room,
-    /// Room in the backlogs of its types, where these are bounded.
-    admitted: Option<Admitted>,
-    /// For how long it may wait for another transaction's lock.
-    until: Until,
+    /// Reserved memory, held until the request is answered.
+    _room: Capacity,
+    /// Reserved room in the bounded backlogs of its task types.
+    admission: Option<Admitted>,
+    /// Maximum wait for another transaction's lock.
+    lock_deadline: LockDeadline,
     reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
 }
 
-/// A job with what its type says.
+/// A job with the settings of its task type applied.
 pub(crate) struct Resolved {
     job: NewJob,
     type_id: TypeId,
@@ -96,24 +97,24 @@ impl Pending {
         self.jobs.iter().any(|j| j.job.needs_coordination())
     }
 
-    /// Tells the caller, who may have gone away, and does not mind then.
-    fn tell(self, answer: Result<Vec<Enqueued>, Error>) {
-        // First: the caller's next request must not find its own jobs still on their way.
-        drop(self.admitted);
+    /// Answers the caller, if it still waits.
+    fn reply(self, answer: Result<Vec<Enqueued>, Error>) {
+        // Released before the answer: the caller's next request must not count these jobs as still in progress.
+        drop(self.admission);
         let _ = self.reply.send(answer);
     }
 }
 
-/// A request that has its place among those to be stored; it is stored even if this is dropped, unless it is locked.
-pub struct Placed {
+/// A queued request. It is stored even if this value is dropped, unless it is locked.
+pub struct Enqueuing {
     begun: Instant,
-    /// When its caller is told that it is locked, and by whom.
-    locked: Option<(Instant, Told)>,
+    /// Time at which the caller is told that the request is locked, and the reason.
+    locked: Option<(Instant, LockReason)>,
     answer: oneshot::Receiver<Result<Vec<Enqueued>, Error>>,
     metrics: Arc<Metrics>,
 }
 
-impl Placed {
+impl Enqueuing {
     /// Waits for the commit.
     pub async fn stored(self) -> Result<Vec<Enqueued>, Error> {
         let mut answer = self.answer;
@@ -135,23 +136,23 @@ impl Placed {
     }
 }
 
-/// The way in.
+/// Entry point for enqueue requests.
 pub struct Intake {
     queue: Arc<Queue>,
     registry: Arc<Registry>,
     backlogs: Arc<Backlogs>,
     metrics: Arc<Metrics>,
-    patience: Duration,
+    lock_wait: Duration,
 }
 
-/// What the writer needs.
+/// State of the writer.
 #[derive(Clone)]
 struct Writer {
     store: Store,
     wake: Wake,
     dispatch: Arc<Dispatch>,
     metrics: Arc<Metrics>,
-    away: Arc<Away>,
+    breaker: Arc<BatchBreaker>,
 }
 
 impl Intake {
@@ -169,45 +170,46 @@ impl Intake {
             Arc::new(Queue::new(Size { items: config.limits.gathered_jobs, bytes: config.limits.gathered_bytes }));
         let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone(), config.database_timeout));
         let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
-        let away = Arc::new(Away::new(config.database_timeout));
-        let writer = Writer { store, wake, dispatch, metrics: metrics.clone(), away };
+        let breaker = Arc::new(BatchBreaker::new(config.database_timeout));
+        let writer = Writer { store, wake, dispatch, metrics: metrics.clone(), breaker };
         let locked = Size {
             items: config.limits.gathered_jobs / LOCKED_SHARE,
             bytes: config.limits.gathered_bytes / LOCKED_SHARE,
         };
         let lane = side_lane::start(tasks, "locked enqueues", Locked::new(&writer), locked);
-        // One writer: what a producer sends in order is stored in order.
+        // With one writer, the requests of a producer are stored in their order.
         tasks.spawn("intake", write_all(writer, queue.clone(), Closer(lane)));
-        Self { queue, registry, backlogs, metrics, patience: config.database_timeout }
+        Self { queue, registry, backlogs, metrics, lock_wait: config.database_timeout }
     }
 
-    /// Takes jobs of this principal (empty: nobody in particular) to be stored, all or none, after those that it took before; waits while too much has gathered. If
-    /// another transaction holds what they need, they wait for it until the caller's deadline, or as long as for
-    /// Postgres.
+    /// Queues the jobs atomically and in order. Applies backpressure while the queue is full. `by` is the principal,
+    /// empty when authentication is off. If another transaction locks a needed resource, the jobs wait until the
+    /// caller's deadline, or as long as for Postgres.
     pub async fn enqueue(
         &self,
         jobs: Vec<NewJob>,
         request: Option<RequestKey>,
         deadline: Option<Instant>,
         by: &str,
-    ) -> Result<Placed, Error> {
+    ) -> Result<Enqueuing, Error> {
         let begun = Instant::now();
-        // The statements refuse, too; here nothing gathers first.
+        // The statements refuse the jobs as well. This check keeps them out of the queue.
         if let Some(closed) = self.registry.closed() {
             return Err(Error::StoreClosed(closed.refusal()));
         }
-        let (jobs, bounded) = resolve(&self.registry, jobs, Patience::Long, by).await?;
-        let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
+        let (jobs, bounded) = resolve(&self.registry, jobs, LockWait::Long, by).await?;
+        let admission = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
         let weight = queue::weight(&jobs);
         let room = self.queue.room(jobs.len(), weight).await?;
         let (reply, answer) = oneshot::channel();
-        let locked = deadline.map(|deadline| (locked::answer_by(deadline), Told::default()));
-        let until = Until::new(begun + self.patience, locked.as_ref().map(|(_, told)| told.clone()));
-        self.queue.push(Pending { jobs, request, weight, _room: room, admitted, until, reply })?;
-        Ok(Placed { begun, locked, answer, metrics: self.metrics.clone() })
+        let locked = deadline.map(|deadline| (locked::answer_by(deadline), LockReason::default()));
+        let lock_deadline =
+            LockDeadline::new(begun + self.lock_wait, locked.as_ref().map(|(_, reason)| reason.clone()));
+        self.queue.push(Pending { jobs, request, weight, _room: room, admission, lock_deadline, reply })?;
+        Ok(Enqueuing { begun, locked, answer, metrics: self.metrics.clone() })
     }
 
-    /// Room in the backlogs of the types that bound theirs.
+    /// Reserves room in the bounded backlogs.
     async fn admit(&self, bounded: Vec<Bounded>) -> Result<Admitted, Error> {
         self.backlogs.admit(bounded).await.inspect_err(|error| {
             if matches!(error, Error::Exhausted { .. }) {
@@ -216,30 +218,31 @@ impl Intake {
         })
     }
 
-    /// Takes no more; what has gathered is still written.
+    /// Closes the intake. Queued requests are still written.
     pub fn close(&self) {
         self.queue.close();
     }
 }
 
-/// What their types say of the jobs, and how many there are of types whose backlog is bounded; types that are
-/// new are created for this principal. With short patience, one that another transaction makes is an error.
+/// Applies the settings of their task types to the jobs, and counts jobs of task types with a bounded backlog. New task
+/// types are created for the principal `by`. With `LockWait::Short`, fails with `Locked` if another transaction is
+/// creating a task type.
 pub(crate) async fn resolve(
     registry: &Registry,
     jobs: Vec<NewJob>,
-    patience: Patience,
+    lock_wait: LockWait,
     by: &str,
 ) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
-    // Most requests have one type: ask for each run of equal names once.
+    // Most requests have one task type, so each run of equal names is resolved once.
     let mut names: Vec<TaskTypeName> = Vec::new();
     for job in &jobs {
         if names.last() != Some(&job.task_type) {
             names.push(job.task_type.clone());
         }
     }
-    let ids = resolve_names(registry, &names, (patience, by)).await?;
+    let ids = resolve_names(registry, &names, (lock_wait, by)).await?;
     let fallbacks: Vec<TaskTypeName> = jobs.iter().filter_map(|job| job.fallback.clone()).collect();
-    let mut fallbacks = resolve_names(registry, &fallbacks, (patience, by)).await?.into_iter();
+    let mut fallbacks = resolve_names(registry, &fallbacks, (lock_wait, by)).await?.into_iter();
     let all = registry.settings();
     let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
     let default_attempts = registry.default_attempts();
@@ -270,7 +273,7 @@ pub(crate) async fn resolve(
         resolved.push(job);
     }
     for Resolved { job, .. } in resolved.iter_mut().filter(|resolved| !resolved.job.next_stages.is_empty()) {
-        job.options_mut().next_stages = resolve_names(registry, &job.next_stages, (patience, by)).await?;
+        job.options_mut().next_stages = resolve_names(registry, &job.next_stages, (lock_wait, by)).await?;
     }
     Ok((resolved, bounded))
 }
@@ -278,15 +281,15 @@ pub(crate) async fn resolve(
 async fn resolve_names(
     registry: &Registry,
     names: &[TaskTypeName],
-    (patience, by): (Patience, &str),
+    (lock_wait, by): (LockWait, &str),
 ) -> Result<Vec<TypeId>, StoreError> {
-    match patience {
-        Patience::Short => registry.resolve_now(names, by).await,
-        Patience::Long => registry.resolve(names, by).await,
+    match lock_wait {
+        LockWait::Short => registry.resolve_now(names, by).await,
+        LockWait::Long => registry.resolve(names, by).await,
     }
 }
 
-/// A job with what its type says where it says nothing itself.
+/// Applies the settings of the task type where the job has no values.
 fn with_settings(
     mut job: NewJob,
     type_id: TypeId,
@@ -306,57 +309,58 @@ fn with_settings(
         type_id,
         max_attempts: job.max_attempts.or(settings.max_attempts).unwrap_or(default_attempts),
         rank_base: rank_base(job.priority, settings.step_us()),
-        // Worth it where the job is written again, to history.
+        // A payload out of line saves WAL only if the job is written a second time, to the history.
         out_of_line: bytes > OUT_OF_LINE_BYTES && settings.history != Some(HistoryMode::None),
         job,
     })
 }
 
-/// One writer's loop: take what has gathered, write it, until the queue is closed and empty.
+/// Writes queued requests in batches until the queue is closed and empty.
 async fn write_all(writer: Writer, queue: Arc<Queue>, lane: Closer<Pending>) {
     while let Some(batch) = queue.take(BATCH).await {
         writer.metrics.enqueue_batch.observe(batch.iter().map(|request| request.jobs.len()).sum::<usize>() as f64);
-        writer.away.begin();
+        writer.breaker.begin();
         write_batch(&writer, &lane.0, locked::divert(&lane.0, batch)).await;
-        if writer.away.found().is_some() {
-            // What came meanwhile has waited for it too, and would wait as long again.
-            writer.away.tell(queue.take_all());
+        if writer.breaker.error().is_some() {
+            // Requests that arrived meanwhile have waited for Postgres as well, and would wait as long again.
+            writer.breaker.reply_if_open(queue.take_all());
         }
     }
 }
 
-/// A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.
+/// Writes a batch with one statement per kind of request. A request belongs to one kind, so that it stays atomic.
 async fn write_batch(writer: &Writer, lane: &SideLane<Pending>, batch: Vec<Pending>) {
     let (plain, mut keyed): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
-    let plain = writer.away.tell(direct::write_some(writer, plain).await);
+    let plain = writer.breaker.reply_if_open(direct::write_some(writer, plain).await);
     if !plain.is_empty() {
         keyed.extend(plain::write(writer, lane, plain).await);
     }
-    let (coordinated, keyed): (Vec<_>, Vec<_>) = writer.away.tell(keyed).into_iter().partition(Pending::is_coordinated);
+    let (coordinated, keyed): (Vec<_>, Vec<_>) =
+        writer.breaker.reply_if_open(keyed).into_iter().partition(Pending::is_coordinated);
     if !keyed.is_empty() {
         rounds::write(writer, lane, Kind::Keyed, keyed).await;
     }
-    let coordinated = writer.away.tell(coordinated);
+    let coordinated = writer.breaker.reply_if_open(coordinated);
     if !coordinated.is_empty() {
         rounds::write(writer, lane, Kind::Coordinated, coordinated).await;
     }
 }
 
-/// Tells the callers the ids of their jobs, which are all new.
+/// Answers the callers with the ids of their jobs, which are all new.
 fn answer(requests: Vec<Pending>, ids: impl IntoIterator<Item = i64>) {
     let mut ids = ids.into_iter();
     for request in requests {
         let jobs = ids.by_ref().take(request.jobs.len()).map(Enqueued::new).collect();
-        request.tell(Ok(jobs));
+        request.reply(Ok(jobs));
     }
 }
 
-/// They are stored, and no worker has them yet: they are part of their types' backlogs.
+/// Marks the jobs as stored and waiting for workers, so that they count in the backlogs.
 fn wait_for_workers(requests: &mut [Pending]) {
-    requests.iter_mut().filter_map(|request| request.admitted.as_mut()).for_each(Admitted::wait_for_workers);
+    requests.iter_mut().filter_map(|request| request.admission.as_mut()).for_each(Admitted::wait_for_workers);
 }
 
-/// The request keys of a batch.
+/// Returns the request keys of a batch.
 fn request_keys(requests: &[Pending]) -> RequestKeys<'_> {
     let mut keys = RequestKeys::default();
     let mut before = 0;
@@ -369,25 +373,26 @@ fn request_keys(requests: &[Pending]) -> RequestKeys<'_> {
     keys
 }
 
-/// What to do about a statement that failed.
+/// Reaction to a failed statement.
 enum Remedy {
-    /// Run it again: it was rolled back, and lost only by chance.
+    /// Run the statement again: it was rolled back and lost by chance.
     Repeat,
-    /// Write its requests one by one: one of them is at fault, or loses each time.
+    /// Write its requests one by one: one of them is at fault or loses each time.
     Split,
-    /// Let them wait for a lock, aside from the others.
-    Aside,
-    /// Tell the callers.
-    Tell(Error),
+    /// Move its requests to the side lane, where they wait for a lock.
+    SideLane,
+    /// Answer the callers with the error.
+    Reply(Error),
 }
 
 fn remedy(error: StoreError, tries: u32, requests: usize, writer: &Writer) -> Remedy {
     writer.metrics.store_errors.inc();
-    writer.away.failed(&error);
+    writer.breaker.failed(&error);
     match error {
         StoreError::Conflict(_) if tries < CONFLICT_TRIES => Remedy::Repeat,
-        StoreError::Locked(_) => Remedy::Aside,
-        StoreError::Conflict(_) | StoreError::Refused(_) | StoreError::Job { .. } if requests > 1 => Remedy::Split,
-        other => Remedy::Tell(other.into()),
+        StoreError::Locked(_) => Remedy::SideLane,
+        StoreError::Conflict(_) if requests > 1 => Remedy::Split,
+        error if requests > 1 && error.may_spare_other_jobs() => Remedy::Split,
+        other => Remedy::Reply(other.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The hot path: jobs that may run at once and have no key of their own.
+//! The hot path: jobs that are due immediately and have no job key.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,13 +9,13 @@ use crate::{
     store::{PlainJob, StoreError, StoredPlain},
 };
 
-/// Writes the requests in one statement; if it is refused, one by one. Those that may be repeats of
-/// earlier ones come back.
+/// Writes the requests in one statement, or one by one if Postgres refuses it. Returns requests that may repeat earlier
+/// ones.
 pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: Vec<Pending>) -> Vec<Pending> {
     let mut repeats = Vec::new();
     let mut todo = VecDeque::from([requests]);
     while let Some(requests) = todo.pop_front() {
-        let requests = locked::divert(lane, writer.away.tell(requests));
+        let requests = locked::divert(lane, writer.breaker.reply_if_open(requests));
         if requests.is_empty() {
             continue;
         }
@@ -37,20 +37,21 @@ pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: V
                         todo.extend(requests.into_iter().map(|r| vec![r]));
                         break;
                     }
-                    Remedy::Aside => {
-                        // What needs nothing but the tables waits here: nothing could go past it.
+                    Remedy::SideLane => {
+                        // Only a lock on a whole table blocks requests without a request key. All later requests need
+                        // the same tables, so the requests wait here and not in the side lane.
                         let (keyed, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|r| r.request.is_some());
                         if keyed.is_empty() {
                             locked::wait_for_table(writer, others).await;
                         } else {
-                            locked::wait_aside(lane, keyed);
+                            locked::move_to_side_lane(lane, keyed);
                             todo.push_front(others);
                         }
                         break;
                     }
-                    Remedy::Tell(error) => {
+                    Remedy::Reply(error) => {
                         for request in requests {
-                            request.tell(Err(error.clone()));
+                            request.reply(Err(error.clone()));
                         }
                         break;
                     }
@@ -61,16 +62,17 @@ pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: V
     repeats
 }
 
-/// Returns the ids of the jobs.
+/// Stores the requests in one statement. Returns the ids of the jobs.
 pub(super) async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<i64>, StoreError> {
     let jobs: Vec<PlainJob<'_>> = requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
     let stored = writer.store.enqueue_plain(&jobs, super::request_keys(requests)).await?;
+    writer.breaker.stored();
     announce(writer, &jobs, &stored);
     writer.metrics.enqueued.inc_by(stored.ids.len() as u64);
     Ok(stored.ids)
 }
 
-/// They are stored.
+/// Answers the callers of stored requests.
 pub(super) fn answer(mut requests: Vec<Pending>, ids: Vec<i64>) {
     super::wait_for_workers(&mut requests);
     super::answer(requests, ids);

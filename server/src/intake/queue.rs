@@ -1,14 +1,14 @@
-//! Requests on their way to the writer. What has gathered is bounded, and so is what waits to gather.
+//! Requests on their way to the writer. The queue is bounded, and so are the requests that wait for room in it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Pending, Resolved};
 use crate::{
-    batch::{Batcher, Room, Size, Weigh},
+    batch::{Batcher, Capacity, Size, Weigh},
     error::Error,
 };
 
-/// Requests between the RPCs and the writer.
+/// Queue between the RPCs and the writer.
 pub(crate) struct Queue {
     batcher: Batcher<Pending>,
     // Bytes of requests that wait for room.
@@ -16,7 +16,7 @@ pub(crate) struct Queue {
     most_bytes: usize,
 }
 
-/// Counts a request that waits for room.
+/// Counts a request that waits for room, until it is dropped.
 struct Waiting<'a> {
     queue: &'a Queue,
     bytes: usize,
@@ -38,11 +38,11 @@ impl Weigh for Pending {
     }
 }
 
-/// What a job takes while it waits, besides what its fields point to: itself, its task type's name in an allocation of its
-/// own, and its place in the arrays of a statement.
+/// Memory of a queued job besides the data that its fields point to: the job itself, the separately allocated name of
+/// its task type, and its entries in the arrays of a statement.
 pub(crate) const JOB_BYTES: usize = size_of::<Resolved>() + 256;
 
-/// What the jobs of a request take in memory.
+/// Returns the memory of the jobs of a request.
 pub(super) fn weight(jobs: &[Resolved]) -> usize {
     size_of::<Pending>() + jobs.iter().map(|job| JOB_BYTES + job.job.weight()).sum::<usize>()
 }
@@ -56,19 +56,19 @@ impl Queue {
         Self { batcher: Batcher::new(most), waiting_bytes: AtomicUsize::new(0), most_bytes: most.bytes.max(1 << 10) }
     }
 
-    /// Room for a request, once there is some.
-    pub(super) async fn room(&self, jobs: usize, bytes: usize) -> Result<Room, Error> {
+    /// Waits for room for a request.
+    pub(super) async fn room(&self, jobs: usize, bytes: usize) -> Result<Capacity, Error> {
         let _waiting = self.may_wait(bytes)?;
         self.batcher.room(Size { items: jobs, bytes }).await.map_err(|_| stopping())
     }
 
-    /// Adds a request that has its room.
+    /// Queues a request that has reserved its room.
     pub(super) fn push(&self, request: Pending) -> Result<(), Error> {
         self.batcher.push(request).map_err(|_| stopping())
     }
 
-    /// Requests that wait for room are in memory already, so they are bounded too: otherwise callers by the thousand
-    /// would fill it while Postgres is away.
+    /// Bounds the bytes of requests that wait for room. These requests are in memory already, and thousands of them
+    /// would exhaust it while Postgres is unreachable.
     fn may_wait(&self, bytes: usize) -> Result<Waiting<'_>, Error> {
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let waiting = Waiting { queue: self, bytes };
@@ -81,17 +81,17 @@ impl Queue {
         Ok(waiting)
     }
 
-    /// The next batch. `None`: closed.
+    /// Returns the next batch; `None` when the queue is closed and empty.
     pub(super) async fn take(&self, batch: Size) -> Option<Vec<Pending>> {
         self.batcher.take(batch).await
     }
 
-    /// Everything that has gathered now.
+    /// Returns all queued requests.
     pub(super) fn take_all(&self) -> Vec<Pending> {
         self.batcher.take_all()
     }
 
-    /// No more requests; the writer ends when all are written.
+    /// Closes the queue; the writer ends after all requests are written.
     pub(super) fn close(&self) {
         self.batcher.close();
     }

@@ -1,20 +1,20 @@
-//! Requests that need more than an insert are written in rounds: all of them in one statement, those that it refuses or that
-//! lose each time one by one, and those that are locked aside.
+//! Requests that need more than an insert. They are written in one statement first. Requests that are refused, or that
+//! lose each time, are then written one by one, and locked requests in the side lane.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Pending, Remedy, Writer, coordinated, keyed, locked, remedy, wait_for_workers};
 use crate::{error::Error, job::Enqueued, side_lane::SideLane, store::StoreError};
 
-/// One answer for each request. `None`: the holder of a key finished meanwhile; the request starts over.
+/// One answer per request. `None` if the holder of a job key finished meanwhile, so the request starts over.
 pub(super) type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
 
-/// What the requests need, all of them or some.
+/// Kind of statement that the requests need.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// Job keys, start times, request keys that were used.
+    /// Job keys, start times, or request keys that were used before.
     Keyed,
-    /// Coordination.
+    /// Options that need coordination.
     Coordinated,
 }
 
@@ -27,13 +27,13 @@ impl Kind {
     }
 }
 
-/// Writes the requests, and tells their callers.
+/// Writes the requests and answers their callers.
 pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, kind: Kind, requests: Vec<Pending>) {
-    // With each round, whether its request has started over.
+    // Groups of requests to write. The flag is set for a single request that starts over.
     let mut todo: VecDeque<_> = by_request_key(requests).into_iter().map(|requests| (requests, false)).collect();
     let mut tries = 0;
     while let Some((requests, started_over)) = todo.pop_front() {
-        let mut requests = locked::divert(lane, writer.away.tell(requests));
+        let mut requests = locked::divert(lane, writer.breaker.reply_if_open(requests));
         if requests.is_empty() {
             continue;
         }
@@ -45,28 +45,29 @@ pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, kind: Kind,
         }
         match remedy {
             Ok(answers) => {
+                writer.breaker.stored();
                 wait_for_workers(&mut requests);
                 for (request, answer) in requests.into_iter().zip(answers) {
                     match answer {
-                        Some(answer) => request.tell(answer),
-                        // The holder of its key is neither there nor gone: another transaction has locked the key.
-                        None if started_over => locked::wait_aside(lane, vec![request]),
+                        Some(answer) => request.reply(answer),
+                        // The key is held, and its holder was not found twice: another transaction has locked the key.
+                        None if started_over => locked::move_to_side_lane(lane, vec![request]),
                         None => todo.push_back((vec![request], true)),
                     }
                 }
             }
             Err(Remedy::Repeat) => todo.push_front((requests, started_over)),
-            // In their order: a job of one may have the key of another's.
+            // Keep their order: a job of one request may have the job key of another request's job.
             Err(Remedy::Split) => {
                 requests.into_iter().rev().for_each(|request| todo.push_front((vec![request], started_over)));
             }
-            Err(Remedy::Aside) => locked::wait_aside(lane, requests),
-            Err(Remedy::Tell(error)) => requests.into_iter().for_each(|request| request.tell(Err(error.clone()))),
+            Err(Remedy::SideLane) => locked::move_to_side_lane(lane, requests),
+            Err(Remedy::Reply(error)) => requests.into_iter().for_each(|request| request.reply(Err(error.clone()))),
         }
     }
 }
 
-/// Within one statement a request key can be new only once: repeats go into a later one.
+/// Groups requests so that each request key occurs once per statement. Repeats go into later groups.
 pub(super) fn by_request_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
     let mut rounds: VecDeque<Vec<Pending>> = VecDeque::new();
     let mut seen: HashMap<String, usize> = HashMap::new();

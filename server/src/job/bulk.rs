@@ -1,29 +1,29 @@
-//! Bulk operations: a change of many jobs of a type.
+//! Bulk operations: one change of many jobs of a type.
 
 use std::time::SystemTime;
 
 use super::{BulkFields, JobState, PagePosition, TaskTypeName, TypeId};
 
-/// What a bulk operation does with its jobs.
+/// The change that a bulk operation makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BulkChange {
-    /// Runs failed jobs again, now.
+    /// Runs failed jobs again immediately.
     Retry,
     /// Cancels unfinished jobs.
     Cancel,
     /// Discards dead jobs.
     Discard,
-    /// Gives unfinished jobs this priority.
+    /// Sets the priority of unfinished jobs.
     Reprioritize(i16),
-    /// Puts back what this bulk operation has cancelled or discarded.
+    /// Undoes a bulk operation that has cancelled or discarded jobs.
     Undo(i64),
-    /// Moves jobs to this task type.
+    /// Moves jobs to another task type.
     Move(TaskTypeName),
-    /// Sets these fields of jobs.
+    /// Sets fields of jobs.
     Set(BulkFields),
 }
 
-/// What some changes need.
+/// Arguments of changes that need them.
 #[derive(Clone, Debug, Default)]
 pub struct BulkArgs {
     /// The new priority.
@@ -36,96 +36,96 @@ pub struct BulkArgs {
     pub fields: Option<BulkFields>,
 }
 
-/// A change, and the jobs that are changed.
+/// A change and the selection of its jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BulkSpec {
     /// The change.
     pub change: BulkChange,
-    /// Their type.
+    /// Type of the jobs.
     pub task_type: TaskTypeName,
-    /// Their state; `None`: each state that the change is for.
+    /// State of the jobs; `None`: every state that the change applies to.
     pub state: Option<JobState>,
-    /// Their error group; `None`: any.
+    /// Error group of the jobs; `None`: any.
     pub error_group: Option<String>,
-    /// The most jobs in a second; `None`: as many as other work leaves room for.
+    /// Maximum number of jobs per second; `None`: as many as other work permits.
     pub jobs_per_s: Option<i32>,
 }
 
-/// How a bulk operation stands.
+/// State of a bulk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkState {
     /// Brokers work on it.
     Running,
-    /// Somebody has paused it.
+    /// An operator has paused it.
     Paused,
-    /// All of its jobs were handled.
+    /// All of its jobs have been processed.
     Completed,
-    /// It was ended before.
+    /// It was ended early.
     Cancelled,
 }
 
 /// A bulk operation.
 #[derive(Clone, Debug)]
 pub struct Bulk {
-    /// Its id.
+    /// Id.
     pub id: i64,
     /// The change and the jobs.
     pub spec: BulkSpec,
-    /// The type of the jobs.
+    /// Id of the jobs' type.
     pub type_id: TypeId,
-    /// The last job that was enqueued before it started.
+    /// Highest id of a job that was enqueued before the bulk operation started. Later jobs are not changed.
     pub last_job_id: i64,
-    /// How it stands.
+    /// State of the operation.
     pub state: BulkState,
-    /// The position to go on from; `None`: the start of a round.
+    /// Position of the next job; `None`: the start of a pass.
     pub at: Option<PagePosition>,
-    /// Jobs that were changed.
+    /// Number of changed jobs.
     pub done: i64,
-    /// Jobs that were selected and had moved on, or whose key another job holds.
+    /// Number of skipped jobs: they changed their state after the selection, or another job holds their key.
     pub skipped: i64,
-    /// Jobs that could not be changed.
+    /// Number of jobs whose change failed.
     pub failed: i64,
-    /// Jobs that were counted at the start.
+    /// Number of jobs counted at the start.
     pub selected: i64,
-    /// Whether there were more.
+    /// Whether there were more jobs than counted.
     pub has_more: bool,
-    /// Why the last job could not be changed.
+    /// Error of the last job whose change failed.
     pub problem: String,
-    /// Who started it.
+    /// Principal that started the bulk operation; empty if authentication was off.
     pub principal: String,
-    /// From which address.
+    /// Address of the client that started the bulk operation.
     pub peer: String,
-    /// Why.
+    /// Reason that the caller gave.
     pub reason: String,
-    /// The broker that works on it.
+    /// Broker that executes the bulk operation; `None` if no broker owns it.
     pub broker: Option<String>,
-    /// When it was started.
+    /// Time of the start.
     pub created: SystemTime,
-    /// When it changed last.
+    /// Time of the last change.
     pub updated: SystemTime,
-    /// When it ended.
+    /// Time of the end; `None` while it runs or is paused.
     pub ended: Option<SystemTime>,
 }
 
-/// What a bulk operation would change.
+/// Preview of a bulk operation.
 #[derive(Clone, Debug, Default)]
 pub struct BulkPreview {
-    /// The number of jobs.
+    /// Number of jobs.
     pub selected: i64,
-    /// Whether there may be more.
+    /// Whether there may be more jobs.
     pub has_more: bool,
-    /// The first of them.
+    /// The first jobs, as examples.
     pub examples: Vec<super::JobView>,
-    /// Jobs of the type in these states, as they were counted last.
+    /// Number of jobs of the type in these states at the last count.
     pub in_states: Option<i64>,
-    /// Those that a worker has.
+    /// Number of these jobs that are leased.
     pub running: i64,
-    /// Whether the type that they go to does not exist yet.
+    /// Whether the task type that the jobs move to does not exist yet.
     pub creates_type: bool,
 }
 
 impl BulkChange {
-    /// Its name in SQL.
+    /// Name in SQL.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -138,7 +138,7 @@ impl BulkChange {
         }
     }
 
-    /// The call that makes this change, for the audit. There is none that undoes, moves or sets single jobs.
+    /// Name of the call that makes this change, for the audit log. No call undoes, moves or sets single jobs.
     pub const fn method(&self) -> &'static str {
         match self {
             Self::Retry => "RetryJobs",
@@ -149,7 +149,7 @@ impl BulkChange {
         }
     }
 
-    /// The change of that name. `None`: there is none, or it lacks what it needs.
+    /// The change with this name; `None` if the name is unknown or an argument is missing.
     pub fn from_name(name: &str, args: BulkArgs) -> Option<Self> {
         match name {
             "retry" => Some(Self::Retry),
@@ -171,7 +171,7 @@ impl BulkChange {
         }
     }
 
-    /// The bulk operation that it undoes.
+    /// Id of the bulk operation to undo.
     pub const fn undoes(&self) -> Option<i64> {
         match self {
             Self::Undo(id) => Some(*id),
@@ -179,7 +179,7 @@ impl BulkChange {
         }
     }
 
-    /// The task type that jobs go to.
+    /// Task type that the jobs move to.
     pub const fn to_type(&self) -> Option<&TaskTypeName> {
         match self {
             Self::Move(name) => Some(name),
@@ -187,7 +187,7 @@ impl BulkChange {
         }
     }
 
-    /// The fields that it sets.
+    /// Fields to set.
     pub const fn fields(&self) -> Option<&BulkFields> {
         match self {
             Self::Set(fields) => Some(fields),
@@ -195,22 +195,23 @@ impl BulkChange {
         }
     }
 
-    /// Whether it can be undone.
+    /// Whether the change can be undone.
     pub const fn can_be_undone(&self) -> bool {
         matches!(self, Self::Cancel | Self::Discard)
     }
 
-    /// The states of the jobs that it changes, in an order in which few that move are missed.
+    /// States of the jobs to change, in an order that misses few jobs that change their state meanwhile.
     pub const fn states(&self) -> &'static [JobState] {
         match self {
             Self::Retry => &[JobState::Scheduled, JobState::Dead],
             Self::Discard => &[JobState::Dead],
             Self::Reprioritize(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased],
-            // It stands for all that the journal has: the journal says in which state they were.
+            // An undo reads its jobs from the journal, which also has their previous states. This one state stands for
+            // all of them.
             Self::Undo(_) => &[JobState::Cancelled],
-            // A worker has what runs: it knows the job by its type.
+            // Excludes leased jobs, because their workers know them by their type.
             Self::Move(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Dead],
-            // What runs has started, and what is dead does not start by the clock.
+            // Excludes leased jobs, which have started, and dead jobs, which do not start at a time.
             Self::Set(fields) if fields.has_start() => &[JobState::Scheduled, JobState::Waiting, JobState::Ready],
             Self::Cancel | Self::Set(_) => {
                 &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead]
@@ -218,20 +219,20 @@ impl BulkChange {
         }
     }
 
-    /// Whether the jobs must have failed before the operation started.
-    pub const fn is_of_failed(&self) -> bool {
+    /// Whether the change applies only to jobs that failed before it started.
+    pub const fn only_failed(&self) -> bool {
         matches!(self, Self::Retry | Self::Discard)
     }
 
-    /// Whether to look again for jobs that have moved meanwhile. What was retried or discarded does not come back into the
-    /// selection. What has got a start time may: it has run and failed since, and must not start at that time again.
-    pub fn looks_again(&self) -> bool {
-        !self.is_of_failed() && !self.fields().is_some_and(BulkFields::has_start)
+    /// Whether to make another pass for jobs that changed their state meanwhile. Retried and discarded jobs do not reenter the
+    /// selection. Jobs with a new start time may, but they have run and failed since, and must not start at that time again.
+    pub fn repeats_rounds(&self) -> bool {
+        !self.only_failed() && !self.fields().is_some_and(BulkFields::has_start)
     }
 }
 
 impl BulkSpec {
-    /// The states in which the jobs are.
+    /// States of the jobs to change.
     pub fn states(&self) -> Vec<JobState> {
         // Only failed jobs have an error group.
         let has_group = |state: JobState| matches!(state, JobState::Scheduled | JobState::Dead);
@@ -246,7 +247,7 @@ impl BulkSpec {
 impl BulkState {
     const ALL: [Self; 4] = [Self::Running, Self::Paused, Self::Completed, Self::Cancelled];
 
-    /// Its name in SQL.
+    /// Name in SQL.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -256,7 +257,7 @@ impl BulkState {
         }
     }
 
-    /// The state of that name.
+    /// The state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
@@ -301,8 +302,8 @@ mod tests {
         assert_eq!(start.states(), [JobState::Scheduled, JobState::Waiting, JobState::Ready]);
         let attempts = BulkChange::Set(BulkFields { max_attempts: Some(1), ..BulkFields::default() });
         assert_eq!(attempts.states().len(), 5);
-        assert_eq!((start.looks_again(), attempts.looks_again()), (false, true));
-        assert_eq!((BulkChange::Retry.looks_again(), BulkChange::Cancel.looks_again()), (false, true));
+        assert_eq!((start.repeats_rounds(), attempts.repeats_rounds()), (false, true));
+        assert_eq!((BulkChange::Retry.repeats_rounds(), BulkChange::Cancel.repeats_rounds()), (false, true));
     }
 
     #[test]

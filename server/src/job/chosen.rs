@@ -1,27 +1,27 @@
-//! Jobs that a call names by their ids.
+//! Jobs selected by id.
 
 use std::sync::Arc;
 
 use super::TypeId;
 
-/// Jobs by id. A job changes its type when it goes to its fallback or its next stage; so what the caller may change is checked
-/// by the statement that changes it.
+/// Jobs by id, with a condition on their types. A job changes its type when it moves to its fallback or its next stage, so the
+/// statement that changes the job checks the permitted types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// Their ids.
     pub ids: Vec<i64>,
-    /// Only while they have one of these types; `None`: whatever their type is.
+    /// Permitted types of the jobs; `None`: any type.
     pub types: Option<Arc<[TypeId]>>,
 }
 
 impl Chosen {
-    /// The same types, other jobs.
+    /// Returns a selection of other jobs with the same permitted types.
     #[must_use]
     pub fn but(&self, ids: Vec<i64>) -> Self {
         Self { ids, types: self.types.clone() }
     }
 
-    /// The types, as a statement takes them.
+    /// The permitted types, as a parameter of a statement.
     pub fn types(&self) -> Option<&[TypeId]> {
         self.types.as_deref()
     }

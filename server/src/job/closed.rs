@@ -1,20 +1,20 @@
-//! A store that is closed to new jobs.
+//! Stores that are closed to new jobs.
 
 use std::time::SystemTime;
 
-/// Since when, as what store, and by whom. Jobs that are there already go on.
+/// When, by whom and under which name a store was closed. Its existing jobs continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// When it was closed, by the clock of its database.
+    /// Time of the closing, by the clock of the database.
     pub since: SystemTime,
-    /// The name under which it was closed.
+    /// Name of the store when it was closed.
     pub name: String,
-    /// Who closed it, for those who may list stores; empty: nobody in particular.
+    /// Principal that closed it, for callers who may list stores; empty if authentication was off.
     pub by: String,
 }
 
 impl Closed {
-    /// What callers with new jobs are told; as `howdah.refuse_closed` says it.
+    /// Error for callers with new jobs, with the same text as `howdah.refuse_closed`.
     pub fn refusal(&self) -> String {
         let Self { since, name, .. } = self;
         let since = humantime::format_rfc3339_seconds(*since).to_string().replace('T', " ");

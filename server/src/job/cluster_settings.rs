@@ -1,40 +1,40 @@
-//! Settings of the cluster: limits that decide which jobs are accepted, so every broker and every SQL function must agree on
-//! them. The database holds them (`howdah.settings`); brokers read them when they start and when they change.
+//! Cluster settings: limits that decide which jobs are accepted, so all brokers and SQL functions must agree on them. They are
+//! stored in the database (`howdah.settings`). Brokers read them at their start and after each change.
 
 use std::time::Duration;
 
-/// The settings. Defaults and bounds are those of `server/schema/tables/settings.sql`; a test compares them.
+/// The settings. A test checks that the defaults and bounds equal those in `server/schema/tables/settings.sql`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// Bytes of a payload, and of a result.
+    /// Maximum size of a payload or a result, in bytes.
     pub payload_bytes: usize,
-    /// Headers of a job.
+    /// Maximum number of headers of a job.
     pub headers: usize,
-    /// Bytes of a job's headers together.
+    /// Maximum total size of a job's headers, in bytes.
     pub header_bytes: usize,
-    /// Bytes of a key, a request key, a limit key, a fair key, a label.
+    /// Maximum size of a key, a request key, a limit key, a fair key or a label, in bytes.
     pub key_bytes: usize,
-    /// Jobs in an enqueue, outcomes in a settle, ids in a cancel.
+    /// Maximum number of jobs in an enqueue, outcomes in a settle, or ids in a cancel.
     pub batch: usize,
-    /// Longest delay, and how far ahead `run_at` and `expire_at` may be.
+    /// Maximum delay, and maximum distance of `run_at` and `expire_at` from now.
     pub max_delay: Duration,
-    /// Longest timeout of an attempt, and longest extension of it.
+    /// Maximum timeout of an attempt, and maximum extension.
     pub max_timeout: Duration,
-    /// Task types.
+    /// Maximum number of task types.
     pub task_types: usize,
 }
 
-/// Bytes that a message with one job needs besides the payload and the headers.
+/// Bytes of a message with one job, besides payload and headers.
 const MESSAGE_OVERHEAD: usize = 4 << 10;
 
 const DAY: Duration = Duration::from_hours(24);
 
 impl ClusterSettings {
-    /// The names of the settings: in the protocol, in SQL and on the command line.
+    /// Names of the settings in the protocol, in SQL and on the command line.
     pub const NAMES: [&'static str; 8] =
         ["payload_bytes", "headers", "header_bytes", "key_bytes", "batch", "max_delay", "max_timeout", "task_types"];
 
-    /// The values of a new database.
+    /// Settings of a new database.
     pub const DEFAULT: Self = Self {
         payload_bytes: 1 << 20,
         headers: 64,
@@ -46,7 +46,7 @@ impl ClusterSettings {
         task_types: 10_000,
     };
 
-    /// The lowest allowed values.
+    /// Lowest allowed values.
     pub const LOWEST: Self = Self {
         payload_bytes: 1 << 10,
         headers: 8,
@@ -58,7 +58,7 @@ impl ClusterSettings {
         task_types: 100,
     };
 
-    /// The highest allowed values.
+    /// Highest allowed values.
     pub const HIGHEST: Self = Self {
         payload_bytes: 1000 << 20,
         headers: 10_000,
@@ -70,7 +70,7 @@ impl ClusterSettings {
         task_types: 100_000,
     };
 
-    /// Bytes of a message with the largest job.
+    /// Maximum size of a message with one job.
     pub const fn job_bytes(&self) -> usize {
         self.payload_bytes + self.header_bytes + MESSAGE_OVERHEAD
     }

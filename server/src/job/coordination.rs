@@ -1,79 +1,79 @@
-//! Options that coordinate jobs: keys, stages, dependencies. Such jobs are enqueued by a statement of their own. They are
-//! marked `coordinated` in their options if their end has consequences for other jobs or callers.
+//! Options that coordinate jobs: keys, stages and dependencies. Jobs with such options are enqueued by a separate statement. They
+//! are marked `coordinated` in their options if their end affects other jobs or callers.
 
 use serde::{Deserialize, Serialize};
 
-/// What an enqueue does when another job has the key.
+/// Policy for an enqueue when another job holds the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyPolicy {
-    /// The other job stays unchanged.
+    /// Keep the other job unchanged.
     #[default]
     Keep,
-    /// The other job is changed; if it is running, this job runs after it.
+    /// Replace the other job; if it is running, run this job after it.
     Replace,
-    /// Like replace, if the version is higher.
+    /// Like `Replace`, but only if the version is higher.
     ReplaceIfNewer,
-    /// The request fails.
+    /// Reject the request.
     Reject,
-    /// Like replace, and the start is delayed again.
+    /// Like `Replace`, and delay the start again.
     Debounce,
 }
 
-/// What happens to the holder of a key when its attempt fails while another job with the key waits for it.
+/// Policy for a holder of a key whose attempt fails while another job waits for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HolderFailure {
-    /// It ends, and the other job runs.
+    /// The holder ends, and the other job runs.
     Supersede,
-    /// It is retried, and the other job goes on waiting.
+    /// The holder is retried, and the other job continues to wait.
     Retry,
 }
 
-/// What the next stage of a job gets as its payload.
+/// Payload of a job's next stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StagePayload {
     /// The result of the previous stage.
     Result,
-    /// The payload that was enqueued.
+    /// The payload from the enqueue.
     Unchanged,
 }
 
-/// What happens to a job when a job that it depends on does not succeed.
+/// Policy for a job when one of its dependencies does not succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DependencyFailure {
-    /// It is cancelled.
+    /// Cancel the job.
     #[default]
     Cancel,
-    /// It runs.
+    /// Run the job.
     Run,
-    /// It waits while the other job is dead.
+    /// Wait while the dependency is dead.
     Wait,
 }
 
-/// The result of `howdah.coordination_of`: how a job depends on others.
+/// Result of `howdah.coordination_of`: dependencies and stages of a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CoordinationView {
-    /// Task types of the stages to come.
+    /// Task types of the remaining stages.
     pub next_stages: Vec<String>,
-    /// Stages that the job has completed.
+    /// Completed stages.
     pub completed_stages: Vec<CompletedStage>,
-    /// Ids of the jobs that it waits for.
+    /// Ids of unfinished dependencies.
     pub after: Vec<i64>,
 }
 
-/// A stage that a job has completed.
+/// A completed stage.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct CompletedStage {
     /// The task type.
     pub task_type: String,
-    /// Attempts that the stage took.
+    /// Number of attempts of the stage.
     pub attempt: i16,
-    /// When its last attempt started.
+    /// Start of its last attempt.
     pub started: Option<jiff::Timestamp>,
-    /// When the stage was acked.
+    /// Time of its ack.
     pub finished: Option<jiff::Timestamp>,
 }

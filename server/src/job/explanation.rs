@@ -1,4 +1,4 @@
-//! Why a job does not run, as the broker says it to all clients.
+//! Explanation why a job does not run, in the same words for all clients.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,68 +6,68 @@ use howdah_proto::v1::ReasonKind;
 
 use super::JobState;
 
-/// Why a job does not run, or what became of it.
+/// Why a job does not run, or how it ended.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The job.
     pub id: i64,
-    /// Its task type.
+    /// Task type.
     pub task_type: String,
-    /// Its state.
+    /// State.
     pub state: JobState,
-    /// What holds it back; what must change first comes first.
+    /// Reasons that block it; the first one must change first.
     pub reasons: Vec<Reason>,
-    /// How many jobs go first, counted up to a bound.
+    /// Number of jobs before it in the queue, counted up to a bound. `None` unless it is ready or waits at a limit key.
     pub before: Option<Before>,
-    /// When it starts, as far as that can be said.
+    /// Expected time until it starts. `None` if it is unknown, or the job is neither ready nor scheduled.
     pub expected_in: Option<Duration>,
-    /// How many attempts of its type were settled a minute, in the last minutes.
+    /// Attempts of its type settled per minute, averaged over the last minutes. 0 unless the job is ready.
     pub settled_per_minute: f64,
 }
 
-/// How many jobs go before another one.
+/// Number of jobs before another one in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// Their number,
+    /// Number of jobs.
     pub jobs: i64,
-    /// of which there are more than were counted.
+    /// Whether there are more than were counted.
     pub has_more: bool,
 }
 
-/// One reason.
+/// A reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reason {
-    /// For programs.
+    /// Machine-readable reason.
     pub kind: ReasonKind,
-    /// For people.
+    /// Human-readable reason.
     pub text: String,
-    /// What must change.
+    /// Condition that must change.
     pub remedy: String,
-    /// Since when.
+    /// Start of the condition.
     pub since: Option<SystemTime>,
-    /// Until when.
+    /// End of the condition.
     pub until: Option<SystemTime>,
-    /// The jobs that hold it back.
+    /// Jobs that block it.
     pub jobs: Vec<RelatedJob>,
-    /// The limit key or fairness key.
+    /// The limit key or fair key; empty for other reasons.
     pub key: String,
-    /// The limit.
+    /// Value of the limit; 0 for reasons without a limit.
     pub limit: f64,
-    /// How much of it is used.
+    /// Current usage of the limit; 0 for reasons without a limit.
     pub used: i64,
-    /// The broker of the worker that holds it.
+    /// Broker of the worker that holds the job; empty for jobs that are not leased.
     pub broker: String,
-    /// That worker.
+    /// Worker that holds the job, if known; empty for jobs that are not leased.
     pub worker: String,
-    /// The error of its last attempt.
+    /// Error of the last attempt; empty if the reason is not a failure.
     pub error: String,
 }
 
-/// A job that another one waits for.
+/// Another job that a reason names, such as a dependency or the holder of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelatedJob {
-    /// Its id.
+    /// Id.
     pub id: i64,
-    /// Its task type and state; `None`: it does not exist any more, or not for the caller.
+    /// Task type and state; `None` if it does not exist any more, or the caller may not see it.
     pub known: Option<(String, JobState)>,
 }

@@ -6,36 +6,36 @@ use bytes::Bytes;
 
 use super::{JobOptions, Started, TypeId};
 
-/// Names a lease: the job, and the random token that fences it.
+/// Identifies a lease: the job, and a random token that fences it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lease {
     /// The job.
     pub id: i64,
-    /// New for every lease; 64 random bits.
+    /// Random token of 64 bits, new for every lease.
     pub token: i64,
 }
 
 impl fmt::Debug for Lease {
-    /// Without the token: who has it may settle the job.
+    /// Omits the token, because any caller who knows it may settle the job.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// Tokens for leases that a statement is about to make. Each has random bits of its own, from a cryptographic generator: a
-/// worker that knows its token knows nothing of any other.
+/// Tokens for the leases that a statement is about to create. Each is drawn independently from a cryptographic generator, so a
+/// worker cannot derive other tokens from its own.
 #[derive(Clone, Default)]
 pub struct Tokens(Vec<i64>);
 
 impl Tokens {
-    /// New ones.
+    /// Draws new tokens.
     pub fn draw(count: usize) -> Self {
         let mut tokens = vec![0; count];
         rand::fill(&mut tokens);
         Self(tokens)
     }
 
-    /// As a parameter of a statement.
+    /// The tokens as a parameter of a statement.
     pub fn as_vec(&self) -> &Vec<i64> {
         &self.0
     }
@@ -47,36 +47,36 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// A claimed job on its way to a worker.
+/// A claimed job to be sent to a worker.
 #[derive(Clone, Debug)]
 pub struct LeasedJob {
     /// The lease.
     pub lease: Lease,
-    /// Its task type.
+    /// Task type.
     pub type_id: TypeId,
-    /// Its position in the order of its type.
+    /// Rank, which orders the ready jobs of the type.
     pub rank: i64,
-    /// The number of this attempt, from 1.
+    /// Number of this attempt, from 1.
     pub attempt: i16,
-    /// Attempts at most.
+    /// Maximum number of attempts.
     pub max_attempts: i16,
-    /// When it was enqueued.
+    /// Time of the enqueue.
     pub created: SystemTime,
-    /// When the attempt times out.
+    /// Time at which the attempt times out; `None` for jobs without a timeout.
     pub deadline: Option<SystemTime>,
-    /// The deadline in ms after the claim, by the database's clock.
+    /// Time from the claim to the deadline, in ms, by the database's clock.
     pub deadline_in_ms: Option<i64>,
-    /// How long the job was ready before it was claimed, µs.
+    /// Time from the moment at which the job was ready to its claim, in µs.
     pub waited_us: i64,
-    /// When the attempt started.
+    /// Start of the attempt.
     pub started: Started,
-    /// Headers, as enqueued.
+    /// Headers from the enqueue.
     pub headers: HashMap<String, String>,
-    /// Options that few jobs have.
+    /// Rarely used options.
     pub options: Option<Box<JobOptions>>,
-    /// Payload, as enqueued.
+    /// Payload from the enqueue.
     pub payload: Bytes,
-    /// Bytes that it takes up in a window: the payload, and the headers as JSON. Postgres counts them, because a claim must
-    /// take only jobs that fit.
+    /// Bytes that it uses of a window: the payload, and the headers as JSON. Postgres computes the size, because a claim must only
+    /// take jobs that fit.
     pub weight: u64,
 }

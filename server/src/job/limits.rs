@@ -1,77 +1,77 @@
-//! Limits of one broker: its memory and its connections. Its configuration sets them. An error names the limit and the
-//! value that exceeds it. Limits on jobs are settings of the cluster ([`super::ClusterSettings`]).
+//! Limits of one broker, for its memory and its connections. They are set in its configuration. Errors name the limit and the
+//! value that exceeds it. Limits on jobs are cluster settings ([`super::ClusterSettings`]).
 
 use std::time::Duration;
 
-/// The limits, with the defaults of `docs/reference/limits.md`.
+/// The limits. Their defaults are documented in `docs/reference/limits.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes of a gRPC message, in and out.
+    /// Maximum size of a gRPC message, received or sent.
     pub message_bytes: usize,
-    /// Bytes in memory of the large messages of all clients that are received or processed at once; small messages have
-    /// as much again.
+    /// Memory for all large messages that are received or processed at once, in bytes. Small messages have the same amount in
+    /// addition.
     pub received_bytes: usize,
-    /// Bytes of answers that clients have not read yet, and of requests of pipelines that are not answered yet.
+    /// Memory for responses that clients have not read yet, and for unanswered requests of pipelines, in bytes.
     pub answer_bytes: usize,
-    /// Bytes of an error text; longer ones are truncated.
+    /// Maximum length of an error text in bytes; longer ones are truncated.
     pub error_bytes: usize,
-    /// Task types on a stream.
+    /// Maximum number of task types on a stream.
     pub stream_types: usize,
-    /// Jobs in a window.
+    /// Maximum number of jobs in a window.
     pub window_jobs: usize,
-    /// Bytes in a window. A window without a size has `DEFAULT_WINDOW_BYTES`, or this limit if it is lower.
+    /// Maximum bytes in a window. A window without a size has `DEFAULT_WINDOW_BYTES`, or this limit if it is lower.
     pub window_bytes: u64,
-    /// Streams and calls at once on one connection.
+    /// Maximum number of concurrent streams and calls on a connection.
     pub streams_per_connection: u32,
-    /// Connections at once.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// How long a stream may take to send its first message.
+    /// Time limit for the first message of a stream.
     pub first_message: Duration,
-    /// Jobs that one principal may enqueue in a second; `None`: any number.
+    /// Enqueue rate limit of a principal, in jobs per second; `None`: unlimited.
     pub principal_jobs_per_second: Option<u64>,
-    /// Bytes of jobs that one principal may enqueue in a second; `None`: any number.
+    /// Enqueue rate limit of a principal, in bytes per second; `None`: unlimited.
     pub principal_bytes_per_second: Option<u64>,
-    /// Streams of one principal at once; `None`: as many as there may be connections.
+    /// Maximum number of streams of a principal; `None`: the maximum number of connections.
     pub principal_streams: Option<usize>,
-    /// Connections of one principal at once; `None`: a quarter of all.
+    /// Maximum number of connections of a principal; `None`: a quarter of all.
     pub principal_connections: Option<usize>,
-    /// Connections of one address at once on which nobody has authenticated yet; `None`: a quarter of all.
+    /// Maximum number of unauthenticated connections of an address; `None`: a quarter of all.
     pub address_connections: Option<usize>,
-    /// Calls of one address in a second whose credential does not hold.
+    /// Maximum number of calls with an invalid credential per second and address.
     pub address_failures_per_second: u64,
-    /// Bytes that may wait for intake before calls have to wait.
+    /// Bytes in the intake queue at which backpressure starts.
     pub gathered_bytes: usize,
-    /// Jobs that may wait for intake before calls have to wait.
+    /// Jobs in the intake queue at which backpressure starts.
     pub gathered_jobs: usize,
 }
 
 impl Limits {
     /// Bytes of a window without a size.
     pub const DEFAULT_WINDOW_BYTES: u64 = 64 << 20;
-    /// Bytes of the text of a progress report.
+    /// Maximum length of the text of a progress report, in bytes.
     pub const PROGRESS_TEXT_BYTES: usize = 1 << 10;
-    /// Bytes of a checkpoint.
+    /// Maximum size of a checkpoint, in bytes.
     pub const CHECKPOINT_BYTES: usize = 64 << 10;
     /// Largest `max_attempts`.
     pub const MAX_ATTEMPTS: u32 = 1000;
-    /// Tags of a job.
+    /// Maximum number of tags of a job.
     pub const TAGS: usize = 16;
-    /// Bytes of a tag.
+    /// Maximum length of a tag, in bytes.
     pub const TAG_BYTES: usize = 64;
     /// Lowest and highest priority.
     pub const PRIORITY: std::ops::RangeInclusive<i32> = -1000..=1000;
 
-    /// Streams of one principal at once.
+    /// Maximum number of streams of a principal.
     pub fn streams_of_principal(&self) -> usize {
         self.principal_streams.unwrap_or(self.connections)
     }
 
-    /// Connections of one address at once on which nobody has authenticated yet.
+    /// Maximum number of unauthenticated connections of an address.
     pub fn connections_of_address(&self) -> usize {
         self.address_connections.unwrap_or((self.connections / 4).max(1))
     }
 
-    /// Connections of one principal at once.
+    /// Maximum number of connections of a principal.
     pub fn connections_of_principal(&self) -> usize {
         self.principal_connections.unwrap_or((self.connections / 4).max(1))
     }
@@ -81,9 +81,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             message_bytes: 16 << 20,
-            // Four of the largest messages, and as much as may wait for Postgres.
+            // Room for four messages of the maximum size. `gathered_bytes` lets the same amount wait for Postgres.
             received_bytes: 64 << 20,
-            // Some pages of lists at once.
+            // Room for several pages of lists at once.
             answer_bytes: 64 << 20,
             error_bytes: 16 << 10,
             stream_types: 1_000,

@@ -1,4 +1,4 @@
-//! What a job is, and the rules that need no I/O: states, rank, retry, limits.
+//! The model of a job and its rules without I/O: states, rank, retry and limits.
 
 mod bulk;
 mod bulk_fields;
@@ -54,8 +54,8 @@ pub use type_limits::TypeLimits;
 pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, Look, PagePosition, TypeSettings, TypeView};
 pub use worker::{ListedWorker, WorkerPosition, WorkerView, WorkerWindow};
 
-/// The text, cut to `limit` bytes at a character boundary, with a mark at the end that says so. NUL characters become
-/// U+FFFD, because Postgres cannot store them.
+/// Truncates a text to `limit` bytes at a character boundary, and marks it as truncated. Replaces NUL by U+FFFD, because Postgres
+/// cannot store NUL.
 pub fn truncated(text: &str, limit: usize) -> String {
     const MARK: &str = "… [truncated]";
     let clean = text.replace('\0', "\u{fffd}");

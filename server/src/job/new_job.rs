@@ -1,4 +1,4 @@
-//! A job that was checked and is to be stored.
+//! A validated job to be stored.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,38 +6,38 @@ use bytes::Bytes;
 
 use super::{JobOptions, TaskTypeName};
 
-/// A job to be stored; every field was checked at the edge (`api::check`).
+/// A job to be stored. `api::check` has validated every field.
 #[derive(Clone, Debug)]
 pub struct NewJob {
     /// The task type.
     pub task_type: TaskTypeName,
-    /// Bytes that Howdah does not read.
+    /// Payload, opaque to Howdah.
     pub payload: Bytes,
-    /// Sent to the worker unchanged.
+    /// Headers, passed to the worker unchanged.
     pub headers: HashMap<String, String>,
-    /// −1000 to 1000; lower runs first.
+    /// Priority, −1000 to 1000; lower runs first.
     pub priority: i16,
-    /// When it may start.
+    /// Earliest start.
     pub start: Start,
-    /// `None`: the task type's setting.
+    /// Maximum number of attempts; `None`: the task type's setting.
     pub max_attempts: Option<i16>,
-    /// At most one live job of the type has this key.
+    /// Key; at most one live job of the type has it.
     pub key: Option<String>,
-    /// Timeout of one attempt.
+    /// Timeout of an attempt.
     pub timeout: Option<Duration>,
-    /// The task type that gets the job when its attempts are used up. Moves to `options` when the id of the type is known.
+    /// Task type that gets the job when its attempts are used up. Moves to `options` once the id of the type is known.
     pub fallback: Option<TaskTypeName>,
-    /// The task types of the next stages. They move to `options`, too.
+    /// Task types of the next stages. They also move to `options`.
     pub next_stages: Vec<TaskTypeName>,
-    /// Options that few jobs have; boxed, because most jobs have none.
+    /// Rarely used options; boxed, because most jobs have none.
     pub options: Option<Box<JobOptions>>,
 }
 
-/// What a name and a value take in a map, besides their bytes: two strings, two allocations.
+/// Memory of a map entry besides the text: two strings and two allocations.
 const HEADER_BYTES: usize = size_of::<(String, String)>() + 64;
 
 impl NewJob {
-    /// Bytes that it takes in memory besides itself, about: what its fields point to.
+    /// Returns the approximate heap memory of the job's fields, in bytes.
     pub fn weight(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len() + HEADER_BYTES).sum();
         let stages: usize = self.next_stages.iter().map(|name| name.as_str().len() + HEADER_BYTES).sum();
@@ -50,7 +50,7 @@ impl NewJob {
             + options
     }
 
-    /// The `LeasedJob::weight` of the job, counted as Postgres counts it.
+    /// The `LeasedJob::weight` of the job, computed as Postgres computes it.
     pub fn leased_weight(&self) -> u64 {
         // Postgres writes jsonb with a space after each colon and comma.
         let spaces = (2 * self.headers.len()).saturating_sub(1);
@@ -59,44 +59,44 @@ impl NewJob {
         (self.payload.len() + headers) as u64
     }
 
-    /// Whether it may run at once and storing it is enough (`sql/enqueue/enqueue.sql`).
+    /// Whether the job may run immediately, has no key, and only its row must be stored (`sql/enqueue/enqueue.sql`).
     pub fn is_plain(&self) -> bool {
         self.key.is_none() && self.start == Start::Now && !self.needs_coordination()
     }
 
-    /// Whether its options require `howdah.enqueue_jobs`.
+    /// Whether the job's options require the SQL function `howdah.enqueue_jobs`.
     pub fn needs_coordination(&self) -> bool {
         self.options.as_ref().is_some_and(|options| options.needs_coordination())
     }
 
-    /// Its options, for a change.
+    /// Options, mutable.
     pub fn options_mut(&mut self) -> &mut JobOptions {
         self.options.get_or_insert_default()
     }
 }
 
-/// When a job may start.
+/// Earliest start of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Not before this many µs after 1970 on the database's clock.
+    /// Not before this time, in µs after 1970 by the database's clock.
     At(i64),
-    /// Not before this long after the enqueue.
+    /// Not before this time after the enqueue.
     After(Duration),
 }
 
 /// The result of enqueuing one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
-    /// Its id, or the id of the job that exists already.
+    /// Id of the new job, or of the existing job that the outcome names.
     pub id: i64,
-    /// What the enqueue did.
+    /// Effect of the enqueue.
     pub outcome: EnqueueOutcome,
 }
 
 impl Enqueued {
-    /// A job that is stored.
+    /// Result for a stored job.
     pub const fn new(id: i64) -> Self {
         Self { id, outcome: EnqueueOutcome::New }
     }
@@ -107,21 +107,21 @@ impl Enqueued {
     }
 }
 
-/// What an enqueue did with a job.
+/// Effect of an enqueue on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueOutcome {
-    /// It is stored.
+    /// The job is stored.
     New,
-    /// The request is a repeat.
+    /// The request repeats an earlier one.
     Repeated,
-    /// Another job has the key, and stays unchanged.
+    /// Another job holds the key and stays unchanged.
     Kept,
-    /// Another job has the key, and was changed.
+    /// Another job holds the key and was replaced.
     Replaced,
-    /// Another job has the key with the same or a higher version.
+    /// Another job holds the key with the same or a higher version.
     Stale,
-    /// It is stored and runs after the job that has the key.
+    /// The job is stored and runs after the holder of the key.
     Next,
-    /// Another job has the key; it was changed and delayed again.
+    /// Another job holds the key; it was replaced and delayed again.
     Debounced,
 }

@@ -1,6 +1,6 @@
-//! The options of a job, one row each. gRPC, HTTP, SQL, the command line (with dashes instead of dots and underscores) and
-//! the Rust client take each option under the name in its row. The flags of the command line and the tables of
-//! `docs/reference/options.md` are made from these rows; tests compare the protocol and the SQL functions with them.
+//! Options of a job, one row each. gRPC, HTTP, SQL, the command line (with dashes instead of dots and underscores) and the Rust
+//! client use the names in these rows. The flags of the command line and the tables in `docs/reference/options.md` are generated
+//! from them; tests compare the protocol and the SQL functions with them.
 
 use std::{fmt, time::Duration};
 
@@ -9,41 +9,41 @@ use super::{ClusterSettings, Limits};
 /// An option of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobOption {
-    /// Its name. A dot separates the name of an option inside another one, such as `retry_policy.kind`.
+    /// Name. A dot separates the name of a nested option, such as `retry_policy.kind`.
     pub name: &'static str,
-    /// Its type and its bounds.
+    /// Type and allowed values.
     pub kind: OptionKind,
-    /// What it does, in one sentence without a full stop.
+    /// Description in one sentence without a full stop.
     pub about: &'static str,
-    /// Its group in the documentation.
+    /// Group in the documentation.
     pub group: OptionGroup,
-    /// The default, in words.
+    /// Default in words.
     pub default: &'static str,
-    /// Further notes for the page, in Markdown; links start from `docs/reference`.
+    /// Notes for the reference page, in Markdown; links are relative to `docs/reference`.
     pub notes: &'static str,
 }
 
 impl JobOption {
-    /// Whether it refers to other jobs of the same request. Such an option makes no sense for a single job.
+    /// Whether it refers to other jobs of the same request, so that it does not apply to a single job.
     pub fn is_of_request(&self) -> bool {
         matches!(self.name, "local_name" | "after_local")
     }
 }
 
-/// The type of an option and its bounds.
+/// Type and allowed values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
-    /// A whole number from the first to the second.
+    /// An integer in this range.
     Integer(i64, i64),
-    /// A number from the first to the second, in hundredths.
+    /// A number in this range, given in hundredths.
     Hundredths(i64, i64),
-    /// A text of at most this many bytes, without control characters.
+    /// Text of at most this many bytes, without control characters.
     Text(usize),
-    /// A text of at most `key_bytes`, without control characters.
+    /// Text of at most `key_bytes`, without control characters.
     Key,
-    /// A duration from the first to the second, as people write it; the second may be the name of a cluster setting.
+    /// A human-readable duration in this range; the maximum may be the name of a cluster setting.
     Duration(&'static str, &'static str),
-    /// At most this many durations, each from the second to the third, as people write them.
+    /// At most this many human-readable durations in a range.
     Durations(usize, &'static str, &'static str),
     /// A time, at most `max_delay` ahead.
     Time,
@@ -51,11 +51,11 @@ pub enum OptionKind {
     Word(&'static [&'static str]),
     /// The name of a task type.
     TaskType,
-    /// Names of at most this many task types.
+    /// At most this many names of task types.
     TaskTypes(usize),
     /// Ids of at most `batch` jobs.
     Jobs,
-    /// Texts by name: at most `headers`, of at most `header_bytes` together.
+    /// Named texts: at most `headers` of them, with at most `header_bytes` in total.
     Headers,
     /// Names of at most `batch` jobs of the same request.
     LocalNames,
@@ -63,23 +63,23 @@ pub enum OptionKind {
     Tags,
 }
 
-/// Options that belong together.
+/// Group of related options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionGroup {
-    /// Options of most jobs.
+    /// Commonly used options.
     Job,
-    /// When a failed attempt is retried.
+    /// Retry policy.
     Retry,
-    /// One live job a key.
+    /// Unique keys.
     Key,
-    /// Expiry, limits, fair order.
+    /// Expiry, limits and fair order.
     Order,
-    /// Stages, and jobs that depend on others.
+    /// Stages and dependencies.
     Sequence,
 }
 
 impl OptionGroup {
-    /// Its heading.
+    /// Heading in the documentation.
     pub const fn heading(self) -> &'static str {
         match self {
             Self::Job => "Job",
@@ -98,7 +98,7 @@ impl OptionKind {
         matches!(self, Durations(..) | TaskTypes(_) | Jobs | Headers | LocalNames | Tags)
     }
 
-    /// The placeholder for its value in a usage line.
+    /// Placeholder of its value in a usage line.
     pub const fn value_name(self) -> &'static str {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
@@ -115,7 +115,7 @@ impl OptionKind {
     }
 }
 
-/// The bounds. The name in parentheses is the cluster setting that can change a bound.
+/// Formats the allowed values. The name in parentheses is the cluster setting that changes a limit.
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = |n: i64| format!("{}", n as f64 / 100.0);
@@ -144,7 +144,7 @@ impl fmt::Display for OptionKind {
     }
 }
 
-/// The default of the cluster setting of this name; `None` if it is a duration such as `30 days`.
+/// Default of the cluster setting with this name; `None` if `name` is a duration such as `30 days`.
 fn setting(name: &str) -> Option<Duration> {
     match name {
         "max_delay" => Some(ClusterSettings::DEFAULT.max_delay),
@@ -280,7 +280,7 @@ pub const OPTIONS: &[JobOption] = {
             .notes("instead of `expire_at`; longer than `delay`"),
         option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type")
             .notes("[Concurrency and rate limits](../concepts/limits.md)"),
-        option(Order, "fair_key", ShortText, "Set the fairness key; ready jobs are started evenly between keys")
+        option(Order, "fair_key", ShortText, "Set the fair key; ready jobs are started evenly between keys")
             .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
         option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack")
             .notes("one after the other; [Stages](../concepts/stages.md)"),
@@ -306,7 +306,7 @@ pub const OPTIONS: &[JobOption] = {
             Sequence,
             "parent_id",
             Integer(0, i64::MAX),
-            "Record this job as the one that enqueued it; it has no other effect",
+            "Record this job as the parent that enqueued it; it has no other effect",
         )
         .notes("shown, and nothing else"),
         option(

@@ -1,4 +1,4 @@
-//! How an attempt ends, and what the store answers.
+//! Outcomes of attempts, and the store's answers.
 
 use std::time::Duration;
 
@@ -6,40 +6,40 @@ use bytes::Bytes;
 
 use super::{Lease, Started, TaskTypeName};
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It succeeded.
+    /// The attempt succeeded.
     Ack {
-        /// Kept in history; empty means no result.
+        /// Result, kept in history; empty means no result.
         result: Bytes,
-        /// The task type of the next stage, instead of the first in its list.
+        /// Task type of the next stage, instead of the first one in the job's list.
         next_stage: Option<Box<TaskTypeName>>,
     },
-    /// It failed and may be retried, after the delay of its retry policy or the given one.
+    /// The attempt failed. The job may be retried, after the delay of its retry policy or the given delay.
     Retry {
-        /// Kept with the job.
+        /// Error, kept with the job.
         error: String,
-        /// Replaces the delay of the retry policy.
+        /// Delay that replaces the delay of the retry policy.
         after: Option<Duration>,
     },
-    /// It failed and must not be retried.
+    /// The attempt failed, and the job must not be retried.
     Dead {
-        /// Kept with the job.
+        /// Error, kept with the job.
         error: String,
     },
-    /// Runs again later; the attempt does not count.
+    /// The job runs again later; the attempt does not count.
     Snooze {
-        /// How long to wait.
+        /// Time until the job is ready again.
         delay: Duration,
     },
-    /// Is ready again at once; the attempt does not count.
+    /// The job is ready again immediately; the attempt does not count.
     Release,
 }
 
 impl Outcome {
-    /// What kind it is, as a number that is kept with the token (`last_token` in `server/schema/tables/jobs.sql`): the
-    /// same outcome again is answered as the first was, another one is not.
+    /// Kind as a number, which is stored with the token (`last_token` in `server/schema/tables/jobs.sql`). A repeat of the outcome
+    /// gets the first answer; a different outcome does not.
     pub const fn kind(&self) -> i64 {
         match self {
             Self::Ack { .. } => 0,
@@ -50,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// The next stage that it names.
+    /// Returns the task type of the next stage that an ack names, if it names one.
     pub fn next_stage(&self) -> Option<&TaskTypeName> {
         match self {
             Self::Ack { next_stage, .. } => next_stage.as_deref(),
@@ -58,7 +58,7 @@ impl Outcome {
         }
     }
 
-    /// Bytes of what it carries.
+    /// Size of its data, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Ack { result, .. } => result.len(),
@@ -68,24 +68,24 @@ impl Outcome {
     }
 }
 
-/// The outcome of one lease.
+/// Outcome of one lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settlement {
     /// The lease.
     pub lease: Lease,
-    /// How its attempt ended.
+    /// Outcome of its attempt.
     pub outcome: Outcome,
-    /// When its attempt started, if this broker has sent it.
+    /// Start of its attempt, if this broker has sent the job.
     pub started: Option<Started>,
 }
 
-/// The answer to a settlement.
+/// Answer to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleStatus {
     /// Committed, now or by an earlier call with the same token and kind of outcome.
     Ok,
-    /// The lease was not the caller's; nothing changed.
+    /// The caller does not hold the lease; nothing changed.
     LeaseLost,
-    /// It is not known whether it was committed; send it again.
+    /// Unknown whether it was committed; the caller must send it again.
     Unavailable,
 }

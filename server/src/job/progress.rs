@@ -6,26 +6,26 @@ use bytes::Bytes;
 
 use super::Lease;
 
-/// A worker's report on one job; fields that are `None` stay unchanged.
+/// A worker's progress report on one job; fields that are `None` stay unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgressReport {
     /// The lease.
     pub lease: Lease,
-    /// 0 to 1.
+    /// Fraction, 0 to 1.
     pub fraction: Option<f64>,
-    /// A text for people.
+    /// Text for people.
     pub text: Option<String>,
-    /// The checkpoint for the next attempt; an empty one deletes it.
+    /// Checkpoint for the next attempt; an empty one deletes it.
     pub checkpoint: Option<Bytes>,
 }
 
 impl ProgressReport {
-    /// Bytes of its text and checkpoint.
+    /// Size of its text and checkpoint, in bytes.
     pub fn weight(&self) -> usize {
         self.text.as_ref().map_or(0, String::len) + self.checkpoint.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Adds a later report of the same lease; its fields win.
+    /// Merges a later report of the same lease, whose fields take precedence.
     pub fn then(&mut self, later: &Self) {
         debug_assert_eq!(self.lease, later.lease, "reports of one lease");
         self.fraction = later.fraction.or(self.fraction);
@@ -38,14 +38,14 @@ impl ProgressReport {
     }
 }
 
-/// The progress of a job, as its worker reported it last.
+/// Last reported progress of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// 0 to 1.
+    /// Fraction, 0 to 1.
     pub fraction: Option<f64>,
-    /// A text for people; may be empty.
+    /// Text for people; may be empty.
     pub text: String,
-    /// When it was reported.
+    /// Time of the report.
     pub updated: SystemTime,
 }
 

@@ -1,11 +1,11 @@
-//! One number orders the ready jobs of a type: `priority * step + ready_time_in_µs`, lower first.
+//! Rank: one number that orders the ready jobs of a type: `priority * step + ready_time_in_µs`, lower first.
 
-/// How much one priority counts in rank, unless the task type has another step: 2^45 µs, about 407 days. So priority is
-/// strict, and jobs of one priority run in the order in which they became ready. With a smaller step jobs age: a job that
-/// has waited one step longer runs before a job whose priority is better by one.
+/// Default priority step in µs: 2^45 µs, about 407 days. With it, priority is strict, and jobs of one priority run in the order in
+/// which they became ready. With a smaller step jobs age: a job that has waited for one step longer runs before a job whose
+/// priority is better by one.
 pub const PRIORITY_STEP: i64 = 1 << 45;
 
-/// The part of the rank that comes from the priority; the database adds its clock.
+/// Part of the rank that comes from the priority; the database adds its clock.
 pub const fn rank_base(priority: i16, step_us: i64) -> i64 {
     priority as i64 * step_us
 }

@@ -9,12 +9,12 @@ pub struct Ready {
     pub type_id: TypeId,
     /// The lowest rank among them.
     pub lowest_rank: i64,
-    /// Their number.
+    /// Number of jobs.
     pub jobs: u64,
 }
 
 impl Ready {
-    /// At least one job of a type; their number is not known.
+    /// At least one job of a type, if the number is unknown.
     pub fn some(type_id: TypeId, lowest_rank: i64) -> Self {
         Self { type_id, lowest_rank, jobs: 1 }
     }

@@ -1,30 +1,30 @@
-//! Request keys, which make it safe to repeat an enqueue.
+//! Request keys, which make enqueues idempotent.
 
-/// Between a principal and its key. No principal and no key has it.
+/// Separates a principal from its key. Neither can contain it.
 const SEPARATOR: char = '\u{1f}';
 
-/// The key of an enqueue request: a repeat of the request is answered with the jobs of the first one.
+/// Key of an enqueue request: a repeat of the request is answered with the jobs of the first one.
 #[derive(Clone, Debug)]
 pub struct RequestKey {
-    /// The caller's key, as it is stored.
+    /// The caller's key as stored.
     pub key: String,
-    /// SHA-256 of the jobs, because the same key with other jobs is refused.
+    /// SHA-256 of the jobs, because a reuse of the key with other jobs is rejected.
     pub body_hash: [u8; 32],
 }
 
 impl RequestKey {
-    /// The same key of this principal: another one that sends it means another request. Empty: nobody in particular.
+    /// Qualifies the key with the principal, so that principals do not share keys. `principal` is empty if authentication is off.
     #[must_use]
-    pub fn of(self, principal: &str) -> Self {
+    pub fn for_principal(self, principal: &str) -> Self {
         Self { key: Self::name_of(principal, self.key), ..self }
     }
 
-    /// The name under which a principal's key is stored.
+    /// Stored name of a principal's key.
     pub fn name_of(principal: &str, key: String) -> String {
         if principal.is_empty() { key } else { format!("{principal}{SEPARATOR}{key}") }
     }
 
-    /// The key as the principal sent it.
+    /// The key as sent by the principal.
     pub fn given(name: &str) -> &str {
         name.rsplit_once(SEPARATOR).map_or(name, |(_, key)| key)
     }

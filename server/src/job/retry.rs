@@ -1,11 +1,11 @@
-//! When to retry: delays that grow or stay the same, with jitter.
+//! Retry policies: backoff with jitter.
 
 use std::time::Duration;
 
 use rand::Rng;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// How the delay grows from one failure to the next.
+/// How the delay grows with each failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryKind {
@@ -16,12 +16,12 @@ pub enum RetryKind {
     Linear,
     /// Always `initial`.
     Fixed,
-    /// The delays of a list, in turn; the last one repeats.
+    /// The delays of a list in order; the last one repeats.
     List,
 }
 
 impl RetryKind {
-    /// Reads the stored name.
+    /// Parses the stored name.
     fn parse(name: &str) -> Option<Self> {
         match name {
             "exponential" => Some(Self::Exponential),
@@ -33,21 +33,21 @@ impl RetryKind {
     }
 }
 
-/// A complete policy. Each delay is computed by the kind and then changed at random by up to ±`jitter`, so that jobs which
-/// failed together are not retried together.
+/// A complete policy. The kind determines a delay, which is then changed at random by up to ±`jitter`, so that jobs which failed
+/// together are not retried together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     /// How the delay grows.
     pub kind: RetryKind,
     /// Delay after the first failure.
     pub initial: Duration,
-    /// Growth from one failure to the next, exponential.
+    /// Growth factor of the exponential kind.
     pub multiplier: f64,
-    /// Upper bound before jitter, exponential and linear.
+    /// Maximum before jitter, for the exponential and the linear kind.
     pub max: Duration,
-    /// Part of the delay that is random, 0 to 1.
+    /// Fraction of the delay that is random, 0 to 1.
     pub jitter: f64,
-    /// The delays of a list.
+    /// Delays of the list kind.
     pub delays: Vec<Duration>,
 }
 
@@ -64,7 +64,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The fields of a policy that a job or a task type sets. Stored as JSON.
+/// Policy fields that a job or a task type overrides. Stored as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryOverride {
@@ -74,38 +74,38 @@ pub struct RetryOverride {
     /// Delay after the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_delay_ms: Option<u64>,
-    /// Growth from one failure to the next.
+    /// Growth factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiplier: Option<f64>,
-    /// Upper bound before jitter.
+    /// Maximum before jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
-    /// Part of the delay that is random.
+    /// Fraction of the delay that is random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
-    /// The delays of a list.
+    /// Delays of the list kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delays_ms: Vec<u64>,
 }
 
-/// Ignores a kind of a later version, so that the rest of the options can still be read.
+/// Ignores a kind from a later version, so that the other options can still be read.
 fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryKind>, D::Error> {
     let name = Option::<String>::deserialize(deserializer)?;
     Ok(name.as_deref().and_then(RetryKind::parse))
 }
 
 impl RetryOverride {
-    /// Largest number of delays in a list.
+    /// Maximum number of delays in a list.
     pub const MAX_DELAYS: usize = 100;
 
-    /// Whether nothing is set.
+    /// Whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl RetryPolicy {
-    /// This policy with the fields that `over` sets.
+    /// This policy with the fields of `over`.
     #[must_use]
     pub fn with(self, over: &RetryOverride) -> Self {
         let list = || over.delays_ms.iter().map(|&ms| Duration::from_millis(ms)).collect();
@@ -119,13 +119,13 @@ impl RetryPolicy {
         }
     }
 
-    /// How long to wait after `attempt` (from 1) failed.
+    /// Delay after the failure of `attempt` (from 1).
     pub fn delay(&self, attempt: u32, rng: &mut impl Rng) -> Duration {
         let moved = self.planned(attempt.max(1)) * (1.0 + self.jitter * (2.0 * uniform(rng) - 1.0));
         Duration::from_secs_f64(moved.max(0.0))
     }
 
-    /// The delay before jitter, in seconds.
+    /// Delay before jitter, in seconds.
     fn planned(&self, attempt: u32) -> f64 {
         let (initial, max) = (self.initial.as_secs_f64(), self.max.as_secs_f64());
         match self.kind {
@@ -135,7 +135,7 @@ impl RetryPolicy {
             RetryKind::Fixed => initial,
             RetryKind::List => {
                 let ordinal = (attempt as usize).min(self.delays.len());
-                // The edge refuses a list without delays; if there is one, it works like `Fixed`.
+                // The API rejects a list without delays; such a list works like `Fixed`.
                 ordinal.checked_sub(1).map_or(initial, |last| self.delays[last].as_secs_f64())
             }
         }

@@ -1,107 +1,107 @@
-//! A search for jobs.
+//! Searches for jobs.
 
 use std::time::SystemTime;
 
 use super::{JobState, JobView, PagePosition, TaskTypeName};
 
-/// What to search for, and where.
+/// Query of a search.
 #[derive(Clone, Debug)]
 pub enum SearchQuery {
     /// The job with this id.
     Id(i64),
-    /// Jobs of a key.
+    /// Jobs with a key.
     Key {
-        /// Their type.
+        /// Type of the jobs.
         task_type: TaskTypeName,
         /// The key.
         key: String,
-        /// Their state; `None`: any.
+        /// State of the jobs; `None`: any.
         state: Option<JobState>,
         /// The page.
         page: SearchPage,
     },
     /// Jobs with a tag.
     Tag {
-        /// Their type.
+        /// Type of the jobs.
         task_type: TaskTypeName,
         /// The tag.
         tag: String,
-        /// Their state; `None`: any.
+        /// State of the jobs; `None`: any.
         state: Option<JobState>,
         /// The page.
         page: SearchPage,
     },
-    /// Jobs that are looked at one by one.
+    /// Jobs that a scan finds by comparing each job with a condition.
     Look {
-        /// What they have.
+        /// Condition on the jobs.
         having: Having,
-        /// Where to look.
+        /// Range of the scan.
         range: SearchRange,
         /// The page.
         page: SearchPage,
     },
 }
 
-/// What a job has that is looked at.
+/// Condition on a scanned job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Having {
-    /// This header.
+    /// A header with this value.
     Header {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Its value.
+        /// Value.
         value: String,
     },
-    /// This text in its payload.
+    /// A payload that contains this text.
     Text(String),
-    /// Something at this path of its payload.
+    /// A payload with a match for this JSON path.
     Path(String),
 }
 
-/// The jobs to look at.
+/// Range of jobs to scan.
 #[derive(Clone, Debug)]
 pub struct SearchRange {
-    /// Their type.
+    /// Type of the jobs.
     pub task_type: TaskTypeName,
-    /// Their state.
+    /// State of the jobs.
     pub state: JobState,
-    /// They finished, died or were enqueued at this time or later.
+    /// Start of the period in which the jobs ended, died or, in other states, were enqueued.
     pub since: SystemTime,
-    /// The same before this time; `None`: now.
+    /// End of the period, exclusive; `None`: now.
     pub until: Option<SystemTime>,
 }
 
 /// A page of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchPage {
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub size: usize,
-    /// Where it starts; `None`: at the beginning.
+    /// Position at which the page starts; `None` for the first page.
     pub from: Option<SearchPosition>,
 }
 
-/// How far a search has come.
+/// Progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchPosition {
-    /// The last job that was looked at.
+    /// Last scanned job.
     pub at: PagePosition,
-    /// The number of jobs that were looked at.
-    pub looked_at: i64,
-    /// About how many there are in all, as the first page estimated it.
+    /// Number of scanned jobs.
+    pub scanned_count: i64,
+    /// Total number of jobs to examine, as estimated by the first call.
     pub estimated: i64,
 }
 
-/// What a call found.
+/// Result of a search call.
 #[derive(Clone, Debug, Default)]
 pub struct SearchFound {
     /// The jobs.
     pub jobs: Vec<JobView>,
-    /// Where the next page starts; `None`: everything was looked at.
+    /// Start of the next page; `None` if the search is complete.
     pub next: Option<SearchPosition>,
-    /// The number of jobs that were looked at, by this call and those before.
-    pub looked_at: i64,
-    /// About how many there are in all.
+    /// Number of jobs scanned by this call and the earlier ones.
+    pub scanned_count: i64,
+    /// Estimated total number of jobs.
     pub estimated: i64,
-    /// Jobs that were left out, because to compare one took too long.
+    /// Ids of jobs that were skipped because the comparison of their payloads took too long.
     pub skipped: Vec<i64>,
 }

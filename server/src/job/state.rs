@@ -1,32 +1,32 @@
-//! The states; each is a table.
+//! States of jobs. Each state is a table.
 
 use howdah_proto::v1;
 
-/// The state of a job. The names are those of the `state` column of the view `howdah.job`.
+/// The state of a job, named as in the `state` column of the view `howdah.job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobState {
     /// Can run now.
     Ready,
-    /// A worker has it.
+    /// Leased by a worker.
     Leased,
-    /// Waits for a time to come.
+    /// Waits for its start time.
     Scheduled,
-    /// Waits for another job or a limit.
+    /// Waits for another job or for a limit.
     Waiting,
-    /// Out of attempts or not to be retried; kept until an operator decides.
+    /// Out of attempts, or not to be retried; kept until an operator retries or discards it.
     Dead,
-    /// Finished: it was acked.
+    /// Finished: acked by a worker.
     Succeeded,
-    /// Finished: it was cancelled.
+    /// Finished: cancelled.
     Cancelled,
-    /// Finished: it did not start in time.
+    /// Finished: not started before its expiry.
     Expired,
-    /// Finished: an operator discarded it.
+    /// Finished: discarded by an operator.
     Discarded,
 }
 
 impl JobState {
-    /// Every state, in the order of a job's life.
+    /// All states, in the order of a job's life.
     pub const ALL: [Self; 9] = [
         Self::Ready,
         Self::Leased,
@@ -39,10 +39,10 @@ impl JobState {
         Self::Discarded,
     ];
 
-    /// Those whose jobs are counted by type, in the order of the counts.
+    /// States whose jobs are counted by type, in the order of the counts.
     pub const COUNTED: [Self; 5] = [Self::Ready, Self::Leased, Self::Scheduled, Self::Waiting, Self::Dead];
 
-    /// Its name in SQL, on the command line and in metrics.
+    /// Name in SQL, on the command line and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -57,12 +57,12 @@ impl JobState {
         }
     }
 
-    /// The state of that name.
+    /// The state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Its number in the protocol, which is also the `outcome` column of history.
+    /// Number in the protocol, which is also the `outcome` column of history.
     pub const fn to_proto(self) -> v1::JobState {
         match self {
             Self::Ready => v1::JobState::Ready,
@@ -77,12 +77,12 @@ impl JobState {
         }
     }
 
-    /// The state of that number; `None` for unspecified and unknown ones.
+    /// The state with this number; `None` if it is unspecified or unknown.
     pub fn from_proto(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.to_proto() as i32 == number)
     }
 
-    /// Whether the job is in history, where it never changes again.
+    /// Whether the job is in history, where it no longer changes.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Succeeded | Self::Cancelled | Self::Expired | Self::Discarded)
     }

@@ -1,48 +1,48 @@
-//! Statistics of task types: attempts in groups, and percentiles from buckets that can be added up.
+//! Statistics of task types: attempts in groups, and percentiles from mergeable buckets.
 
 use std::{f64::consts::LN_2, time::Duration};
 
 use super::TypeId;
 
-/// Buckets of durations for each power of two: so many that the middle of a bucket is at most 9.1 % away from any of its
-/// durations. These are the exponential histograms of OpenTelemetry and Prometheus (scale 2).
+/// Buckets of durations per power of two. The middle of a bucket is at most 9.1 % away from any duration in it. These are the
+/// exponential histograms of OpenTelemetry and Prometheus (scale 2).
 const PER_OCTAVE: f64 = 4.0;
 
-/// The bucket of a duration in µs, as in `howdah.duration_bucket`.
+/// Bucket of a duration in µs, as in `howdah.duration_bucket`.
 fn bucket(us: i64) -> i16 {
     (PER_OCTAVE * (us.max(1) as f64).ln() / LN_2).ceil() as i16
 }
 
-/// When an attempt started, and for how long its job was ready before. By the clock of the database, µs.
+/// Start of an attempt, and the wait time of its job before. In µs, by the clock of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// The type of the job.
+    /// Type of the job.
     pub type_id: TypeId,
-    /// After 1970.
+    /// Time in µs after 1970.
     pub at_us: i64,
-    /// How long the job was ready.
+    /// Wait time of the job.
     pub waited_us: i64,
 }
 
-/// Attempts that end together, in groups of equal type, start and bucket of the wait. Columns of a statement.
+/// Attempts that end together, in groups of equal type, start and wait bucket. Columns of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttemptGroups {
-    /// Their types.
+    /// Types.
     pub type_ids: Vec<TypeId>,
-    /// Their starts.
+    /// Start times.
     pub starts_us: Vec<i64>,
-    /// The buckets of their waits.
+    /// Buckets of the wait times.
     pub wait_buckets: Vec<i16>,
-    /// How many attempts are in each.
+    /// Numbers of attempts.
     pub attempts: Vec<i64>,
-    /// The sums of their waits.
+    /// Sums of the wait times.
     pub waits_us: Vec<i64>,
 }
 
 impl AttemptGroups {
-    /// Groups attempts; `None` if the start of one is not known. Jobs that came together mostly end together, so the group of
-    /// an attempt is mostly that of the one before it.
-    pub fn of(attempts: impl Iterator<Item = Option<Started>>) -> Option<Self> {
+    /// Groups attempts; `None` if a start is unknown. Jobs that were leased together mostly end together, so an attempt mostly
+    /// belongs to the group of the previous one.
+    pub fn from_attempts(attempts: impl Iterator<Item = Option<Started>>) -> Option<Self> {
         let mut groups = Self::default();
         let mut last: Option<(Started, usize)> = None;
         for started in attempts {
@@ -58,8 +58,8 @@ impl AttemptGroups {
         Some(groups)
     }
 
-    /// The index of its group, which is made if it is new. Groups are few; if they are many, a repeated one does no harm, so
-    /// only the last are searched.
+    /// Index of the attempt's group, which is created if it is new. Groups are few. If there are many, a duplicate group does no
+    /// harm, so only the last ones are searched.
     fn find(&mut self, started: Started) -> usize {
         const SEARCHED: usize = 16;
         let wait_bucket = bucket(started.waited_us);
@@ -78,17 +78,17 @@ impl AttemptGroups {
     }
 }
 
-/// How many attempts took how long.
+/// Distribution of durations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DurationStats {
-    /// The sum of all, µs.
+    /// Sum of all durations, in µs.
     pub sum_us: f64,
-    /// Buckets that are not empty, in their order, with their attempts.
+    /// Non-empty buckets in order, with their numbers of attempts.
     pub buckets: Vec<(i16, i64)>,
 }
 
 impl DurationStats {
-    /// How many attempts there are.
+    /// Number of attempts.
     pub fn count(&self) -> i64 {
         self.buckets.iter().map(|(_, attempts)| attempts).sum()
     }
@@ -99,7 +99,7 @@ impl DurationStats {
         (count > 0).then(|| from_us(self.sum_us / count as f64))
     }
 
-    /// A percentile: the middle of the bucket of the attempt that this part of all (0 to 1) do not outlast.
+    /// Percentile `part` (0 to 1): the middle of the bucket that contains it.
     pub fn percentile(&self, part: f64) -> Option<Duration> {
         let rank = (part * self.count() as f64).ceil().max(1.0) as i64;
         let mut seen = 0;
@@ -114,10 +114,10 @@ fn from_us(us: f64) -> Duration {
     Duration::try_from_secs_f64(us / 1e6).unwrap_or_default()
 }
 
-/// What happened in a period.
+/// Statistics of a period.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Jobs that came to the type: enqueued, or moved to it as a stage or as a fallback.
+    /// Jobs added to the type: enqueued, or moved to it as a stage or a fallback.
     pub enqueued: i64,
     /// Attempts that succeeded.
     pub succeeded: i64,
@@ -127,18 +127,17 @@ pub struct Stats {
     pub dead: i64,
     /// Jobs that were cancelled.
     pub cancelled: i64,
-    /// Jobs that had not started by their time.
+    /// Jobs that expired before they started.
     pub expired: i64,
-    /// For how long jobs were ready before their attempts started.
+    /// Wait times of jobs before their attempts.
     pub wait: DurationStats,
-    /// How long the attempts ran.
+    /// Run times of attempts.
     pub run: DurationStats,
-    /// The most jobs at a sample of the period that were ready, leased, scheduled, waiting, dead; `None`: there is no sample
-    /// with jobs of the type.
+    /// Highest numbers of ready, leased, scheduled, waiting and dead jobs in a sample of the period; `None` without a sample.
     pub backlog: Option<[i64; 5]>,
 }
 
-/// The length of the periods of statistics. Each starts at a whole minute, hour or day of UTC.
+/// Length of the periods of statistics. Each starts at a whole minute, hour or day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsPeriod {
     /// Kept for two hours.
@@ -150,7 +149,7 @@ pub enum StatsPeriod {
 }
 
 impl StatsPeriod {
-    /// In minutes.
+    /// Length in minutes.
     pub const fn minutes(self) -> i16 {
         match self {
             Self::Minute => 1,
@@ -159,7 +158,7 @@ impl StatsPeriod {
         }
     }
 
-    /// For how long its rows are kept.
+    /// Retention of its rows.
     pub const fn kept(self) -> Duration {
         match self {
             Self::Minute => Duration::from_secs(2 * 3600),
@@ -177,7 +176,7 @@ mod tests {
         for us in [1, 2, 3, 7, 100, 999, 1_000_000, 86_400_000_000] {
             let stats = DurationStats { sum_us: us as f64, buckets: vec![(bucket(us), 1)] };
             let shown = stats.percentile(0.5).unwrap().as_secs_f64() * 1e6;
-            // A duration is stored in whole nanoseconds.
+            // Durations are stored in whole nanoseconds.
             assert!((shown / us as f64 - 1.0).abs() < 0.0911 + 0.001, "{us} is shown as {shown}");
         }
     }
@@ -197,9 +196,9 @@ mod tests {
     fn attempts_that_started_together_are_one_group() {
         let started = |type_id, waited_us| Some(Started { type_id, at_us: 5, waited_us });
         let attempts = [started(1, 100), started(2, 100), started(1, 100), started(1, 101), started(1, 1_000_000)];
-        let groups = AttemptGroups::of(attempts.into_iter()).unwrap();
+        let groups = AttemptGroups::from_attempts(attempts.into_iter()).unwrap();
         assert_eq!((groups.type_ids, groups.attempts), (vec![1, 2, 1], vec![3, 1, 1]));
         assert_eq!(groups.waits_us, [301, 100, 1_000_000]);
-        assert_eq!(AttemptGroups::of([started(1, 1), None].into_iter()), None);
+        assert_eq!(AttemptGroups::from_attempts([started(1, 1), None].into_iter()), None);
     }
 }

@@ -3,28 +3,29 @@
 use std::fmt;
 
 /// Ids of a store: store `n` gives out `n * IDS + 1` to `n * IDS + IDS - 1`. A power of ten, so that people read the
-/// number in an id: job 17 of store 3 is 3000000000000017. The same stands in `howdah.ids_of_a_store()`; a test compares.
-pub const IDS: i64 = 1_000_000_000_000_000;
+/// number in an id: job 17 of store 3 is 300000000000017. `howdah.ids_of_a_store()` has the same value; a test compares
+/// them.
+pub const IDS: i64 = 100_000_000_000_000;
 
 /// The number of a store, 0 to [`StoreNumber::MOST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoreNumber(u16);
 
 impl StoreNumber {
-    /// The highest number. The ids of all stores are positive 64-bit numbers.
-    pub const MOST: u16 = 4_095;
+    /// The highest number. The ids of all stores are below 2^53: JavaScript, `jq` and other programs that keep numbers as
+    /// floating point read them exactly.
+    pub const MOST: u16 = 89;
 
-    /// The number, if there is such a store.
+    /// Returns `None` for a number above [`StoreNumber::MOST`].
     pub const fn new(number: u16) -> Option<Self> {
         if number <= Self::MOST { Some(Self(number)) } else { None }
     }
 
-    /// The number of the store that an id names. Ids are positive; those above all stores name none.
+    /// Returns the number of the store that has created this id. Returns `None` if no store can have created it.
     pub fn of_id(id: i64) -> Option<Self> {
         u16::try_from(id.checked_div(IDS)?).ok().filter(|_| id > 0).and_then(Self::new)
     }
 
-    /// The number.
     pub const fn get(self) -> u16 {
         self.0
     }
@@ -36,8 +37,8 @@ impl fmt::Display for StoreNumber {
     }
 }
 
-// The last id of the last store is a positive 64-bit number.
-const _: () = assert!((i64::MAX / IDS) > StoreNumber::MOST as i64);
+// The ids of the last store end below 2^53.
+const _: () = assert!((StoreNumber::MOST as i64 + 1) * IDS <= 1 << 53);
 
 #[cfg(test)]
 mod tests {
@@ -46,14 +47,14 @@ mod tests {
     #[test]
     fn an_id_names_its_store() {
         let of = |id| StoreNumber::of_id(id).map(StoreNumber::get);
-        assert_eq!([of(1), of(IDS - 1), of(IDS), of(IDS + 1), of(3_000_000_000_000_017)], [0, 0, 1, 1, 3].map(Some));
-        assert_eq!(of(4_095 * IDS + IDS - 1), Some(4_095));
-        assert_eq!([of(4_096 * IDS), of(i64::MAX), of(0), of(-1), of(i64::MIN)], [None; 5]);
+        assert_eq!([of(1), of(IDS - 1), of(IDS), of(IDS + 1), of(300_000_000_000_017)], [0, 0, 1, 1, 3].map(Some));
+        assert_eq!(of(89 * IDS + IDS - 1), Some(89));
+        assert_eq!([of(90 * IDS), of(i64::MAX), of(0), of(-1), of(i64::MIN)], [None; 5]);
     }
 
     #[test]
-    fn a_number_is_at_most_4095() {
-        assert_eq!(StoreNumber::new(4_095).map(StoreNumber::get), Some(4_095));
-        assert_eq!(StoreNumber::new(4_096), None);
+    fn a_number_is_at_most_89() {
+        assert_eq!(StoreNumber::new(89).map(StoreNumber::get), Some(89));
+        assert_eq!(StoreNumber::new(90), None);
     }
 }

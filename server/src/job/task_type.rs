@@ -1,19 +1,19 @@
-//! The names that workers subscribe by.
+//! Names of task types.
 
 use std::{fmt, sync::Arc};
 
-/// A task type's key in the database.
+/// Id of a task type in the database.
 pub type TypeId = i32;
 
-/// A checked task type name: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
+/// A valid task type name: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskTypeName(Arc<str>);
 
 impl TaskTypeName {
-    /// Longest name, in bytes.
+    /// Maximum length of a name, in bytes.
     pub const MAX_BYTES: usize = 200;
 
-    /// Checks a name; the error says what is wrong with it.
+    /// Validates a name; the error describes the problem.
     pub fn parse(name: &str) -> Result<Self, String> {
         if name.is_empty() {
             return Err(format!("is empty; 1 to {} bytes are allowed", Self::MAX_BYTES));

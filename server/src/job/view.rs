@@ -1,4 +1,4 @@
-//! A job and a task type as operators see them.
+//! Jobs and task types as operators see them.
 
 use std::{
     collections::HashMap,
@@ -9,57 +9,57 @@ use bytes::Bytes;
 
 use super::{CoordinationView, JobOptions, JobState, PRIORITY_STEP, RetryOverride, TaskTypeName, TypeLimits};
 
-/// A job, read for an operator.
+/// A job as operators see it.
 #[derive(Clone, Debug)]
 pub struct JobView {
-    /// Its id.
+    /// Id.
     pub id: i64,
-    /// Its task type.
+    /// Task type.
     pub task_type: String,
-    /// Its state.
+    /// State.
     pub state: JobState,
-    /// Its priority; lower runs first.
+    /// Priority; lower runs first.
     pub priority: i16,
-    /// Attempts started so far.
+    /// Number of started attempts.
     pub attempt: i16,
-    /// Attempts allowed.
+    /// Maximum number of attempts.
     pub max_attempts: i16,
-    /// Its key.
+    /// Key.
     pub key: Option<String>,
-    /// When it was enqueued.
+    /// Time of the enqueue.
     pub created: SystemTime,
-    /// When it may start, if scheduled.
+    /// Start time of a scheduled job.
     pub run_at: Option<SystemTime>,
-    /// When its current or last attempt started.
+    /// Start of the current or last attempt; `None` before the first one.
     pub leased_at: Option<SystemTime>,
-    /// When it finished or died.
+    /// Time at which the job finished or died; `None` for other states.
     pub finished: Option<SystemTime>,
-    /// When its attempt times out.
+    /// Time at which the current attempt times out; `None` without a timeout or an attempt.
     pub deadline: Option<SystemTime>,
-    /// Headers, as enqueued.
+    /// Headers from the enqueue.
     pub headers: HashMap<String, String>,
-    /// Its failed attempts, the oldest first.
+    /// Failed attempts, oldest first.
     pub failures: Vec<Failure>,
-    /// Payload, as enqueued; `None` if it was not requested.
+    /// Payload from the enqueue; `None` if it was not requested.
     pub payload: Option<Bytes>,
-    /// The result that the worker returned.
+    /// Result from the worker.
     pub result: Option<Bytes>,
-    /// Its task type before it went to its fallback.
+    /// Task type before the job moved to its fallback; `None` if it has not moved.
     pub original_task_type: Option<String>,
-    /// Its tags.
+    /// Tags.
     pub tags: Vec<String>,
-    /// The broker whose worker holds it; not of jobs that are waited for.
+    /// Broker whose worker holds the job; unset in answers to `WaitJobs`.
     pub broker: Option<String>,
-    /// The worker that holds it, if that is known; not in lists.
+    /// Worker that holds the job, if known; unset in lists.
     pub worker: Option<String>,
-    /// Its options; not in lists.
+    /// Options; unset in lists.
     pub options: Option<Box<JobOptions>>,
-    /// Its stages and dependencies; not in lists.
+    /// Stages and dependencies; unset in lists.
     pub coordination: Option<Box<CoordinationView>>,
 }
 
 impl JobView {
-    /// A job of which only the id and the final state are known.
+    /// A view of an ended job whose row is gone: only its id and its final state are known.
     pub fn forgotten(id: i64, state: JobState) -> Self {
         Self {
             id,
@@ -91,124 +91,124 @@ impl JobView {
 /// Jobs of a type whose last errors differ only in numbers, ids and quoted texts.
 #[derive(Clone, Debug)]
 pub struct ErrorGroup {
-    /// Their type.
+    /// Type of the jobs.
     pub task_type: String,
-    /// The name of the group: the error without its numbers, ids and quoted texts.
+    /// Name of the group: the error without its numbers, ids and quoted texts.
     pub error_group: String,
     /// Number of dead jobs.
     pub dead: i64,
     /// Number of jobs that wait for their next attempt.
     pub backing_off: i64,
-    /// The earliest of their last failures.
+    /// Time of the earliest of the jobs' last failures.
     pub first: Option<SystemTime>,
-    /// The latest of their last failures.
+    /// Time of the most recent failure.
     pub last: Option<SystemTime>,
-    /// The id of one of the jobs.
+    /// Id of one of the jobs.
     pub example_id: i64,
-    /// The beginning of that job's last error.
+    /// Beginning of that job's last error.
     pub example_error: String,
 }
 
-/// One failed attempt.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The number of the attempt, from 1.
     pub attempt: i16,
-    /// The worker's error, or why the broker ended the attempt.
+    /// The worker's error, or the broker's reason for ending the attempt.
     pub error: String,
-    /// When the attempt started.
+    /// Start of the attempt.
     pub started: Option<SystemTime>,
-    /// When it failed.
+    /// Time of the failure.
     pub failed: Option<SystemTime>,
 }
 
-/// One page of a type's jobs.
+/// A page of a type's jobs.
 #[derive(Clone, Debug, Default)]
 pub struct JobPage {
     /// The jobs.
     pub jobs: Vec<JobView>,
-    /// Where the next page starts; `None` if this is the last page.
+    /// Start of the next page; `None` on the last page.
     pub next: Option<PagePosition>,
-    /// How the jobs with the most attempts were found; of other orders nothing.
+    /// Extent of the scan for the jobs with the most attempts; empty for other orders.
     pub look: Look,
 }
 
-/// A look for the jobs with the most attempts.
+/// Extent of a scan for the jobs with the most attempts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
-    /// Whether not every job was looked at.
+    /// Whether the scan is incomplete.
     pub partial: bool,
-    /// How many were.
-    pub looked_at: i64,
-    /// Whether it found more than are returned.
+    /// Number of scanned jobs.
+    pub scanned_count: i64,
+    /// Whether it found more jobs than it returned.
     pub has_more: bool,
 }
 
-/// Where a page of jobs starts.
+/// Start of a page of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePosition {
-    /// The state being listed.
+    /// State of the listed jobs.
     pub state: JobState,
-    /// Rank of the last job seen; for ready jobs only.
+    /// Rank of the last job; for ready jobs only.
     pub rank: i64,
-    /// Id of the last job seen.
+    /// Id of the last job.
     pub id: i64,
 }
 
 /// Settings of a task type; `None` means the broker's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeSettings {
-    /// Attempts at most.
+    /// Maximum number of attempts.
     pub max_attempts: Option<i16>,
-    /// When to retry.
+    /// Retry policy.
     pub retry: RetryOverride,
     /// Which succeeded jobs are kept.
     pub history: Option<HistoryMode>,
-    /// The task type that gets jobs whose attempts are used up.
+    /// Task type that gets jobs whose attempts are used up.
     pub fallback: Option<TaskTypeName>,
-    /// How many jobs may run, and how fast they may start.
+    /// Concurrency and rate limits.
     pub limits: TypeLimits,
-    /// How much one priority counts in rank, µs.
+    /// Priority step in µs: how much one priority counts in rank.
     pub priority_step_us: Option<i64>,
     /// Timeout of an attempt, for jobs without one.
     pub timeout: Option<Duration>,
-    /// Whether no job of the type starts.
+    /// Whether the type is paused, so that none of its jobs start.
     pub paused: bool,
-    /// Bytes of a payload at most.
+    /// Maximum size of a payload, in bytes.
     pub max_payload_bytes: Option<i32>,
-    /// Jobs that may wait for a worker.
+    /// Maximum backlog: number of jobs that may wait for a worker.
     pub max_backlog: Option<i64>,
-    /// Days that finished jobs are kept.
+    /// Retention of finished jobs, in days.
     pub history_days: Option<i16>,
 }
 
 impl TypeSettings {
-    /// Highest bound of a backlog. So many jobs are counted now and then.
+    /// Highest value of the maximum backlog. Up to this many jobs are counted regularly.
     pub const MAX_BACKLOG: i64 = 10_000_000;
-    /// Highest number of days that finished jobs are kept.
+    /// Maximum retention of finished jobs, in days.
     pub const MAX_HISTORY_DAYS: i64 = 3_650;
 
-    /// How much one priority counts in rank, µs.
+    /// Priority step in µs, or its default.
     pub fn step_us(&self) -> i64 {
         self.priority_step_us.unwrap_or(PRIORITY_STEP)
     }
 }
 
-/// Which succeeded jobs of a type go to history. Jobs that ended otherwise always do.
+/// Which succeeded jobs of a type go to history. Jobs with other outcomes always do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryMode {
-    /// All.
+    /// All jobs.
     Full,
     /// Jobs with a failed attempt.
     Failures,
     /// Jobs with a result or a failed attempt.
     WithoutEmpty,
-    /// No jobs. A settle that is repeated because its answer was lost is answered with `LEASE_LOST`.
+    /// No jobs. A settle that is repeated because its answer was lost then gets `LEASE_LOST`.
     None,
 }
 
 impl HistoryMode {
-    /// The name that is stored.
+    /// Stored name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -218,25 +218,25 @@ impl HistoryMode {
         }
     }
 
-    /// Reads the stored name.
+    /// Parses the stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Full, Self::Failures, Self::None, Self::WithoutEmpty].into_iter().find(|mode| mode.name() == name)
     }
 }
 
-/// A task type and its jobs.
+/// A task type and its job counts.
 #[derive(Clone, Debug)]
 pub struct TypeView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its settings.
+    /// Settings.
     pub settings: TypeSettings,
-    /// Number of jobs that are ready, leased, scheduled, waiting and dead.
+    /// Numbers of ready, leased, scheduled, waiting and dead jobs.
     pub counts: [i64; 5],
-    /// How long its first ready job has been ready; `None` if no job is ready.
+    /// Age of its oldest ready job; `None` without ready jobs.
     pub oldest_ready: Option<Duration>,
-    /// The time until the first scheduled job is due.
+    /// Time until the next scheduled job is due.
     pub next_due: Option<Duration>,
-    /// When a program last called for its jobs without a stream, to some 20 s.
+    /// Time of the last call for its jobs without a stream, with a precision of 20 s.
     pub last_pull: Option<SystemTime>,
 }

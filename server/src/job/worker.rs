@@ -1,69 +1,69 @@
-//! A worker as operators see it, and as brokers tell one another.
+//! A worker as operators see it, and as brokers report it to each other.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// A worker's session. Brokers of two releases read each other's: a field that is added later has a default.
+/// A worker's session. Brokers of two releases exchange it, so a field that is added later needs a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerView {
-    /// Names it for people. It is made from the session's id, which is secret, and does not tell it.
+    /// Public id. It is derived from the session's secret id and does not reveal it.
     pub worker_id: String,
-    /// Whose credential it has; empty: nobody in particular.
+    /// Principal; empty if authentication is off.
     pub principal: String,
     /// Labels for people.
     pub labels: BTreeMap<String, String>,
-    /// Its library.
+    /// Client library and version.
     pub user_agent: String,
-    /// Where it comes from.
+    /// Remote address.
     pub peer: String,
-    /// Its stream is open.
+    /// Whether its stream is open.
     pub is_connected: bool,
-    /// It gets no more jobs.
+    /// Whether the worker is draining, so that it gets no more jobs.
     pub is_draining: bool,
-    /// Its task types, by name.
+    /// Windows by task type, ordered by name.
     pub windows: Vec<WorkerWindow>,
-    /// How long it has been connected, ms.
+    /// Time since the worker connected, in ms.
     pub connected_ms: u64,
-    /// How long it has held jobs and done nothing that can be seen, ms; `None`: it holds none.
+    /// Time for which the worker has held jobs without activity, in ms; `None` if it holds no job.
     pub quiet_ms: Option<u64>,
-    /// The largest message that it accepts.
+    /// Maximum size in bytes of a message that the worker accepts.
     pub max_message_bytes: u64,
 }
 
-/// What a worker wants and holds of a task type.
+/// Window of a worker for a task type, and its jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerWindow {
     /// The task type.
     pub task_type: String,
-    /// The most jobs that it holds; 0: it wants no more.
+    /// Maximum number of jobs; 0 if the worker wants no more jobs.
     pub jobs: u32,
-    /// The most bytes that it holds.
+    /// Maximum number of bytes.
     pub bytes: u64,
-    /// Jobs that it holds.
+    /// Number of leased jobs.
     pub held: u32,
-    /// Jobs that it has settled in the last minute.
+    /// Number of jobs settled in the last minute.
     pub settled: u32,
-    /// Jobs that it has held longest.
+    /// Ids of the jobs whose leases are oldest.
     pub oldest: Vec<i64>,
 }
 
-/// A worker, the broker that it is connected to, and the age of what is known.
+/// A worker with its broker and the age of the report.
 #[derive(Clone, Debug)]
 pub struct ListedWorker {
-    /// Where it is in the list.
+    /// Position in the list.
     pub position: WorkerPosition,
     /// The broker's name.
     pub broker: String,
-    /// The worker as its broker saw it.
+    /// The worker as reported by its broker.
     pub view: WorkerView,
-    /// How long ago that was.
+    /// Age of the report.
     pub age: Duration,
 }
 
-/// Where a worker is in the list of all: after this broker's session of this number.
+/// Position of a worker in the list: the broker's number, then the session's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerPosition {
     /// The broker's number.
@@ -73,22 +73,22 @@ pub struct WorkerPosition {
 }
 
 impl WorkerPosition {
-    /// Before all of them.
+    /// Position before the first worker.
     pub const FIRST: Self = Self { broker_id: i32::MIN, number: i64::MIN };
 }
 
 impl ListedWorker {
-    /// How long it has been connected.
+    /// Time since it connected.
     pub fn connected(&self) -> Duration {
         Duration::from_millis(self.view.connected_ms) + self.age
     }
 
-    /// How long it has held jobs and done nothing that can be seen; `None`: it holds none.
+    /// Time for which it has held jobs without activity; `None` if it holds no job.
     pub fn quiet(&self) -> Option<Duration> {
         self.view.quiet_ms.map(|ms| Duration::from_millis(ms) + self.age)
     }
 
-    /// Whether it has a window for this type, or holds jobs of it.
+    /// Whether it has a window for this type, or holds jobs of the type.
     pub fn has_type(&self, task_type: &str) -> bool {
         self.view.windows.iter().any(|window| window.task_type == task_type)
     }

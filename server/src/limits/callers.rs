@@ -1,13 +1,13 @@
-//! Limits of one principal and of one address, where callers are told apart.
+//! Limits per principal and per address, for brokers with authentication.
 
-use super::{Limit, fixed, of};
+use super::{Limit, fixed, limits_of};
 use crate::config::{Config, bytes_words};
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     vec![
         fixed(
-            "connections of one principal; streams of it",
+            "connections of one principal; its streams",
             format!(
                 "{}; {}, then RESOURCE_EXHAUSTED",
                 limits.connections_of_principal(),
@@ -16,17 +16,17 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
         )
         .by(&["limits.principal_connections", "limits.principal_streams"]),
         fixed(
-            "jobs, and bytes of jobs, that one principal may enqueue in a second",
+            "jobs and bytes of jobs that one principal may enqueue per second",
             format!(
                 "{}; {}; then RESOURCE_EXHAUSTED, and pipelines are read more slowly",
-                limits.principal_jobs_per_second.map_or("any number".into(), |jobs| jobs.to_string()),
-                limits.principal_bytes_per_second.map_or("any number".into(), bytes_words)
+                limits.principal_jobs_per_second.map_or("no limit".into(), |jobs| jobs.to_string()),
+                limits.principal_bytes_per_second.map_or("no limit".into(), bytes_words)
             ),
         )
         .by(&["limits.principal_jobs_per_second", "limits.principal_bytes_per_second"]),
         fixed(
-            "connections of one address (IPv6: /64) that are not authenticated yet; calls in a second \
-             whose credential does not hold",
+            "connections of one address (IPv6: /64) that are not authenticated yet; calls per second \
+             with an invalid credential",
             format!(
                 "{}, more are closed at once; {}, then RESOURCE_EXHAUSTED",
                 limits.connections_of_address(),

@@ -1,6 +1,6 @@
 //! Limits of a job and of its type.
 
-use super::{CLUSTER, Limit, bytes, fixed, of, option, time};
+use super::{CLUSTER, Limit, bytes, fixed, limits_of, option, time};
 use crate::{
     config::Config,
     job::{Limits, PRIORITY_STEP, TaskTypeName, TypeSettings},
@@ -22,8 +22,8 @@ fn content(config: &Config) -> Vec<Limit> {
         fixed(
             "task types",
             format!(
-                "{}, a quarter of them created by one principal, then RESOURCE_EXHAUSTED; a type without jobs, settings and schedules is deleted {} days after history \
-                 has forgotten it",
+                "{}, a quarter of them created by one principal, then RESOURCE_EXHAUSTED; a type without jobs, settings and schedules is deleted {} days after its \
+                 last job left the history",
                 CLUSTER.task_types,
                 UNUSED_DAYS
             ),
@@ -43,7 +43,7 @@ fn content(config: &Config) -> Vec<Limit> {
         )
         .by_cluster(&["headers", "header_bytes"]),
         fixed("job key, request key, `limit_key`, `fair_key`, `local_name`", key).by_cluster(&["key_bytes"]),
-        fixed("tags of a job", format!("{}, no control characters; the same one twice counts once", option("tags"))),
+        fixed("tags of a job", format!("{}, no control characters; duplicates count once", option("tags"))),
         fixed("a request key is remembered", "24 h"),
         fixed(
             "trace context",
@@ -57,7 +57,7 @@ fn content(config: &Config) -> Vec<Limit> {
         fixed("delay, `run_at` and `expire_at` ahead", time(CLUSTER.max_delay)).by_cluster(&["max_delay"]),
         fixed(
             "backlog of a type (`max_backlog`)",
-            format!("1 to {} jobs; default any number; then RESOURCE_EXHAUSTED", TypeSettings::MAX_BACKLOG),
+            format!("1 to {} jobs; default no limit; then RESOURCE_EXHAUSTED", TypeSettings::MAX_BACKLOG),
         ),
         fixed(
             "history kept",
@@ -68,7 +68,7 @@ fn content(config: &Config) -> Vec<Limit> {
 }
 
 fn attempts(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     let retry = &config.retry;
     vec![
         fixed("timeout of an attempt", format!("1 ms to {}; default none, or the type's", time(CLUSTER.max_timeout)))
@@ -92,7 +92,7 @@ fn attempts(config: &Config) -> Vec<Limit> {
         )
         .default_by(&["retry.multiplier", "retry.jitter"]),
         fixed("delays of a retry policy of kind `list`", option("retry_policy.delays")),
-        fixed("error text", format!("{}; longer ones are cut and end in `… [truncated]`", bytes(limits.error_bytes)))
+        fixed("error text", format!("{}; longer texts are cut and end in `… [truncated]`", bytes(limits.error_bytes)))
             .by(&["limits.error_bytes"]),
         fixed("failures kept with a job", "the last 100"),
         fixed("name of an error group", "300 characters; the first 1000 of the error's line are considered"),
@@ -104,7 +104,7 @@ fn attempts(config: &Config) -> Vec<Limit> {
                 bytes(Limits::CHECKPOINT_BYTES)
             ),
         ),
-        fixed("fallbacks of a job", "1; a fallback has none"),
+        fixed("fallbacks of a job", "1; a fallback job has no fallback"),
     ]
 }
 

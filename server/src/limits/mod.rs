@@ -1,4 +1,5 @@
-//! Every limit in words, made of the constants that the modules check by: the tables of `docs/reference/limits.md`.
+//! Descriptions of all limits, built from the constants that enforce them. The tables in `docs/reference/limits.md` are
+//! generated from them.
 
 mod callers;
 mod jobs;
@@ -15,37 +16,37 @@ use crate::{
     job::{ClusterSettings, Limits, options::OPTIONS},
 };
 
-/// What holds in a cluster until somebody sets something else.
+/// The default settings of a cluster.
 const CLUSTER: ClusterSettings = ClusterSettings::DEFAULT;
 
-/// A limit, as the page has it.
+/// One limit: a row of a table in `docs/reference/limits.md`.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// What is limited.
-    pub what: String,
-    /// To what, in Markdown.
+    /// The limited quantity.
+    pub subject: String,
+    /// The limit, in Markdown.
     pub limit: String,
-    /// Where it is set.
+    /// The place where the limit is set.
     pub set: Set,
 }
 
-/// Where a limit is set.
+/// The place where a limit is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Nowhere: it is fixed.
-    Nowhere,
-    /// In the configuration of each broker, by these keys.
+    /// The limit is fixed.
+    Fixed,
+    /// These keys in the configuration of each broker set the limit.
     Broker(&'static [&'static str]),
-    /// In the configuration of each broker, but only the default.
+    /// These keys in the configuration of each broker set the default.
     Default(&'static [&'static str]),
-    /// In the settings of the cluster, by these names.
+    /// These settings of the cluster set the limit.
     Cluster(&'static [&'static str]),
 }
 
-/// Limits that belong together.
+/// A group of related limits: its name on the page, and a function that returns the limits.
 pub type Group = (&'static str, fn(&Config) -> Vec<Limit>);
 
-/// Every group, by the name that the page has for it.
+/// All groups, by their names on the page.
 pub const GROUPS: [Group; 8] = [
     ("jobs", jobs::limits),
     ("schedules", schedules::limits),
@@ -57,35 +58,35 @@ pub const GROUPS: [Group; 8] = [
     ("broker", serving::broker),
 ];
 
-/// A limit that is fixed.
-fn fixed(what: impl Into<String>, limit: impl Into<String>) -> Limit {
-    Limit { what: what.into(), limit: limit.into(), set: Set::Nowhere }
+/// Creates a fixed limit.
+fn fixed(subject: impl Into<String>, limit: impl Into<String>) -> Limit {
+    Limit { subject: subject.into(), limit: limit.into(), set: Set::Fixed }
 }
 
 impl Limit {
-    /// The keys of the configuration that set it.
+    /// Names the keys of the configuration that set the limit.
     fn by(self, keys: &'static [&'static str]) -> Self {
         Self { set: Set::Broker(keys), ..self }
     }
 
-    /// The settings of the cluster that set it.
+    /// Names the settings of the cluster that set the limit.
     fn by_cluster(self, names: &'static [&'static str]) -> Self {
         Self { set: Set::Cluster(names), ..self }
     }
 
-    /// The keys of the configuration that set its default.
+    /// Names the keys of the configuration that set the default.
     fn default_by(self, keys: &'static [&'static str]) -> Self {
         Self { set: Set::Default(keys), ..self }
     }
 }
 
-/// The bounds of an option of a job.
+/// Describes the bounds of a job option.
 fn option(name: &str) -> String {
     let found = OPTIONS.iter().find(|option| option.name == name);
     found.map(|option| option.kind.to_string()).unwrap_or_default()
 }
 
-/// A number of bytes, in the largest unit that leaves no fraction; small ones as they are.
+/// Formats a number of bytes in the largest unit without a fraction.
 fn bytes(bytes: impl TryInto<u64>) -> String {
     let bytes = bytes.try_into().unwrap_or(u64::MAX);
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -93,7 +94,7 @@ fn bytes(bytes: impl TryInto<u64>) -> String {
     unit.map_or_else(|| format!("{bytes} bytes"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
 }
 
-/// A duration, in the largest unit that leaves no fraction. Hours are kept up to a day.
+/// Formats a duration in the largest unit without a fraction. One day is shown as 24 h.
 fn time(time: Duration) -> String {
     let ms = time.as_millis() as u64;
     let units = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
@@ -106,8 +107,8 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// The limits of a configuration.
-fn of(config: &Config) -> &Limits {
+/// Returns the limits of a configuration.
+fn limits_of(config: &Config) -> &Limits {
     &config.limits
 }
 
@@ -124,7 +125,7 @@ mod tests {
         let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&config));
         let keys: BTreeSet<&str> = rows
             .flat_map(|row| match row.set {
-                Set::Nowhere | Set::Cluster(_) => &[],
+                Set::Fixed | Set::Cluster(_) => &[],
                 Set::Broker(keys) | Set::Default(keys) => keys,
             })
             .copied()

@@ -6,9 +6,9 @@ use crate::{config::Config, page::bounds};
 pub(super) fn limits(_: &Config) -> Vec<Limit> {
     vec![
         fixed(
-            "browsers that look at live figures; for how long, then they ask again; how often the figures change",
+            "browsers with live figures; time until they reconnect; update interval",
             format!(
-                "{}, then 503, and a principal no more than streams; {}; every {}",
+                "{}, then 503, and a principal at most its streams; {}; every {}",
                 bounds::MOST_LIVE,
                 time(bounds::LIVE),
                 time(bounds::LIVE_PERIOD)
@@ -19,11 +19,11 @@ pub(super) fn limits(_: &Config) -> Vec<Limit> {
             format!("{}; {}; {}", bounds::PARAMS, bytes(bounds::FORM_BYTES), bounds::MOST_IDS),
         ),
         fixed(
-            "what is shown of a payload or result as JSON or text; in hex",
+            "part of a payload or result shown as JSON or text; in hex",
             format!("the first {}; the first {}", bytes(bounds::TEXT), bytes(bounds::HEX)),
         ),
         fixed(
-            "a session, by a token that somebody signed in with; bytes of that token",
+            "session of an operator who signed in with a token; bytes of the token",
             format!("{}; {}", time(bounds::SESSION), bounds::TOKEN_BYTES),
         ),
     ]

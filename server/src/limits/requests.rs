@@ -1,8 +1,8 @@
-//! Limits of calls and of what they carry.
+//! Limits of calls and their messages.
 
 use howdah_proto::codec;
 
-use super::{CLUSTER, Limit, bytes, fixed, of, time};
+use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
 use crate::{
     api::{
         answer,
@@ -12,7 +12,7 @@ use crate::{
             frames::{FREE, SMALL},
             pace, weight,
         },
-        server::{CALL, PATIENCE},
+        server::{CALL, RECEIVE_TIMEOUTS},
     },
     config::Config,
     maintain::retention,
@@ -32,13 +32,13 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
 }
 
 fn messages(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     let large = bytes(SMALL);
     vec![
         fixed("gRPC message, in and out", format!("{}, also after decompression", bytes(limits.message_bytes)))
             .by(&["limits.message_bytes"]),
         fixed(
-            format!("memory for messages of {large} and more, of all clients, received or worked on at once"),
+            format!("memory for messages of {large} or more from all clients, while received and processed"),
             format!(
                 "{}; at most a quarter, or one message, for a connection or a principal",
                 bytes(limits.received_bytes)
@@ -46,7 +46,7 @@ fn messages(config: &Config) -> Vec<Limit> {
         )
         .by(&["limits.received_bytes"]),
         fixed(
-            format!("the same for smaller messages that take more than {} in memory", bytes(FREE)),
+            format!("memory for smaller messages that use more than {} of memory", bytes(FREE)),
             format!(
                 "{}; at most a quarter, or one message, for a connection or a principal",
                 bytes(limits.received_bytes)
@@ -54,7 +54,7 @@ fn messages(config: &Config) -> Vec<Limit> {
         )
         .by(&["limits.received_bytes"]),
         fixed(
-            "what a message takes in memory",
+            "memory that a message uses",
             format!(
                 "its bytes, {} for each job as received and checked, {} for each string or header in a job, {} for each \
                  outcome",
@@ -64,33 +64,41 @@ fn messages(config: &Config) -> Vec<Limit> {
             ),
         ),
         fixed(
-            "of these, how long a message waits for memory",
+            "time that a message waits for this memory",
             format!(
-                "{}, then UNAVAILABLE; at once if as much waits already, or {} of one connection",
-                time(PATIENCE.room),
+                "{}, then UNAVAILABLE; refused at once if as many bytes wait already, or {} of one connection",
+                time(RECEIVE_TIMEOUTS.room),
                 bytes(WAITING_PER_CONNECTION)
             ),
         ),
         fixed(
-            format!("a message of {large} and more must arrive within"),
+            format!("a message of {large} or more must arrive within"),
             format!(
                 "{}, and {} for each MiB, without the time that it waits for memory; while others wait for memory, {} a \
                  second",
-                time(PATIENCE.message),
-                time(PATIENCE.mib),
+                time(RECEIVE_TIMEOUTS.message),
+                time(RECEIVE_TIMEOUTS.mib),
                 bytes(pace::LEAST)
             ),
         ),
-        fixed("a request of one message must end after the message within", time(PATIENCE.end)),
+        fixed("a request with one message must end after the message within", time(RECEIVE_TIMEOUTS.end)),
         fixed(
-            "memory for answers that are not read yet, and for requests of pipelines that are not answered yet",
+            "memory for unread answers, and for unanswered requests of pipelines",
             format!(
                 "{}; at most a quarter, or one answer, for a connection or a principal",
                 bytes(limits.answer_bytes)
             ),
         )
         .by(&["limits.answer_bytes"]),
-        fixed("of these, how long a call waits for memory", format!("{}, then UNAVAILABLE", time(ROOM_WITHIN))),
+        fixed("time that a call waits for this memory", format!("{}, then UNAVAILABLE", time(ROOM_WITHIN))),
+        fixed(
+            "memory for jobs that wait to be sent to workers",
+            format!(
+                "{}; about a quarter for a session or a principal; then no more jobs are claimed",
+                bytes(limits.answer_bytes)
+            ),
+        )
+        .by(&["limits.answer_bytes"]),
         fixed(
             "an answer must be read within",
             format!(
@@ -102,12 +110,12 @@ fn messages(config: &Config) -> Vec<Limit> {
             ),
         ),
         fixed("entries in a message; fields inside them", format!("{}; {}", codec::ENTRIES, codec::NESTED)),
-        fixed("a call, streams excepted", time(CALL)),
+        fixed("duration of a call, except streams", time(CALL)),
     ]
 }
 
 fn calls(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     vec![
         fixed(
             "jobs in an enqueue; outcomes in a settle; ids in a cancel or a change of priority; extensions, progress \
@@ -121,7 +129,7 @@ fn calls(config: &Config) -> Vec<Limit> {
         ),
         fixed("`error_group` in a filter", format!("{} bytes, no NUL", job_query::ERROR_GROUP)),
         fixed(
-            "`SearchJobs` by header or payload: a call; of it, a statement",
+            "`SearchJobs` by header or payload: one call; one statement of a call",
             format!(
                 "{}, then a token to continue; {}, {} jobs, {} of payloads",
                 time(search::LOOKS_FOR),
@@ -130,21 +138,21 @@ fn calls(config: &Config) -> Vec<Limit> {
                 bytes(search::STEP_BYTES as usize)
             ),
         ),
-        fixed("such calls that a broker works on at once; the others wait", search::AT_ONCE.to_string()),
+        fixed("concurrent `SearchJobs` by header or payload per broker; other calls wait", search::AT_ONCE.to_string()),
         fixed(
             "text and path of a `SearchJobs`; jobs of a key or tag that a call looks at",
             format!("{} and {} bytes; {}", search_query::TEXT, search_query::PATH, search::INDEX_JOBS),
         ),
         fixed(
-            "`GetJob` of a job that is in the archive: files that it looks at; how long; such calls that a broker works on at once",
+            "`GetJob` of an archived job: files searched; time; concurrent calls per broker",
             "2000; 10 s; 4".to_owned(),
         ),
         fixed(
-            "the same when the archive does not answer: how long its first answer is waited for",
-            "4 s, then UNAVAILABLE; clients do not repeat it by themselves",
+            "`GetJob` while the archive does not answer: time until its first response",
+            "4 s, then UNAVAILABLE; clients do not retry it automatically",
         ),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
-        fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),
+        fixed("concurrent requests of a `StreamEnqueue`", "50000, and `limits.message_bytes` bytes"),
         fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),
         fixed("jobs of a `PullJobs`", format!("{}; about {} of payloads", CLUSTER.batch, bytes(PULL_BYTES)))
             .by_cluster(&["batch"]),
@@ -172,7 +180,7 @@ fn waiting() -> Vec<Limit> {
         fixed(
             "jobs that all `WaitJobs` callers of a broker wait for",
             format!(
-                "{}, those of one connection or principal for a quarter of them; then RESOURCE_EXHAUSTED, reason \
+                "{}, a quarter of them for one connection or principal; then RESOURCE_EXHAUSTED, reason \
                  `TOO_MANY_WAIT`",
                 waiters::MOST_WAITED
             ),
@@ -180,9 +188,9 @@ fn waiting() -> Vec<Limit> {
         fixed(
             "ended jobs that these callers have not received yet",
             format!(
-                "{} together; a caller that takes nothing for {} is ended",
+                "{} in total; the call of a caller that reads nothing for {} ends",
                 bytes(waiters::UNTAKEN_BYTES),
-                time(wait::PATIENCE)
+                time(wait::READ_TIMEOUT)
             ),
         ),
     ]
@@ -196,19 +204,19 @@ fn bulks() -> Vec<Limit> {
             format!("kept for as long as history, and the last {}", retention::BULKS),
         )
         .by(&["history_days"]),
-        fixed("how long a bulk cancel or discard can be undone", "as long as history is kept, of each of its jobs")
+        fixed("time in which a bulk cancel or discard can be undone", "as long as the history of its jobs is kept")
             .by(&["history_days"]),
         fixed("bulk operations on a page", format!("{}, default {}", bulk_query::MAX_PAGE, bulk_query::PAGE)),
         fixed(
-            "jobs that a preview of a bulk operation counts; that it shows",
+            "jobs that a preview of a bulk operation counts; jobs that it shows",
             format!("{}; {}", bulk::COUNTED, bulk::EXAMPLES),
         ),
         fixed(
-            "jobs in a transaction of a bulk operation; jobs a second that one may ask for",
+            "jobs in a transaction of a bulk operation; maximum rate in jobs per second",
             format!("{}; {}", bulk::BATCH, bulk_query::JOBS_PER_S),
         ),
         fixed(
-            "how long a broker works on bulk operations",
+            "share of time that a broker works on bulk operations",
             format!("one part in {} of the time, with one connection", bulk::SHARE),
         ),
         fixed("how often a bulk operation looks for jobs that moved or were locked", format!("{} times", bulk::ROUNDS)),
@@ -223,7 +231,7 @@ fn pages() -> Vec<Limit> {
         ),
         fixed(
             "bytes of a page",
-            format!("about {}; a page may be shorter than asked for and not be the last", bytes(LIST_BYTES)),
+            format!("about {}; a page that is shorter than requested may not be the last", bytes(LIST_BYTES)),
         ),
         fixed("limit keys on a page", format!("{}, default {}", limit_keys::MAX_PAGE, limit_keys::DEFAULT_PAGE)),
         fixed(

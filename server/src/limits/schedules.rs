@@ -21,7 +21,7 @@ pub(super) fn limits(_: &Config) -> Vec<Limit> {
         fixed("name", format!("1 to {} of `A-Z a-z 0-9 . _ : / -`", bytes(check::NAME_BYTES))),
         fixed(
             "template",
-            format!("that of a job; {} headers, since the broker adds two", CLUSTER.headers.saturating_sub(2)),
+            format!("limits of a job; {} headers, because the broker adds two", CLUSTER.headers.saturating_sub(2)),
         )
         .by_cluster(&["headers"]),
         fixed("period", format!("{} to {}", time(check::SECOND), time(check::LONGEST))),

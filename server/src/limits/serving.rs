@@ -1,9 +1,9 @@
 //! Limits of connections, and of the broker as a whole.
 
-use super::{Limit, bytes, fixed, of, time};
+use super::{Limit, bytes, fixed, limits_of, time};
 use crate::{
     access::jwt,
-    api::server,
+    api::{incoming, server},
     config::{Config, MOST_STORES},
     intake::JOB_BYTES,
     job::{IDS_OF_A_STORE, StoreNumber},
@@ -15,16 +15,20 @@ use crate::{
 };
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     vec![
         fixed("connections", format!("{}; more are closed at once", limits.connections)).by(&["limits.connections"]),
-        fixed("streams and calls at once on a connection", limits.streams_per_connection.to_string())
+        fixed("concurrent streams and calls on a connection", limits.streams_per_connection.to_string())
             .by(&["limits.streams_per_connection"]),
         fixed(
-            "TLS handshake; handshakes at once on a port",
-            format!("{}; {}, others wait their turn", time(tls::HANDSHAKE), tls::HANDSHAKES),
+            "TLS handshake; concurrent handshakes on a port",
+            format!("{}; {}, further ones wait", time(tls::HANDSHAKE), tls::HANDSHAKES),
         ),
         fixed("HTTP/2 preface", time(server::PREFACE)),
+        fixed(
+            "acknowledgement by the peer's kernel (Linux)",
+            format!("asked for every {}; {}", time(incoming::PROBE_INTERVAL), time(incoming::UNACKNOWLEDGED)),
+        ),
         fixed(
             "HTTP/2 ping; its answer",
             format!("every {}; {}", time(server::PING_INTERVAL), time(server::PING_TIMEOUT)),
@@ -44,15 +48,15 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
             format!("{}; {}; {}", web::CONNECTIONS, time(web::HEADERS_WITHIN), time(web::enqueue::BODY_WITHIN)),
         ),
         fixed(
-            "HTTP port: requests that send jobs at once; a connection whose answer is not read",
+            "HTTP port: concurrent requests that enqueue jobs; a connection whose answer is not read",
             format!(
-                "{}, of one principal a quarter of them, then 503; ended after {}",
+                "{}, a quarter of them for one principal, then 503; ended after {}",
                 web::ENQUEUES,
                 time(web::write_within::WRITE_WITHIN)
             ),
         ),
         fixed(
-            "HTTP port: memory for bodies, taken as they arrive; how long one waits for it",
+            "HTTP port: memory for bodies, reserved as they arrive; time that a body waits for it",
             format!("{}; {}, then 503", bytes(limits.received_bytes), time(web::body::ROOM_WITHIN)),
         )
         .by(&["limits.received_bytes"]),
@@ -60,13 +64,13 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
 }
 
 pub(super) fn broker(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     let gathered = bytes(limits.gathered_bytes);
     vec![
         fixed(
-            "gathered for Postgres before calls wait",
+            "queued for Postgres before calls wait (backpressure)",
             format!(
-                "{} jobs or {gathered}, a job with {} besides its fields; results and errors of outcomes {gathered}",
+                "{} jobs or {gathered}, each job counts {} plus its fields; results and errors of outcomes {gathered}",
                 limits.gathered_jobs,
                 bytes(JOB_BYTES)
             ),
@@ -75,19 +79,16 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
         fixed("Postgres does not answer", format!("{}, then UNAVAILABLE", time(config.database_timeout)))
             .by(&["database_timeout"]),
         fixed(
-            "another transaction has locked what a call needs",
-            format!("{}, then ABORTED; others do not wait for it", time(config.database_timeout)),
+            "another transaction holds a lock that a call needs",
+            format!("{}, then ABORTED; other calls do not wait", time(config.database_timeout)),
         )
         .by(&["database_timeout"]),
-        fixed(
-            "requests and outcomes that wait for such locks",
-            format!("{MOST_LOCKED} each, and a quarter of what may gather"),
-        ),
+        fixed("lock-blocked requests and outcomes", format!("{MOST_LOCKED} each, and a quarter of the queue")),
         fixed("a statement; an idle transaction", "30 s, ended by Postgres"),
         fixed(
             "connections to Postgres",
             format!(
-                "{} for jobs; 4 for operators' calls and 1 for LISTEN besides; up to 10 more while others hold locks",
+                "{} for jobs, 4 for operators' calls, 1 for LISTEN; up to 10 more while other transactions hold locks",
                 config.pool_size
             ),
         )
@@ -97,18 +98,17 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
             format!("{}; {}", time(config.broker_lease), time(config.renew_interval)),
         )
         .by(&["broker_lease", "renew_interval"]),
-        fixed("a job is picked up though every notification is lost", time(config.poll_interval))
-            .by(&["poll_interval"]),
+        fixed("delay of a job if every notification is lost", time(config.poll_interval)).by(&["poll_interval"]),
         fixed("stopping", time(config.drain_deadline)).by(&["drain_deadline"]),
         fixed(
-            "spans that wait for the collector; sampled attempts under way",
+            "spans that wait for the collector; sampled attempts in progress",
             format!("{QUEUE}; {MOST_OPEN}. More are dropped and counted"),
         ),
         fixed(
-            "stores that are configured; the number of a store; its jobs, of all time",
+            "configured stores; store number; jobs of a store over all time",
             format!("{MOST_STORES}; 0 to {}; {}", StoreNumber::MOST, IDS_OF_A_STORE - 1),
         ),
-        fixed("task types with metrics of their own", MOST_TYPES.to_string()),
+        fixed("task types with separate metrics", MOST_TYPES.to_string()),
         fixed("PostgreSQL", "15 and later"),
     ]
 }

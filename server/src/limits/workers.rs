@@ -1,16 +1,16 @@
 //! Limits of a worker's stream.
 
-use super::{CLUSTER, Limit, bytes, fixed, of, time};
+use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
 use crate::{
     api::check::{settle::LATER, subscribe},
     config::Config,
     dispatch::UNSENT_AFTER,
     job::Limits,
-    session::{JOB_OVERHEAD, reader::MOST_UNANSWERED},
+    session::{JOB_OVERHEAD, ping_interval, reader::MOST_UNANSWERED},
 };
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
+    let limits = limits_of(config);
     vec![
         fixed("first message on a stream", time(limits.first_message)).by(&["limits.first_message"]),
         fixed("task types on a stream", limits.stream_types.to_string()).by(&["limits.stream_types"]),
@@ -26,7 +26,7 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
         fixed(
             "largest message of a worker, given in `subscribe`",
             format!(
-                "{} to {}; default {}; a job in it costs {} besides its payload and headers",
+                "{} to {}; default {}; each job counts {} plus its payload and headers",
                 bytes(*subscribe::MESSAGE_RANGE.start()),
                 bytes(*subscribe::MESSAGE_RANGE.end()),
                 bytes(subscribe::MESSAGE_BYTES),
@@ -35,9 +35,19 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
         ),
         fixed("snooze, `retry_after`", format!("{} to {}", time(*LATER.start()), time(*LATER.end()))),
         fixed("an extension", format!("1 ms to {}", time(CLUSTER.max_timeout))).by_cluster(&["max_timeout"]),
-        fixed("outcomes and extensions not answered yet", format!("{MOST_UNANSWERED}; then the stream is not read")),
+        fixed("unanswered outcomes and extensions", format!("{MOST_UNANSWERED}; then the stream is not read")),
         fixed("a job claimed but not sent", format!("{}, then it is released", time(UNSENT_AFTER))),
+        fixed(
+            "liveness: silence after which a worker is lost",
+            format!(
+                "{}; a worker may ask for {} to {}",
+                time(config.liveness),
+                time(*subscribe::LIVENESS.start()),
+                time(*subscribe::LIVENESS.end())
+            ),
+        )
+        .by(&["liveness"]),
+        fixed("Ping to a silent worker", format!("after {}", time(ping_interval(config.liveness)))),
         fixed("grace time after a broken stream", time(config.session_grace)).by(&["session_grace"]),
-        fixed("Ping on an idle stream", format!("every {}", time(config.ping_interval))).by(&["ping_interval"]),
     ]
 }

@@ -1,23 +1,23 @@
-//! waiting → ready, when a limit key allows more jobs.
+//! Maintenance task: moves jobs from waiting to ready when their limit keys allow more jobs.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
 use crate::store::StoreError;
 
-/// The most keys in a statement.
+/// Maximum number of limit keys in a statement.
 pub(super) const BATCH: i32 = 200;
-/// How soon to try again when another broker is checking the same keys.
+/// Pause before a retry while another broker is checking the same keys.
 const BUSY: Duration = Duration::from_millis(5);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     loop {
         context.wake.limit_alarm().rung().await;
         until_done(&context, "checking limits", || run_once(&context)).await;
     }
 }
 
-/// Releases the jobs that their limit keys allow to run, for keys that are due, and sets the alarm for the next.
+/// Moves jobs to ready for the limit keys that are due, and sets the alarm for the next key.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
     context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());

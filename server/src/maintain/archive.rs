@@ -1,20 +1,21 @@
-//! Days that are over are archived. Every broker with an `archive_url` tries; a day is taken by one of them.
+//! Maintenance task: archives days that are over. Every broker with an `archive_url` tries, and one of them archives
+//! each day.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Context, in_turn, retention::ARCHIVE_LATE_MINUTES, until_done};
+use super::{Context, clock, retention::ARCHIVE_LATE_MINUTES, run_serialized, until_done};
 use crate::{
-    apart::apart,
     archive::{ArchiveError, Archiver},
+    compute_pool,
     store::StoreError,
 };
 
-/// How often days are looked for, and the metric is read.
+/// Interval at which days are looked for and the metric is read.
 const EVERY: Duration = Duration::from_secs(60);
-/// The longest pause after failures.
+/// Maximum pause after failures.
 const LONGEST: Duration = Duration::from_secs(600);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let archiver = match &context.config.archive_url {
         Some(url) => Some(Arc::new(until_done(&context, "preparing the archive", || prepare(&context, url)).await)),
         None => None,
@@ -23,13 +24,13 @@ pub(super) async fn always(context: Arc<Context>) {
     loop {
         if let Some(archiver) = &archiver {
             let (context, archiver) = (context.clone(), archiver.clone());
-            let good = apart(async move { run_once(&context, &archiver).await }).await;
+            let good = compute_pool::run(async move { run_once(&context, &archiver).await }).await;
             pause = if good.unwrap_or(false) { EVERY } else { (pause * 2).min(LONGEST) };
         }
-        // The metric does not wait for a directory or a bucket that is away.
+        // The metric does not wait for a directory or a bucket that is unreachable.
         let until = tokio::time::Instant::now() + pause;
         while tokio::time::Instant::now() < until {
-            in_turn(&context, "looking for days to archive", || look(&context)).await;
+            run_serialized(&context, "looking for days to archive", || archive_due_days(&context)).await;
             tokio::time::sleep(EVERY.min(until - tokio::time::Instant::now())).await;
         }
     }
@@ -42,17 +43,21 @@ async fn prepare(context: &Context, url: &str) -> Result<Archiver, StoreError> {
     Ok(archiver.with_share(config.archive_share))
 }
 
-async fn look(context: &Context) -> Result<(), StoreError> {
+async fn archive_due_days(context: &Context) -> Result<(), StoreError> {
     context.metrics.archive.late.set(context.store.archive_overdue(ARCHIVE_LATE_MINUTES).await?);
     Ok(())
 }
 
-/// Archives all days that are over; false: something failed.
+/// Archives all days that are over. Returns false if something failed.
 pub(super) async fn run_once(context: &Context, archiver: &Archiver) -> bool {
+    // A clock that is ahead would archive days that are not over, and delete files that must be kept.
+    if !clock::agrees(context).await.unwrap_or(false) {
+        return true;
+    }
     let days = match archiver.days(false).await {
         Ok(days) => days,
         Err(error) => {
-            tracing::debug!(%error, "days are looked for again in a minute");
+            tracing::debug!(%error, "cannot list the days to archive; trying again in a minute");
             return true;
         }
     };
@@ -63,13 +68,13 @@ pub(super) async fn run_once(context: &Context, archiver: &Archiver) -> bool {
     good & expire(context, archiver).await
 }
 
-/// Deletes days that are older than is kept; false: something failed.
+/// Deletes archived days that are older than `archive_days`. Returns false if something failed.
 async fn expire(context: &Context, archiver: &Archiver) -> bool {
     let Some(days_kept) = context.config.archive_days else { return true };
     let days = match archiver.expired(days_kept).await {
         Ok(days) => days,
         Err(error) => {
-            tracing::debug!(%error, "old days of the archive are looked for again in a minute");
+            tracing::debug!(%error, "cannot list the expired days of the archive; trying again in a minute");
             return true;
         }
     };
@@ -83,7 +88,7 @@ async fn expire(context: &Context, archiver: &Archiver) -> bool {
             Ok(None) | Err(ArchiveError::Store(StoreError::Locked(_))) => {}
             Err(error) => {
                 context.metrics.archive.failures.inc();
-                tracing::warn!(day, %error, "an old day of the archive could not be deleted; it is tried again");
+                tracing::warn!(day, %error, "cannot delete an old day of the archive; trying again later");
                 good = false;
             }
         }
@@ -101,11 +106,11 @@ async fn archive(context: &Context, archiver: &Archiver, day: &str) -> bool {
             tracing::info!(day, jobs = done.jobs, bytes = done.bytes, took_ms, "archived a day");
             true
         }
-        // Another run has it, or a long transaction still writes to it: there is time.
+        // Another broker archives the day, or a long transaction still writes to it. It can be archived later.
         Ok(None) | Err(ArchiveError::Store(StoreError::Locked(_)) | ArchiveError::TakenOver(_)) => true,
         Err(error) => {
             metrics.failures.inc();
-            tracing::warn!(day, %error, "a day could not be archived; its partition is kept, and it is tried again");
+            tracing::warn!(day, %error, "cannot archive a day; its partition is kept; trying again later");
             false
         }
     }

@@ -1,6 +1,6 @@
-//! What this broker remembers of its workers' leases, compared with the tables: a lease that somebody else has ended is
-//! told to its worker, and its place in the window is free. A notification only says where to look, and when: anybody with a
-//! login may send one, and one may be lost.
+//! Maintenance task: compares this broker's memory of its workers' leases with the tables. When a lease was ended
+//! elsewhere, its worker is told and its window has room again. Notifications are only hints when and where to look:
+//! any role with a login may send one, and one may be lost.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,18 +21,19 @@ use crate::{
     store::{EndedLease, LeaseEnding, StoreError},
 };
 
-/// Leases in a statement at most.
+/// Maximum number of leases in a statement.
 const BATCH: usize = 1_000;
-/// How often all leases are compared that are held for as long; shorter ones are mostly settled before.
+/// Interval of the full comparison, and the minimum age of the compared leases. Younger leases are usually settled
+/// first.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// However many there are, not less often than this.
+/// Maximum interval, even if comparing all leases takes long.
 const SLOWEST: Duration = Duration::from_secs(5);
-/// Pause between two looks at what others said: what comes meanwhile goes with the next.
+/// Pause between two batches of hints. Hints that arrive during the pause go into the next batch.
 const HINT_PAUSE: Duration = Duration::from_millis(10);
-/// Jobs that others may have named and that were not looked at; all leases are compared in a moment anyway.
+/// Maximum number of pending hints. More are not needed, because all leases are compared soon.
 const MOST_HINTS: usize = 100_000;
 
-/// Jobs of which others say that their leases have ended, and why.
+/// Jobs whose leases have ended according to other brokers, and why.
 #[derive(Default)]
 pub(crate) struct Hints {
     jobs: Mutex<HashMap<i64, CancelReason>>,
@@ -51,7 +52,7 @@ impl Hints {
     }
 }
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let mut next = Instant::now() + INTERVAL;
     loop {
         tokio::select! {
@@ -69,34 +70,34 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Compares the leases that are held for long enough.
+/// Compares the leases that have been held for at least `INTERVAL`.
 async fn compare_all(context: &Context) -> Result<(), StoreError> {
     let since = Instant::now().checked_sub(INTERVAL);
     compare(context, since.map(|since| held_before(context, since)).unwrap_or_default(), &HashMap::new()).await
 }
 
-/// Compares those of these jobs that are held here.
+/// Compares the hinted leases that this broker's workers hold.
 async fn follow(context: &Context, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
     let held = context.sessions.all().into_iter().flat_map(|session| session.held());
     compare(context, held.filter(|lease| hints.contains_key(&lease.id)).collect(), hints).await
 }
 
-/// Leases that workers here hold since before this time.
+/// Returns leases that workers of this broker have held since before this time.
 fn held_before(context: &Context, time: Instant) -> Vec<Lease> {
     context.sessions.all().into_iter().flat_map(|session| session.held_before(time)).collect()
 }
 
 async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
-    // While they go from one number of this broker to another, they seem to be another's.
-    let _number = context.number.lock().await;
+    // While leases move to a new id of this broker, they would appear to belong to another broker.
+    let _id_change = context.id_change.lock().await;
     if context.readopt.load(Ordering::Acquire) {
         return Ok(());
     }
     end_others(context, &leases, hints).await
 }
 
-/// Ends those of these leases that are not this broker's any more, for the workers here. Called while the broker keeps its
-/// number.
+/// Ends the leases among `leases` that this broker no longer owns, and tells its workers. The caller must prevent a
+/// change of the broker id meanwhile.
 pub(super) async fn end_others(
     context: &Context,
     leases: &[Lease],
@@ -108,7 +109,8 @@ pub(super) async fn end_others(
         if ended.is_empty() {
             continue;
         }
-        // What its worker has settled meanwhile is answered on that way; and it may have come back with a lease.
+        // Excludes leases that the worker has settled meanwhile, which are answered separately, and leases that it has
+        // resumed with.
         let still: HashSet<Lease> = held_before(context, asked).into_iter().collect();
         let mut moved: HashSet<Lease> = HashSet::new();
         let mut by_reason: HashMap<Option<CancelReason>, Vec<Lease>> = HashMap::new();
@@ -117,7 +119,7 @@ pub(super) async fn end_others(
                 LeaseEnding::Cancelled => Some(CancelReason::Cancelled),
                 LeaseEnding::TimedOut => Some(CancelReason::Timeout),
                 LeaseEnding::Lost => Some(hints.get(&lease.id).copied().unwrap_or(CancelReason::LeaseLost)),
-                // The worker knows.
+                // The worker settled the job, so it is not told.
                 LeaseEnding::Settled => None,
                 LeaseEnding::Moved => {
                     moved.insert(lease);
@@ -130,7 +132,7 @@ pub(super) async fn end_others(
             context.sessions.end(&leases, reason, &context.dispatch);
         }
         if !moved.is_empty() {
-            context.release.release_left(context.sessions.moved(&moved, asked, &context.dispatch));
+            context.release.release_left_behind(context.sessions.leases_moved(&moved, asked, &context.dispatch));
         }
     }
     Ok(())

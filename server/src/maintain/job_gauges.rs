@@ -1,5 +1,5 @@
-//! Counts jobs by type and state for the metrics, and for the backlog of statistics. Counting reads the tables, so it is done less often the longer it
-//! takes.
+//! Maintenance task: counts jobs by task type and state for the metrics and the backlog statistics. Counting reads the
+//! tables, so the interval grows with its duration.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Context, in_turn};
+use super::{Context, run_serialized};
 use crate::{
     job::{JobState, TypeView},
     metrics::{ByType, TypeState},
@@ -21,35 +21,35 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(15);
-/// The most types with metrics of their own. Prometheus does not cope well with more.
+/// Maximum number of task types with separate metrics. Prometheus does not cope well with more.
 pub(crate) const MOST_TYPES: i32 = 1_000;
 
-/// Counting that takes no longer than this is done when somebody looks.
+/// Readers get the last count if counting takes longer than this.
 const CHEAP: Duration = Duration::from_millis(20);
-/// For how long a count is good enough for whoever looks.
+/// Readers get the last count if it is younger than this.
 const FRESH: Duration = Duration::from_secs(1);
-/// Whoever looks does not wait longer for a new count: a lock may hold it up, or Postgres be silent.
+/// Maximum wait of a reader for a new count. A lock may block it, or Postgres may not respond.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Types with their numbers of jobs, as they were counted last.
+/// Task types with their numbers of jobs, from the last count.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// By name.
+    /// Task types by name.
     pub(crate) types: Vec<TypeView>,
-    /// When counting began; `None`: it was not done yet.
+    /// Start of the count; `None` if none was made yet.
     begun: Option<Instant>,
     took: Duration,
-    /// What counting costs: the shorter of the last two times that it took. One that was held up says nothing.
+    /// Cost of counting: the shorter of the last two durations, so that one blocked count does not distort it.
     cost: Duration,
 }
 
 impl Counted {
-    /// How long ago it was.
+    /// Returns the age of the count.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.begun.map(|begun| begun.elapsed())
     }
 
-    /// Whether types may be missing.
+    /// Returns whether task types may be missing, because the count is limited to `MOST_TYPES`.
     pub(crate) fn is_cut(&self) -> bool {
         self.types.len() >= MOST_TYPES as usize
     }
@@ -72,7 +72,8 @@ impl JobCounts {
         Ok(counted)
     }
 
-    /// The last count; a new one, if that one is old and counting is cheap. However many look, one counts.
+    /// Returns the last count, or a new one if the last one is old and counting is cheap. Concurrent readers cause one
+    /// count.
     pub(crate) async fn look(&self, store: &Store) -> Arc<Counted> {
         let last = self.last.load_full();
         if last.cost > CHEAP || last.age().is_some_and(|age| age < FRESH) {
@@ -82,28 +83,30 @@ impl JobCounts {
         if let Ok(counted) = timeout(LONGEST, self.count(store)).await {
             return counted.unwrap_or(last);
         }
-        // Nobody else waits for one, until the task that counts has counted.
+        // A lock or Postgres blocks the count. Later readers get the last count at once, until the maintenance task has
+        // counted again.
         let held_up = Counted { types: last.types.clone(), took: LONGEST, cost: LONGEST, ..*last };
         self.last.compare_and_swap(&last, Arc::new(held_up));
         last
     }
 }
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let mut before = Duration::ZERO;
     loop {
-        let took = in_turn(&context, "counting jobs", || async {
+        let took = run_serialized(&context, "counting jobs", || async {
             let begun = Instant::now();
             run_once(&context).await.map(|()| begun.elapsed())
         })
         .await;
-        // As above: one that was held up for seconds does not stop the figures for minutes.
+        // The shorter of the last two durations counts, so that one blocked count does not stop the metrics for
+        // minutes.
         tokio::time::sleep(EVERY.max(took.min(before) * 50)).await;
         before = took;
     }
 }
 
-/// Counts the jobs.
+/// Counts the jobs and sets the metrics.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let counted = context.job_counts.count(&context.store).await?;
     context.store.sample_backlog(&counted.types).await?;
@@ -118,7 +121,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         context.metrics.workers.get_or_create(&labels).set(subscribed as i64);
         let age = task_type.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
         context.metrics.oldest_ready.get_or_create(&labels).set(age);
-        // Only of types that are pulled at all.
+        // This metric exists only for task types that clients pull.
         if let Some(last) = task_type.last_pull.and_then(|last| last.duration_since(UNIX_EPOCH).ok()) {
             context.metrics.last_pull.get_or_create(&labels).set(last.as_secs() as i64);
         }
@@ -129,7 +132,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The workers of each type at this broker.
+/// Returns the number of workers of this broker by task type.
 fn workers(context: &Context) -> HashMap<String, usize> {
     let name = |(type_id, workers)| Some((context.registry.name(type_id)?.to_string(), workers));
     context.dispatch.workers().into_iter().filter_map(name).collect()

@@ -1,9 +1,13 @@
-//! Step 6, background tasks. Every task has a `run_once`, and a loop that decides when to call it. Every broker runs
-//! all of them; the statements make sure that each thing is done once.
+//! Step 6, by the clock: maintenance tasks. Every task has a `run_once`, and a loop that decides when to call it. Every
+//! broker runs all tasks; the statements make sure that each action happens once.
 
 mod admit;
 #[cfg(feature = "archive")]
 mod archive;
+mod background_mutex;
+pub(crate) mod clock;
+pub(crate) mod clock_watch;
+mod connections;
 mod expire;
 mod held_leases;
 pub(crate) mod job_gauges;
@@ -11,6 +15,7 @@ mod limits;
 mod notifications;
 mod promote;
 mod renew;
+mod replan;
 mod replica;
 pub(crate) mod rerank;
 mod rescue;
@@ -21,7 +26,6 @@ pub(crate) mod statistics;
 mod storage;
 mod sweep;
 mod time_out;
-mod turns;
 mod upkeep;
 mod workers;
 
@@ -30,9 +34,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
+pub(crate) use background_mutex::BackgroundMutex;
 pub(crate) use held_leases::Hints;
 pub(crate) use renew::Renewal;
-pub(crate) use turns::Turns;
 
 use crate::{
     access::Access,
@@ -46,10 +50,14 @@ use crate::{
     settle::Release,
     store::{Store, StoreError},
     waiters::Waiters,
-    wake::{Wake, announce_all, listen_always},
+    wake::{Wake, announce_all, run_listen},
 };
 
-/// The state that the tasks share.
+/// Time from the start of a broker to the first reading of metrics about the storage. The statements that take jobs come
+/// first.
+const BEFORE_READINGS: Duration = Duration::from_secs(3);
+
+/// State that the maintenance tasks share.
 pub(crate) struct Context {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Store,
@@ -58,54 +66,61 @@ pub(crate) struct Context {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) access: Arc<Access>,
-    /// The credentials that callers show are in this store.
+    /// Whether this store holds the tokens of callers.
     pub(crate) keeps_tokens: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) release: Release,
-    /// Makes jobs from the templates of schedules.
+    /// Creates jobs from the templates of schedules.
     pub(crate) check_template: CheckTemplate,
-    /// Where to start looking for due jobs: all earlier ones were promoted.
+    /// All jobs that were due before this time have been promoted, so the search for due jobs starts here.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
-    /// How this broker's own lease was renewed.
+    /// Comparison of the database's clock with this broker's clocks.
+    pub(crate) clock: Mutex<clock_watch::ClockWatch>,
+    /// Notified when the database's clock has gone back.
+    pub(crate) clock_back: Notify,
+    /// State of the renewals of this broker's lease.
     pub(crate) renewal: Mutex<Renewal>,
-    /// The broker has a new id, and not all leases of its workers have it yet.
+    /// The broker has a new id, and some leases of its workers still have the old one.
     pub(crate) readopt: std::sync::atomic::AtomicBool,
-    /// Held while this broker gets another number, and by whoever must not meet that.
-    pub(crate) number: tokio::sync::Mutex<()>,
-    /// Leases that others say they have ended.
+    /// Held while this broker changes its id, and by tasks that must not run during the change.
+    pub(crate) id_change: tokio::sync::Mutex<()>,
+    /// Hints of other brokers about leases that have ended.
     pub(crate) ended_leases: Hints,
-    /// A sweep is wanted now.
+    /// Requests a sweep.
     pub(crate) sweep_now: Notify,
-    /// Requests a rescue now.
+    /// Requests a rescue.
     pub(crate) rescue_now: Notify,
+    /// Schedules that this broker cannot plan.
+    pub(crate) skipped_schedules: schedules::SkippedSchedules,
     /// Callers that wait for jobs to end.
     pub(crate) waiters: Waiters,
-    /// A partition is missing.
+    /// Notified when a partition is missing.
     pub(crate) partitions_now: Notify,
-    /// A task type may have a new priority step.
+    /// Notified when a task type may have a new priority step.
     pub(crate) rerank_now: Notify,
-    /// A task type may have new limits.
+    /// Notified when a task type may have new limits.
     pub(crate) limits_now: Notify,
-    /// Statistics may have changed by what this broker has not counted.
+    /// Notified when statistics may have changed by events that this broker has not counted.
     pub(crate) statistics_now: Notify,
-    /// Of the tasks that are in no hurry.
-    pub(crate) turns: Turns,
-    /// Numbers of jobs, as they were counted last.
+    /// Serializes tasks that are not urgent.
+    pub(crate) background_mutex: BackgroundMutex,
+    /// Numbers of jobs from the last count.
     pub(crate) job_counts: job_gauges::JobCounts,
 }
 
 impl Context {
-    /// Settings were changed here, and this is their version now. This broker goes by them before it answers, the others
-    /// when they are notified or sweep; so does this one if it cannot read them now.
+    /// Applies settings that were changed at this broker and now have this version, before the change is answered.
+    /// Other brokers apply them after a notification or at their sweep. If reading the settings fails, this broker
+    /// applies them at its sweep, too.
     pub(crate) async fn settings_changed(&self, version: i64) {
         self.wake.settings_changed();
         if let Err(error) = self.refresh_settings(version).await {
-            tracing::debug!(%error, "settings are read again with the next sweep");
+            tracing::debug!(%error, "cannot read the settings; trying again at the next sweep");
         }
     }
 
-    /// Sets the alarms to what is due next. An alarm knows only the earliest of the times that it was set to, so it is set
-    /// again whenever it has rung.
+    /// Sets the alarms for the next due times. An alarm keeps only the earliest of its times, so it must be set again
+    /// after each ring.
     pub(crate) async fn set_alarms(&self) -> Result<(), StoreError> {
         let next = self.store.next_due().await?;
         let set = |alarm: fn(&Wake, Duration), due: Option<Duration>| {
@@ -120,15 +135,15 @@ impl Context {
         Ok(())
     }
 
-    /// The same, after a change that took place; if it fails, the sweep finds what is due.
+    /// Sets the alarms after a committed change. If it fails, the sweep sets them.
     pub(crate) async fn alarms_or_sweep(&self) {
         if let Err(error) = self.set_alarms().await {
-            tracing::debug!(%error, "the sweep sets the alarms");
+            tracing::debug!(%error, "cannot set the alarms; the sweep sets them");
             self.sweep_now.notify_one();
         }
     }
 
-    /// Reads the settings of types and of the cluster if this version is new.
+    /// Reads the settings of task types and of the cluster if this version is new.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
         if self.keeps_tokens {
             self.access.refresh(version).await?;
@@ -138,12 +153,13 @@ impl Context {
             self.dispatch.set_limited(self.registry.limited_types());
             self.rerank_now.notify_one();
             self.limits_now.notify_one();
-            // Who waits until all brokers go by it asks their rows. If this row is locked, the next renewal says so.
+            // Callers that wait until all brokers have applied the settings read the broker rows. If this row is
+            // locked, the next renewal reports the version.
             let (store, id, lease) = (self.store.clone(), self.dispatch.broker_id(), self.config.broker_lease);
             let version = self.registry.version();
             tokio::spawn(async move {
                 if let Err(error) = store.renew_broker(id, lease, version).await {
-                    tracing::debug!(%error, "the next renewal says which settings this broker goes by");
+                    tracing::debug!(%error, "cannot report the version of the settings; the next renewal reports it");
                 }
             });
         }
@@ -151,63 +167,67 @@ impl Context {
     }
 }
 
-/// The running tasks; aborted when dropped.
+/// The running tasks. They are aborted when this is dropped.
 pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
-    /// Runs another task beside them.
+    /// Runs an additional task.
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(task);
     }
 
-    /// Ends them all.
+    /// Ends all tasks.
     pub(crate) async fn stop(mut self) {
         self.0.shutdown().await;
     }
 }
 
-/// Starts every task.
+/// Starts all tasks.
 pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     let mut tasks = tokio::task::JoinSet::new();
     let c = || context.clone();
-    tasks.spawn(sweep::always(c()));
-    tasks.spawn(promote::always(c()));
-    tasks.spawn(admit::always(c()));
-    tasks.spawn(expire::always(c()));
-    tasks.spawn(schedules::always(c()));
-    tasks.spawn(time_out::always(c()));
-    tasks.spawn(rescue::always(c()));
-    tasks.spawn(renew::always(c()));
-    tasks.spawn(workers::always(c()));
-    tasks.spawn(held_leases::always(c()));
-    tasks.spawn(rerank::always(c()));
-    tasks.spawn(limits::always(c()));
-    tasks.spawn(retention::always(c()));
-    tasks.spawn(job_gauges::always(c()));
-    tasks.spawn(storage::always(c()));
+    tasks.spawn(sweep::run(c()));
+    tasks.spawn(clock::run(c()));
+    tasks.spawn(connections::run(c()));
+    tasks.spawn(promote::run(c()));
+    tasks.spawn(admit::run(c()));
+    tasks.spawn(expire::run(c()));
+    tasks.spawn(schedules::run(c()));
+    tasks.spawn(time_out::run(c()));
+    tasks.spawn(rescue::run(c()));
+    tasks.spawn(renew::run(c()));
+    tasks.spawn(workers::run(c()));
+    tasks.spawn(held_leases::run(c()));
+    tasks.spawn(rerank::run(c()));
+    tasks.spawn(limits::run(c()));
+    tasks.spawn(retention::run(c()));
+    tasks.spawn(job_gauges::run(c()));
+    tasks.spawn(storage::run(c()));
     if context.store.has_replica() {
-        tasks.spawn(replica::always(c()));
+        tasks.spawn(replica::run(c()));
     }
-    tasks.spawn(statistics::always(c()));
-    tasks.spawn(upkeep::always(c()));
+    tasks.spawn(statistics::run(c()));
+    tasks.spawn(upkeep::run(c()));
     #[cfg(feature = "archive")]
-    tasks.spawn(archive::always(c()));
+    tasks.spawn(archive::run(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);
-        tasks.spawn(listen_always(context.store.clone(), channel.clone(), context.metrics.clone(), sender));
-        tasks.spawn(notifications::always(c(), heard));
+        let dispatch = context.dispatch.clone();
+        let broker_id = move || dispatch.broker_id();
+        tasks.spawn(run_listen(context.store.clone(), channel.clone(), broker_id, context.metrics.clone(), sender));
+        tasks.spawn(notifications::run(c(), heard));
         tasks.spawn(announce_all(context.wake.clone(), context.store.clone(), channel));
     }
     Tasks(tasks)
 }
 
-/// The channel for the brokers of one schema.
+/// Returns the notification channel for the brokers of one schema.
 fn channel(schema: &str) -> String {
     format!("{schema}_wake")
 }
 
-/// Calls `run` until it succeeds, with backoff, and logs its errors.
+/// Calls `run_once` until it succeeds, with exponential backoff, and logs its errors.
 pub(crate) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
     context: &Context,
     what: &str,
@@ -217,14 +237,14 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
     loop {
         match run_once().await {
             Ok(done) => return done,
-            Err(error) => context.store.failed(what, &error),
+            Err(error) => context.store.log_failure(what, &error),
         }
         backoff.pause().await;
     }
 }
 
-/// The same, for what is in no hurry: each time it waits for its turn.
-async fn in_turn<T, F: Future<Output = Result<T, StoreError>>>(
+/// Calls `run_once` until it succeeds, for tasks that are not urgent. Each call locks the background mutex.
+async fn run_serialized<T, F: Future<Output = Result<T, StoreError>>>(
     context: &Context,
     what: &str,
     mut run_once: impl FnMut() -> F,
@@ -232,7 +252,7 @@ async fn in_turn<T, F: Future<Output = Result<T, StoreError>>>(
     until_done(context, what, || {
         let run = run_once();
         async {
-            let _turn = context.turns.wait().await;
+            let _guard = context.background_mutex.lock().await;
             run.await
         }
     })

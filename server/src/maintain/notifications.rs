@@ -1,4 +1,4 @@
-//! Handles notifications of other brokers.
+//! Maintenance task: handles notifications of other brokers.
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
@@ -11,19 +11,20 @@ use crate::{
     wake::{Heard, Loss, Notice},
 };
 
-/// The most types that wait for another check; the sweep finds the others.
+/// Maximum number of task types that wait for another check. The sweep finds the others.
 const MOST_AGAIN: usize = 10_000;
-/// How long after an announcement the transactions that did not announce have mostly committed (`howdah.announce`).
+/// Delay of a second check after an announcement by SQL. Of concurrent transactions only one announces
+/// (`howdah.announce`), and most of the others have committed by then.
 const SILENT: Duration = Duration::from_millis(50);
-/// When slow ones have committed too, for example behind a stalled disk.
+/// Delay of a last check, by which slow transactions have committed as well, for example behind a stalled disk.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Types to check again after a while, and the rank to check from.
+/// Task types to check again later, and the ranks to check from.
 struct Again {
     types: HashMap<TypeId, i64>,
     at: Instant,
-    /// Types announced since then. They get the check after this one, since transactions that did not announce may not
-    /// have committed by `at`.
+    /// Types announced while a check is scheduled. They get the check after it, because transactions that did not
+    /// announce may not have committed by `at`.
     since: HashMap<TypeId, i64>,
     after: Duration,
 }
@@ -45,14 +46,14 @@ impl Again {
         }
     }
 
-    /// The types to check now.
+    /// Returns the task types to check now.
     fn take(&mut self) -> HashMap<TypeId, i64> {
         self.at = Instant::now() + self.after;
         mem::replace(&mut self.types, mem::take(&mut self.since))
     }
 }
 
-pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Heard>) {
+pub(super) async fn run(context: Arc<Context>, mut heard: mpsc::Receiver<Heard>) {
     let (mut silent, mut slow) = (Again::new(SILENT), Again::new(SLOW));
     loop {
         let news = tokio::select! {
@@ -85,16 +86,15 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Whatever was said while nobody listened is found by looking; cancels of what runs here, when leases are
-        // compared.
+        // The sweep finds work whose notification was missed. The comparison of leases finds cancels of running jobs.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => {
             context.statistics_now.notify_one();
             wake(context, types);
         }
         Heard::Notice(Notice::WentOn(sessions)) => {
-            let left = sessions.iter().flat_map(|mark| context.sessions.went_on_elsewhere(mark, &context.dispatch));
-            context.release.release_behind(left.collect());
+            let left = sessions.iter().flat_map(|mark| context.sessions.resumed_elsewhere(mark, &context.dispatch));
+            context.release.release_after_full_move(left.collect());
         }
         Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
         Heard::Notice(Notice::Lost(lost)) => {

@@ -1,4 +1,4 @@
-//! scheduled → ready, when jobs are due.
+//! Maintenance task: moves jobs from scheduled to ready when they are due.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use super::{Context, until_done};
 use crate::{job::Ready, store::StoreError};
 
-/// The most jobs in a statement.
+/// Maximum number of jobs in a statement.
 const BATCH: i32 = 1_000;
-/// How often to look from the very start, for rows that became visible late.
+/// Interval of searches that ignore the floor, for jobs below it whose transaction committed late.
 const FULL_SCAN: Duration = Duration::from_secs(60);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let mut full_scan = Instant::now() + FULL_SCAN;
     loop {
         tokio::select! {
@@ -48,7 +48,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
 }
 
-/// Coordinated jobs may have to wait for a limit next.
+/// Promotes coordinated jobs, which may have to wait for a limit next.
 async fn promote_coordinated(context: &Context) -> Result<(), StoreError> {
     loop {
         let woken = context.store.promote_coordinated(BATCH).await?;

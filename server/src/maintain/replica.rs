@@ -1,4 +1,4 @@
-//! Measures once a second how far the replica that is read is behind, and whether it is there.
+//! Maintenance task: measures once a second whether the read replica is reachable and how far it is behind.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,16 +7,16 @@ use crate::store::StoreError;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     loop {
         if let Err(error) = run_once(&context).await {
-            context.store.failed("reading the position of the primary", &error);
+            context.store.log_failure("reading the position of the primary", &error);
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Measures it once.
+/// Measures the replica once.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let measured = context.store.measure_replica().await;
     let state = context.store.replica_state();

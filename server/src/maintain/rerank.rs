@@ -1,6 +1,6 @@
-//! When the priority step of a task type was changed, its waiting jobs get new ranks, in small transactions. Each job
-//! stores the step that its rank was computed with, so any broker can see what is left to do. Every broker does the
-//! walk; they do not wait for each other.
+//! Maintenance task: gives waiting jobs new ranks after the priority step of their task type was changed, in small
+//! transactions. Each job stores the step of its rank, so any broker can see the remaining work. Every broker walks
+//! through the jobs, and the brokers do not wait for each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,23 +10,24 @@ use crate::{
     store::{Actor, StoreError, WalkPosition},
 };
 
-/// The most jobs in a statement.
+/// Maximum number of jobs in a statement.
 pub(crate) const BATCH: i32 = 1_000;
-/// After this time, statements that were running when the step was changed, or were sent by a broker that did not know
-/// the new one, have ended. Then the last walk starts.
+/// Time after a change of the priority step by which all statements that used the old step have ended. The last walk
+/// starts then.
 const UNDER_WAY: Duration = Duration::from_secs(45);
-/// After this time, every broker has read a new step. Then a walk is done for jobs enqueued with the old one.
+/// Time after a change by which every broker has read the new priority step. A walk then handles jobs enqueued with the
+/// old step.
 const READ: Duration = Duration::from_secs(2);
-/// How long to pause after jobs that others had locked.
+/// Pause after a scan step that found locked jobs.
 pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(20);
-/// How often to try locked jobs before they are left to the next walk.
+/// Maximum number of attempts of a scan step at locked jobs before they are left to the next walk.
 pub(crate) const HELD_TRIES: u32 = 5;
 
-/// The states whose ranks matter, in the order in which jobs move on, so that none slips past the walk.
+/// States whose ranks matter, in the order in which jobs move through them, so that no job escapes the walk.
 pub(crate) const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
 
-pub(super) async fn always(context: Arc<Context>) {
-    // The steps that the broker has read at its start.
+pub(super) async fn run(context: Arc<Context>) {
+    // The first walk starts at once, for priority steps that changed before this broker started.
     let mut next = Some(Duration::ZERO);
     loop {
         let again = async {
@@ -43,7 +44,7 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Walks through every type that needs it; returns when to do so again.
+/// Walks through every task type that needs it. Returns when to do so again.
 pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
     let under_way = UNDER_WAY.as_millis() as i64;
     let mut next: Option<Duration> = None;
@@ -56,7 +57,7 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
         let wait = match (missed, final_in_ms) {
             (0, ms) if ms <= 0 => {
                 context.store.rerank_done(type_id, under_way).await?;
-                // If the step was changed again, `rerank_due` knows.
+                // If the priority step has changed again meanwhile, `rerank_due` returns the type in a second.
                 Duration::from_secs(1)
             }
             (0, ms) => {
@@ -71,13 +72,13 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
     Ok(next)
 }
 
-/// One walk through the jobs of a type; returns how many were left.
+/// Walks once through the jobs of a task type. Returns the number of jobs left unchanged.
 async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     let mut missed = 0;
     for state in STATES {
         let mut from = Some(start_of(state));
-        while let Some(place) = from {
-            let (_, left, next) = step(context, type_id, None, place).await?;
+        while let Some(position) = from {
+            let (_, left, next) = step(context, type_id, None, position).await?;
             missed += left;
             from = next;
         }
@@ -85,13 +86,13 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     Ok(missed)
 }
 
-/// Where the walk through a state starts.
+/// Returns the position at which the walk through a state starts.
 pub(crate) fn start_of(state: JobState) -> WalkPosition {
     WalkPosition { state, rank: i64::MIN, id: i64::MIN }
 }
 
-/// One step of a walk, with a priority if somebody gives these jobs one: how many jobs were changed, how many were left because they were locked, and the position of the
-/// next step.
+/// Makes one bounded scan step of a walk. `priority` is set if an operator changes the priority of these jobs. Returns
+/// the number of changed jobs, the number of locked jobs that were left, and the position of the next step.
 pub(crate) async fn step(
     context: &Context,
     type_id: TypeId,
@@ -113,7 +114,7 @@ pub(crate) async fn step(
     Ok((moved, 0, None))
 }
 
-/// Tells all brokers, because jobs may be below the rank from which they claim.
+/// Announces changed jobs to all brokers, because they may be below the rank from which brokers claim.
 pub(crate) fn announce(context: &Context, type_id: TypeId, lowest_rank: i64) {
     let ready = Ready { type_id, lowest_rank, jobs: 1 };
     context.dispatch.ready_everywhere(&[ready]);

@@ -1,16 +1,16 @@
-//! Takes back the leases of brokers that are gone. Whichever broker notices first does it.
+//! Maintenance task: releases the leases of brokers whose row has expired. The first broker that notices does it.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
 use crate::{job::Ready, store::StoreError};
 
-/// The most leases in a statement.
+/// Maximum number of leases in a statement.
 const BATCH: i32 = 1_000;
-/// How often to look without a reason, for leases of brokers that have no row any more.
+/// Interval of rescues that no sweep has requested. They find leases of brokers that no longer have a row.
 const UNASKED: Duration = Duration::from_secs(60);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     loop {
         until_done(&context, "rescuing leases", || run_once(&context)).await;
         tokio::select! {
@@ -20,17 +20,17 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Takes back every lease whose broker has expired, and deletes the broker's row.
+/// Releases every lease whose broker has expired, and deletes the broker's row.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     if !context.renewal.lock().is_steady(&context.config) {
-        // After an outage of Postgres every broker has expired. They renew first; brokers that do not are gone. The
-        // sweep asks for a rescue again.
+        // After an outage of Postgres the rows of all brokers have expired. This broker gives the others time to renew,
+        // and the sweep requests the rescue again. Brokers that do not renew are gone.
         return Ok(());
     }
     let mut keyed = false;
     loop {
         let moved = match context.store.rescue(BATCH, context.dispatch.broker_id()).await {
-            // A key is locked: the jobs that free theirs are taken back apart.
+            // Another transaction has locked a job key. Jobs that free their key are released in separate statements.
             Err(StoreError::Locked(_)) => {
                 keyed = true;
                 context.store.rescue_unkeyed(BATCH, context.dispatch.broker_id()).await?
@@ -54,10 +54,10 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
 }
 
-/// Deletes the rows of expired brokers, and with them those of their workers.
+/// Deletes the rows of expired brokers and of their workers.
 async fn delete_brokers(context: &Context) -> Result<(), StoreError> {
     match context.store.delete_expired_brokers().await {
-        // They lose nothing but their names by staying, and the sweep asks for a rescue again.
+        // Remaining rows do no harm, and the sweep requests a rescue again.
         Err(StoreError::Locked(error)) => tracing::debug!(%error, "rows of expired brokers are locked"),
         deleted => deleted?,
     }

@@ -1,104 +1,161 @@
-//! The daily partitions of history: created ahead, and dropped when they are old. Jobs of types that are kept for a
-//! shorter time are deleted before that. Old request keys are deleted too.
+//! Maintenance task: creates the day partitions of history in advance, and drops old ones. Jobs of task types with a
+//! shorter retention are deleted earlier, and old request keys as well. Nothing is deleted while the database's clock
+//! is in doubt, because it determines the age of data.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Context, until_done};
-use crate::{backoff::Backoff, store::StoreError};
+use futures::{FutureExt as _, future::BoxFuture};
+
+use super::{Context, clock, until_done};
+use crate::{
+    backoff::Backoff,
+    store::{DEFAULTS, StoreError},
+};
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// When old rows that were in use are tried again, at first. While we wait for a long reader, every ack waits behind us: so
-/// the pauses double, up to an hour.
+/// First pause before old partitions that were in use are dropped again. While the drop waits for a long reader, every
+/// ack waits behind it, so the pauses double, up to an hour.
 const RETRY: Duration = Duration::from_secs(10);
-/// How often a missing partition is looked for.
+/// Interval at which missing partitions are looked for.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
-/// For so many days more than history is kept, an unused task type is kept.
+/// Number of days for which an unused task type is kept in addition to the retention of history.
 pub(crate) const UNUSED_DAYS: i64 = 2;
-/// The most task types that are deleted at once.
+/// Maximum number of task types that are deleted at a time.
 const TYPES: i32 = 1_000;
-/// How many days ahead partitions are created.
+/// Number of days for which partitions are created in advance.
 pub(super) const AHEAD: i32 = 3;
-/// The most request keys in a statement.
+/// Maximum number of request keys in a statement.
 const BATCH: i32 = 10_000;
-/// A day that is over for so long and is not archived is late, if there is an archive.
+/// Time after the end of a day at which it counts as late if it is not archived, where an archive is configured.
 pub(crate) const ARCHIVE_LATE_MINUTES: i32 = 120;
-/// The most bulk operations that have ended; the oldest are deleted first.
+/// Maximum number of ended bulk operations; the oldest are deleted first.
 pub(crate) const BULKS: i64 = 10_000;
-/// The blocks of a history partition in a statement: 8 MiB.
+/// Blocks of a history partition that a statement reads: 8 MiB.
 const BLOCKS: i64 = 1_024;
 
-pub(super) async fn always(context: Arc<Context>) {
+/// Result of a round of deletions.
+enum Round {
+    /// Everything was deleted.
+    Done,
+    /// A partition was locked by another transaction, so the round is retried.
+    InUse,
+    /// The database's clock is not reliable yet.
+    ClockUnsure,
+}
+
+pub(super) async fn run(context: Arc<Context>) {
     let mut retries = Backoff::new(RETRY, EVERY);
+    let mut locked = Backoff::new(RETRY, PARTITIONS_EVERY);
     loop {
-        let pause = if until_done(&context, "maintaining history", || run_once(&context)).await {
-            retries.reset();
-            EVERY
-        } else {
-            retries.advance()
+        let pause = match until_done(&context, "maintaining history", || run_once(&context)).await {
+            Round::Done => {
+                retries.reset();
+                EVERY
+            }
+            Round::InUse => retries.advance(),
+            Round::ClockUnsure => clock::settles_in(&context),
         };
         let next = tokio::time::Instant::now() + pause;
-        while tokio::time::timeout_at(next, partitions_wanted(&context)).await.is_ok() {
-            until_done(&context, "making partitions", || make_partitions(&context)).await;
+        let mut interval = PARTITIONS_EVERY;
+        while tokio::time::timeout_at(next, partitions_wanted(&context, interval)).await.is_ok() {
+            interval = if until_done(&context, "making partitions", || make_partitions(&context)).await {
+                locked.reset();
+                PARTITIONS_EVERY
+            } else {
+                locked.advance()
+            };
         }
     }
 }
 
-/// Somebody misses a partition, or it is time to look.
-async fn partitions_wanted(context: &Context) {
-    let _ = tokio::time::timeout(PARTITIONS_EVERY, context.partitions_now.notified()).await;
+/// Waits until a partition is reported missing, at most for `interval`.
+async fn partitions_wanted(context: &Context, interval: Duration) {
+    let _ = tokio::time::timeout(interval, context.partitions_now.notified()).await;
 }
 
-async fn make_partitions(context: &Context) -> Result<(), StoreError> {
+/// Creates missing partitions. Returns false if another transaction has locked history, so that the caller retries
+/// soon. Meanwhile the default partitions take the rows.
+async fn make_partitions(context: &Context) -> Result<bool, StoreError> {
     match context.store.make_partitions(AHEAD).await {
         Ok(0) => {}
         Ok(partitions) => tracing::info!(partitions, "made partitions of history and payloads"),
-        // A long reader. There are partitions for days.
-        Err(StoreError::Locked(error)) => tracing::warn!(%error, "history is in use; making partitions in a minute"),
+        Err(StoreError::Locked(error)) => {
+            tracing::warn!(%error, "another transaction has locked history; trying to make partitions again soon");
+            return Ok(false);
+        }
+        // The error is logged and not returned, so that the rest of the round still runs.
+        Err(error @ StoreError::Refused(_)) => context.store.log_failure("making partitions", &error),
         Err(error) => return Err(error),
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Creates partitions, drops old ones, and deletes old request keys. False: old rows were in use.
-pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
-    make_partitions(context).await?;
-    let history = dropped(
-        context.store.drop_partitions(i32::from(context.config.history_days)).await,
-        "old history",
-        context.config.history_days,
-    );
-    let audit = dropped(
-        context.store.drop_audit_partitions(i32::from(context.config.audit_days)).await,
-        "old rows of the audit",
-        context.config.audit_days,
-    );
+/// One part of a round. Returns false if old rows were in use.
+type Part<'a> = BoxFuture<'a, Result<bool, StoreError>>;
+
+/// Creates partitions, drops old ones, and deletes old rows.
+async fn run_once(context: &Context) -> Result<Round, StoreError> {
+    let made = make_partitions(context).await?;
+    let noted = record_id_ranges(context).await?;
+    let parts: [Part<'_>; 6] = [
+        drop_history(context).boxed(),
+        drop_audit(context).boxed(),
+        empty_defaults(context).boxed(),
+        prune(context).boxed(),
+        delete_rows(context).boxed(),
+        delete_unused_types(context).boxed(),
+    ];
+    let mut round = if made && noted { Round::Done } else { Round::InUse };
+    for part in parts {
+        // Checked before each part, because another server with another clock may be promoted at any time.
+        if !clock::agrees(context).await? {
+            return Ok(Round::ClockUnsure);
+        }
+        if !part.await? {
+            round = Round::InUse;
+        }
+    }
+    Ok(round)
+}
+
+async fn drop_history(context: &Context) -> Result<bool, StoreError> {
+    let days = context.config.history_days;
+    Ok(dropped(context.store.drop_partitions(i32::from(days)).await, "old history", days))
+}
+
+async fn drop_audit(context: &Context) -> Result<bool, StoreError> {
+    let days = context.config.audit_days;
+    Ok(dropped(context.store.drop_audit_partitions(i32::from(days)).await, "old rows of the audit", days))
+}
+
+/// Deletes rows that are no longer needed.
+async fn delete_rows(context: &Context) -> Result<bool, StoreError> {
+    let days = i32::from(context.config.history_days);
     context.store.delete_idle_limit_states().await?;
-    prune(context).await?;
     while context.store.delete_expired_requests(BATCH).await? {}
-    context.store.forget_moved(i32::from(context.config.history_days)).await?;
-    context.store.delete_old_bulks(i32::from(context.config.history_days), BULKS).await?;
-    delete_unused_types(context).await?;
-    Ok(history && audit)
+    context.store.forget_moved(days).await?;
+    context.store.delete_old_bulks(days, BULKS).await?;
+    Ok(true)
 }
 
-/// Says what became of old partitions; false: they are tried again.
+/// Logs the result of dropping old partitions. Returns false if it has to be retried.
 fn dropped(result: Result<i32, StoreError>, what: &str, days_kept: u16) -> bool {
     match result {
         Ok(0) => {}
         Ok(partitions) => tracing::info!(partitions, days_kept, "dropped {what}"),
         Err(error) => {
-            tracing::warn!(%error, "{what}: in use; trying to drop them again soon");
+            tracing::warn!(%error, "cannot drop {what}; trying again soon");
             return false;
         }
     }
     true
 }
 
-/// Deletes task types that nobody has used for longer than history is kept. Types that workers wait for are in use. While days
-/// wait for the archive there is older history, whose jobs need the names of their types.
-async fn delete_unused_types(context: &Context) -> Result<(), StoreError> {
+/// Deletes task types that have been unused for longer than history is kept. Types that workers wait for are in use.
+/// While days wait for the archive, nothing is deleted, because jobs in older history need the names of their types.
+async fn delete_unused_types(context: &Context) -> Result<bool, StoreError> {
     if context.store.archive_overdue(ARCHIVE_LATE_MINUTES).await? > 0 {
-        return Ok(());
+        return Ok(true);
     }
     context.store.use_task_types(&context.dispatch.subscribed()).await?;
     let kept = context.registry.longest_history().max(i64::from(context.config.history_days));
@@ -106,12 +163,44 @@ async fn delete_unused_types(context: &Context) -> Result<(), StoreError> {
     if let Some(first) = deleted.first() {
         tracing::info!(types = deleted.len(), %first, "deleted task types that were unused");
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Deletes jobs of types that are kept for a shorter time than others. Each day is read once, in parts, so that no lock
-/// is held for long.
-async fn prune(context: &Context) -> Result<(), StoreError> {
+/// Records the job ids of each day that is over, one day at a time. Returns false if a day was in use.
+async fn record_id_ranges(context: &Context) -> Result<bool, StoreError> {
+    loop {
+        match context.store.record_id_range().await {
+            Ok(true) => {}
+            Ok(false) => return Ok(true),
+            Err(StoreError::Locked(error)) => {
+                tracing::debug!(%error, "another transaction has locked a day of history; recording its job ids later");
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Deletes old rows from the default partitions in bounded scan steps, so that no lock is held for long.
+async fn empty_defaults(context: &Context) -> Result<bool, StoreError> {
+    let days_kept = i32::from(context.config.history_days);
+    for table in DEFAULTS {
+        let (mut from, mut rows) = (Some(0), 0);
+        while let Some(block) = from {
+            let (deleted, next) = context.store.delete_from_default(table, days_kept, block, BLOCKS).await?;
+            rows += deleted;
+            from = next;
+        }
+        if rows > 0 {
+            tracing::info!(rows, days_kept, table = table.0, "deleted old rows from the default partition");
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes jobs of task types with a shorter retention than others. Each day is read once, in bounded scan steps, so
+/// that no lock is held for long.
+async fn prune(context: &Context) -> Result<bool, StoreError> {
     for day in context.store.prunable_history(i32::from(context.config.history_days)).await? {
         let (mut from, mut jobs) = (Some(0), 0);
         while let Some(block) = from {
@@ -122,5 +211,5 @@ async fn prune(context: &Context) -> Result<(), StoreError> {
         context.store.history_pruned(&day).await?;
         tracing::info!(jobs, day = day.day, "deleted old history of some types");
     }
-    Ok(())
+    Ok(true)
 }

@@ -1,4 +1,5 @@
-//! Schedules: enqueues a job for each planned time, once, at whichever broker.
+//! Maintenance task: enqueues a job for each planned time of a schedule, once across all brokers. A schedule that this
+//! broker cannot plan is left to other brokers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,79 +7,108 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use super::{Context, until_done};
 use crate::{
     error::Error,
     intake::resolve,
     job::{
         EnqueueOutcome, NewJob,
-        schedule::{Drift, Schedule},
+        schedule::{Drift, Plan, Schedule},
     },
-    store::{KeyedJob, Patience, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
+    store::{KeyedJob, LockWait, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
 };
 
-/// The most schedules in a transaction.
+/// Maximum number of schedules in a transaction.
 pub(crate) const SCHEDULES: i32 = 32;
-/// The most jobs in a transaction.
+/// Maximum number of jobs in a transaction.
 pub(crate) const JOBS: usize = 500;
-/// The most bytes of jobs in a transaction, in addition to the first job.
+/// Maximum bytes of jobs in a transaction, in addition to the first job.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// How long due schedules go before those that wait for a job.
-const TURN: Duration = Duration::from_secs(1);
+/// Maximum time that due schedules are fired before schedules that wait for a job are checked.
+const MAX_FIRING: Duration = Duration::from_secs(1);
 
-/// The schedules to fire.
+/// Time for which a schedule that this broker cannot plan is left to other brokers.
+const SKIPPED_FOR: Duration = Duration::from_secs(60);
+
+/// Schedules that this broker cannot plan, for example because their time zone is unknown, with the times until which
+/// they are left to other brokers.
+#[derive(Default)]
+pub(crate) struct SkippedSchedules(Mutex<HashMap<String, Instant>>);
+
+impl SkippedSchedules {
+    fn skip(&self, name: &str) {
+        self.0.lock().insert(name.to_owned(), Instant::now() + SKIPPED_FOR);
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut skipped = self.0.lock();
+        skipped.retain(|_, until| *until > Instant::now());
+        skipped.keys().cloned().collect()
+    }
+}
+
+/// Selects the schedules to fire.
 #[derive(Clone, Copy)]
 enum Selection<'a> {
-    /// The first due schedules, at most this many.
+    /// The first due schedules, up to this number.
     Due(i32),
-    /// Those of these schedules that still wait for their jobs.
+    /// The given schedules, if they still wait for their jobs.
     Watching(&'a [&'a str]),
 }
 
 impl Selection<'_> {
-    async fn lock(self, transaction: &mut ScheduleTransaction<'_>) -> Result<Vec<(Schedule, i64)>, StoreError> {
+    async fn lock(
+        self,
+        transaction: &mut ScheduleTransaction<'_>,
+        skipped: &SkippedSchedules,
+    ) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        let skipped = skipped.names();
         match self {
-            Self::Due(at_most) => transaction.lock_due(at_most).await,
-            Self::Watching(names) => transaction.lock_watching(names, SCHEDULES).await,
+            Self::Due(at_most) => transaction.lock_due(at_most, &skipped).await,
+            Self::Watching(names) => transaction.lock_watching(names, &skipped, SCHEDULES).await,
         }
     }
 }
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     loop {
         context.wake.schedule_alarm().rung().await;
         until_done(&context, "firing schedules", || run_once(&context)).await;
     }
 }
 
-/// Fires due schedules, and those whose earlier jobs have finished.
+/// Fires due schedules, and schedules whose earlier jobs have finished.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     if context.registry.closed().is_some() {
-        // As if no broker ran: what was missed counts when the store is open again.
+        // While the store is closed, no schedule fires. When it is open again, the planned times of that period count
+        // as missed.
         return Ok(());
     }
     let (mut seen, mut looked) = (false, Instant::now());
     while fire_due(context).await? {
         seen = true;
-        // However many schedules are due, those that wait for a job get their turn.
-        if looked.elapsed() >= TURN {
+        // Schedules that wait for a job are checked in between, however many schedules are due.
+        if looked.elapsed() >= MAX_FIRING {
             fire_finished(context).await?;
             looked = Instant::now();
         }
     }
     seen |= fire_finished(context).await?;
     if seen {
-        // It finds those that wait for the jobs that were made now.
+        // The sweep finds schedules that wait for the jobs just enqueued.
         context.sweep_now.notify_one();
     }
     context.set_alarms().await
 }
 
-/// Returns whether there were any.
+/// Fires due schedules. Returns whether any was due.
 async fn fire_due(context: &Context) -> Result<bool, StoreError> {
     match fire(context, Selection::Due(SCHEDULES)).await {
-        // One of them fails; the others go on.
+        // One schedule of the batch causes the error. Schedules are then fired or put off one at a time, so that the
+        // others continue.
         Err(error) if fails_alone(&error) => fire_one(context, Selection::Due(1)).await,
         result => result,
     }
@@ -92,27 +122,32 @@ async fn fire_one(context: &Context, selection: Selection<'_>) -> Result<bool, S
     }
 }
 
-/// Whether one of them is the cause, and others may fire.
-const fn fails_alone(error: &StoreError) -> bool {
-    error.is_refused() || matches!(error, StoreError::Locked(_))
+/// Returns whether one schedule is the cause, so that the others may fire.
+fn fails_alone(error: &StoreError) -> bool {
+    error.may_spare_other_jobs() || matches!(error, StoreError::Locked(_))
 }
 
 async fn put_off(context: &Context, selection: Selection<'_>, error: &StoreError) -> Result<(), StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
-    if let Some((mut schedule, now)) = selection.lock(&mut transaction).await?.pop() {
+    if let Some((mut schedule, now)) = selection.lock(&mut transaction, &context.skipped_schedules).await?.pop() {
         if let StoreError::Locked(_) = error {
             tracing::warn!(schedule = schedule.spec.name, %error, "a schedule cannot fire yet; trying again");
             schedule.has_met_lock(now);
         } else {
             tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
-            schedule.has_failed(&error.told(), now);
+            schedule.has_failed(&named(context, &error.public_text()), now);
         }
         transaction.save(&schedule).await?;
     }
     transaction.commit().await
 }
 
-/// Returns whether there were any.
+/// Adds this broker's name to a problem, because other brokers may not have it.
+fn named(context: &Context, problem: &str) -> String {
+    format!("broker {:?}: {problem}", context.config.name)
+}
+
+/// Fires schedules that waited for their jobs to finish. Returns whether there were any.
 async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     let watched = context.store.watched_schedules().await?;
     if watched.is_empty() {
@@ -136,7 +171,7 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     Ok(!over.is_empty())
 }
 
-/// Locks schedules, stores their jobs and moves them on, in one transaction. Returns whether there were any.
+/// Locks schedules, stores their jobs, and advances them, in one transaction. Returns whether there were any.
 async fn fire(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
     let fired = match fire_held(context, &mut transaction, selection).await {
@@ -154,7 +189,7 @@ async fn fire(context: &Context, selection: Selection<'_>) -> Result<bool, Store
     Ok(true)
 }
 
-/// Schedules and jobs that a transaction stores.
+/// Jobs that a transaction stores, and their wake-ups.
 #[derive(Default)]
 struct Fired {
     jobs: u64,
@@ -170,22 +205,23 @@ async fn fire_held(
     transaction: &mut ScheduleTransaction<'_>,
     selection: Selection<'_>,
 ) -> Result<Option<Fired>, StoreError> {
-    let held = selection.lock(transaction).await?;
+    let held = selection.lock(transaction, &context.skipped_schedules).await?;
     if held.is_empty() {
         return Ok(None);
     }
-    let jobs_before = Before::look(transaction, &held).await?;
-    let mut batch = Batch { context, before: &jobs_before, jobs: Vec::new(), bytes: 0, moved: Vec::new() };
+    let jobs_before = Before::load(transaction, &held).await?;
+    let mut batch =
+        Batch { context, before: &jobs_before, jobs: Vec::new(), bytes: 0, advanced: Vec::new(), skipped: 0 };
     for (schedule, now) in held {
         if !batch.jobs.is_empty() && (batch.jobs.len() >= JOBS || batch.bytes >= BYTES) {
-            // The others are still due, and come next.
+            // The other schedules are still due and come next.
             break;
         }
         batch.add(schedule, now);
     }
-    let (jobs, moved) = (batch.jobs, batch.moved);
-    // max_backlog is for producers: planned jobs are always accepted.
-    let (jobs, _) = resolve(&context.registry, jobs, Patience::Short, "").await.map_err(|error| match error {
+    let (jobs, advanced) = (batch.jobs, batch.advanced);
+    // max_backlog applies to producers: planned jobs are always accepted.
+    let (jobs, _) = resolve(&context.registry, jobs, LockWait::Short, "").await.map_err(|error| match error {
         Error::Invalid { .. } => StoreError::Refused(error.to_string().into()),
         Error::Locked(problem) => StoreError::Locked(problem.into()),
         other => StoreError::RolledBack(other.to_string().into()),
@@ -200,16 +236,16 @@ async fn fire_held(
         stored = answer.jobs;
     }
     let mut stored = stored.into_iter();
-    for Moved { mut schedule, planned, now } in moved {
+    for Advanced { mut schedule, planned, failed, now } in advanced {
         let mut made = Vec::new();
         for job in stored.by_ref().take(planned.len()) {
             match job {
-                // It may have changed a job that holds the template's key and has not started.
+                // `job.id` may be an older job that held the template's key and was replaced. It counts as fired, too.
                 Some(job) if !matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => made.push(job.id),
                 _ => schedule.state.skipped += 1,
             }
         }
-        if schedule.state.not_before.is_none() {
+        if !failed {
             schedule.has_fired(&made, planned.last().copied(), now, |id| jobs_before.unfinished.contains(&id));
         }
         transaction.save(&schedule).await?;
@@ -217,14 +253,14 @@ async fn fire_held(
     Ok(Some(fired))
 }
 
-/// The relevant facts about earlier jobs of the schedules.
+/// Facts about earlier jobs of the schedules that decide whether they fire.
 struct Before {
     unfinished: HashSet<i64>,
     finish_times: HashMap<i64, i64>,
 }
 
 impl Before {
-    async fn look(transaction: &mut ScheduleTransaction<'_>, held: &[(Schedule, i64)]) -> Result<Self, StoreError> {
+    async fn load(transaction: &mut ScheduleTransaction<'_>, held: &[(Schedule, i64)]) -> Result<Self, StoreError> {
         let ids = |wanted: &dyn Fn(&Schedule) -> bool| -> Vec<i64> {
             let wanted = held.iter().map(|(schedule, _)| schedule).filter(|schedule| wanted(schedule));
             wanted.flat_map(|schedule| schedule.state.job_ids.iter().copied()).collect()
@@ -246,9 +282,11 @@ impl Before {
 }
 
 /// A schedule and its jobs after a firing.
-struct Moved {
+struct Advanced {
     schedule: Schedule,
     planned: Vec<i64>,
+    /// The schedule could not be evaluated.
+    failed: bool,
     now: i64,
 }
 
@@ -257,20 +295,27 @@ struct Batch<'a> {
     before: &'a Before,
     jobs: Vec<NewJob>,
     bytes: usize,
-    moved: Vec<Moved>,
+    advanced: Vec<Advanced>,
+    /// Number of schedules that this broker cannot plan.
+    skipped: usize,
 }
 
 impl Batch<'_> {
-    /// Decides what a schedule does now. An error is stored in the schedule.
+    /// Evaluates a schedule and adds its jobs. An error is stored in the schedule.
     fn add(&mut self, mut schedule: Schedule, now: i64) {
         let size = schedule.spec.template.payload.len() + schedule.spec.template.message.len() + 1;
         let room = (JOBS - self.jobs.len().min(JOBS)).min((BYTES - self.bytes.min(BYTES)) / size).max(1);
-        match self.decide(&schedule, now, room) {
+        let plan = match schedule.spec.plan.parse() {
+            Ok(plan) => plan,
+            Err((field, problem)) => return self.skip(schedule, &format!("{field} {problem}"), now),
+        };
+        schedule.follow_zone(&plan, now);
+        match self.decide(&schedule, &plan, now, room) {
             Ok((jobs, planned, state)) => {
                 self.bytes += jobs.len() * size;
                 self.jobs.extend(jobs);
                 schedule.state = state;
-                self.moved.push(Moved { schedule, planned, now });
+                self.advanced.push(Advanced { schedule, planned, failed: false, now });
             }
             Err(problem) => {
                 tracing::warn!(
@@ -278,22 +323,38 @@ impl Batch<'_> {
                     problem,
                     "a schedule cannot fire; trying again in a minute"
                 );
-                schedule.has_failed(&problem, now);
-                self.moved.push(Moved { schedule, planned: Vec::new(), now });
+                schedule.has_failed(&named(self.context, &problem), now);
+                self.advanced.push(Advanced { schedule, planned: Vec::new(), failed: true, now });
             }
         }
+    }
+
+    /// Leaves a schedule to brokers that can plan it. It stays due.
+    fn skip(&mut self, mut schedule: Schedule, problem: &str, now: i64) {
+        if self.skipped == 0 {
+            let schedule = &schedule.spec.name;
+            tracing::warn!(
+                schedule,
+                problem,
+                "this broker cannot plan a schedule, and leaves it to other brokers for a minute"
+            );
+        }
+        self.skipped += 1;
+        self.context.skipped_schedules.skip(&schedule.spec.name);
+        schedule.state.last_error = Some(named(self.context, problem));
+        self.advanced.push(Advanced { schedule, planned: Vec::new(), failed: true, now });
     }
 
     fn decide(
         &self,
         schedule: &Schedule,
+        plan: &Plan,
         now: i64,
         room: usize,
     ) -> Result<(Vec<NewJob>, Vec<i64>, crate::job::schedule::ScheduleState), String> {
         let spec = &schedule.spec;
-        let plan = spec.plan.parse().map_err(|(field, problem)| format!("{field} {problem}"))?;
         let (busy, last_end) = (self.before.busy(schedule), self.before.last_end(schedule));
-        let firing = spec.fire(&plan, &schedule.state, now, busy, last_end, room);
+        let firing = spec.fire(plan, &schedule.state, now, busy, last_end, room);
         let limits = self.context.registry.cluster();
         let job = |time: &i64| (self.context.check_template)(&spec.template, schedule.headers(*time), &limits);
         let jobs: Result<Vec<NewJob>, _> = firing.planned.iter().map(job).collect();

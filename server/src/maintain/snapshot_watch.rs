@@ -1,8 +1,8 @@
-//! Decides when a held snapshot causes harm, and when to log it. It does no I/O.
+//! Decides whether a held snapshot causes harm, and when to log it. It does no I/O.
 //!
-//! It does if VACUUM could not get past the same transaction for a minute, and a hot table has more dead rows than
-//! autovacuum leaves. The age is measured here by observation: the start of a transaction only bounds the age of its
-//! snapshot, and a slot has not even that.
+//! A snapshot causes harm if VACUUM could not get past its transaction for a minute while a hot table has more dead
+//! rows than autovacuum leaves. The time is measured by observation: the start of a transaction only bounds the age of
+//! its snapshot, and a replication slot has no start time.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use crate::store::TableHealth;
 
-/// How long a snapshot may be held.
+/// Time for which a snapshot may be held.
 const HELD: Duration = Duration::from_secs(60);
-/// The time between two warnings.
+/// Minimum time between two warnings.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// What was observed and logged so far.
+/// Observations and log lines so far.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWatch {
     oldest: Option<Oldest>,
@@ -30,69 +30,70 @@ struct Oldest {
     since: Instant,
 }
 
-/// The result of an observation.
+/// Result of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
-    /// How long the oldest snapshot has been the oldest, as far as this broker has observed.
+pub(super) struct Observation {
+    /// Time for which this broker has observed the oldest snapshot as the oldest.
     pub(super) held: Duration,
-    /// Whether it causes harm.
+    /// Whether the snapshot causes harm.
     pub(super) hurts: bool,
-    /// What to log.
-    pub(super) say: Say,
+    /// Log line for this observation.
+    pub(super) log_line: LogLine,
 }
 
-/// What to log now.
+/// Log line of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
-    /// Nothing.
+pub(super) enum LogLine {
+    /// No line.
     Nothing,
-    /// A warning.
+    /// A warning that the snapshot causes harm.
     Hurts,
-    /// The end of a warning.
+    /// The snapshot that a warning was about no longer causes harm.
     Over,
 }
 
 impl SnapshotWatch {
-    /// Takes in an observation: the transaction that VACUUM cannot get past, and whether a table has too many dead
+    /// Processes an observation: the transaction that VACUUM cannot get past, and whether a table has too many dead
     /// rows.
-    pub(super) fn look(&mut self, xid: Option<i64>, too_many_dead: bool, now: Instant) -> Look {
+    pub(super) fn observe(&mut self, xid: Option<i64>, too_many_dead: bool, now: Instant) -> Observation {
         let before = self.oldest.filter(|oldest| Some(oldest.xid) == xid);
         self.oldest = before.or(xid.map(|xid| Oldest { xid, since: now }));
         let held = self.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest.since));
         let hurts = held >= HELD && too_many_dead;
-        // This also holds when it stops and starts again: the number of dead rows may swing about the bound.
+        // The pause between warnings also applies after the harm has ended and started again, because the number of
+        // dead rows may swing around the bound.
         let may_warn = self.warned.is_none_or(|warned| now.duration_since(warned) >= AGAIN);
-        let say = match (hurts, self.warning) {
-            (true, _) if may_warn => Say::Hurts,
-            (false, true) => Say::Over,
-            _ => Say::Nothing,
+        let log_line = match (hurts, self.warning) {
+            (true, _) if may_warn => LogLine::Hurts,
+            (false, true) => LogLine::Over,
+            _ => LogLine::Nothing,
         };
-        match say {
-            Say::Hurts => (self.warned, self.warning) = (Some(now), true),
-            Say::Over => self.warning = false,
-            Say::Nothing => {}
+        match log_line {
+            LogLine::Hurts => (self.warned, self.warning) = (Some(now), true),
+            LogLine::Over => self.warning = false,
+            LogLine::Nothing => {}
         }
-        Look { held, hurts, say }
+        Observation { held, hurts, log_line }
     }
 }
 
-/// Of the tables with more dead rows than autovacuum leaves, the one with the most.
+/// Returns the table with the most dead rows, among tables with more of them than autovacuum leaves.
 pub(super) fn overgrown(tables: &[TableHealth]) -> Option<&TableHealth> {
     tables.iter().filter(|table| table.dead_rows > table.autovacuum_threshold).max_by_key(|table| table.dead_rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Say::*, *};
+    use super::{LogLine::*, *};
 
-    /// What is said at these looks: seconds, transaction, too many dead rows.
-    fn said(looks: &[(u64, Option<i64>, bool)]) -> Vec<(u64, Say)> {
+    /// Returns the log lines for observations of second, transaction, and whether there are too many dead rows.
+    fn said(looks: &[(u64, Option<i64>, bool)]) -> Vec<(u64, LogLine)> {
         let mut watch = SnapshotWatch::default();
         let begin = Instant::now();
-        let says = looks
-            .iter()
-            .map(|&(second, xid, dead)| (second, watch.look(xid, dead, begin + Duration::from_secs(second)).say));
-        says.filter(|(_, say)| *say != Nothing).collect()
+        let says = looks.iter().map(|&(second, xid, dead)| {
+            (second, watch.observe(xid, dead, begin + Duration::from_secs(second)).log_line)
+        });
+        says.filter(|(_, log_line)| *log_line != Nothing).collect()
     }
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn the_time_held_begins_anew_with_another_snapshot() {
         let (mut watch, begin) = (SnapshotWatch::default(), Instant::now());
-        let mut held = |second, xid| watch.look(xid, true, begin + Duration::from_secs(second)).held.as_secs();
+        let mut held = |second, xid| watch.observe(xid, true, begin + Duration::from_secs(second)).held.as_secs();
         assert_eq!([held(0, Some(7)), held(50, Some(7)), held(65, Some(8)), held(80, Some(8))], [0, 50, 0, 15]);
         assert_eq!([held(95, None), held(110, Some(8))], [0, 0]);
     }

@@ -1,4 +1,4 @@
-//! Sums up what has happened into the statistics of task types.
+//! Maintenance task: sums up recorded changes into the statistics of task types.
 
 use std::{
     sync::Arc,
@@ -7,27 +7,35 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Context, in_turn};
+use super::{Context, clock, run_serialized};
 use crate::store::StoreError;
 
-/// How often, at least, while anything happens: what `GetStats` answers is as old as this.
+/// Maximum interval of sums while changes occur: the age of the data that `GetStats` returns.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
-/// How often at rest. A sum of nothing writes and commits, too: every 5 s, sums cost Postgres as much as all else that an idle broker asks.
+/// Interval at rest. A sum without changes writes and commits, too. Every 5 s, such sums would cost Postgres as much as
+/// all other queries of an idle broker.
 const AT_REST: Duration = Duration::from_secs(60);
-/// How often, at most.
+/// Interval at which old statistics are deleted.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// Minimum interval of sums.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// So many changes are summed up at a time, if possible: they take 3 to 7 ms. Jobs wait for a processor while a longer statement has one.
+/// Target number of changes per sum, which takes 3 to 7 ms. A longer statement would occupy a processor while jobs wait
+/// for it.
 const CHANGES: i64 = 2_000;
-/// The most changes in a statement, when many have gathered.
+/// Maximum number of changes in a statement, if many are queued.
 const BATCH: i32 = 20_000;
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let changes = || context.metrics.changes();
-    let mut pause = EVERY;
+    let (mut pause, mut forgotten) = (EVERY, Instant::now());
     loop {
         let before = changes();
-        let taken = in_turn(&context, "summing up statistics", || run_once(&context, pause)).await;
+        let taken = run_serialized(&context, "summing up statistics", || run_once(&context, pause)).await;
         pause = next(pause, taken);
+        if forgotten.elapsed() >= FORGET_EVERY {
+            run_serialized(&context, "deleting old statistics", || forget(&context)).await;
+            forgotten = Instant::now();
+        }
         tokio::time::sleep(pause).await;
         if taken.is_none_or(|taken| taken == 0) {
             rest(|| changes() == before, &context.statistics_now).await;
@@ -35,8 +43,14 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Until when statistics are complete, for somebody who reads them: if the last sum was long ago, as at rest, there is another one
-/// first. `None`: there was none yet. A replica does not have that sum yet, so for its readers the time stays that of the last one.
+/// Deletes old periods, if the database's clock is reliable.
+async fn forget(context: &Context) -> Result<(), StoreError> {
+    if clock::agrees(context).await? { context.store.forget_statistics().await } else { Ok(()) }
+}
+
+/// Returns the time up to which statistics are complete; `None` if none were summed up yet. If the last sum is old, as
+/// at rest, makes a new one first. A replica does not have the new sum yet, so with a replica the time of the last sum
+/// is returned.
 pub(crate) async fn complete_until(context: &Context) -> Result<Option<SystemTime>, StoreError> {
     let (until, is_old) = context.store.statistics_until(EVERY * 2).await?;
     if !is_old {
@@ -46,13 +60,14 @@ pub(crate) async fn complete_until(context: &Context) -> Result<Option<SystemTim
         Ok(_) if context.store.has_replica() => Ok(until),
         Ok(_) => Ok(context.store.statistics_until(EVERY).await?.0),
         Err(error) => {
-            tracing::debug!(%error, "statistics are read as they were summed up last");
+            tracing::debug!(%error, "cannot sum up statistics; returning the last sums");
             Ok(until)
         }
     }
 }
 
-/// Waits while nothing is counted here and no notification comes, but not for long: others count, too, such as functions of SQL.
+/// Waits while this broker counts no change and gets no notification. The wait is bounded, because changes also come
+/// from elsewhere, such as SQL functions.
 async fn rest(is_quiet: impl Fn() -> bool, now: &Notify) {
     let end = Instant::now() + AT_REST - EVERY;
     while is_quiet() && Instant::now() < end {
@@ -63,7 +78,7 @@ async fn rest(is_quiet: impl Fn() -> bool, now: &Notify) {
     }
 }
 
-/// Sums up all that there is, unless somebody did so within most of this pause. Returns how many changes there were.
+/// Sums up all changes, unless another broker did so within four fifths of `pause`. Returns the number of changes.
 async fn run_once(context: &Context, pause: Duration) -> Result<Option<i64>, StoreError> {
     let within_ms = (pause * 4 / 5).as_millis() as i64;
     let Some(mut all) = context.store.sum_statistics(BATCH, within_ms).await? else { return Ok(None) };
@@ -75,8 +90,8 @@ async fn run_once(context: &Context, pause: Duration) -> Result<Option<i64>, Sto
     Ok(Some(all))
 }
 
-/// How long it takes until `CHANGES` have gathered, after so many came within a pause. Whoever finds that another broker sums up
-/// only looks whether it still does.
+/// Returns the time until `CHANGES` changes are expected, from the number of changes during the last pause. A broker
+/// that finds another broker making the sums only checks at long intervals whether it still does.
 fn next(pause: Duration, taken: Option<i64>) -> Duration {
     match taken {
         Some(taken) if taken > 0 => pause.mul_f64(CHANGES as f64 / taken as f64).clamp(SHORTEST, EVERY),
@@ -107,7 +122,7 @@ mod tests {
         assert!(rested(false).await.is_ok(), "counted");
         now.notify_one();
         assert!(rested(true).await.is_ok(), "announced");
-        // One announcement is one sum.
+        // One notification causes one sum.
         assert!(rest(|| true, &now).now_or_never().is_none());
     }
 

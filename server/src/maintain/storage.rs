@@ -1,13 +1,13 @@
-//! Reads the health of the storage, for the metrics and for a warning if a snapshot is held. It is a task of its own,
-//! so that it goes on while counting jobs takes long, which is when it matters.
+//! Maintenance task: reads the health of the storage for the metrics, and warns if a snapshot is held. It is separate
+//! from counting jobs, which takes long exactly when the health matters.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
-    Context,
-    snapshot_watch::{Look, Say, SnapshotWatch, overgrown},
+    BEFORE_READINGS, Context,
+    snapshot_watch::{LogLine, Observation, SnapshotWatch, overgrown},
 };
 use crate::{
     metrics::ByTable,
@@ -16,38 +16,46 @@ use crate::{
 
 const EVERY: Duration = Duration::from_secs(15);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
+    tokio::time::sleep(BEFORE_READINGS).await;
     let mut watch = SnapshotWatch::default();
     let mut failing = false;
     loop {
-        let turn = context.turns.wait().await;
+        let guard = context.background_mutex.lock().await;
         let done = run_once(&context, &mut watch).await;
-        drop(turn);
-        // Logged once: if Postgres forbids it, it will not work the next time either.
+        drop(guard);
+        // Logged once: if Postgres forbids the query, it will fail again.
         if let (Err(error), false) = (&done, failing) {
-            context.store.failed("reading the health of the storage", error);
+            context.store.log_failure("reading the health of the storage", error);
         }
         failing = done.is_err();
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Reads the health once.
+/// Ends LISTEN sessions of expired brokers, and reads the health of the storage.
 pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Result<(), StoreError> {
+    for (broker, pid) in context.store.end_listeners().await? {
+        tracing::warn!(
+            broker,
+            pid,
+            "ended the LISTEN session of a broker that has not renewed its row: it may be frozen"
+        );
+    }
     let health = context.store.storage_health().await?;
     let worst = overgrown(&health.tables);
     let oldest = health.oldest_snapshot.as_ref();
-    let look = watch.look(oldest.map(|holder| holder.xid), worst.is_some(), Instant::now());
-    measure(context, &health, look);
-    match (look.say, oldest, worst) {
-        (Say::Hurts, Some(holder), Some(table)) => warn(holder, table, look.held),
-        (Say::Over, ..) => tracing::info!("VACUUM is not held back any more, or the dead rows are gone"),
+    let observation = watch.observe(oldest.map(|holder| holder.xid), worst.is_some(), Instant::now());
+    measure(context, &health, observation);
+    match (observation.log_line, oldest, worst) {
+        (LogLine::Hurts, Some(holder), Some(table)) => warn(holder, table, observation.held),
+        (LogLine::Over, ..) => tracing::info!("VACUUM is no longer held back, or the dead rows are gone"),
         _ => {}
     }
     Ok(())
 }
 
-fn measure(context: &Context, health: &StorageHealth, look: Look) {
+fn measure(context: &Context, health: &StorageHealth, observation: Observation) {
     let m = &context.metrics.storage;
     for table in &health.tables {
         let labels = ByTable { table: table.name };
@@ -55,16 +63,30 @@ fn measure(context: &Context, health: &StorageHealth, look: Look) {
         m.dead_rows.get_or_create(&labels).set(table.dead_rows);
     }
     let oldest = health.oldest_snapshot.as_ref();
-    // If a holder has no age of its own, it is at least as old as we have observed.
-    let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(look.held));
+    // A holder without a start time is at least as old as the observation.
+    let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(observation.held));
     m.snapshot_age.set(age.as_secs_f64());
     m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.xid_age));
-    m.snapshot_hurts.set(i64::from(look.hurts));
+    m.snapshot_hurts.set(i64::from(observation.hurts));
     m.queue_usage.set(health.notification_queue_usage);
     m.history_partitions.set(health.history_partitions);
 }
 
 fn warn(holder: &SnapshotHolder, table: &TableHealth, held: Duration) {
+    if let Some(broker) = &holder.broker {
+        tracing::warn!(
+            broker,
+            pid = holder.pid,
+            user = holder.user,
+            seen_for_s = held.as_secs(),
+            xid_age = holder.xid_age,
+            table = table.name,
+            dead_rows = table.dead_rows,
+            "the LISTEN session of a broker keeps VACUUM from removing dead rows, because the broker does not read: resume or \
+             end its process, or end the session with pg_terminate_backend(pid)"
+        );
+        return;
+    }
     tracing::warn!(
         held_by = holder.kind.name(),
         pid = holder.pid,

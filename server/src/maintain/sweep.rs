@@ -1,22 +1,22 @@
-//! The sweep: the only statement of an idle broker. It finds all work that notifications missed.
+//! Maintenance task: the sweep, the only statement of an idle broker. It finds all work whose notification was missed.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Context, until_done};
+use super::{Context, clock, until_done};
 use crate::{config::WakeMode, job::Ready, store::StoreError};
 
-/// The interval in poll mode while there was work recently.
+/// Interval in poll mode while there was work recently.
 const BUSY_POLL: Duration = Duration::from_millis(200);
 
-/// The shortest time between two sweeps that were asked for, or the interval if that is shorter.
+/// Minimum time between two requested sweeps, unless the interval is shorter.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// The longest interval, however slow the statement is.
+/// Maximum interval, even if the statement is slow.
 const SLOWEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let mut early_from = Instant::now();
     loop {
         let (found, took) = until_done(&context, "looking for work", || async {
@@ -28,9 +28,9 @@ pub(super) async fn always(context: Arc<Context>) {
             WakeMode::Poll if found => context.config.poll_interval.min(BUSY_POLL),
             _ => context.config.poll_interval,
         };
-        // If the statement is slow (dead rows under a held snapshot), run it less often.
+        // If the statement is slow (dead rows under a held snapshot), it runs less often.
         let pause = interval.max((took * 10).min(SLOWEST));
-        // Anybody with a login to the database may ask for a sweep as often as they like.
+        // Any role with a database login may request sweeps, so their rate is limited.
         let early = async {
             context.sweep_now.notified().await;
             tokio::time::sleep_until(early_from).await;
@@ -42,14 +42,15 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Returns whether there was work.
+/// Sweeps once. Returns whether there was work.
 pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     let floor = *context.scheduled_floor.lock();
+    let asked = Instant::now();
     let sweep = context.store.sweep(floor).await?;
-    context.store.answers();
+    clock::read(context, sweep.now, asked);
     context.metrics.sweeps.inc();
     let found = !sweep.ready.is_empty();
-    // Only this broker's own workers are told: the other brokers look themselves.
+    // Only workers of this broker are notified: other brokers run their own sweep.
     context.dispatch.ready_here(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready {
         type_id,
         lowest_rank,

@@ -1,14 +1,14 @@
-//! Ends attempts whose deadline has passed. Their jobs are retried by their policies, or dead.
+//! Maintenance task: ends attempts whose deadline has passed. Their jobs are retried by their policies, or become dead.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{Context, until_done};
 use crate::{job::Lease, session::CancelReason, store::StoreError, wake::Loss};
 
-/// The most leases in a statement.
+/// Maximum number of leases in a statement.
 const BATCH: i32 = 1_000;
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     loop {
         context.wake.deadline_alarm().rung().await;
         until_done(&context, "ending attempts that timed out", || run_once(&context)).await;

@@ -1,23 +1,24 @@
-//! Reads whether brokers keep up with what happens by the clock, and how large the tables are, for the metrics.
+//! Maintenance task: reads for the metrics whether brokers keep up with timed work, and the sizes of the tables.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Context, in_turn, retention::AHEAD};
+use super::{BEFORE_READINGS, Context, retention::AHEAD, run_serialized};
 use crate::{metrics::ByTable, store::StoreError};
 
 const EVERY: Duration = Duration::from_secs(15);
 
-/// The tables that have a size of their own; the others are one.
+/// Tables with a separate size in the metrics. The other tables are added up.
 const TABLES: [&str; 8] = ["ready", "leased", "scheduled", "waiting", "dead", "history", "payload", "audit"];
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
+    tokio::time::sleep(BEFORE_READINGS).await;
     loop {
-        in_turn(&context, "reading the figures of upkeep", || run_once(&context)).await;
+        run_serialized(&context, "reading the maintenance metrics", || run_once(&context)).await;
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Reads the figures once.
+/// Reads the values once.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let upkeep = context.store.upkeep(AHEAD).await?;
     let metrics = &context.metrics;

@@ -1,5 +1,5 @@
-//! What this broker tells the others of its sessions: rows of its own, written as often as it renews its lease, and only for
-//! sessions that have changed. Idle workers cost nothing but a look at a flag each.
+//! Maintenance task: reports this broker's sessions to the other brokers. Rows are written as often as the broker
+//! renews its lease, and only for sessions that have changed. An idle session costs one flag check.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,42 +11,42 @@ use crate::{
     store::StoreError,
 };
 
-/// Sessions in a statement, or types.
+/// Maximum number of sessions or task types in a statement.
 const BATCH: usize = 500;
-/// Bytes of summaries in a statement, without those of its last one.
+/// A statement takes no further session after this many bytes of summaries.
 const BATCH_BYTES: usize = 1 << 20;
-/// Sessions of which only figures have changed that are written at once. Of more, each is written in turn, and lists say how
-/// old its figures are.
+/// Maximum number of sessions per report whose held or settled jobs alone have changed. If there are more, they are
+/// written in rotation, and lists show the age of their values.
 const MOST_FIGURES: usize = 500;
 
-/// What the table has.
+/// Sessions that this broker has written to the table of workers.
 #[derive(Default)]
 struct Reported {
     broker_id: Option<i32>,
     sessions: HashSet<u64>,
-    /// Figures were written up to this session.
-    turn: u64,
+    /// Key of the last session written in rotation.
+    last_key: u64,
 }
 
-pub(super) async fn always(context: Arc<Context>) {
+pub(super) async fn run(context: Arc<Context>) {
     let mut reported = Reported::default();
     loop {
         tokio::time::sleep(context.config.renew_interval).await;
-        let _turn = context.turns.wait().await;
+        let _guard = context.background_mutex.lock().await;
         if let Err(error) = run_once(&context, &mut reported).await {
-            context.store.failed("reporting workers", &error);
+            context.store.log_failure("reporting workers", &error);
         }
         if let Err(error) = note_pulls(&context).await {
-            context.store.failed("noting which types are pulled", &error);
+            context.store.log_failure("recording the task types of pull calls", &error);
         }
     }
 }
 
-/// Writes what has changed.
+/// Writes the sessions that have changed or ended.
 async fn run_once(context: &Context, reported: &mut Reported) -> Result<(), StoreError> {
     let broker_id = context.dispatch.broker_id();
     if reported.broker_id != Some(broker_id) {
-        // The rows of its former number go with that.
+        // The rows of the former broker id are deleted with it.
         *reported = Reported { broker_id: Some(broker_id), ..Reported::default() };
     }
     let all = context.sessions.all();
@@ -77,18 +77,19 @@ async fn run_once(context: &Context, reported: &mut Reported) -> Result<(), Stor
     Ok(())
 }
 
-/// Writes which types programs without a session have called for.
+/// Writes the task types for which clients without a session have called.
 async fn note_pulls(context: &Context) -> Result<(), StoreError> {
-    for batch in context.sessions.pulls.unnoted().chunks(BATCH) {
+    for batch in context.sessions.pulls.unwritten().chunks(BATCH) {
         let (types, ago_ms): (Vec<TypeId>, Vec<i64>) =
             batch.iter().map(|(type_id, last)| (*type_id, last.elapsed().as_millis() as i64)).unzip();
         context.store.report_pulls(&types, &ago_ms).await?;
-        context.sessions.pulls.noted(batch);
+        context.sessions.pulls.written(batch);
     }
     Ok(())
 }
 
-/// Those that are written now: all that are new or have other windows, and in turn those with other figures.
+/// Chooses the sessions to write: all new ones and ones with changed windows, and in rotation sessions with changed
+/// values.
 fn choose(all: Vec<Arc<Session>>, reported: &mut Reported) -> Vec<Arc<Session>> {
     let (mut chosen, mut figures) = (Vec::new(), Vec::new());
     for session in all {
@@ -100,11 +101,11 @@ fn choose(all: Vec<Arc<Session>>, reported: &mut Reported) -> Vec<Arc<Session>> 
         }
     }
     figures.sort_unstable_by_key(|session| session.key());
-    let first = figures.partition_point(|session| session.key() <= reported.turn);
+    let first = figures.partition_point(|session| session.key() <= reported.last_key);
     figures.rotate_left(first);
     figures.truncate(MOST_FIGURES);
     if let Some(last) = figures.last() {
-        reported.turn = last.key();
+        reported.last_key = last.key();
     }
     chosen.extend(figures);
     chosen

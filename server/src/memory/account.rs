@@ -1,32 +1,32 @@
-//! Whose use of a memory is counted: a connection, as part of a principal.
+//! Memory accounts: the usage of a connection, as a part of its principal's usage.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The use that one connection makes of a memory, or one principal with all of its connections. Only the memory changes it,
-/// while it is locked.
+/// Memory usage of one connection, or of one principal with all of its connections. Changes only while the memory is locked.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     used: AtomicUsize,
     waiting: AtomicUsize,
-    /// What this one uses is used by that one too.
+    /// Account that counts this account's usage, too: for a connection its principal. `None` if no other account counts
+    /// it.
     of: Option<Arc<Account>>,
 }
 
 impl Account {
-    /// An account whose use counts for another one, too.
+    /// Creates an account whose usage also counts for `whole`.
     pub(crate) fn part_of(whole: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self { of: Some(whole.clone()), ..Self::default() })
     }
 
-    /// This one, and what it is part of.
+    /// This account and the accounts that include it.
     fn each(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |account| account.of.as_deref())
     }
 
-    /// Whether the holder of `own` bytes may have more: the account has nothing else, or stays within its share.
+    /// Whether a holder of `own` bytes may get `more`: its account holds nothing else, or stays within `share`.
     pub(super) fn fits(&self, own: usize, more: usize, share: usize) -> bool {
         self.each().all(|account| {
             let used = account.used.load(Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Account {
         }
     }
 
-    /// Whether as many wait as may.
+    /// Whether the maximum number of requests is waiting.
     pub(super) fn has_waiting(&self, most: usize) -> bool {
         self.each().any(|account| account.waiting.load(Ordering::Relaxed) >= most)
     }
@@ -63,7 +63,7 @@ impl Account {
         }
     }
 
-    /// Bytes in use, and how many wait.
+    /// Bytes in use, and number of waiting requests.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))

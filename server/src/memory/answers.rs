@@ -1,4 +1,4 @@
-//! The memory for answers, as one connection has it.
+//! Memory for the responses of one connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 use super::{Account, Held, Memory};
 use crate::error::Error;
 
-/// How long a call waits for memory for its answer.
+/// Time limit to wait for memory for a response.
 pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// Memory for the answers of a connection's calls.
+/// Memory for the responses of a connection's calls.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerMemory {
     memory: Arc<Memory>,
@@ -18,18 +18,18 @@ pub(crate) struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// A connection's part of all.
+    /// The connection's account in the shared memory.
     pub(crate) fn new(memory: &Arc<Memory>, account: &Arc<Account>) -> Self {
         Self { memory: memory.clone(), account: account.clone() }
     }
 
-    /// Takes memory before the answer is made.
+    /// Reserves memory before the response is built.
     pub(crate) async fn take(&self, bytes: usize) -> Result<Held, Error> {
         match timeout(ROOM_WITHIN, self.memory.take(&self.account, bytes)).await {
             Ok(Ok(held)) => Ok(held),
             Ok(Err(_)) | Err(_) => Err(Error::Unavailable(format!(
-                "the {} MiB for answers (limits.answer_bytes) are in use by answers that nobody has read yet, or a quarter \
-                 of them by this connection or its principal; read them, or try again later",
+                "the {} MiB for answers (limits.answer_bytes) are in use by answers that clients have not read yet, or a \
+                 quarter of them by this connection or its principal; read them, or try again later",
                 self.memory.most() >> 20
             ))),
         }

@@ -1,12 +1,12 @@
-//! Memory that many share: bytes are given out in the order of requests, at most a quarter of them to one account, which
-//! is a connection or a principal. What is larger than that passes when it is alone in its account.
+//! Shared memory budgets: a semaphore of bytes, granted in the order of requests. An account, which is a connection or a
+//! principal, gets at most a quarter. A larger request is granted when it is alone in its account.
 //!
-//! Most ask once for all that they need. A message that arrives bit by bit asks for more while it holds some; so that such
-//! messages do not wait for each other in a cycle, the oldest of them may use what the others hold. All that arrives
-//! together is never more than the memory once more.
+//! Most holders request all of their memory at once. A message that arrives in parts requests more while it holds some. To prevent
+//! such messages from waiting for each other in a cycle, the oldest one may exceed the budget by the amount that the other
+//! arriving messages hold. So all arriving messages together use at most twice the budget.
 
-mod account; // whose use is counted
-pub(crate) mod answers; // answers, as one connection has their memory
+mod account; // memory usage of connections and principals
+pub(crate) mod answers; // memory for the responses of a connection
 #[cfg(test)]
 mod tests;
 
@@ -21,31 +21,31 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// The part of a memory that one account may have.
+/// Divisor of a budget: an account gets at most a quarter of it.
 pub(crate) const SHARE: usize = 4;
-/// Who may wait at once; of one account a share of that.
+/// Maximum number of waiting requests; an account gets one part in `SHARE` of it.
 pub(crate) const MOST_WAITING: usize = 4_096;
 
-/// The memory.
+/// A memory budget.
 #[derive(Debug)]
 pub(crate) struct Memory {
     state: Mutex<State>,
     most: usize,
 }
 
-/// Too many wait already.
+/// Too many requests are waiting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full;
 
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// Of that, what still arrives.
+    /// Part of `used` that belongs to arriving messages.
     arriving_used: usize,
-    /// What arrives, oldest first.
+    /// Arriving messages, oldest first.
     arriving: BTreeSet<u64>,
     waiting: BTreeMap<u64, Waiter>,
-    /// Somebody waits for what others use.
+    /// Whether a request waits because the budget is used up.
     is_short: bool,
     next: u64,
 }
@@ -57,26 +57,26 @@ struct Waiter {
     granted: oneshot::Sender<()>,
 }
 
-/// What is asked for.
+/// A request for memory.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     bytes: usize,
-    /// The same for the account.
+    /// Number of bytes to add to the account.
     of_account: usize,
-    /// What who asks holds already.
+    /// Number of bytes that the requester already holds.
     own: usize,
     own_of_account: usize,
     arrives: bool,
 }
 
-/// Bytes that are in use until this is dropped.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub(crate) struct Held {
     memory: Arc<Memory>,
     account: Arc<Account>,
     bytes: usize,
     of_account: usize,
-    /// Its place among what arrives.
+    /// Number by which arriving messages are ordered, oldest first; `None` for other reservations.
     arrives: Option<u64>,
 }
 
@@ -85,23 +85,23 @@ impl Memory {
         Arc::new(Self { state: Mutex::default(), most: most.max(1) })
     }
 
-    /// The bytes that may be in use.
+    /// Size of the budget in bytes.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// The bytes that are in use.
+    /// Number of reserved bytes.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn used(&self) -> usize {
         self.state.lock().used
     }
 
-    /// Whether somebody waits for bytes that others use.
+    /// Whether a request waits because the budget is used up.
     pub(crate) fn is_short(&self) -> bool {
         self.state.lock().is_short
     }
 
-    /// Bytes, if they are free now and nobody waits for them.
+    /// Reserves bytes if they are available now and no request waits for them.
     pub(crate) fn try_take(self: &Arc<Self>, account: &Arc<Account>, bytes: usize) -> Option<Held> {
         let ask = Ask { bytes, of_account: bytes, own: 0, own_of_account: 0, arrives: false };
         let mut state = self.state.lock();
@@ -112,14 +112,15 @@ impl Memory {
         Some(self.held(account, ask, None))
     }
 
-    /// Bytes, when they are free.
+    /// Reserves bytes, once they are available.
     pub(crate) async fn take(self: &Arc<Self>, account: &Arc<Account>, bytes: usize) -> Result<Held, Full> {
         let ask = Ask { bytes, of_account: bytes, own: 0, own_of_account: 0, arrives: false };
         self.ask(account, ask, None).await?;
         Ok(self.held(account, ask, None))
     }
 
-    /// Begins to take what arrives bit by bit and may become so large: waits for the account's share.
+    /// Registers a message that arrives in parts, of this expected size. Waits until the size fits into the account's
+    /// share. The bytes themselves are reserved by [`Held::grow`].
     pub(crate) async fn begin(self: &Arc<Self>, account: &Arc<Account>, expected: usize) -> Result<Held, Full> {
         let ask = Ask { bytes: 0, of_account: expected, own: 0, own_of_account: 0, arrives: false };
         self.ask(account, ask, None).await?;
@@ -143,7 +144,7 @@ impl Memory {
             let order = order.unwrap_or_else(|| state.order());
             let (share, all) = (MOST_WAITING / SHARE, state.waiting.len());
             if all >= MOST_WAITING || account.has_waiting(share) {
-                // What has begun goes on, and there are fewer of those.
+                // A message that has started to arrive waits even beyond the maximum, because such messages are few.
                 if !ask.arrives {
                     return Err(Full);
                 }
@@ -154,13 +155,14 @@ impl Memory {
             self.grant(&mut state);
             Waiting { memory: self, account, ask, order, grant, taken: false }
         };
-        // An error is impossible: a waiter is removed only when it is granted, or by dropping this.
+        // Cannot fail: a waiter is only removed when it is granted, or when this is dropped.
         let _ = (&mut waiting.grant).await;
         waiting.taken = true;
         Ok(())
     }
 
-    /// Grants what fits, in order. Nobody overtakes who waits for the memory; who waits for the account holds up nobody.
+    /// Grants requests in order. Only the oldest arriving message overtakes a request that waits for memory. A request that waits
+    /// for its account's share delays no others.
     fn grant(&self, state: &mut State) {
         let (mut is_short, mut granted) = (false, Vec::new());
         let orders: Vec<u64> = state.waiting.keys().copied().collect();
@@ -183,13 +185,13 @@ impl Memory {
         }
         state.is_short = is_short;
         for granted in granted {
-            // Who has gone returns it when the waiter is dropped.
+            // A requester that has gone releases the memory when its waiter is dropped.
             let _ = granted.send(());
         }
     }
 
     fn fits_account(&self, ask: &Ask, account: &Account) -> bool {
-        // What arrives was let in with its account's share.
+        // An arriving message was admitted with its account's share.
         ask.arrives || account.fits(ask.own_of_account, ask.of_account, self.most / SHARE)
     }
 
@@ -228,7 +230,7 @@ impl State {
     }
 }
 
-/// Waits in line while it exists.
+/// A queued request; dropping it removes it from the queue.
 struct Waiting<'a> {
     memory: &'a Memory,
     account: &'a Arc<Account>,
@@ -248,7 +250,7 @@ impl Drop for Waiting<'_> {
             let mut state = self.memory.state.lock();
             if state.waiting.remove(&self.order).is_some() {
                 self.account.end_to_wait();
-                // Others may have waited for this one.
+                // Other requests may have waited behind this one.
                 return self.memory.grant(&mut state);
             }
         }
@@ -257,7 +259,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Held {
-    /// More of what arrives, when it is free.
+    /// Reserves more bytes for an arriving message, once they are available.
     pub(crate) async fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         let of_account = (self.bytes + bytes).saturating_sub(self.of_account);
         let ask = Ask { bytes, of_account, own: self.bytes, own_of_account: self.of_account, arrives: true };
@@ -267,7 +269,7 @@ impl Held {
         Ok(())
     }
 
-    /// It has arrived: it asks for no more.
+    /// Marks the message as complete: it needs no more memory.
     pub(crate) fn arrived(&mut self) {
         let Some(order) = self.arrives.take() else { return };
         {
@@ -278,7 +280,7 @@ impl Held {
         self.shrink(self.bytes);
     }
 
-    /// Returns what is over this.
+    /// Keeps this number of bytes and releases the others.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         let (less, of_account) = (self.bytes - bytes, self.of_account.saturating_sub(bytes));

@@ -67,7 +67,7 @@ async fn of_those_that_arrive_the_oldest_can_always_go_on() {
     assert!(poll!(&mut b_more).is_pending() && poll!(&mut c_more).is_pending() && poll!(&mut d_more).is_pending());
     a.grow(55).await.expect("the oldest goes on");
     a.arrived();
-    assert!(poll!(&mut b_more).is_pending(), "what has arrived does not wait for others: they wait for it");
+    assert!(poll!(&mut b_more).is_pending(), "arriving messages wait for a complete message");
     drop((b_more, c_more, d_more));
     messages.remove(0);
     messages[0].grow(55).await.expect("now this is the oldest");

@@ -1,4 +1,4 @@
-//! Whether finished jobs are archived in time.
+//! Metrics of the archive: whether finished jobs are archived in time.
 
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
@@ -8,20 +8,20 @@ use prometheus_client::{
 /// Metrics of the archive.
 #[derive(Default)]
 pub struct ArchiveMetrics {
-    /// Days that should be archived and are not; the same for every broker.
+    /// Days that should be archived and are not; equal for every broker.
     pub late: Gauge,
-    /// Jobs that this broker has archived.
+    /// Jobs archived by this broker.
     pub jobs: Counter,
-    /// Bytes of the files that this broker has written.
+    /// Bytes of the files written by this broker.
     pub bytes: Counter,
-    /// Old days that this broker has deleted.
+    /// Expired days deleted by this broker.
     pub expired_days: Counter,
-    /// Runs of this broker that failed.
+    /// Failed runs of this broker.
     pub failures: Counter,
 }
 
 impl ArchiveMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register(
             "archive_late",

@@ -1,4 +1,4 @@
-//! The keys of issuers of JSON Web Tokens.
+//! Metrics of the keys of JSON Web Token issuers.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -6,31 +6,31 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Label of metrics by issuer.
+/// Label of metrics per issuer.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByIssuer {
-    /// Its name in the file of issuers.
+    /// Name of the issuer in the file of issuers.
     pub issuer: String,
 }
 
 /// Metrics of JSON Web Tokens. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct JwtMetrics {
-    /// Reads of keys.
+    /// Reads of an issuer's keys.
     pub key_reads: Family<ByIssuer, Counter>,
-    /// Reads that failed.
+    /// Failed reads of an issuer's keys.
     pub key_read_failures: Family<ByIssuer, Counter>,
-    /// When keys were last read, in seconds of Unix time.
+    /// Time of the last read, in seconds of Unix time.
     pub keys_read_at: Family<ByIssuer, Gauge>,
 }
 
 impl JwtMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register("jwt_key_reads", "Reads of the keys of an issuer of JSON Web Tokens", self.key_reads.clone());
         r.register(
             "jwt_key_read_failures",
-            "Reads of an issuer's keys that failed; the keys that were known stay in force",
+            "Failed reads of an issuer's keys; the known keys stay valid",
             self.key_read_failures.clone(),
         );
         r.register_with_unit(

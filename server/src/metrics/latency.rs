@@ -1,4 +1,4 @@
-//! Latencies, with the traces of some jobs as exemplars where spans are made.
+//! Latency histograms, with traces of some jobs as exemplars if spans are exported.
 
 use std::time::SystemTime;
 
@@ -12,17 +12,17 @@ use prometheus_client::{
 
 use super::Traced;
 
-/// A histogram of seconds. Without exemplars it costs what a plain one costs.
+/// Histogram in seconds. Without exemplars it costs no more than a plain histogram.
 #[derive(Clone, Debug)]
 pub enum Latency {
     /// Without exemplars.
     Plain(Histogram),
-    /// With the last sampled job of each bucket.
+    /// With the last sampled job of each bucket as its exemplar.
     WithExemplars(HistogramWithExemplars<Traced>),
 }
 
 impl Latency {
-    /// From 0.1 ms to 52 s.
+    /// Creates a histogram with buckets from 0.1 ms to 52 s.
     pub(super) fn new(with_exemplars: bool) -> Self {
         let buckets = exponential_buckets(0.0001, 2.0, 20);
         if with_exemplars {
@@ -32,12 +32,12 @@ impl Latency {
         }
     }
 
-    /// Counts a job.
+    /// Records the latency of a job.
     pub fn observe(&self, seconds: f64) {
         self.observe_traced(seconds, None);
     }
 
-    /// Counts a job, and shows its trace.
+    /// Records the latency of a job, with its trace as the exemplar.
     pub fn observe_traced(&self, seconds: f64, trace: Option<Traced>) {
         match self {
             Self::Plain(histogram) => histogram.observe(seconds),

@@ -1,11 +1,11 @@
-//! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
+//! Prometheus metrics. `docs/reference/metrics.md` is generated from the names and texts of the registry.
 
-mod archive; // finished jobs as files
-mod jwt; // keys of issuers
-mod latency; // histograms, with traces as exemplars
-mod schedules; // whether they fire, the same for every broker
-mod storage; // metrics of the tables, the same for every broker
-mod tls; // certificate, handshakes
+mod archive; // archive of finished jobs
+mod jwt; // keys of JSON Web Token issuers
+mod latency; // histograms with exemplars
+mod schedules; // schedules, equal for every broker
+mod storage; // tables, equal for every broker
+mod tls; // certificate and handshakes
 mod traces; // spans
 
 use prometheus_client::{
@@ -27,7 +27,7 @@ pub use storage::{ByTable, StorageMetrics};
 pub use tls::{ByReason, TlsMetrics};
 pub use traces::{TraceMetrics, Traced};
 
-/// Labels of the numbers of jobs by type and state.
+/// Labels of job counts by type and state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct TypeState {
     /// Task type.
@@ -36,7 +36,7 @@ pub struct TypeState {
     pub state: &'static str,
 }
 
-/// Label of metrics by type.
+/// Label of metrics per type.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByType {
     /// Task type.
@@ -50,113 +50,113 @@ pub struct ByOutcome {
     pub outcome: &'static str,
 }
 
-/// Counters of connections to the gRPC port. Clones share them.
+/// Metrics of connections to the gRPC port. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionCounts {
-    /// Connections now.
+    /// Open connections.
     pub open: Gauge,
     /// Connections accepted since the start.
     pub accepted: Counter,
-    /// Connections closed at once because there were too many.
+    /// Connections closed immediately because of the connection limit.
     pub refused: Counter,
-    /// Failed accepts, for example because file descriptors ran out.
+    /// Failed accepts, for example because of exhausted file descriptors.
     pub failed: Counter,
 }
 
-/// Label of refusals by a limit of one principal or address.
+/// Label of rejections by a limit of one principal or address.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByLimit {
-    /// The name of the limit, without `limits.`.
+    /// Name of the limit, without `limits.`.
     pub limit: &'static str,
 }
 
-/// What was refused, by limit. Clones share it.
+/// Rejections by limit. Clones share them.
 pub type Refusals = Family<ByLimit, Counter>;
 
-/// All metrics of a broker.
+/// Metrics of a broker.
 pub struct Metrics {
-    /// Jobs by type and state, as last counted.
+    /// Jobs by type and state, from the last count.
     pub jobs: Family<TypeState, Gauge>,
-    /// How long the oldest ready job of a type has been ready, in seconds.
+    /// Age of the oldest ready job of a type, in seconds.
     pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
-    /// Workers that are subscribed to a type here.
+    /// Workers of this broker that are subscribed to a type.
     pub workers: Family<ByType, Gauge>,
-    /// When jobs of a type were last called for without a stream, in seconds since 1970.
+    /// Time of the last pull of a type's jobs without a stream, in seconds since 1970.
     pub last_pull: Family<ByType, Gauge>,
-    /// Jobs stored.
+    /// Enqueued jobs.
     pub enqueued: Counter,
-    /// Jobs stored and leased at once.
+    /// Jobs stored and leased in one step.
     pub direct: Counter,
-    /// Jobs claimed.
+    /// Claimed jobs.
     pub claimed: Counter,
-    /// Claimed jobs released because they could not be sent.
+    /// Claimed jobs that were released because they could not be sent.
     pub unsent: Counter,
-    /// Jobs made ready because a limit key allowed them.
+    /// Jobs that became ready because a limit key allowed them.
     pub admitted: Counter,
-    /// Enqueues refused because a type's backlog was full.
+    /// Enqueues rejected because of a full backlog.
     pub backlog_refusals: Counter,
     /// Jobs enqueued by schedules.
     pub scheduled: Counter,
-    /// Attempts ended, by outcome.
+    /// Ended attempts by outcome.
     pub settled: Family<ByOutcome, Counter>,
-    /// The sum of them; not shown.
+    /// Sum of the ended attempts; not exported.
     ended: Counter,
-    /// Jobs in an intake statement.
+    /// Jobs per intake statement.
     pub enqueue_batch: Histogram,
-    /// Jobs in a claim.
+    /// Jobs per claim.
     pub claim_batch: Histogram,
-    /// Outcomes in a settle statement.
+    /// Outcomes per settle statement.
     pub settle_batch: Histogram,
-    /// From an enqueue's arrival to its answer, in seconds.
+    /// Time from the arrival of an enqueue to its response, in seconds.
     pub enqueue_latency: Histogram,
-    /// From a job being ready to its claim, in seconds.
+    /// Time from a job being ready to its claim, in seconds.
     pub pickup_latency: Latency,
-    /// From a settle's arrival to its answer, in seconds.
+    /// Time from the arrival of outcomes to their response, in seconds.
     pub settle_latency: Latency,
-    /// Calls refused because of who called.
+    /// Calls rejected by authentication or authorization.
     pub refused_calls: Family<ByReason, Counter>,
     /// Connections of clients.
     pub connections: ConnectionCounts,
     /// Open worker streams.
     pub sessions: Gauge,
-    /// Leases that this broker's sessions hold.
+    /// Leases held by this broker's sessions.
     pub leases: Gauge,
-    /// Connections of the hot pool.
+    /// Open connections of the hot pool.
     pub pool_open: Gauge,
-    /// Of these, idle.
+    /// Idle connections of the hot pool.
     pub pool_idle: Gauge,
-    /// 1 while LISTEN works.
+    /// 1 while the LISTEN connection works.
     pub listening: Gauge,
-    /// Refused because of a limit of one principal or address.
+    /// Requests rejected by a limit of one principal or address.
     pub refusals: Refusals,
-    /// Sweeps.
+    /// Number of sweeps.
     pub sweeps: Counter,
-    /// Statements that failed.
+    /// Failed statements.
     pub store_errors: Counter,
-    /// TLS of both ports.
+    /// TLS metrics of both ports.
     pub tls: TlsMetrics,
-    /// Metrics of JSON Web Tokens.
+    /// JSON Web Token metrics.
     pub jwt: JwtMetrics,
-    /// Spans.
+    /// Span metrics.
     pub traces: TraceMetrics,
-    /// Schedules.
+    /// Schedule metrics.
     pub schedules: ScheduleMetrics,
-    /// Of the archive.
+    /// Archive metrics.
     pub archive: ArchiveMetrics,
-    /// The health of the storage.
+    /// Storage metrics.
     pub storage: StorageMetrics,
 }
 
 impl Metrics {
-    /// All metrics at zero, without exemplars.
+    /// Creates all metrics at zero, without exemplars.
     pub fn new() -> Self {
         Self::with_exemplars(false)
     }
 
-    /// All metrics at zero; latencies show traces, if that is wanted.
+    /// Creates all metrics at zero, optionally with exemplars in the latencies.
     pub fn with_exemplars(are_wanted: bool) -> Self {
         let batch = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
-        // 0.1 ms to 52 s.
+        // Buckets from 0.1 ms to 52 s.
         let seconds = || Histogram::new(exponential_buckets(0.0001, 2.0, 20));
         Self {
             jobs: Family::default(),
@@ -197,12 +197,12 @@ impl Metrics {
         }
     }
 
-    /// A registry with all metrics.
+    /// Creates a registry with all metrics.
     pub fn registry(&self) -> Registry {
         self.registered(Registry::with_prefix("howdah"))
     }
 
-    /// The same with a label for the store, where there are several.
+    /// Creates a registry with all metrics and a label for the store, for brokers with several stores.
     pub fn registry_of_store(&self, name: &str) -> Registry {
         let label = ("store".into(), name.to_owned().into());
         self.registered(Registry::with_prefix_and_labels("howdah", std::iter::once(label)))
@@ -216,7 +216,7 @@ impl Metrics {
         );
         r.register_with_unit(
             "oldest_ready_age",
-            "How long the first ready job of the type has been ready; 0: none is",
+            "Age of the oldest ready job of the type; 0 without ready jobs",
             Unit::Seconds,
             self.oldest_ready.clone(),
         );
@@ -234,7 +234,7 @@ impl Metrics {
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
         r.register(
             "direct",
-            "Jobs enqueued directly to a worker: stored and leased at once, without a claim",
+            "Jobs enqueued directly to a worker: stored and leased in one step, without a claim",
             self.direct.clone(),
         );
         r.register("claimed", "Jobs claimed", self.claimed.clone());
@@ -251,9 +251,9 @@ impl Metrics {
         );
         r.register("scheduled", "Jobs enqueued by schedules", self.scheduled.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());
-        r.register("enqueue_batch_jobs", "Jobs that were stored together", self.enqueue_batch.clone());
-        r.register("claim_batch_jobs", "Jobs that were claimed together", self.claim_batch.clone());
-        r.register("settle_batch_jobs", "Outcomes that were written together", self.settle_batch.clone());
+        r.register("enqueue_batch_jobs", "Jobs stored per intake statement", self.enqueue_batch.clone());
+        r.register("claim_batch_jobs", "Jobs claimed per statement", self.claim_batch.clone());
+        r.register("settle_batch_jobs", "Outcomes written per settle statement", self.settle_batch.clone());
         r.register_with_unit(
             "enqueue_latency",
             "From the arrival of a request to its answer",
@@ -272,7 +272,7 @@ impl Metrics {
         r.register("connections_accepted", "Connections accepted", connections.accepted.clone());
         r.register(
             "connections_refused",
-            "Connections closed at once because limits.connections was reached",
+            "Connections closed immediately because limits.connections was reached",
             connections.refused.clone(),
         );
         r.register(
@@ -290,11 +290,7 @@ impl Metrics {
             "Requests, streams, connections and credentials refused because of a limit of one principal or address",
             self.refusals.clone(),
         );
-        r.register(
-            "sweeps",
-            "Times the tables were searched for work that no notification told of",
-            self.sweeps.clone(),
-        );
+        r.register("sweeps", "Sweeps: searches of the tables for work without a notification", self.sweeps.clone());
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.tls.register(&mut r);
         self.jwt.register(&mut r);
@@ -313,7 +309,7 @@ impl Metrics {
         }
     }
 
-    /// How much has happened that statistics count: another number means that something has.
+    /// Number of events that statistics count. A changed number means that there are new events.
     pub fn changes(&self) -> u64 {
         self.enqueued.get() + self.ended.get()
     }

@@ -1,4 +1,4 @@
-//! Whether schedules fire, as last read.
+//! Metrics of schedules, from the last read.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,21 +7,21 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Metrics of schedules, the same for every broker.
+/// Schedule metrics, equal for every broker.
 #[derive(Default)]
 pub struct ScheduleMetrics {
-    /// How long the most overdue planned time has been due, in seconds.
+    /// Delay of the most overdue planned time, in seconds.
     pub delay: Gauge<f64, AtomicU64>,
-    /// Schedules whose last planned time could not fire.
+    /// Schedules whose last planned time failed to fire.
     pub failing: Gauge,
 }
 
 impl ScheduleMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register_with_unit(
             "schedule_delay",
-            "How long the most overdue planned time of a schedule has been due, jitter aside; 0: none is",
+            "How long the most overdue planned time of a schedule has been due, jitter aside; 0 if none is overdue",
             Unit::Seconds,
             self.delay.clone(),
         );

@@ -1,4 +1,4 @@
-//! The health of the storage, as last read.
+//! Metrics of the storage, from the last read.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,46 +8,50 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Label of metrics by table.
+/// Label of metrics per table.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByTable {
-    /// `ready`, `leased`, `scheduled` or `waiting`. Of sizes also `dead`, `history`, `payload`, `audit` or `other`.
+    /// `ready`, `leased`, `scheduled` or `waiting`. For sizes also `dead`, `history`, `payload`, `audit` or `other`.
     pub table: &'static str,
 }
 
-/// Metrics of the database, the same for every broker.
+/// Database metrics, equal for every broker.
 #[derive(Default)]
 pub struct StorageMetrics {
+    /// Difference between the database's clock and this broker's clock, in seconds; positive: the database is ahead.
+    pub clock_ahead: Gauge<f64, AtomicU64>,
+    /// 1 while the broker does not rely on the database's clock.
+    pub clock_doubtful: Gauge,
     /// Live rows.
     pub live_rows: Family<ByTable, Gauge>,
     /// Dead rows that VACUUM has not removed.
     pub dead_rows: Family<ByTable, Gauge>,
     /// Age of the oldest snapshot, in seconds.
     pub snapshot_age: Gauge<f64, AtomicU64>,
-    /// The same in transactions.
+    /// Age of the oldest snapshot, in transactions.
     pub snapshot_transactions: Gauge,
     /// 1 while a held snapshot makes the tables grow.
     pub snapshot_hurts: Gauge,
-    /// Use of the notification queue, 0 to 1.
+    /// Usage of the notification queue, 0 to 1.
     pub queue_usage: Gauge<f64, AtomicU64>,
-    /// How far the replica that is read is behind, in seconds.
+    /// Replication lag of the read replica, in seconds.
     pub replica_lag: Gauge<f64, AtomicU64>,
-    /// 1 while it is read.
+    /// 1 while the read replica is used.
     pub replica_is_read: Gauge,
-    /// Partitions of history.
+    /// Number of history partitions.
     pub history_partitions: Gauge,
-    /// Days after today whose partitions exist.
+    /// Number of days after today whose partitions exist.
     pub partition_days_ahead: Gauge,
-    /// Bytes.
+    /// Sizes of tables, in bytes.
     pub table_bytes: Family<ByTable, Gauge>,
 }
 
 impl StorageMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register_with_unit(
             "read_replica_lag",
-            "How far the read replica is behind the primary, at most; 0: there is none",
+            "Replication lag of the read replica, at most; 0 without a replica",
             Unit::Seconds,
             self.replica_lag.clone(),
         );
@@ -90,8 +94,19 @@ impl StorageMetrics {
         );
         r.register(
             "partition_days_ahead",
-            "Days after today for which history, payloads and the audit have their partitions already; at most 3",
+            "Days after today for which history, payloads and the audit already have their partitions; at most 3",
             self.partition_days_ahead.clone(),
+        );
+        r.register_with_unit(
+            "database_clock_ahead",
+            "How far the database's clock is ahead of this broker's; negative: behind",
+            Unit::Seconds,
+            self.clock_ahead.clone(),
+        );
+        r.register(
+            "database_clock_doubtful",
+            "1 while this broker deletes nothing old, because the database's clock was set, or is not within 5 min of the broker's",
+            self.clock_doubtful.clone(),
         );
         r.register_with_unit(
             "table",

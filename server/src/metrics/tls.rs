@@ -1,4 +1,4 @@
-//! TLS of both ports.
+//! Metrics of TLS on both ports.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -6,28 +6,29 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Label of failed handshakes, and of refused calls.
+/// Label with the reason of a failed handshake, a rejected call or a dropped span.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByReason {
-    /// `unauthenticated` or `permission_denied`. Of a span: `collector`, `queue` or `attempts`. Of a handshake: `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
+    /// For calls `unauthenticated` or `permission_denied`; for spans `collector`, `queue` or `attempts`; for handshakes `closed`,
+    /// `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
     pub reason: &'static str,
 }
 
 /// Metrics of TLS. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
-    /// When the certificate in force expires, in seconds of Unix time.
+    /// Expiry time of the active certificate, in seconds of Unix time.
     pub expires: Gauge,
-    /// Changed files that were put in force.
+    /// Changed files that were activated.
     pub reloads: Counter,
-    /// Changed files that could not be used.
+    /// Changed files that were invalid.
     pub reload_failures: Counter,
-    /// Connections without a handshake, by reason.
+    /// Connections without a completed handshake, by reason.
     pub failed_handshakes: Family<ByReason, Counter>,
 }
 
 impl TlsMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register_with_unit(
             "tls_certificate_expires",
@@ -35,10 +36,10 @@ impl TlsMetrics {
             Unit::Seconds,
             self.expires.clone(),
         );
-        r.register("tls_reloads", "Changed TLS files that were put in force", self.reloads.clone());
+        r.register("tls_reloads", "Changed TLS files that were activated", self.reloads.clone());
         r.register(
             "tls_reload_failures",
-            "Changed TLS files that could not be used, so that the old ones stayed in force",
+            "Changed TLS files that were invalid, so that the old ones stayed active",
             self.reload_failures.clone(),
         );
         r.register(

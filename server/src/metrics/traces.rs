@@ -1,4 +1,4 @@
-//! Spans, and the traces that exemplars name.
+//! Metrics of spans, and the labels of exemplars.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -8,26 +8,26 @@ use prometheus_client::{
 
 use super::ByReason;
 
-/// The labels of an exemplar.
+/// Labels of an exemplar.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct Traced {
-    /// In hexadecimal.
+    /// Trace id in hexadecimal.
     pub trace_id: String,
-    /// The same.
+    /// Span id in hexadecimal.
     pub span_id: String,
 }
 
-/// Metrics of spans. Clones share them.
+/// Span metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct TraceMetrics {
-    /// Spans that the collector has taken.
+    /// Spans exported to the collector.
     pub exported: Counter,
-    /// Spans that were dropped, by reason.
+    /// Dropped spans, by reason.
     pub dropped: Family<ByReason, Counter>,
 }
 
 impl TraceMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register("spans_exported", "Spans that the collector of traces has taken", self.exported.clone());
         r.register(

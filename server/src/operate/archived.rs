@@ -1,10 +1,10 @@
-//! Jobs that have left the database for the archive.
+//! Jobs that have moved from the database to the archive.
 
 use super::Operator;
 use crate::{error::Error, job::JobView};
 
 impl Operator {
-    /// A job that is in no table any more. If the archive cannot be read, nobody knows whether it has the job: an error.
+    /// A job that is in no table any more. Fails if the archive is unreadable, because it may contain the job.
     #[cfg(feature = "archive")]
     pub(super) async fn archived_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         let Some(row) = self.archive.find(id).await.map_err(|error| unread(id, error))? else { return Ok(None) };
@@ -16,7 +16,7 @@ impl Operator {
     }
 
     #[cfg(not(feature = "archive"))]
-    #[allow(clippy::unused_async)] // the other one waits
+    #[allow(clippy::unused_async)] // the variant with the feature `archive` awaits
     pub(super) async fn archived_job(&self, _: i64) -> Result<Option<JobView>, Error> {
         Ok(None)
     }
@@ -29,7 +29,7 @@ fn unread(id: i64, error: crate::archive::ArchiveError) -> Error {
         error => {
             tracing::warn!(id, %error, "the archive could not be read");
             Error::NoArchive(format!(
-                "job {id} is not in the database, and the archive could not be read, which may have it: {error}"
+                "job {id} is not in the database, and the archive, which may have it, could not be read: {error}"
             ))
         }
     }

@@ -1,4 +1,4 @@
-//! The jobs of a type with the most attempts.
+//! Jobs of a type with the most attempts.
 
 use std::{
     cmp::Reverse,
@@ -16,17 +16,17 @@ use crate::{
     store::Attempted,
 };
 
-/// The states whose jobs may have attempts behind them, as a job goes through them: one that goes on meanwhile is rather seen
-/// twice than missed.
+/// States whose jobs may have started, in the order in which a job passes through them. A job that changes its state meanwhile is
+/// seen twice rather than missed.
 const STATES: [JobState; 5] =
     [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Leased, JobState::Dead];
 
 impl Operator {
-    /// As many as fit into a page. Each state gets a step of the look, then each another one, until everything was seen or the
-    /// time is over: many jobs in one state do not hide those in others.
+    /// Returns as many jobs as fit into a page. Scans each state by one step, then each state by another step, until the scan is
+    /// complete or the time is over. So a state with many jobs does not hide the jobs of other states.
     pub(super) async fn most_attempts(&self, type_id: TypeId, query: &ListQuery) -> Result<JobPage, Error> {
         let store = &self.context.store;
-        // One more than fits, to know whether there are more.
+        // One more than fits, to detect whether there are more.
         let most = query.page_size + 1;
         let (mut found, mut look) = (Vec::new(), Look::default());
         let of = |state: &JobState| query.state.is_none_or(|only| only == *state);
@@ -39,7 +39,7 @@ impl Operator {
             }
             first_steps = first_steps.saturating_sub(1);
             let step = store.most_attempts(type_id, from, most as i32).await?;
-            look.looked_at += step.looked_at;
+            look.scanned_count += step.scanned_count;
             ahead.extend(step.next);
             found.extend(step.jobs);
             keep_most(&mut found, most);
@@ -48,7 +48,7 @@ impl Operator {
         let ids: Vec<i64> = found.iter().take(query.page_size).map(|job| job.id).collect();
         let shown = store.found_jobs(&ids, LIST_BYTES, query.payload).await?;
         look.has_more |= shown.cut;
-        // A job may have gone on since: to another state or type, with another attempt.
+        // A job may have changed since: its state, its type or its attempts.
         let mut jobs = shown.jobs;
         jobs.retain(|job| job.task_type == query.task_type.as_str() && !job.state.is_finished() && of(&job.state));
         jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
@@ -56,7 +56,7 @@ impl Operator {
     }
 }
 
-/// Keeps those with the most attempts, each once: a job that moves between two steps is seen by both.
+/// Keeps the jobs with the most attempts, each once: a job that changes its state between two steps is seen by both.
 fn keep_most(found: &mut Vec<Attempted>, most: usize) {
     found.sort_by_key(|job| (Reverse(job.attempt), job.id));
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Operators' calls for failed jobs: list them in groups, retry and discard them.
+//! Calls for failed jobs: list them in groups, retry and discard them.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use crate::{
     store::{Actor, Retried, RetryArgs, RetryStart, Store, Wakeups},
 };
 
-/// Scheduled jobs come first: a dead job that is retried at a later time becomes scheduled.
+/// Scheduled jobs come first, because a dead job that is retried at a later time becomes scheduled.
 pub const RETRY_STATES: [JobState; 2] = [JobState::Scheduled, JobState::Dead];
 
-/// The jobs to retry.
+/// Arguments of a retry.
 #[derive(Clone, Debug)]
 pub struct RetryQuery {
     /// The jobs.
     pub selection: Selection,
-    /// When they run.
+    /// Time at which the jobs run.
     pub start: RetryStart,
-    /// A new payload, for a single job.
+    /// New payload, for a single job.
     pub payload: Option<Bytes>,
 }
 
-/// The jobs that were retried.
+/// Result of a retry.
 #[derive(Debug, Default)]
 pub struct RetryAnswer {
-    /// Jobs that were retried.
+    /// Retried jobs.
     pub retried: Vec<i64>,
     /// Jobs that stay dead because other jobs hold their keys.
     pub key_held: Vec<i64>,
     /// Cancelled jobs that wait for the retried jobs again.
     pub revived: Vec<i64>,
-    /// The position of the next call.
+    /// Start of the next call.
     pub next: Option<PagePosition>,
 }
 
 impl Operator {
-    /// Makes scheduled and dead jobs run now or at a given time.
+    /// Makes scheduled and dead jobs ready now or at a given time.
     pub async fn retry_jobs(&self, query: RetryQuery, by: &Actor) -> Result<RetryAnswer, Error> {
         let mut answer = RetryAnswer::default();
         match &query.selection {
@@ -93,7 +93,7 @@ impl Operator {
         answer.key_held.extend(held.iter().map(|job| job.id));
     }
 
-    /// Discards dead jobs. Returns their ids, and the position of the next call.
+    /// Discards dead jobs. Returns their ids, and the start of the next call.
     pub async fn discard_jobs(
         &self,
         selection: Selection,
@@ -125,14 +125,14 @@ impl Operator {
             let jobs = jobs.but(ids);
             async move { store.discard_jobs(&jobs, by).await }
         };
-        let told = |(gone, woken): (Vec<i64>, Wakeups)| {
+        let report = |(gone, woken): (Vec<i64>, Wakeups)| {
             self.context.dispatch.wakeups(&woken);
             discarded.extend(gone);
         };
-        self.but_for_locked(jobs.ids.clone(), discard, told).await
+        self.but_for_locked(jobs.ids.clone(), discard, report).await
     }
 
-    /// Groups of failed jobs, the largest first; and whether some jobs were not counted.
+    /// Groups of failed jobs, largest first; and whether some jobs were not counted.
     pub async fn error_groups(
         &self,
         task_type: Option<TaskTypeName>,

@@ -1,4 +1,4 @@
-//! Get, list and cancel jobs.
+//! Getting, listing and cancelling jobs.
 
 use std::{
     collections::HashMap,
@@ -14,45 +14,46 @@ use crate::{
     wake::Loss,
 };
 
-/// The jobs to list.
+/// Arguments of a list.
 #[derive(Clone, Debug)]
 pub struct ListQuery {
-    /// Their type.
+    /// Type of the jobs.
     pub task_type: TaskTypeName,
-    /// Their state; `None`: any.
+    /// State of the jobs; `None`: any.
     pub state: Option<JobState>,
-    /// The most jobs.
+    /// Page size.
     pub page_size: usize,
-    /// The position to start from.
+    /// Start of the page.
     pub from: Option<PagePosition>,
-    /// Whether to return payload and result.
+    /// Whether to return payloads and results.
     pub payload: bool,
-    /// Only jobs of this error group; dead jobs only.
+    /// Only jobs of this error group; requires dead jobs.
     pub error_group: Option<String>,
-    /// Only jobs that have started and are not finished, those with the most attempts first.
+    /// Only jobs that have started and are not finished, most attempts first.
     pub by_attempts: bool,
 }
 
-/// How often a cancel tries again for jobs that moved between tables meanwhile.
+/// Maximum number of passes of a cancel, for jobs that change their state meanwhile.
 const CANCEL_LOOKS: usize = 5;
-/// The order in which the states of a type are cancelled. Jobs move in the other direction, so few are missed.
+/// Order of the states in a cancel by type. Jobs change their state in the other direction, so few are missed.
 pub const CANCEL_STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
-/// The approximate size of a page: generated clients accept messages of 4 MiB.
+/// Approximate size of a page: generated clients accept messages of 4 MiB.
 pub(crate) const LIST_BYTES: i64 = 3 << 20;
-/// The most statements for one page.
+/// Maximum number of statements for one page.
 const LIST_STATEMENTS: usize = 16;
-/// For how long a call looks among jobs of other types, where there is no index by type. Whoever looks at a page waits for it.
+/// Maximum time of a list to scan jobs of other types, in states without an index by type. The caller waits for it.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(80);
 
-/// The order in which states are listed; the last one stands for every finished state.
+/// Order of the states in a list; the last one stands for all finished states.
 const LIST_ORDER: [JobState; 6] =
     [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
 
 impl Operator {
-    /// Returns a job by id: from the database, or from the archive if it is not there any more.
+    /// Returns a job by id, from the database or from the archive.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
-        // One statement is enough, also for a job that is moving: it sees one state of all tables, in which the job is in one.
+        // One statement is enough, even for a job that changes its table: it sees one snapshot of all tables, in which the job is
+        // in one.
         let Some(job) = self.context.store.get_job(id).await? else { return self.archived_job(id).await };
         let worker = match job.state {
             JobState::Leased => self.holder_of(id).await?,
@@ -85,9 +86,9 @@ impl Operator {
                 error_group: query.error_group.as_deref(),
             };
             let listed = self.context.store.list_jobs(type_id, query.task_type.as_str(), &list).await?;
-            // Ready and dead jobs have an index by type: there no job of another type is looked at.
+            // Ready and dead jobs have an index by type, so no jobs of other types are scanned.
             let by_type = matches!(from.state, JobState::Ready | JobState::Dead);
-            let looked_to = listed.last_looked_at.filter(|_| !by_type);
+            let looked_to = listed.last_scanned_id.filter(|_| !by_type);
             at = match (listed.jobs.last(), looked_to) {
                 (Some((job, rank)), _) if listed.cut => {
                     Some(PagePosition { state: from.state, rank: *rank, id: job.id })
@@ -106,8 +107,7 @@ impl Operator {
         Ok(page)
     }
 
-    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the position of the
-    /// next call.
+    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the start of the next call.
     pub async fn cancel_jobs(
         &self,
         selection: Selection,
@@ -154,24 +154,24 @@ impl Operator {
         Ok(cancelled)
     }
 
-    /// Cancels those that are found, in one table or in any.
+    /// Cancels the chosen jobs that are in state `only`, or in any unfinished state, and returns those that it cancelled.
     async fn cancel_in(&self, chosen: Chosen, only: Option<JobState>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
         let mut gone = Vec::new();
         let cancel = |store: Store, ids: Vec<i64>| {
             let jobs = chosen.but(ids);
             async move { store.cancel(&jobs, only, by).await }
         };
-        let told = |(cancelled, woken): (Vec<CancelledJob>, Wakeups)| {
+        let report = |(cancelled, woken): (Vec<CancelledJob>, Wakeups)| {
             self.context.dispatch.wakeups(&woken);
-            self.tell_workers(&cancelled);
+            self.notify_workers(&cancelled);
             gone.extend(cancelled);
         };
-        self.but_for_locked(chosen.ids.clone(), cancel, told).await?;
+        self.but_for_locked(chosen.ids.clone(), cancel, report).await?;
         Ok(gone)
     }
 
     /// Tells the workers that hold these jobs to stop.
-    pub(super) fn tell_workers(&self, cancelled: &[CancelledJob]) {
+    pub(super) fn notify_workers(&self, cancelled: &[CancelledJob]) {
         let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
         for job in cancelled {
             if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
@@ -198,6 +198,6 @@ fn next_state(state: JobState, only: Option<JobState>) -> Option<PagePosition> {
     if only.is_some() {
         return None;
     }
-    let place = LIST_ORDER.iter().position(|s| *s == state)?;
-    LIST_ORDER.get(place + 1).copied().map(start_of)
+    let position = LIST_ORDER.iter().position(|s| *s == state)?;
+    LIST_ORDER.get(position + 1).copied().map(start_of)
 }

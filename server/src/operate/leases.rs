@@ -1,4 +1,4 @@
-//! Takes running jobs from their workers.
+//! Ends leases on behalf of operators.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,14 +13,14 @@ use crate::{
     wake::Loss,
 };
 
-/// The most leases in a statement.
+/// Maximum number of leases in a statement.
 const BATCH: usize = 1_000;
-/// How often the leases are read: a lease may move to another broker before it is ended.
+/// Maximum number of reads of the leases, because a lease may move to another broker before it is ended.
 const LOOKS: usize = 3;
 
 impl Operator {
-    /// Ends the leases of these jobs, and tells their workers. With an error the attempts have failed; without one they do
-    /// not count. Returns the jobs that it ended.
+    /// Ends the leases of these jobs, and tells their workers. With an error the attempts fail; without one they do not count.
+    /// Returns the jobs whose leases it ended.
     pub(crate) async fn end_leases(&self, jobs: Chosen, error: Option<&str>, by: &Actor) -> Result<Vec<i64>, Error> {
         let mut ids = jobs.ids.clone();
         ids.sort_unstable();
@@ -33,7 +33,7 @@ impl Operator {
         Ok(ended.into_inner().into_iter().collect())
     }
 
-    /// Adds the jobs that it ended, also if it fails then.
+    /// Ends leases, and adds their jobs to the result even if it fails later.
     async fn end_found(
         &self,
         store: Store,
@@ -42,21 +42,21 @@ impl Operator {
         ended: &Mutex<BTreeSet<i64>>,
     ) -> Result<(), StoreError> {
         for _ in 0..LOOKS {
-            // A job that was ended may run again already, at another worker.
+            // A job whose lease was ended may already run again at another worker.
             left.ids.retain(|id| !ended.lock().contains(id));
             let leases = store.leases_of(&left).await?;
             if leases.is_empty() {
                 break;
             }
             let (now, result) = self.context.release.end_for_operator(store.clone(), &leases, error, by).await;
-            self.tell_of_end(&now);
+            self.notify_lease_lost(&now);
             ended.lock().extend(now.iter().map(|(lease, _)| lease.id));
             result?;
         }
         Ok(())
     }
 
-    fn tell_of_end(&self, ended: &[(Lease, i32)]) {
+    fn notify_lease_lost(&self, ended: &[(Lease, i32)]) {
         let mut of_brokers: HashMap<i32, Vec<Lease>> = HashMap::new();
         for (lease, broker) in ended.iter().filter(|(_, broker)| *broker != 0) {
             of_brokers.entry(*broker).or_default().push(*lease);

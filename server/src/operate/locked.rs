@@ -1,16 +1,16 @@
-//! Changes of many jobs, of which another transaction has locked some. The others do not wait for these.
+//! Changes of many jobs, some of which may be locked by another transaction. The other jobs do not wait for the locked ones.
 
 use std::{collections::VecDeque, future::Future, time::Instant};
 
 use super::Operator;
 use crate::{
     error::Error,
-    store::{Lane, Patience, Store, StoreError},
+    store::{Lane, LockWait, Store, StoreError},
 };
 
 impl Operator {
-    /// Runs a statement for these jobs, in parts if some are locked. Those that are locked come last, and wait for as
-    /// long as calls wait for Postgres. `done` takes what each part gives; it is called also if the call fails then.
+    /// Runs a statement for these jobs, in parts if some are locked. Locked jobs come last, and wait as long as calls wait for
+    /// Postgres. `done` receives the result of each part, even if the call fails later.
     pub(super) async fn but_for_locked<T, F>(
         &self,
         ids: Vec<i64>,
@@ -27,7 +27,7 @@ impl Operator {
             match run(store.clone(), part.clone()).await {
                 Ok(some) => done(some),
                 Err(StoreError::Locked(_)) => {
-                    store = self.context.store.aside(Lane::Operate, Patience::Short);
+                    store = self.context.store.side_lane(Lane::Operate, LockWait::Short);
                     if part.len() > 1 {
                         let second = part.split_off(part.len() / 2);
                         todo.extend([second, part]);
@@ -41,7 +41,7 @@ impl Operator {
         self.wait_for_locked(locked, run, done).await
     }
 
-    /// Tries each in turns.
+    /// Runs the statement for each locked job in turn, until the time that calls wait for Postgres is over.
     async fn wait_for_locked<T, F>(
         &self,
         locked: Vec<i64>,
@@ -53,8 +53,9 @@ impl Operator {
         T: Send,
     {
         let until = Instant::now() + self.context.config.database_timeout;
-        let store = self.context.store.aside(Lane::Operate, Patience::Long);
-        // With who was last seen to have locked it: a slow look may come when the statement has given up.
+        let store = self.context.store.side_lane(Lane::Operate, LockWait::Long);
+        // Each job has its last known lock holder, because a lookup may be too slow after the last statement has given
+        // up.
         let mut locked: VecDeque<(i64, Option<String>)> = locked.into_iter().map(|id| (id, None)).collect();
         while let Some((id, seen)) = locked.pop_front() {
             let change = run(store.clone(), vec![id]);
@@ -69,8 +70,9 @@ impl Operator {
                         0 => String::new(),
                         others => format!(", and {others} more are locked"),
                     };
-                    let problem =
-                        format!("job {id} is {holders}{others}; the other jobs are done, call again for these");
+                    let problem = format!(
+                        "job {id} is {holders}{others}; the other jobs are changed; repeat the call for the locked ones"
+                    );
                     return Err(Error::Locked(problem));
                 }
                 Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! Changes the priority of unfinished jobs.
+//! Priority changes of unfinished jobs.
 
 use std::{
     collections::HashMap,
@@ -13,12 +13,12 @@ use crate::{
     store::{self, Actor, Store, WalkPosition},
 };
 
-/// How often to try again for jobs that moved between tables meanwhile.
+/// Maximum number of passes over the jobs, for jobs that change their state meanwhile.
 const LOOKS: usize = 5;
-/// A call for a type is answered after this time, with a token for the rest.
+/// Time limit of a call for a type. After it, the call returns a page token for the remaining jobs.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// The jobs to reprioritize.
+/// Selection of the jobs.
 #[derive(Clone, Debug)]
 pub(crate) enum ReprioritizeQuery {
     /// These jobs.
@@ -27,14 +27,14 @@ pub(crate) enum ReprioritizeQuery {
     Type(TaskTypeName, Option<PagePosition>),
 }
 
-/// The result of a call.
+/// Result of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reprioritized {
-    /// The number of jobs that were changed.
+    /// Number of changed jobs.
     pub(crate) jobs: i64,
-    /// Their ids, if the call named ids.
+    /// Ids of the changed jobs, if the call named ids.
     pub(crate) ids: Vec<i64>,
-    /// The position of the next call.
+    /// Start of the next call.
     pub(crate) next: Option<PagePosition>,
 }
 
@@ -81,7 +81,7 @@ impl Operator {
         Ok(Reprioritized { jobs: done.len() as i64, ids: done, next: None })
     }
 
-    /// Tells all brokers of the new ranks of these jobs.
+    /// Announces the new ranks of these jobs to all brokers.
     pub(super) fn announce_ranks(&self, jobs: &[store::Reprioritized]) {
         let mut lowest: HashMap<TypeId, i64> = HashMap::new();
         for job in jobs {
@@ -108,8 +108,8 @@ impl Operator {
             let (moved, _, next) = rerank::step(&self.context, type_id, Some(priority), at).await?;
             jobs += moved;
             let after = || {
-                let place = rerank::STATES.iter().position(|state| *state == at.state)?;
-                rerank::STATES.get(place + 1).copied().map(rerank::start_of)
+                let position = rerank::STATES.iter().position(|state| *state == at.state)?;
+                rerank::STATES.get(position + 1).copied().map(rerank::start_of)
             };
             let Some(next) = next.or_else(after) else {
                 return Ok(Reprioritized { jobs, ..Reprioritized::default() });

@@ -11,16 +11,16 @@ use crate::{
         schedule::{MAX_SCHEDULES, MOST_OF_PRINCIPAL, Schedule, ScheduleSpec},
     },
     store::{
-        Actor, KeyedJob, Lane, Patience, RequestColumns, ScheduleCount, SchedulePage, ScheduleTransaction, Wakeups,
+        Actor, KeyedJob, Lane, LockWait, RequestColumns, ScheduleCount, SchedulePage, ScheduleTransaction, Wakeups,
     },
 };
 
-/// The approximate size of a page: generated clients accept messages of 4 MiB.
+/// Approximate size of a page: generated clients accept messages of 4 MiB.
 const LIST_BYTES: i64 = 3 << 20;
-/// How often to check whether the schedule exists, while others create and delete it.
+/// Maximum number of checks whether the schedule exists, while other calls create and delete it.
 const CREATE_LOOKS: usize = 5;
 
-/// Whether a caller may change a schedule: asked when it is locked, since it may have another template by then.
+/// Permission check of a change. It runs while the schedule is locked, because the template may have changed before.
 type Check<'a> = &'a (dyn Fn(&Schedule) -> Result<(), Error> + Send + Sync);
 
 impl Operator {
@@ -51,7 +51,7 @@ impl Operator {
         Err(Error::Unavailable("other calls create and delete this schedule at the same time; try again".into()))
     }
 
-    /// Replaces a schedule's definition, if the check lets the caller. Creates it if it does not exist and `allow_missing` is
+    /// Replaces a schedule's definition, if the check permits it. Creates the schedule if it does not exist and `allow_missing` is
     /// set.
     pub async fn update_schedule(
         &self,
@@ -61,7 +61,7 @@ impl Operator {
         check: Check<'_>,
         by: &Actor,
     ) -> Result<Schedule, Error> {
-        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        let store = self.context.store.side_lane(Lane::Operate, LockWait::Long);
         let (mut transaction, found) = store.lock_schedule(&spec.name).await?;
         let Some((mut schedule, now)) = found else {
             transaction.roll_back().await;
@@ -82,22 +82,22 @@ impl Operator {
         Ok(schedule)
     }
 
-    /// A schedule by name.
+    /// The schedule with this name.
     pub async fn get_schedule(&self, name: &str) -> Result<Schedule, Error> {
         self.context.store.get_schedule(name).await?.ok_or_else(|| no_schedule(name))
     }
 
-    /// Schedules by name after `after`.
+    /// Schedules with names after `after`.
     pub async fn list_schedules(&self, after: &str, page_size: usize) -> Result<SchedulePage, Error> {
         Ok(self.context.store.list_schedules(after, page_size as i32, LIST_BYTES).await?)
     }
 
-    /// Deletes a schedule whose jobs are of this type; they stay.
+    /// Deletes a schedule for jobs of this type. Its jobs stay.
     pub async fn delete_schedule(&self, name: &str, task_type: &str, by: &Actor) -> Result<(), Error> {
         if self.context.store.delete_schedule(name, task_type, by).await? { Ok(()) } else { Err(no_schedule(name)) }
     }
 
-    /// Pauses or resumes a schedule, if the check lets the caller.
+    /// Pauses or resumes a schedule, if the check permits it.
     pub async fn pause_schedule(
         &self,
         name: &str,
@@ -105,7 +105,7 @@ impl Operator {
         check: Check<'_>,
         by: &Actor,
     ) -> Result<Schedule, Error> {
-        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        let store = self.context.store.side_lane(Lane::Operate, LockWait::Long);
         let (mut transaction, found) = store.lock_schedule(name).await?;
         let Some((mut schedule, now)) = found else {
             transaction.roll_back().await;
@@ -119,7 +119,7 @@ impl Operator {
             schedule.pause();
         } else if let Err((field, problem)) = schedule.resume(now) {
             transaction.roll_back().await;
-            return Err(Error::Internal(format!("the schedule's {field} {problem}")));
+            return Err(Error::Internal(format!("schedule {name:?} cannot be resumed: {field} {problem}")));
         }
         let schedule = transaction.save(&schedule).await?;
         transaction.record(&schedule, by).await?;
@@ -128,8 +128,7 @@ impl Operator {
         Ok(schedule)
     }
 
-    /// Enqueues a job of the schedule now, if the check lets the caller. If a request key is repeated, returns the job of the
-    /// first call.
+    /// Enqueues a job of the schedule now, if the check permits it. A repeated request key returns the job of the first call.
     pub async fn run_schedule(
         &self,
         name: &str,
@@ -137,7 +136,7 @@ impl Operator {
         check: Check<'_>,
         by: &Actor,
     ) -> Result<Enqueued, Error> {
-        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        let store = self.context.store.side_lane(Lane::Operate, LockWait::Long);
         let (mut transaction, found) = store.lock_schedule(name).await?;
         let Some(found) = found else {
             transaction.roll_back().await;
@@ -170,8 +169,8 @@ impl Operator {
         check(&schedule)?;
         let limits = self.context.registry.cluster();
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
-            .map_err(|error| Error::Precondition(format!("the schedule's template is not valid any more: {error}")))?;
-        let (jobs, _) = resolve(&self.context.registry, vec![job], Patience::Short, by.name()).await?;
+            .map_err(|error| Error::Precondition(format!("the schedule's template is no longer valid: {error}")))?;
+        let (jobs, _) = resolve(&self.context.registry, vec![job], LockWait::Short, by.name()).await?;
         let full: Vec<KeyedJob<'_>> =
             jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
         let hash = Sha256::digest(["schedule\0", &schedule.spec.name].concat());
@@ -183,13 +182,16 @@ impl Operator {
         }
         let stored = transaction.enqueue(&full, &requests).await?;
         let Some(&made) = stored.jobs.first() else {
-            return Err(Error::Internal("the store returned no id for the job".into()));
+            return Err(Error::Internal("bug: Postgres returned no id for the job, which may be stored".into()));
         };
         match made {
             None => {
                 let key = request_key.unwrap_or_default();
-                let purged =
-                    || Error::Unavailable("the first call with this request_key was just purged; try again".into());
+                let purged = || {
+                    Error::Unavailable(
+                        "the first call with this request_key was just purged; send the request again".into(),
+                    )
+                };
                 let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(purged)?;
                 match ids.first() {
                     Some(&id) if first_hash[..] == hash[..] => {
@@ -198,10 +200,10 @@ impl Operator {
                     _ => Err(Error::RequestKeyReused(RequestKey::given(key).to_owned())),
                 }
             }
-            // Another job holds the template's key and stayed as it was.
+            // Another job holds the template's key and stays unchanged.
             Some(job) if matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => Ok(Run::Found(job)),
             Some(job) => {
-                // The jobs of earlier runs stay as they are.
+                // Jobs of earlier runs stay recorded.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
                 transaction.record(&schedule, by).await?;
@@ -211,11 +213,11 @@ impl Operator {
     }
 }
 
-/// The result of a run by hand.
+/// Result of a manual run.
 enum Run {
-    /// A job that was stored or changed; the wakeups for brokers after the commit.
+    /// A job that was stored or changed, with the wakeups for brokers after the commit.
     Made { job: Enqueued, woken: Wakeups },
-    /// A job that existed; nothing is stored.
+    /// An existing job; nothing was stored.
     Found(Enqueued),
 }
 
@@ -223,10 +225,10 @@ pub(crate) fn no_schedule(name: &str) -> Error {
     Error::NotFound(format!("schedule {name:?} does not exist"))
 }
 
-/// Refuses one more schedule of this principal (empty: nobody in particular).
+/// Rejects another schedule of this principal, which is empty if authentication is off.
 fn refuse_too_many(count: &ScheduleCount, by: &str) -> Result<(), Error> {
     if count.all >= MAX_SCHEDULES {
-        let problem = format!("there are {MAX_SCHEDULES} schedules already; delete those that are not needed");
+        let problem = format!("the maximum of {MAX_SCHEDULES} schedules is reached; delete unneeded ones");
         return Err(Error::TooMany(problem));
     }
     if !by.is_empty() && count.own >= MOST_OF_PRINCIPAL {
@@ -238,7 +240,7 @@ fn refuse_too_many(count: &ScheduleCount, by: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name is another schedule's.
+/// Error for a name that another schedule has.
 pub(crate) fn taken_schedule(name: &str) -> Error {
     let problem = "another schedule has this name; update or delete it, or use another name";
     Error::AlreadyExists(format!("schedule {name:?}: {problem}"))

@@ -1,5 +1,5 @@
-//! Searches. A call looks for about two seconds at most, in steps that are bounded in jobs, bytes and time; its answer says how
-//! far it came.
+//! Searches. A call scans for about two seconds at most, in steps that are bounded in jobs, bytes and time. Its response reports
+//! the progress.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +10,27 @@ use crate::{
         Having, JobState, JobView, PagePosition, SearchFound, SearchPage, SearchPosition, SearchQuery, SearchRange,
         TaskTypeName, TypeId,
     },
-    store::{LookedAt, SearchStep, Stepped},
+    store::{Scanned, SearchStep, SearchStepResult},
 };
 
-/// How long a call looks.
+/// Time limit of a call's scan.
 pub(crate) const LOOKS_FOR: Duration = Duration::from_secs(2);
-/// How long a statement of it may take.
+/// Time limit of a statement.
 pub(crate) const STEP: Duration = Duration::from_millis(500);
-/// The most jobs that a statement looks at.
+/// Maximum number of jobs that a statement scans.
 pub(crate) const STEP_JOBS: i32 = 100_000;
-/// The most bytes of payloads that a statement looks at, in addition to the first.
+/// Maximum bytes of payloads that a statement scans, in addition to the first payload.
 pub(crate) const STEP_BYTES: i64 = 32 << 20;
-/// The most searches by header or payload that a broker works on at once. The others wait.
+/// Maximum number of concurrent header and payload searches of a broker. Further ones wait.
 pub(crate) const AT_ONCE: usize = 2;
-/// The most jobs of a key or a tag that a call looks at.
+/// Maximum number of jobs with a key or a tag that a call examines.
 pub(crate) const INDEX_JOBS: usize = 10_000;
-/// Up to where jobs of a key or a tag are counted.
+/// Limit for counting the jobs with a key or a tag.
 const INDEX_COUNT: i64 = 10_000;
-/// How many of them are looked at together, if not all of them may fit.
+/// Number of jobs examined together, if not all of them may match.
 const INDEX_STEP: usize = 1_000;
 
-/// A step this short may be followed by a longer one.
+/// After a step shorter than this, the next one may be longer.
 const SHORT: Duration = Duration::from_millis(100);
 
 impl Operator {
@@ -43,7 +43,7 @@ impl Operator {
                     let archived = self.archived_job(*id).await?;
                     jobs.extend(archived.map(|job| JobView { payload: None, result: None, ..job }));
                 }
-                Ok(SearchFound { jobs, looked_at: 1, estimated: 1, ..SearchFound::default() })
+                Ok(SearchFound { jobs, scanned_count: 1, estimated: 1, ..SearchFound::default() })
             }
             SearchQuery::Key { task_type, key, state, page } => match self.type_of(task_type).await? {
                 Some(type_id) => self.search_index(type_id, &Entries::Key(key), *state, page).await,
@@ -60,7 +60,7 @@ impl Operator {
                 if let Having::Path(path) = having
                     && let Some(problem) = self.context.store.json_path_problem(path).await?
                 {
-                    return Err(Error::invalid("payload_path", format!("is not a path: Postgres says: {problem}")));
+                    return Err(Error::invalid("payload_path", format!("is not a valid path: {problem}")));
                 }
                 match self.type_of(&range.task_type).await? {
                     Some(type_id) => self.look(type_id, having, range, page).await,
@@ -74,7 +74,7 @@ impl Operator {
         Ok(self.context.registry.find(name).await?)
     }
 
-    /// Jobs that an index names, the newest first.
+    /// Jobs from an index, newest first.
     async fn search_index(
         &self,
         type_id: TypeId,
@@ -87,7 +87,7 @@ impl Operator {
             Some(from) => from,
             None => SearchPosition {
                 at: PagePosition { state: JobState::Succeeded, rank: 0, id: 0 },
-                looked_at: 0,
+                scanned_count: 0,
                 estimated: match entries {
                     Entries::Key(key) => store.count_key(type_id, key, INDEX_COUNT).await?,
                     Entries::Tag { tag, .. } => store.count_tag(type_id, tag, INDEX_COUNT).await?,
@@ -95,8 +95,8 @@ impl Operator {
             },
         };
         let (mut jobs, mut bytes) = (Vec::new(), LIST_BYTES);
-        let (most, began) = (at.looked_at + INDEX_JOBS as i64, Instant::now());
-        while jobs.len() < page.size && bytes > 0 && at.looked_at < most && began.elapsed() < LOOKS_FOR {
+        let (most, began) = (at.scanned_count + INDEX_JOBS as i64, Instant::now());
+        while jobs.len() < page.size && bytes > 0 && at.scanned_count < most && began.elapsed() < LOOKS_FOR {
             let wanted = entries.wanted(state, page.size - jobs.len());
             let ids = match entries {
                 Entries::Key(key) => store.search_key(type_id, key, at.at.id, wanted as i32).await?,
@@ -115,7 +115,7 @@ impl Operator {
                 (false, false) => ids.last().copied(),
             };
             let Some(end) = end else { return Ok(finished(jobs, at)) };
-            at.looked_at += ids.iter().filter(|id| **id >= end).count() as i64;
+            at.scanned_count += ids.iter().filter(|id| **id >= end).count() as i64;
             at.at.id = end;
             if !left_over && !found.cut && ids.len() < wanted {
                 return Ok(finished(jobs, at));
@@ -124,7 +124,7 @@ impl Operator {
         Ok(SearchFound { next: Some(at), ..finished(jobs, at) })
     }
 
-    /// Looks at jobs one by one.
+    /// Scans jobs one by one.
     async fn look(
         &self,
         type_id: TypeId,
@@ -136,9 +136,11 @@ impl Operator {
         let mut walk = Walk {
             at: match page.from {
                 Some(from) => from,
-                None => {
-                    SearchPosition { at: start_of(range.state), looked_at: 0, estimated: self.estimate(range).await? }
-                }
+                None => SearchPosition {
+                    at: start_of(range.state),
+                    scanned_count: 0,
+                    estimated: self.estimate(range).await?,
+                },
             },
             found: Vec::new(),
             skipped: Vec::new(),
@@ -161,42 +163,42 @@ impl Operator {
         let last = shown.jobs.last().map(|job| job.id);
         let cut = found.iter().find(|found| shown.cut && Some(found.at.id) == last);
         if let Some(cut) = cut {
-            at = SearchPosition { at: cut.at, looked_at: cut.looked_at, ..at };
+            at = SearchPosition { at: cut.at, scanned_count: cut.scanned_count, ..at };
         }
         let next = (more || cut.is_some()).then_some(at);
         Ok(SearchFound { next, skipped, ..finished(shown.jobs, at) })
     }
 
-    /// Goes on until the page is full or the time is over. False: everything was looked at.
+    /// Continues until the page is full or the time is over. Returns false when the scan is complete.
     async fn walk(&self, walk: &mut Walk, step: SearchStep<'_>, page: usize) -> Result<bool, Error> {
         let began = Instant::now();
-        // Whatever the time: a call comes at least one step further.
+        // Every call advances by at least one step, regardless of the time.
         let mut went_on = false;
         while walk.found.len() < page && (!went_on || began.elapsed() + STEP <= LOOKS_FOR) {
             let wanted = page - walk.found.len();
             let step = SearchStep { from: walk.at.at, rows: walk.rows, found: wanted as i32, ..step };
             let step_began = Instant::now();
             match self.context.store.search_step(&step).await? {
-                Stepped::End => return Ok(false),
-                Stepped::TimedOut if walk.rows > 1 => walk.rows = (walk.rows / 16).max(1),
-                Stepped::TimedOut => {
+                SearchStepResult::End => return Ok(false),
+                SearchStepResult::TimedOut if walk.rows > 1 => walk.rows = (walk.rows / 16).max(1),
+                SearchStepResult::TimedOut => {
                     let one = SearchStep { having: None, ..step };
                     match self.context.store.search_step(&one).await? {
-                        Stepped::To { last, .. } => {
+                        SearchStepResult::To { last, .. } => {
                             walk.skipped.push(last.at.id);
                             walk.went_to(last);
                         }
-                        Stepped::End => return Ok(false),
-                        Stepped::TimedOut => {
+                        SearchStepResult::End => return Ok(false),
+                        SearchStepResult::TimedOut => {
                             return Err(Error::Unavailable("Postgres takes too long to read a single job".into()));
                         }
                     }
                     went_on = true;
                 }
-                Stepped::To { found, last } => {
+                SearchStepResult::To { found, last } => {
                     let last = found.last().copied().filter(|_| found.len() >= wanted).unwrap_or(last);
-                    let before = walk.at.looked_at;
-                    walk.found.extend(found.iter().map(|f| Hit { at: f.at, looked_at: before + f.ordinal }));
+                    let before = walk.at.scanned_count;
+                    walk.found.extend(found.iter().map(|f| Hit { at: f.at, scanned_count: before + f.ordinal }));
                     walk.went_to(last);
                     walk.rows = next_rows(walk.rows, step_began.elapsed());
                     went_on = true;
@@ -206,7 +208,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// About how many jobs there are to look at. Nothing is counted for it.
+    /// Estimated number of jobs to scan. Counts nothing.
     async fn estimate(&self, range: &SearchRange) -> Result<i64, Error> {
         let counted = self.counted_types().await;
         let sum = |column: usize| counted.types.iter().map(|view| view.counts[column]).sum();
@@ -225,27 +227,27 @@ impl Operator {
     }
 }
 
-/// What an index is asked for.
+/// Query of an index.
 enum Entries<'a> {
-    /// Jobs of a key.
+    /// Jobs with a key.
     Key(&'a str),
     /// Jobs that may have a tag.
     Tag { task_type: &'a str, tag: &'a str },
 }
 
 impl Entries<'_> {
-    /// How many entries to look at for this many jobs.
+    /// Number of entries to read for this many jobs.
     fn wanted(&self, state: Option<JobState>, jobs: usize) -> usize {
         match self {
-            // With a state most of them may be others.
+            // With a state, most entries may be of jobs in other states.
             _ if state.is_some() => INDEX_STEP,
             Self::Key(_) => jobs,
-            // Entries of jobs that are gone or have changed must not cost a statement each.
+            // A tag's entries may be stale, and stale entries must not cost a statement each.
             Self::Tag { .. } => jobs.max(INDEX_STEP / 10),
         }
     }
 
-    /// Whether a job is what its entry says.
+    /// Whether a job still matches its entry.
     fn fit(&self, job: &JobView) -> bool {
         match self {
             Self::Key(_) => true,
@@ -254,7 +256,7 @@ impl Entries<'_> {
     }
 }
 
-/// How far a call has come.
+/// Progress of a call.
 struct Walk {
     at: SearchPosition,
     found: Vec<Hit>,
@@ -262,16 +264,16 @@ struct Walk {
     rows: i32,
 }
 
-/// A job that was found.
+/// A job found by a search.
 struct Hit {
     at: PagePosition,
-    looked_at: i64,
+    scanned_count: i64,
 }
 
 impl Walk {
-    fn went_to(&mut self, last: LookedAt) {
+    fn went_to(&mut self, last: Scanned) {
         self.at.at = last.at;
-        self.at.looked_at += last.ordinal;
+        self.at.scanned_count += last.ordinal;
     }
 }
 
@@ -284,13 +286,14 @@ fn finished(jobs: Vec<JobView>, at: SearchPosition) -> SearchFound {
     SearchFound {
         jobs,
         next: None,
-        looked_at: at.looked_at,
-        estimated: at.estimated.max(at.looked_at),
+        scanned_count: at.scanned_count,
+        estimated: at.estimated.max(at.scanned_count),
         skipped: Vec::new(),
     }
 }
 
-/// Headers are in the row; a payload may be large.
+/// Rows of the first step: many for a condition on headers, which are in the row, and fewer for payloads, which may be
+/// large.
 fn first_rows(having: &Having) -> i32 {
     match having {
         Having::Header { .. } => 10_000,

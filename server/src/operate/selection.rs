@@ -1,4 +1,4 @@
-//! Jobs selected by their type instead of by id: any number of them, handled in batches.
+//! Jobs selected by type instead of by id: any number of them, processed in batches.
 
 use crate::{
     error::Error,
@@ -6,14 +6,14 @@ use crate::{
     store::{PickArgs, Picked, Store},
 };
 
-/// The most jobs in a statement.
+/// Maximum number of jobs in a statement.
 pub(crate) const BATCH: usize = 1_000;
-/// The most jobs in a call, so that it ends. The answer has the position of the next call.
+/// Maximum number of jobs per call, so that a call ends. The response has a page token for the next call.
 pub(crate) const JOBS_A_CALL: usize = 10_000;
-/// The most picking statements in a call. If few of many jobs match, most statements find none.
+/// Maximum number of selecting statements per call. If few jobs match, most statements find none.
 const PICKS_A_CALL: usize = 40;
 
-/// The jobs that a call selects.
+/// Jobs that a call selects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
     /// Jobs by id.
@@ -22,25 +22,25 @@ pub enum Selection {
     OfType(TypeSelection),
 }
 
-/// The jobs of a type that a call selects.
+/// Selection by type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeSelection {
     /// The type.
     pub task_type: TaskTypeName,
-    /// Their state; `None`: each state that the call accepts.
+    /// State of the jobs; `None`: every state that the call supports.
     pub state: Option<JobState>,
-    /// Their error group; `None`: any.
+    /// Error group of the jobs; `None`: any.
     pub error_group: Option<String>,
-    /// The position at which the call before ended.
+    /// Position at which the previous call ended.
     pub from: Option<PagePosition>,
 }
 
-/// Goes through a selection, state by state.
+/// Iterates over a selection, state by state.
 pub(super) struct Walk<'a> {
     store: &'a Store,
     type_id: TypeId,
     error_group: Option<&'a str>,
-    /// Whether to take only those scheduled jobs that have failed.
+    /// Whether to select only those scheduled jobs that have failed.
     failed: bool,
     states: Vec<JobState>,
     at: Option<PagePosition>,
@@ -49,7 +49,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Goes through these states, in this order.
+    /// Iterates over these states, in this order.
     pub(super) fn new(
         store: &'a Store,
         type_id: TypeId,
@@ -72,7 +72,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next batch, all of one state; `None`: the end, or enough for one call.
+    /// Next batch, with jobs of one state; `None` at the end, or after enough jobs for one call.
     pub(super) async fn next(&mut self) -> Result<Option<(JobState, Vec<i64>)>, Error> {
         while let Some(from) = self.at
             && self.picks_left > 0
@@ -97,14 +97,14 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// The position of the next call; `None`: there is no more.
+    /// Start of the next call; `None` at the end.
     pub(super) fn rest(&self) -> Option<PagePosition> {
         self.at
     }
 
     fn state_after(&self, state: JobState) -> Option<PagePosition> {
-        let place = self.states.iter().position(|s| *s == state)?;
-        self.states.get(place + 1).copied().map(start_of)
+        let position = self.states.iter().position(|s| *s == state)?;
+        self.states.get(position + 1).copied().map(start_of)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The settings of the cluster.
+//! Cluster settings.
 
 use super::Operator;
 use crate::{
@@ -8,19 +8,19 @@ use crate::{
 };
 
 impl Operator {
-    /// The settings of the cluster, as they are stored.
+    /// Reads the stored cluster settings.
     pub async fn cluster_settings(&self) -> Result<ClusterSettings, Error> {
         Ok(self.context.store.cluster_settings().await?)
     }
 
-    /// Changes settings of the cluster; all of them as they are now.
+    /// Changes cluster settings. Returns all settings after the change.
     pub async fn update_cluster_settings(
         &self,
         change: &ClusterSettingsChange,
         by: &Actor,
     ) -> Result<ClusterSettings, Error> {
         let (settings, version) = self.context.store.update_cluster_settings(change, by).await?;
-        tracing::info!(?settings, "the settings of the cluster were changed");
+        tracing::info!(?settings, "the cluster settings have changed");
         self.context.settings_changed(version).await;
         Ok(settings)
     }

@@ -1,4 +1,4 @@
-//! How a store is; closing it to new jobs, and opening it.
+//! State of a store; closing a store to new jobs, and opening it.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::{
     store::{Actor, ReplicaState, Store},
 };
 
-/// How a store is.
+/// State of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreView {
-    /// Its number.
+    /// Number of the store.
     pub(crate) number: StoreNumber,
-    /// `None`: it takes new jobs.
+    /// Closing of the store; `None` while it accepts new jobs.
     pub(crate) closed: Option<Closed>,
-    /// Jobs by state, as in [`TypeView`](crate::job::TypeView), as they were counted last, and how long ago.
+    /// Job counts by state, as in [`TypeView`](crate::job::TypeView), from the last count, and their age.
     pub(crate) counted: Option<([i64; 5], Duration)>,
-    /// Whether it has jobs that have not ended.
+    /// Whether it has unfinished jobs.
     pub(crate) has_unfinished: bool,
-    /// The replica that is read, if there is one.
+    /// State of its read replica, if it has one.
     pub(crate) replica: Option<ReplicaState>,
 }
 
 impl Operator {
-    /// How the store is now.
+    /// Current state of the store.
     pub(crate) async fn store_view(&self) -> Result<StoreView, Error> {
         let store = &self.context.store;
         let (_, closed) = store.cluster_state().await?;
@@ -54,33 +54,35 @@ impl Operator {
         Ok(())
     }
 
-    /// Its database, for a move between two stores.
+    /// The store's database, for a move between two stores.
     pub(crate) fn store(&self) -> &Store {
         &self.context.store
     }
 
-    /// This broker's number now.
+    /// Current number of this broker.
     pub(crate) fn broker_id(&self) -> i32 {
         self.context.dispatch.broker_id()
     }
 
-    /// Settings were changed here by a move, and this is their version now.
+    /// Records that a move has changed settings here, with their new version.
     pub(crate) async fn settings_changed(&self, version: i64) {
         self.context.settings_changed(version).await;
     }
 
-    /// The type of this name; `None`: there is none.
+    /// Id of the type with this name; `None` if it does not exist.
     pub(crate) async fn find_type(&self, name: &TaskTypeName) -> Result<Option<TypeId>, Error> {
         Ok(self.context.registry.find(name).await?)
     }
 
-    /// The type of this name, which is made if it is new.
+    /// Id of the type with this name. Creates the type if it is new.
     pub(crate) async fn make_type(&self, name: &TaskTypeName, by: &Actor) -> Result<TypeId, Error> {
         let ids = self.context.registry.resolve(std::slice::from_ref(name), by.name()).await?;
-        ids.first().copied().ok_or_else(|| Error::Internal(format!("task type {name} has no number")))
+        ids.first()
+            .copied()
+            .ok_or_else(|| Error::Internal(format!("bug: task type {name} has no id after its creation")))
     }
 
-    /// The new ids of those of these jobs that have moved to other stores.
+    /// New ids of the given jobs that have moved to other stores.
     pub(crate) async fn moved_jobs(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Error> {
         if ids.is_empty() || !self.context.registry.has_moved() {
             return Ok(Vec::new());
@@ -88,16 +90,18 @@ impl Operator {
         Ok(self.context.store.moved_jobs(ids).await?)
     }
 
-    /// That a job is on its way to another store; `None`: it is not.
+    /// Error for a job that is moving to another store; `None` if it is not.
     pub(crate) async fn on_its_way(&self, id: i64) -> Result<Option<Error>, Error> {
         if !self.context.registry.has_moved() {
             return Ok(None);
         }
         let view = self.context.store.move_of_job(id).await?;
-        Ok(view.map(|view| Error::Moving(format!("job {id} is on its way to store {}. {}", view.to, view.what_next()))))
+        Ok(view.map(|view| {
+            Error::Moving(format!("job {id} is on its way to store {}. {}", view.to, view.progress_note()))
+        }))
     }
 
-    /// Opens the store. Schedules that are due fire with the next sweep.
+    /// Opens the store. Due schedules fire with the next sweep.
     pub(crate) async fn open_store(&self, name: &str, by: &Actor) -> Result<(), Error> {
         if let Some(version) = self.context.store.reopen(name, by).await? {
             tracing::info!(store = name, "the store is open to new jobs");

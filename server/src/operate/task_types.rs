@@ -1,4 +1,4 @@
-//! Task types and their settings, limit keys, the health of the storage.
+//! Task types and their settings, limit keys, and storage health.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,11 @@ use crate::{
     store::{Actor, BrokerView, LimitKeyView, StatsRange, StatsRow, StorageHealth},
 };
 
-/// The most brokers that are listed.
+/// Maximum number of listed brokers.
 const MOST_BROKERS: i32 = 200;
 
 impl Operator {
-    /// Task types by name after `after`, with their numbers of jobs.
+    /// Task types with names after `after`, with their job counts.
     pub async fn list_task_types(
         &self,
         after: String,
@@ -29,7 +29,7 @@ impl Operator {
         Ok(self.context.store.list_task_types(&after, page_size as i32, only).await?)
     }
 
-    /// The same, from the last count as far as it goes, and how long ago that was. Settings are current.
+    /// Like `list_task_types`, but with the last job counts where available, and their age. Settings are current.
     pub(crate) async fn list_counted_types(
         &self,
         after: String,
@@ -59,32 +59,31 @@ impl Operator {
         Ok((types, age))
     }
 
-    /// Types with their numbers of jobs, as they were counted last.
+    /// Task types with their last job counts.
     pub(crate) async fn counted_types(&self) -> Arc<Counted> {
         self.context.job_counts.look(&self.context.store).await
     }
 
-    /// The brokers, the newest first.
+    /// Brokers, newest first.
     pub(crate) async fn list_brokers(&self) -> Result<Vec<BrokerView>, Error> {
         Ok(self.context.store.list_brokers(MOST_BROKERS).await?)
     }
 
-    /// The settings of a type; `None`: there is no such type.
+    /// Settings of a type; `None` if it does not exist.
     pub(crate) async fn type_settings(&self, name: &TaskTypeName) -> Result<Option<TypeSettings>, Error> {
         let Some(id) = self.context.registry.find(name).await? else { return Ok(None) };
         let all = self.context.store.all_settings().await?;
         Ok(Some(all.into_iter().find(|row| row.id == id).map(|row| row.settings).unwrap_or_default()))
     }
 
-    /// The health of the storage. `None`: Postgres does not let this role read it, which is no reason to refuse the
-    /// rest of an answer.
+    /// Storage health; `None` if the broker's role may not read it, which must not fail the rest of a response.
     pub async fn storage_health(&self) -> Option<StorageHealth> {
         let health = self.context.store.storage_health().await;
         health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()
     }
 
-    /// Creates the types that a principal's schedule names, so that they count for the principal: a broker that fires it later
-    /// does not know whose it is.
+    /// Creates the types that a principal's schedule names, so that they count for the principal: the broker that fires the
+    /// schedule later does not know the principal.
     pub(crate) async fn create_types(&self, names: &[TaskTypeName], by: &Actor) -> Result<(), Error> {
         if !by.name().is_empty() {
             self.context.registry.resolve(names, by.name()).await?;
@@ -92,7 +91,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Pauses a limit key of a type, which is created if it is new. Without a duration the pause has no end.
+    /// Pauses a limit key of a type, and creates the key if it is new. Without a duration, the pause has no end.
     pub async fn pause_limit_key(
         &self,
         name: TaskTypeName,
@@ -108,7 +107,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Ends the pause of a limit key.
+    /// Resumes a limit key.
     pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str, by: &Actor) -> Result<(), Error> {
         if let Some(id) = self.context.registry.find(name).await? {
             self.context.store.resume_limit_key(id, key, by).await?;
@@ -117,7 +116,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Limit keys of a type, after this one, that have waiting jobs or are paused.
+    /// Limit keys of a type after `after` that have waiting jobs or are paused.
     pub async fn list_limit_keys(
         &self,
         name: &TaskTypeName,
@@ -128,18 +127,18 @@ impl Operator {
         Ok(self.context.store.list_limit_keys(id, after, page_size as i32).await?)
     }
 
-    /// The periods of a type in which anything happened, oldest first.
+    /// Non-empty periods of a type, oldest first.
     pub async fn stats_of_type(&self, name: &TaskTypeName, range: StatsRange) -> Result<Vec<StatsRow>, Error> {
         let Some(id) = self.context.registry.find(name).await? else { return Ok(Vec::new()) };
         Ok(self.context.store.statistics_of_type(id, range).await?)
     }
 
-    /// The totals of the busiest types.
+    /// Totals of the busiest types.
     pub async fn stats_by_type(&self, range: StatsRange, at_most: usize) -> Result<Vec<StatsRow>, Error> {
         Ok(self.context.store.statistics_by_type(range, at_most as i32).await?)
     }
 
-    /// Until when statistics are complete; `None`: nothing was counted yet.
+    /// Time until which statistics are complete; `None` before the first count.
     pub async fn stats_until(&self) -> Result<Option<SystemTime>, Error> {
         Ok(statistics::complete_until(&self.context).await?)
     }

@@ -1,4 +1,4 @@
-//! Tokens of callers: make, list, revoke. The audit. And the task types of jobs, by which calls are permitted.
+//! Tokens of callers (create, list, revoke), the audit log, and the task types of jobs for permission checks.
 
 use std::time::Duration;
 
@@ -10,44 +10,44 @@ use crate::{
     store::{Actor, AuditEntry, AuditQuery, MOST_TOKENS, TokenView},
 };
 
-/// How long what is revoked is kept after tokens of today have expired: the longest lifetime may be raised meanwhile.
+/// Retention of revocations after the current maximum lifetime of tokens, because that lifetime may be raised meanwhile.
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
-/// The tokens to revoke.
+/// Tokens to revoke.
 #[derive(Clone, Debug)]
 pub(crate) enum RevokeQuery {
-    /// One, by its id.
+    /// A token by its id.
     Id(String),
-    /// All of a principal.
+    /// All tokens of a principal.
     Principal(String),
-    /// A JSON Web Token, or all of a principal that were issued until now.
+    /// A JSON Web Token, or all JSON Web Tokens of a principal that were issued until now.
     Jwt { name: String, of_principal: bool },
 }
 
 impl Operator {
-    /// The task types of jobs, by number and by name; jobs that do not exist are left out.
+    /// Task types of jobs, by id and by name. Omits jobs that do not exist.
     pub(crate) async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, TypeId, String)>, Error> {
         Ok(self.context.store.types_of(ids).await?)
     }
 
-    /// Makes a token. It holds here at once, and at other brokers within a second.
+    /// Creates a token. It is valid here immediately, and at other brokers within a second.
     pub(crate) async fn create_token(&self, by: &Actor, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
         let made = access::create_token(&self.context.store, by, query).await?;
         self.context.access.reload().await?;
         Ok(made)
     }
 
-    /// A page of tokens after this id.
+    /// Page of tokens with ids after `after`.
     pub(crate) async fn list_tokens(&self, after: &str, ended: bool, size: usize) -> Result<Vec<TokenView>, Error> {
         Ok(self.context.store.list_tokens(after, ended, size as i32).await?)
     }
 
-    /// A page of the audit.
+    /// Page of the audit log.
     pub(crate) async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
         Ok(self.context.store.list_audit(query).await?)
     }
 
-    /// Revokes tokens; returns their ids.
+    /// Revokes tokens. Returns their ids.
     pub(crate) async fn revoke_tokens(&self, by: &Actor, query: &RevokeQuery) -> Result<Vec<String>, Error> {
         let (id, principal) = match query {
             RevokeQuery::Jwt { name, of_principal } => {
@@ -60,8 +60,8 @@ impl Operator {
         let ids = self.context.store.revoke_tokens(id, principal, by).await?;
         if ids.is_empty() {
             let problem = id.map_or_else(
-                || format!("the principal {:?} has no token that holds", principal.unwrap_or_default()),
-                |id| format!("there is no token {id:?} that holds"),
+                || format!("the principal {:?} has no valid token", principal.unwrap_or_default()),
+                |id| format!("there is no valid token {id:?}"),
             );
             return Err(Error::NotFound(problem));
         }
@@ -78,7 +78,7 @@ impl Operator {
         })?;
         if !self.context.store.revoke_jwt(name, of_principal, lifetime + KEPT, by).await? {
             return Err(Error::TooMany(format!(
-                "{MOST_TOKENS} JSON Web Tokens and principals are revoked already; remove a key of the issuer instead"
+                "{MOST_TOKENS} JSON Web Tokens and principals are already revoked; remove a key of the issuer instead"
             )));
         }
         Ok(self.context.access.reload().await?)

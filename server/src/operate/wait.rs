@@ -1,4 +1,4 @@
-//! Calls that wait until jobs have ended, here or at another broker.
+//! Calls that wait until jobs have ended, at this or another broker.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -16,26 +16,26 @@ use crate::{
     memory::{Account, Held},
 };
 
-/// The most jobs that are read at once.
+/// Maximum number of jobs that are read at once.
 const BATCH: usize = 100;
-/// How often a job is looked for that is in no table: it may have moved between two reads.
+/// Number of lookups of a job that is in no table, because it may have moved between two reads.
 const SEARCHES: usize = 2;
-/// How often to check for jobs whose end was not announced, with notifications and without.
+/// Polling interval for jobs whose end was not announced, with and without notifications.
 const LOOK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Bytes of jobs that are read at once (in addition to the first job), and the most that one job may have.
+/// Bytes of jobs that are read at once (in addition to the first job), and the maximum size of one job.
 const READ: i64 = 2 << 20;
 const READ_ROOM: usize = 6 << 20;
-/// How long a caller may leave answers unread.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// The least time of the first check, however short the caller's timeout is: it finds jobs that have ended already.
+/// Time for a caller to read a response.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Minimum time of the first check, regardless of the caller's timeout: it finds jobs that have already ended.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-/// A job that has ended, for the caller.
+/// An ended job, for the caller.
 pub(crate) struct Ended {
     pub(crate) job: Result<JobView, Error>,
-    /// Its share of the memory for answers that have not been read yet.
+    /// Memory reservation for the response, until the caller has read it.
     pub(crate) room: Option<Arc<Held>>,
 }
 
@@ -45,33 +45,33 @@ impl Ended {
     }
 }
 
-/// Who waits.
+/// Accounts of a waiting caller.
 pub(crate) struct WaitingCaller {
     pub(crate) answers: Sender<Ended>,
-    /// The connection's part of the memory for answers.
+    /// The connection's account in the memory for responses.
     pub(crate) account: Arc<Account>,
-    /// Its part of the places for jobs that callers wait for.
-    pub(crate) places: Arc<Account>,
+    /// The connection's account of the jobs that callers wait for.
+    pub(crate) job_quota: Arc<Account>,
 }
 
-/// One waiting call.
+/// A waiting call.
 struct Wait {
     context: Arc<Context>,
     ids: Vec<i64>,
-    /// Jobs that were not reported yet.
+    /// Jobs that have not been reported yet.
     left: HashSet<i64>,
-    /// Jobs that exist, but not for this caller.
+    /// Existing jobs that the caller may not see.
     hidden: HashSet<i64>,
     /// Jobs that are known to exist.
     seen: HashSet<i64>,
     answers: Sender<Ended>,
-    /// The connection's part of the memory for answers.
+    /// The connection's account in the memory for responses.
     account: Arc<Account>,
 }
 
 impl Operator {
-    /// Reports each of these jobs when it has ended, until all have or the time is over. Those that are `hidden` from the
-    /// caller do not exist for it.
+    /// Reports each of these jobs when it has ended, until all have ended or the time is over. Jobs in `hidden` do not exist for
+    /// the caller.
     pub(crate) async fn wait_jobs(
         &self,
         mut ids: Vec<i64>,
@@ -79,13 +79,13 @@ impl Operator {
         timeout: Duration,
         to: WaitingCaller,
     ) {
-        let WaitingCaller { answers, account, places } = to;
+        let WaitingCaller { answers, account, job_quota } = to;
         let context = self.context.clone();
         ids.sort_unstable();
         ids.dedup();
         let until = Instant::now() + timeout;
         // Registered before the jobs are read, so that no end in between is missed.
-        let registered = match Registered::add(context.clone(), ids.clone(), &places) {
+        let registered = match Registered::add(context.clone(), ids.clone(), &job_quota) {
             Ok(registered) => registered,
             Err(error) => return drop(answers.send(Ended::error(error)).await),
         };
@@ -102,18 +102,18 @@ impl Operator {
     }
 }
 
-/// A call's entry in [`Waiters`](crate::waiters::Waiters), removed when dropped.
+/// A call's entry in [`Waiters`](crate::waiters::Waiters), removed on drop.
 struct Registered {
     context: Arc<Context>,
     ids: Vec<i64>,
     ended: Option<UnboundedReceiver<i64>>,
-    _places: Held,
+    _job_quota: Held,
 }
 
 impl Registered {
     fn add(context: Arc<Context>, ids: Vec<i64>, account: &Arc<Account>) -> Result<Self, Error> {
-        let (ended, places) = context.waiters.add(&ids, account)?;
-        Ok(Self { context, ids, ended: Some(ended), _places: places })
+        let (ended, job_quota) = context.waiters.add(&ids, account)?;
+        Ok(Self { context, ids, ended: Some(ended), _job_quota: job_quota })
     }
 
     async fn next(&mut self) -> Option<i64> {
@@ -133,13 +133,13 @@ impl Drop for Registered {
 }
 
 impl Wait {
-    /// The time also counts while the caller does not read answers.
+    /// Reports the jobs until all have ended or `until` is reached, even if the caller does not read the answers.
     async fn run(&mut self, registered: Registered, until: Instant) -> Result<(), Error> {
         let first = until.max(Instant::now() + FIRST_LOOK);
         let in_time = match timeout_at(first, self.look()).await {
             Ok(looked) => {
                 looked?;
-                timeout_at(until, self.tell_as_they_end(registered)).await.ok()
+                timeout_at(until, self.report_as_they_end(registered)).await.ok()
             }
             Err(_) => None,
         };
@@ -149,7 +149,7 @@ impl Wait {
         })
     }
 
-    async fn tell_as_they_end(&mut self, mut registered: Registered) -> Result<(), Error> {
+    async fn report_as_they_end(&mut self, mut registered: Registered) -> Result<(), Error> {
         let period = if self.context.config.wake == WakeMode::Poll { POLL } else { LOOK };
         let mut tick = interval_at(Instant::now() + period, period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -160,51 +160,51 @@ impl Wait {
                     while ids.len() < BATCH && let Some(id) = registered.try_next() {
                         ids.push(id);
                     }
-                    self.tell(&ids).await?;
+                    self.report(&ids).await?;
                 }
                 _ = tick.tick() => {
                     let left: Vec<i64> = self.left.iter().copied().collect();
-                    self.tell(&left).await?;
+                    self.report(&left).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Registers the jobs as waited for, and reports those that have ended already.
+    /// Registers the jobs as waited for, and reports those that have already ended.
     async fn look(&mut self) -> Result<(), Error> {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
             let (hidden, shown): (Vec<i64>, Vec<i64>) = batch.iter().partition(|id| self.hidden.contains(id));
             let mut unknown = shown;
-            // One that had ended, and is retried before it is read, is live again.
+            // A job that had ended, and is retried before it is read, is live again.
             for _ in 0..SEARCHES {
                 if !unknown.is_empty() {
                     unknown = self.look_for(unknown).await?;
                 }
             }
             unknown.extend(hidden);
-            // Which one is named does not say whether it is hidden or missing.
+            // Sorted, so that the named job does not reveal whether it is hidden or missing.
             unknown.sort_unstable();
             self.tell_of_unknown(&unknown).await?;
         }
         Ok(())
     }
 
-    /// Registers those of these jobs that have not ended, and reports those that have. Returns the others.
+    /// Registers the unfinished jobs, and reports the ended ones. Returns the others.
     async fn look_for(&mut self, ids: Vec<i64>) -> Result<Vec<i64>, Error> {
         let live = self.context.store.mark_awaited(&ids).await?;
         self.refuse_unkept(&live).await?;
         self.seen.extend(&live);
         let gone: Vec<i64> = ids.into_iter().filter(|id| !live.contains(id)).collect();
-        self.tell(&gone).await?;
+        self.report(&gone).await?;
         Ok(gone.into_iter().filter(|id| self.left.contains(id)).collect())
     }
 
-    /// Refuses jobs of types that do not keep every succeeded job: whether one of them is found would depend on who is
-    /// faster, it or the caller.
+    /// Rejects jobs of types that do not keep all succeeded jobs, because whether such a job is found would depend on a race
+    /// between its end and the call.
     async fn refuse_unkept(&self, live: &[i64]) -> Result<(), Error> {
-        let types = self.context.registry.short_histories().forgetful();
+        let types = self.context.registry.short_histories().incomplete();
         if types.is_empty() || live.is_empty() {
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl Wait {
         }
     }
 
-    async fn tell(&mut self, ids: &[i64]) -> Result<(), Error> {
+    async fn report(&mut self, ids: &[i64]) -> Result<(), Error> {
         for batch in ids.chunks(BATCH) {
             let mut wanted = self.tell_all_ended(batch.to_vec()).await?;
             wanted.retain(|id| self.seen.contains(id));
@@ -226,19 +226,19 @@ impl Wait {
             }
             let live = self.context.store.still_live(&wanted).await?;
             wanted.retain(|id| !live.contains(id));
-            // Some may have ended between the two reads. The others have ended too and are in no table: their types keep no
-            // history.
+            // Some jobs may have ended between the two reads. The others have ended and are in no table, because their types keep
+            // no history.
             let forgotten = self.tell_all_ended(wanted).await?;
             self.tell_of_unknown(&forgotten).await?;
         }
         Ok(())
     }
 
-    /// Reports those of these jobs that have ended. Returns the others.
+    /// Reports the ended jobs. Returns the others.
     async fn tell_all_ended(&mut self, mut ids: Vec<i64>) -> Result<Vec<i64>, Error> {
         ids.retain(|id| self.left.contains(id));
         while !ids.is_empty() {
-            let more = self.tell_ended(&ids).await?;
+            let more = self.report_ended(&ids).await?;
             ids.retain(|id| self.left.contains(id));
             if !more {
                 break;
@@ -247,15 +247,15 @@ impl Wait {
         Ok(ids)
     }
 
-    /// Reports jobs that have ended, as many as are read at once. Returns whether there are more.
-    async fn tell_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
-        let room = self.context.waiters.room.take(&self.account, READ_ROOM).await;
+    /// Reports ended jobs, up to one read. Returns whether there are more.
+    async fn report_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
+        let room = self.context.waiters.answer_memory.take(&self.account, READ_ROOM).await;
         let mut room = room.map_err(|_| {
-            let problem = "too many callers wait for memory for the jobs that they wait for; try again later";
+            let problem = "too many WaitJobs calls wait for memory for their answers; try again later";
             Error::Unavailable(problem.into())
         })?;
         let ended = self.context.store.ended_jobs(ids, READ).await?;
-        // The rest is freed at once.
+        // Keeps only the memory that the read jobs need.
         room.shrink(ended.bytes as usize + (1 << 10));
         let room = Some(Arc::new(room));
         for job in ended.jobs {
@@ -264,13 +264,13 @@ impl Wait {
         Ok(ended.cut)
     }
 
-    async fn answer(&mut self, told: Ended) -> Result<(), Error> {
-        let id = told.job.as_ref().map(|job| job.id).unwrap_or_default();
-        match self.answers.send_timeout(told, PATIENCE).await {
+    async fn answer(&mut self, report: Ended) -> Result<(), Error> {
+        let id = report.job.as_ref().map(|job| job.id).unwrap_or_default();
+        match self.answers.send_timeout(report, READ_TIMEOUT).await {
             Err(SendTimeoutError::Timeout(_)) => {
-                Err(Error::Deadline(format!("the answer for job {id} was not read within {PATIENCE:?}")))
+                Err(Error::Deadline(format!("the answer for job {id} was not read within {READ_TIMEOUT:?}")))
             }
-            // If the caller has gone, this call ends soon.
+            // A caller that has gone ends this call soon.
             Ok(()) | Err(SendTimeoutError::Closed(_)) => {
                 self.left.remove(&id);
                 Ok(())

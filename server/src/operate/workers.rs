@@ -1,4 +1,4 @@
-//! Workers: those of this broker as they are now, those of others as they have reported them.
+//! Workers of this broker, as they are now, and workers of other brokers, as last reported.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Operator {
-    /// Workers after a position, at most so many; with a task type, only its workers.
+    /// Returns up to `at_most` workers after a position. With a task type, only workers of that type.
     pub async fn list_workers(
         &self,
         after: WorkerPosition,
@@ -41,7 +41,7 @@ impl Operator {
         listed.filter(|worker| task_type.is_none_or(|name| worker.has_type(name))).take(at_most).collect()
     }
 
-    /// The worker that holds a job, if that is known.
+    /// Worker that holds a job, if known.
     pub(super) async fn holder_of(&self, id: i64) -> Result<Option<String>, Error> {
         let own = self.context.sessions.all().into_iter().find(|session| session.holds_job(id));
         match own {

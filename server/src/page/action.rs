@@ -1,23 +1,23 @@
-//! An action of the page: what is done, and to what. Each is a call of the protocol, on jobs or on something else that has a name.
+//! An action of the page: the operation and its target. Each action is a call of the gRPC API.
 
 use howdah_proto::v1::JobState;
 
 use super::{
+    action_kind::ActionKind,
     fields::Wanted,
     params::{Params, query},
-    what::What,
     words::{State, number},
 };
 use crate::error::Error;
 
-/// On what it is done.
+/// Target of an action.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Target {
     /// Jobs by id.
     Jobs(Vec<i64>),
-    /// All jobs of a type, in a state, of an error group; also those of a bulk operation to start.
+    /// All jobs of a type, optionally of one state and error group. Also selects the jobs of a new bulk operation.
     OfType { task_type: String, state: Option<JobState>, group: String },
-    /// A task type itself.
+    /// A task type.
     Type(String),
     /// A limit key of a task type.
     Key { task_type: String, key: String },
@@ -27,34 +27,34 @@ pub(super) enum Target {
     Bulk(i64),
 }
 
-/// An action on something.
+/// An action and its target.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Action {
-    pub(super) what: What,
+    pub(super) kind: ActionKind,
     pub(super) target: Target,
     pub(super) priority: Option<i32>,
-    /// The most jobs in a second.
+    /// Maximum number of jobs per second, for an action that starts a bulk operation; `None` for no limit.
     pub(super) rate: Option<i32>,
-    /// Where a bulk operation moves jobs to, or what it sets.
+    /// Form fields of a bulk operation: the destination type, or the fields to set.
     pub(super) wanted: Wanted,
 }
 
-/// The most ids in one form.
+/// Maximum number of job ids in one form.
 pub(crate) const MOST_IDS: usize = 500;
 
 impl Target {
-    /// That of a query or a form.
-    fn of(what: What, params: &Params) -> Result<Self, Error> {
+    /// Reads the target from the parameters of a query or a form.
+    fn from_params(kind: ActionKind, params: &Params) -> Result<Self, Error> {
         let task_type = params.get("type").to_owned();
-        if what != What::UndoBulk && (what.is_on_jobs() || what.starts().is_some()) {
-            return Self::of_jobs(what, params, task_type);
+        if kind != ActionKind::UndoBulk && (kind.is_on_jobs() || kind.starts().is_some()) {
+            return Self::of_jobs(kind, params, task_type);
         }
-        Ok(match what {
-            What::PauseKey | What::ResumeKey => Self::Key { task_type, key: params.get("key").to_owned() },
-            What::RunSchedule | What::PauseSchedule | What::ResumeSchedule => {
+        Ok(match kind {
+            ActionKind::PauseKey | ActionKind::ResumeKey => Self::Key { task_type, key: params.get("key").to_owned() },
+            ActionKind::RunSchedule | ActionKind::PauseSchedule | ActionKind::ResumeSchedule => {
                 Self::Schedule(params.get("name").to_owned())
             }
-            What::PauseBulk | What::ResumeBulk | What::CancelBulk | What::UndoBulk => {
+            ActionKind::PauseBulk | ActionKind::ResumeBulk | ActionKind::CancelBulk | ActionKind::UndoBulk => {
                 let id = params.number("bulk")?;
                 Self::Bulk(id.ok_or_else(|| Error::invalid("bulk", "is missing"))?)
             }
@@ -62,54 +62,54 @@ impl Target {
         })
     }
 
-    /// Jobs by id, or those of a type.
-    fn of_jobs(what: What, params: &Params, task_type: String) -> Result<Self, Error> {
+    /// Reads the selected jobs: by id, or all jobs of a type.
+    fn of_jobs(kind: ActionKind, params: &Params, task_type: String) -> Result<Self, Error> {
         let ids = params.all("id").map(str::parse).collect::<Result<Vec<i64>, _>>();
-        let ids = ids.map_err(|_| Error::invalid("id", "is no id of a job"))?;
+        let ids = ids.map_err(|_| Error::invalid("id", "is not a job id"))?;
         if ids.len() > MOST_IDS {
-            return Err(Error::invalid("id", format!("is given {} times; at most {MOST_IDS} are taken", ids.len())));
+            return Err(Error::invalid("id", format!("is given {} times; at most {MOST_IDS} are allowed", ids.len())));
         }
-        if !ids.is_empty() && what.is_on_jobs() {
+        if !ids.is_empty() && kind.is_on_jobs() {
             return Ok(Self::Jobs(ids));
         }
         if task_type.is_empty() {
             let (field, problem) =
-                if what.is_on_jobs() { ("id", "is missing: choose at least one job") } else { ("type", "is missing") };
+                if kind.is_on_jobs() { ("id", "is missing: choose at least one job") } else { ("type", "is missing") };
             return Err(Error::invalid(field, problem));
         }
         let state = match params.get("state") {
             "" => None,
-            word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is no state of a job"))?),
+            word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is not a job state"))?),
         };
-        // So that the number in the question is that of the jobs.
-        let dead = matches!(what, What::Retry | What::Discard).then_some(JobState::Dead);
+        // Without a state in the form, retry and discard of a whole type apply to its dead jobs.
+        let dead = matches!(kind, ActionKind::Retry | ActionKind::Discard).then_some(JobState::Dead);
         Ok(Self::OfType { task_type, state: state.or(dead), group: params.get("group").to_owned() })
     }
 }
 
 impl Action {
-    /// Reads one from a query or a form.
-    pub(super) fn of(params: &Params) -> Result<Self, Error> {
-        let what =
-            What::parse(params.get("do")).ok_or_else(|| Error::invalid("do", "is nothing that this page does"))?;
-        let target = Target::of(what, params)?;
+    /// Reads an action from a query or a form.
+    pub(super) fn from_params(params: &Params) -> Result<Self, Error> {
+        let kind =
+            ActionKind::parse(params.get("do")).ok_or_else(|| Error::invalid("do", "is not an action of this page"))?;
+        let target = Target::from_params(kind, params)?;
         let priority = params.number("priority")?;
-        if matches!(what, What::Reprioritize | What::BulkReprioritize) && priority.is_none() {
+        if matches!(kind, ActionKind::Reprioritize | ActionKind::BulkReprioritize) && priority.is_none() {
             return Err(Error::invalid("priority", "is missing"));
         }
-        let rate = if what.starts().is_some() { params.number("rate")? } else { None };
-        let wanted = Wanted::of(what, params)?;
-        Ok(Self { what, target, priority, rate, wanted })
+        let rate = if kind.starts().is_some() { params.number("rate")? } else { None };
+        let wanted = Wanted::from_params(kind, params)?;
+        Ok(Self { kind, target, priority, rate, wanted })
     }
 
-    /// Names and values that say the same again, for a form.
+    /// Form fields that encode the action; `Action::from_params` reads them back.
     pub(super) fn pairs(&self) -> Vec<(&'static str, String)> {
-        let mut pairs = vec![("do", self.what.words().name.to_owned())];
+        let mut pairs = vec![("do", self.kind.words().name.to_owned())];
         match &self.target {
             Target::Jobs(ids) => pairs.extend(ids.iter().map(|id| ("id", id.to_string()))),
             Target::OfType { task_type, state, group } => {
                 pairs.push(("type", task_type.clone()));
-                pairs.extend(state.map(|state| ("state", State::of(state).word.to_owned())));
+                pairs.extend(state.map(|state| ("state", State::new(state).word.to_owned())));
                 pairs.push(("group", group.clone()));
             }
             Target::Type(name) => pairs.push(("type", name.clone())),
@@ -124,20 +124,20 @@ impl Action {
     }
 }
 
-/// The parameters that say what was done.
-pub(super) fn done(what: What, count: usize) -> String {
-    query([("done", what.words().name), ("n", &count.to_string())])
+/// Query parameters for the message about the completed action.
+pub(super) fn done(kind: ActionKind, count: usize) -> String {
+    query([("done", kind.words().name), ("n", &count.to_string())])
 }
 
-/// The sentence of these parameters.
+/// Message for the parameters of [`done`].
 pub(super) fn done_sentence(params: &Params) -> Option<String> {
-    let what = What::parse(params.get("done"))?;
-    let done = what.words().done;
-    if !what.is_on_jobs() {
+    let kind = ActionKind::parse(params.get("done"))?;
+    let done = kind.words().done;
+    if !kind.is_on_jobs() {
         return Some(format!("It was {done}."));
     }
     Some(match params.get("n").parse::<i64>().ok()? {
-        0 => format!("No job was {done}: they are in another state by now."),
+        0 => format!("No job was {done}: their state has changed since."),
         1 => format!("1 job was {done}."),
         n => format!("{} jobs were {done}.", number(n)),
     })
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Action, Error> {
-        Action::of(&Params::of(text).unwrap())
+        Action::from_params(&Params::parse(text).unwrap())
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn what_was_done_is_said_in_fixed_words() {
-        let said = |text: &str| done_sentence(&Params::of(text).unwrap());
-        assert_eq!(said(&done(What::Retry, 2_000)).unwrap(), "2,000 jobs were retried.");
-        assert_eq!(said("done=pause-type").unwrap(), "It was paused.");
-        assert_eq!(said("done=bulk-cancel&n=1").unwrap(), "It was started.");
-        assert_eq!(said("done=cancel-bulk&n=1").unwrap(), "It was cancelled.");
-        assert_eq!((said("done=<b>&n=1"), said("done=retry&n=<b>"), said("")), (None, None, None));
+        let done_text = |text: &str| done_sentence(&Params::parse(text).unwrap());
+        assert_eq!(done_text(&done(ActionKind::Retry, 2_000)).unwrap(), "2,000 jobs were retried.");
+        assert_eq!(done_text("done=pause-type").unwrap(), "It was paused.");
+        assert_eq!(done_text("done=bulk-cancel&n=1").unwrap(), "It was started.");
+        assert_eq!(done_text("done=cancel-bulk&n=1").unwrap(), "It was cancelled.");
+        assert_eq!((done_text("done=<b>&n=1"), done_text("done=retry&n=<b>"), done_text("")), (None, None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! The files of the page: a style sheet, a script, an icon.
+//! Static files of the page: style sheet, script and icon.
 
 use std::sync::LazyLock;
 
@@ -20,12 +20,12 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     hex::encode(&all.finalize()[..6])
 });
 
-/// Another one when a file is another one: links name it, so that browsers keep the files.
+/// Version of the files. Links contain it, so browsers can cache the files until they change.
 pub(super) fn version() -> &'static str {
     &VERSION
 }
 
-/// A file, which anybody may see.
+/// Serves a static file; needs no login.
 pub(super) async fn asset(Path(name): Path<String>, RawQuery(query): RawQuery) -> Response {
     let Some((_, kind, text)) = ALL.into_iter().find(|(known, _, _)| *known == name) else {
         return StatusCode::NOT_FOUND.into_response();

@@ -1,29 +1,30 @@
-//! Payloads and results: as JSON, as text, in hex. Only a part of a large one is shown.
+//! Payloads and results as JSON, text or hex. Large ones are truncated.
 
 use std::fmt::Write as _;
 
 use super::{json, words};
 
-/// What is shown as text, and in hex.
+/// Maximum number of bytes shown as text or as JSON.
 pub(crate) const TEXT: usize = 64 << 10;
 pub(crate) const HEX: usize = 4 << 10;
 
-/// Bytes as they are shown.
+/// A payload or result, formatted for the page.
 pub(super) struct Shown {
-    /// How they are shown: `json`, `text` or `hex`.
+    /// Format: `json`, `text` or `hex`.
     pub(super) kind: &'static str,
-    /// The other ways.
+    /// Other formats in which the bytes can be shown.
     pub(super) others: Vec<&'static str>,
     pub(super) text: String,
-    /// How many there are.
+    /// Total size.
     pub(super) size: String,
-    /// How many of them are shown; empty: all.
+    /// Size of the shown part; empty if all bytes are shown.
     pub(super) part: String,
 }
 
 impl Shown {
-    /// Shows bytes as asked, or else in the first way that fits; `None`: there are none.
-    pub(super) fn of(bytes: &[u8], asked: &str) -> Option<Self> {
+    /// Formats bytes in the requested format. If that is impossible, uses the first possible one of json, text and hex.
+    /// `None` for an empty payload.
+    pub(super) fn new(bytes: &[u8], format: &str) -> Option<Self> {
         if bytes.is_empty() {
             return None;
         }
@@ -37,7 +38,7 @@ impl Shown {
         if json.is_some() {
             ways.insert(0, "json");
         }
-        let kind = ways.iter().copied().find(|way| *way == asked).unwrap_or(ways[0]);
+        let kind = ways.iter().copied().find(|way| *way == format).unwrap_or(ways[0]);
         let (shown, of) = match (kind, json, text) {
             ("json", Some(json), _) => (json, bytes.len()),
             ("text", _, Some(text)) => (text.to_owned(), text.len()),
@@ -49,7 +50,7 @@ impl Shown {
     }
 }
 
-/// Bytes as text, if they are one. The end of a part may be in the middle of a character.
+/// Decodes UTF-8 text; `None` if the bytes are not text. A truncated part may end within a character.
 fn text(bytes: &[u8], is_part: bool) -> Option<&str> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -62,7 +63,7 @@ fn text(bytes: &[u8], is_part: bool) -> Option<&str> {
     text.chars().all(is_plain).then_some(text)
 }
 
-/// Sixteen bytes a line: their position, their digits, their letters.
+/// Hex dump: 16 bytes per line, with offset, hex digits and ASCII.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 5);
     for (n, line) in bytes.chunks(16).enumerate() {
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_in_the_first_way_that_fits_or_as_asked() {
-        let of = |bytes: &[u8], asked| Shown::of(bytes, asked).map(|shown| (shown.kind, shown.text));
+        let of = |bytes: &[u8], format| Shown::new(bytes, format).map(|shown| (shown.kind, shown.text));
         assert_eq!(of(b"", ""), None);
         assert_eq!(of(b"[1]", ""), Some(("json", "[\n  1\n]".into())));
         assert_eq!(of(b"[1]", "text"), Some(("text", "[1]".into())));
@@ -94,10 +95,10 @@ mod tests {
     #[test]
     fn of_a_large_one_a_part_is_shown() {
         let large = "é".repeat(TEXT);
-        let shown = Shown::of(large.as_bytes(), "").unwrap();
+        let shown = Shown::new(large.as_bytes(), "").unwrap();
         assert_eq!((shown.kind, shown.size.as_str(), shown.part.as_str()), ("text", "128.0 KiB", "64.0 KiB"));
         let odd = format!("a{large}");
-        assert_eq!(Shown::of(odd.as_bytes(), "").unwrap().text.len(), TEXT - 1);
-        assert_eq!(Shown::of(&vec![0; 10 << 20], "").unwrap().text.lines().count(), HEX / 16);
+        assert_eq!(Shown::new(odd.as_bytes(), "").unwrap().text.len(), TEXT - 1);
+        assert_eq!(Shown::new(&vec![0; 10 << 20], "").unwrap().text.lines().count(), HEX / 16);
     }
 }

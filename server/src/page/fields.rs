@@ -1,29 +1,30 @@
-//! What a form for a bulk operation says of its jobs: the task type that they go to, the fields that they get.
+//! Form fields of a bulk operation: the destination task type and the job fields to set.
 
 use std::time::Duration;
 
 use howdah_proto::v1::{BulkFields, bulk_fields::Start};
 
-use super::{params::Params, what::What};
+use super::{action_kind::ActionKind, params::Params};
 use crate::error::Error;
 
-/// The names of these parameters, in the order of the form.
+/// Names of the parameters, in the order of the form.
 const NAMES: [&str; 7] = ["to", "attempts", "timeout", "delay", "run_at", "add", "remove"];
 
-/// What the form says, as it was written.
+/// Parsed form fields, with the original text of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wanted {
     given: Vec<(&'static str, String)>,
-    /// The task type that the jobs go to; empty: theirs.
+    /// Destination task type; empty to keep the type.
     pub(super) to: String,
-    /// The fields that are set; `None`: none is.
+    /// Fields to set; `None` if no field is set.
     pub(super) fields: Option<BulkFields>,
 }
 
 impl Wanted {
-    /// That of a query or a form. What is empty is not set; what the operation does not take is left to the call to refuse.
-    pub(super) fn of(what: What, params: &Params) -> Result<Self, Error> {
-        if what.starts().is_none() {
+    /// Reads the fields from a query or a form. Empty fields are not set. The API call rejects fields that the operation does not
+    /// support.
+    pub(super) fn from_params(kind: ActionKind, params: &Params) -> Result<Self, Error> {
+        if kind.starts().is_none() {
             return Ok(Self::default());
         }
         let given = NAMES.iter().map(|name| (*name, params.get(name).to_owned()));
@@ -35,7 +36,7 @@ impl Wanted {
         })
     }
 
-    /// Names and values that say the same again, for a form.
+    /// Names and values that encode the fields in a form.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.given.iter().cloned()
     }
@@ -45,14 +46,14 @@ fn fields(params: &Params) -> Result<BulkFields, Error> {
     let (delay, run_at) = (span(params, "delay")?, params.get("run_at"));
     let start = match (delay, run_at) {
         (Some(_), at) if !at.is_empty() => {
-            return Err(Error::invalid("run_at", "is set together with delay; leave one out"));
+            return Err(Error::invalid("run_at", "cannot be combined with delay"));
         }
         (Some(delay), _) => Some(Start::Delay(delay)),
         (None, "") => None,
         (None, at) => {
             let time: jiff::Timestamp = howdah_proto::json::time_text(at)
                 .parse()
-                .map_err(|_| Error::invalid("run_at", "is no time such as 2027-01-01T03:00:00Z"))?;
+                .map_err(|_| Error::invalid("run_at", "is not a time such as 2027-01-01T03:00:00Z"))?;
             let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
             Some(Start::RunAt(prost_types::Timestamp { seconds, nanos }))
         }
@@ -71,12 +72,12 @@ fn span(params: &Params, name: &'static str) -> Result<Option<prost_types::Durat
     if text.is_empty() {
         return Ok(None);
     }
-    let bad = || Error::invalid(name, "is no duration such as 90s, 5m or 2h 30m");
+    let bad = || Error::invalid(name, "is not a duration such as 90s, 5m or 2h 30m");
     let span: Duration = humantime::parse_duration(text).map_err(|_| bad())?;
     span.try_into().map(Some).map_err(|_| bad())
 }
 
-/// Tags with commas between them.
+/// Splits a comma-separated list of tags.
 fn tags(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! What browsers must keep to, for every answer of the page.
+//! Security headers of every response of the page.
 
 use axum::{
     extract::Request,
@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 
-/// Nothing inline, nothing from elsewhere, in no frame.
+/// Content security policy: only scripts, styles and images of this origin, nothing inline, no framing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -15,13 +15,13 @@ const ALL: [(HeaderName, HeaderValue); 6] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    // Not `no-referrer`: browsers would then leave the origin out of our own forms.
+    // `same-origin`, because with `no-referrer` browsers omit the origin from the page's forms.
     (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
     (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
 ];
 
-/// Adds them. What has no other rule is not kept by any cache.
+/// Adds the security headers. A response without `Cache-Control` is not cached.
 pub(super) async fn add(request: Request, next: Next) -> Response {
     let mut answer = next.run(request).await;
     let headers = answer.headers_mut();

@@ -1,11 +1,11 @@
-//! JSON with line breaks. Nothing else of it changes: numbers keep their digits, objects their order.
+//! Pretty-prints JSON. Only whitespace changes: numbers keep their digits, and objects keep their order.
 
 use serde::de::IgnoredAny;
 
-/// The deepest nesting. Each level indents all that it holds.
+/// Maximum nesting depth. Each level adds indentation to everything inside it.
 const DEEPEST: usize = 64;
 
-/// The text with each entry on a line of its own; `None`: it is not JSON, or too deep.
+/// Returns the text with one entry per line; `None` if it is not JSON or is nested too deeply.
 pub(super) fn pretty(text: &str) -> Option<String> {
     serde_json::from_str::<IgnoredAny>(text).ok()?;
     let mut out = String::with_capacity(text.len() * 2);

@@ -1,4 +1,4 @@
-//! What every page has: its head, the links above, who looks, light or dark.
+//! Layout of every page: head, navigation, principal and theme.
 
 use askama::Template;
 use axum::{
@@ -8,7 +8,10 @@ use axum::{
     response::{Html, IntoResponse as _, Redirect, Response},
 };
 
-use super::{Page, SharedPage, assets, params::Params, same_site, session::cookie_of, trouble::Trouble, visit::within};
+use super::{
+    Page, SharedPage, assets, error_page::PageError, page_request::within, params::Params, same_site,
+    session::cookie_of,
+};
 use crate::{
     access::Operation,
     api::local::{By, Unanswered},
@@ -18,7 +21,7 @@ use crate::{
 
 const THEME: &str = "howdah-theme";
 
-/// Light or dark, if somebody has chosen. Otherwise the system has.
+/// Theme that the user has chosen. Without one, the operating system's setting applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Theme {
     /// Dark on light.
@@ -30,8 +33,8 @@ pub(super) enum Theme {
 impl Theme {
     const ALL: [(&'static str, Self); 2] = [("light", Self::Light), ("dark", Self::Dark)];
 
-    /// That of a request.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    /// Reads the theme from the request's cookie.
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         Self::parse(cookie_of(headers, THEME)?)
     }
 
@@ -44,42 +47,42 @@ impl Theme {
     }
 }
 
-/// What the templates of all pages need.
+/// Data that the layout template needs on every page.
 #[expect(clippy::struct_excessive_bools, reason = "each decides about one part of the page")]
 #[derive(Clone)]
 pub(super) struct Layout {
-    /// What links begin with.
+    /// Prefix of all links.
     pub(super) base: String,
-    /// Changes with the files of the page.
+    /// Version of the static files.
     pub(super) version: &'static str,
-    /// Which link leads here.
+    /// Name of the current navigation link.
     pub(super) current: &'static str,
-    /// The path here, after the base.
+    /// Current path, without the base.
     pub(super) here: String,
-    /// The word of the theme, if one was chosen.
+    /// Name of the chosen theme.
     pub(super) theme: Option<&'static str>,
-    /// The broker that answers.
+    /// Name of the broker that answers.
     pub(super) broker: String,
-    /// The stores whose databases cannot be reached, and those that have not answered a call of this visit.
+    /// Stores whose databases are unreachable.
     pub(super) away: Vec<String>,
     pub(super) unanswered: Unanswered,
-    /// What there is to say of the read replica of each store that has one.
+    /// Status of each store's read replica.
     pub(super) replicas: Vec<String>,
-    /// Whether there is somebody to show links to.
+    /// Whether to show navigation links: false before the login.
     pub(super) known: bool,
-    /// Who that is; empty: nobody in particular.
+    /// Principal; empty if authentication is off.
     pub(super) principal: String,
-    /// Whether that person can log out.
+    /// Whether to show the button for logging out: false if authentication is off.
     pub(super) session: bool,
     pub(super) reads_only: bool,
-    /// Whether that person may read what concerns everything.
+    /// Whether the principal may read all task types.
     pub(super) reads_all: bool,
     pub(super) admin: bool,
-    /// What was done just now.
+    /// Message about the action that was just completed.
     pub(super) done: Option<String>,
 }
 
-/// How old what is shown may be. With several stores, of which one.
+/// Describes the replication lag of a store's read replica. Names the store if there are several.
 fn replica_words((store, state): (&str, ReplicaState)) -> String {
     let of = if store.is_empty() { String::new() } else { format!(" (store {store})") };
     match state.lag {
@@ -90,7 +93,7 @@ fn replica_words((store, state): (&str, ReplicaState)) -> String {
 }
 
 impl Layout {
-    /// For nobody yet.
+    /// Layout without a principal.
     pub(super) fn new(page: &Page, here: &str, theme: Option<Theme>, current: &'static str) -> Self {
         Self {
             base: page.base.clone(),
@@ -112,20 +115,20 @@ impl Layout {
         }
     }
 
-    /// Why this is not all: sentences about stores.
+    /// Warnings about stores whose data is missing from the page.
     pub(super) fn missing(&self) -> Vec<String> {
         let slow = self.unanswered.names().into_iter().filter(|name| !self.away.contains(name));
-        let slow = slow.map(|name| format!("Store {name} has not answered in time: what it has is not shown."));
+        let slow = slow.map(|name| format!("Store {name} has not answered in time: its data is not shown."));
         let away = self.away.iter().map(|name| {
             format!(
-                "The database of store {name} cannot be reached now. Its jobs are not shown, and wait; the other stores are \
-                 not concerned."
+                "The database of store {name} cannot be reached now. Its jobs wait, and are not shown here. The other \
+                 stores are not affected."
             )
         });
         away.chain(slow).collect()
     }
 
-    /// The links above: name, path, text.
+    /// Navigation links: name, path and text.
     pub(super) fn links(&self) -> Vec<(&'static str, &'static str, &'static str)> {
         let all = [
             (true, "overview", "/", "Overview"),
@@ -141,10 +144,10 @@ impl Layout {
             (self.admin, "audit", "/audit", "Audit"),
             (self.admin, "tokens", "/tokens", "Tokens"),
         ];
-        all.into_iter().filter(|(shown, ..)| *shown).map(|(_, name, path, text)| (name, path, text)).collect()
+        all.into_iter().filter(|(is_shown, ..)| *is_shown).map(|(_, name, path, text)| (name, path, text)).collect()
     }
 
-    /// For this caller.
+    /// Adds the principal and the rights of the caller.
     pub(super) fn of_caller(self, page: &Page, by: &By) -> Self {
         Self {
             known: true,
@@ -159,23 +162,23 @@ impl Layout {
     }
 }
 
-/// The answer with a page.
+/// Renders a page as a response.
 pub(super) fn answer(status: StatusCode, page: &impl Template) -> Response {
     match page.render() {
         Ok(text) => (status, Html(text)).into_response(),
         Err(error) => {
-            tracing::error!(%error, "a page cannot be shown");
+            tracing::error!(%error, "cannot render a page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
 
-/// The same with 200.
-pub(super) fn shown(page: &impl Template) -> Result<Response, Trouble> {
+/// Renders a page as a response with status 200.
+pub(super) fn render(page: &impl Template) -> Result<Response, PageError> {
     Ok(answer(StatusCode::OK, page))
 }
 
-/// Keeps the choice between light and dark in a cookie.
+/// Stores the chosen theme in a cookie.
 pub(super) async fn choose_theme(State(page): State<SharedPage>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();
     let chosen = async {
@@ -191,6 +194,6 @@ pub(super) async fn choose_theme(State(page): State<SharedPage>, request: Reques
             let cookie = HeaderValue::try_from(cookie).unwrap_or(HeaderValue::from_static(""));
             ([(header::SET_COOKIE, cookie)], Redirect::to(&back)).into_response()
         }
-        Err(error) => Trouble::of_stranger(error, &page, "/", None).into_response(),
+        Err(error) => PageError::of_stranger(error, &page, "/", None).into_response(),
     }
 }

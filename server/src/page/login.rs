@@ -1,4 +1,4 @@
-//! A token becomes a session, and a session ends.
+//! Login with a token, and logout.
 
 use askama::Template;
 use axum::{
@@ -10,12 +10,12 @@ use axum::{
 
 use super::{
     SharedPage,
+    error_page::PageError,
     layout::{Layout, Theme, answer},
+    page_request::within,
     params::Params,
     same_site,
     session::{self, TOKEN_BYTES},
-    trouble::Trouble,
-    visit::within,
 };
 use crate::{
     api::local::{By, Client},
@@ -32,51 +32,53 @@ struct View {
 }
 
 impl View {
-    fn of(page: &SharedPage, theme: Option<Theme>, next: &str, problem: String) -> Self {
+    fn new(page: &SharedPage, theme: Option<Theme>, next: &str, problem: String) -> Self {
         let layout = Layout::new(page, "/", theme, "login");
         Self { layout, next: within(next).to_owned(), problem, jwt: page.auth().jwt }
     }
 }
 
-/// The form that asks for a token.
+/// Renders the login form.
 pub(super) async fn form(State(page): State<SharedPage>, request: Request) -> Response {
     if page.auth().is_none() {
         return Redirect::to(&format!("{}/", page.base)).into_response();
     }
-    let theme = Theme::of(request.headers());
-    match Params::of(request.uri().query().unwrap_or_default()) {
-        Ok(params) => answer(StatusCode::OK, &View::of(&page, theme, params.get("next"), String::new())),
-        Err(error) => Trouble::of_stranger(error, &page, "/", theme).into_response(),
+    let theme = Theme::from_headers(request.headers());
+    match Params::parse(request.uri().query().unwrap_or_default()) {
+        Ok(params) => answer(StatusCode::OK, &View::new(&page, theme, params.get("next"), String::new())),
+        Err(error) => PageError::of_stranger(error, &page, "/", theme).into_response(),
     }
 }
 
-/// Begins a session, if the token holds.
+/// Starts a session if the token is valid.
 pub(super) async fn log_in(State(page): State<SharedPage>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();
-    let theme = Theme::of(&parts.headers);
+    let theme = Theme::from_headers(&parts.headers);
     let params = async {
         same_site::check(&parts.headers, &page.hosts)?;
         Params::of_form(body).await
     };
     let params = match params.await {
         Ok(params) => params,
-        Err(error) => return Trouble::of_stranger(error, &page, "/", theme).into_response(),
+        Err(error) => return PageError::of_stranger(error, &page, "/", theme).into_response(),
     };
     let begun = async {
         let token = params.get("token");
         if token.len() > TOKEN_BYTES {
-            let problem = format!("has more than {TOKEN_BYTES} bytes, which no cookie holds; use a shorter one");
+            let problem =
+                format!("has more than {TOKEN_BYTES} bytes, which is too long for a cookie; use a shorter token");
             return Err(Error::invalid("the token", problem));
         }
-        let client = parts.extensions.get::<Client>().ok_or_else(|| Error::Internal("the client is unknown".into()))?;
+        let client =
+            parts.extensions.get::<Client>().ok_or_else(|| Error::Internal("bug: no client address".into()))?;
         let credential = format!("Bearer {token}");
-        By::of(&page.broker.access, Some(credential.as_bytes()), client, true).await?;
+        By::from_request(&page.broker.access, Some(credential.as_bytes()), client, true).await?;
         let is_private = same_site::is_private(&parts.headers);
         if !is_private && !page.broker.config().insecure {
             let problem = "this connection is in plain text, where others may read the token: use https, or give the broker --insecure";
             return Err(Error::Denied(problem.into()));
         }
-        page.sessions.begin(token, is_private).ok_or_else(|| Error::Internal("the session cannot be made".into()))
+        page.sessions.begin(token, is_private).ok_or_else(|| Error::Internal("bug: cannot encrypt the cookie".into()))
     };
     match begun.await {
         Ok(cookie) => {
@@ -87,18 +89,23 @@ pub(super) async fn log_in(State(page): State<SharedPage>, request: Request<Body
             page.broker.access.refusals.note_http(&error, super::PATH);
             let status = StatusCode::from_u16(crate::error::http_status(error.code().0)).unwrap_or_default();
             let problem = match &error {
-                Error::Unauthenticated(problem) => format!("This token does not hold: {problem}"),
+                Error::Unauthenticated(problem) => format!("This token is not valid: {problem}"),
                 other => other.to_string(),
             };
-            answer(status, &View::of(&page, theme, params.get("next"), problem))
+            answer(status, &View::new(&page, theme, params.get("next"), problem))
         }
     }
 }
 
-/// Ends a session in this browser.
+/// Ends a session in this browser, and for all copies of its cookie.
 pub(super) async fn log_out(State(page): State<SharedPage>, request: Request<Body>) -> Response {
     if let Err(error) = same_site::check(request.headers(), &page.hosts) {
-        return Trouble::of_stranger(error, &page, "/", None).into_response();
+        return PageError::of_stranger(error, &page, "/", None).into_response();
+    }
+    if let Some(ended) = page.sessions.find(request.headers(), page.broker.config().insecure)
+        && let Err(error) = page.broker.access.end_session(&ended.hash, session::LASTS).await
+    {
+        return PageError::of_stranger(error.into(), &page, "/", None).into_response();
     }
     let mut answer = Redirect::to(&format!("{}/login", page.base)).into_response();
     for cookie in session::end() {

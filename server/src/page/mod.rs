@@ -1,29 +1,30 @@
-//! The page for operators: HTML that is made here, and read without a script. It decides nothing: every view and every button is a
-//! call of the protocol (`api/local`), with the rights of the person who looks.
+//! The page for operators: HTML rendered by the broker, usable without JavaScript. It makes no decisions: every view and every
+//! button is a call of the protocol (`api/local`) with the operator's rights.
 //!
-//! A request is authenticated (`visit`), a change must come from the page itself (`same_site`), a view makes its calls and fills
-//! its template in `server/page`, and every answer gets the same headers (`headers`).
+//! `visit` authenticates a request, `same_site` checks that a change comes from the page itself, a view makes its calls and fills
+//! its template in `server/page`, and `headers` adds the same headers to every response.
 
-mod action; // what is done, to what
+mod action; // actions and their targets
 mod assets; // the style sheet, the script, the icon
 mod bytes; // payloads as JSON, text or hex
-mod fields; // what a bulk operation moves and sets
-mod headers; // what browsers must keep to
+mod fields; // fields of a bulk operation that moves jobs or sets options
+mod headers; // security headers of responses
 mod json; // JSON with line breaks
-mod layout; // what every page has
+mod layout; // the frame of every page
 mod login; // a token becomes a session
-mod params; // of a query or a form
+mod params; // parameters of a query or a form
 mod plot; // bars and lines
 mod same_site; // changes come from the page itself
 mod session; // the cookie
-mod trouble; // errors as pages
+mod escape; // escaping in templates
+mod error_page; // errors as pages
 mod views;
-mod visit; // who looks, at what
-mod what; // actions and their words
+mod page_request; // a request and its caller
+mod action_kind; // the kinds of actions and their texts
 mod words; // numbers, times and states for people
 
 #[cfg(test)]
-mod tried; // whether each view and action has a test
+mod coverage_tests; // checks that each view and action has a test
 
 use std::sync::Arc;
 
@@ -41,11 +42,11 @@ use crate::{
     api::local::Local,
     broker::SharedBroker,
     config::{AuthModes, PageMode},
-    stores::SharedFleet,
+    stores::SharedStores,
 };
+use error_page::PageError;
+use page_request::PageRequest;
 use session::Sessions;
-use trouble::Trouble;
-use visit::Visit;
 
 /// The limits of the page, for the list of all limits.
 pub(crate) mod bounds {
@@ -58,43 +59,43 @@ pub(crate) mod bounds {
     };
 }
 
-/// Where it is.
+/// Path of the page.
 const PATH: &str = "/ui";
 
 /// State of the routes.
 struct Page {
-    /// The main store's.
+    /// Broker of the primary store.
     broker: SharedBroker,
     local: Local,
     sessions: Sessions,
-    /// What links begin with.
+    /// Prefix of all links.
     base: String,
-    /// The names that this port is called by.
+    /// Host names accepted on the HTTP port.
     hosts: Vec<String>,
     reads_only: bool,
-    /// Places for browsers that look at live figures.
+    /// Limits the number of browsers that receive live figures at the same time.
     live: Arc<Semaphore>,
 }
 
 type SharedPage = Arc<Page>;
 
 impl Page {
-    /// The credentials that it takes.
+    /// Returns the accepted credentials.
     fn auth(&self) -> AuthModes {
         self.broker.config().auth
     }
 }
 
-/// The routes; `None`: there is no page.
-pub(crate) fn routes(fleet: &SharedFleet) -> Option<Router> {
-    let broker = fleet.main();
+/// Returns the routes, or `None` if the page is off.
+pub(crate) fn routes(stores: &SharedStores) -> Option<Router> {
+    let broker = stores.main();
     let config = broker.config();
     if config.page == PageMode::Off {
         return None;
     }
     let prefix = config.page_prefix.as_deref().unwrap_or_default();
     let page = Arc::new(Page {
-        local: Local::new(fleet.clone()),
+        local: Local::new(stores.clone()),
         sessions: Sessions::new(&broker.page_token_key),
         base: format!("{prefix}{PATH}"),
         hosts: config.http_host.iter().map(|name| name.to_ascii_lowercase()).collect(),
@@ -103,33 +104,33 @@ pub(crate) fn routes(fleet: &SharedFleet) -> Option<Router> {
         broker: broker.clone(),
     });
     let mut router = under(PATH);
-    // Some proxies take their prefix off, and some do not.
+    // Serves the page with and without the prefix: some proxies remove their prefix from the path, others do not.
     if !prefix.is_empty() {
         router = router.merge(under(&page.base));
     }
     Some(router.layer(from_fn(headers::add)).with_state(page))
 }
 
-/// The views, by their paths.
+/// All views by path.
 fn views() -> [(&'static str, MethodRouter<SharedPage>); 17] {
     [
-        ("/", seen(views::overview::view)),
-        ("/types", seen(views::types::view)),
-        ("/type", seen(views::task_type::view)),
-        ("/jobs", seen(views::jobs::view)),
-        ("/job", seen(views::job::view)),
-        ("/find", seen(views::find::view)),
-        ("/failures", seen(views::failures::view)),
-        ("/schedules", seen(views::schedules::view)),
-        ("/schedule", seen(views::schedules::one)),
-        ("/live", seen(views::live::view)),
-        ("/statistics", seen(views::statistics::view)),
-        ("/workers", seen(views::workers::view)),
-        ("/limits", seen(views::limits::view)),
-        ("/bulks", seen(views::bulks::view)),
-        ("/storage", seen(views::storage::view)),
-        ("/audit", seen(views::audit::view)),
-        ("/tokens", seen(views::tokens::view)),
+        ("/", view_route(views::overview::view)),
+        ("/types", view_route(views::types::view)),
+        ("/type", view_route(views::task_type::view)),
+        ("/jobs", view_route(views::jobs::view)),
+        ("/job", view_route(views::job::view)),
+        ("/find", view_route(views::find::view)),
+        ("/failures", view_route(views::failures::view)),
+        ("/schedules", view_route(views::schedules::view)),
+        ("/schedule", view_route(views::schedules::one)),
+        ("/live", view_route(views::live::view)),
+        ("/statistics", view_route(views::statistics::view)),
+        ("/workers", view_route(views::workers::view)),
+        ("/limits", view_route(views::limits::view)),
+        ("/bulks", view_route(views::bulks::view)),
+        ("/storage", view_route(views::storage::view)),
+        ("/audit", view_route(views::audit::view)),
+        ("/tokens", view_route(views::tokens::view)),
     ]
 }
 
@@ -137,29 +138,29 @@ fn under(at: &str) -> Router<SharedPage> {
     let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
     let router = Router::new()
         .route(at, get(home))
-        .route(&format!("{at}/confirm"), seen(views::confirm::view))
+        .route(&format!("{at}/confirm"), view_route(views::confirm::view))
         .route(&format!("{at}/act"), post(views::act::act))
         .route(&format!("{at}/login"), get(login::form).post(login::log_in))
         .route(&format!("{at}/logout"), post(login::log_out))
         .route(&format!("{at}/theme"), post(layout::choose_theme))
         .route(&format!("{at}/assets/{{name}}"), get(assets::asset))
-        .route(&format!("{at}/{{*other}}"), seen(views::nowhere::view));
+        .route(&format!("{at}/{{*other}}"), view_route(views::not_found::view));
     views().into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
 }
 
-/// A view, for those who may look.
-fn seen<F, R>(view: F) -> MethodRouter<SharedPage>
+/// Returns a route for a view, which authenticates the caller first.
+fn view_route<F, R>(view: F) -> MethodRouter<SharedPage>
 where
-    F: Fn(Visit) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = Result<Response, Trouble>> + Send,
+    F: Fn(PageRequest) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response, PageError>> + Send,
 {
     get(async move |State(page): State<SharedPage>, request: Request| {
         let (parts, _) = request.into_parts();
-        let visit = match Visit::of(page, parts).await {
-            Ok(visit) => visit,
-            Err(trouble) => return trouble.into_response(),
+        let page_request = match PageRequest::new(page, parts).await {
+            Ok(page_request) => page_request,
+            Err(error_page) => return error_page.into_response(),
         };
-        let layout = visit.layout("");
-        view(visit).await.unwrap_or_else(|trouble| trouble.within(layout))
+        let layout = page_request.layout("");
+        view(page_request).await.unwrap_or_else(|error_page| error_page.within(layout))
     })
 }

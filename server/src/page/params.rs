@@ -1,4 +1,4 @@
-//! The parameters of a query or a form, within bounds.
+//! Parameters of a query or a form, with size limits.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 
-/// The most parameters, and the most bytes of a form. A page of jobs with each of them chosen fits.
+/// Limits on the number of parameters and on the bytes of a form. A page of jobs with all jobs selected fits.
 pub(crate) const MOST: usize = 600;
 pub(crate) const BYTES: usize = 64 << 10;
-/// How long a form may take to arrive.
+/// Time limit for receiving a form.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// Names and values, in their order.
@@ -18,8 +18,8 @@ const WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Those of a query.
-    pub(super) fn of(query: &str) -> Result<Self, Error> {
+    /// Parses the parameters of a query.
+    pub(super) fn parse(query: &str) -> Result<Self, Error> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().take(MOST + 1).collect();
         if pairs.len() > MOST {
             return Err(Error::invalid("the request", format!("has more than {MOST} parameters")));
@@ -27,17 +27,17 @@ impl Params {
         Ok(Self(pairs))
     }
 
-    /// Those of a form.
+    /// Reads and parses the parameters of a form.
     pub(super) async fn of_form(body: Body) -> Result<Self, Error> {
         let body = timeout(WITHIN, to_bytes(body, BYTES)).await;
         let body = body.map_err(|_| Error::Deadline(format!("the form did not arrive within {WITHIN:?}")))?;
         let body =
-            body.map_err(|_| Error::invalid("the form", format!("has more than {BYTES} bytes, or ended early")))?;
+            body.map_err(|_| Error::invalid("the form", format!("has more than {BYTES} bytes, or was cut off")))?;
         let text = std::str::from_utf8(&body).map_err(|_| Error::invalid("the form", "is not text"))?;
-        Self::of(text)
+        Self::parse(text)
     }
 
-    /// The first value of this name; empty if there is none.
+    /// First value of this name; empty if it is missing.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim()).unwrap_or_default()
     }
@@ -47,16 +47,16 @@ impl Params {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
     }
 
-    /// The first value as a number; `None` if there is none or it is empty.
+    /// First value of this name as a number; `None` if it is missing or empty.
     pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Error> {
         match self.get(name) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| Error::invalid(name, "is no number, or too large a one")),
+            text => text.parse().map(Some).map_err(|_| Error::invalid(name, "is not a number, or is too large")),
         }
     }
 }
 
-/// A query of these names and values; those that are empty are left out.
+/// Encodes names and values as a query string. Leaves out empty values.
 pub(super) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(pairs.into_iter().filter(|(_, value)| !value.is_empty()));
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_query_comes_back_as_it_was_made() {
         let text = query([("name", "a&b=c d/é"), ("none", ""), ("id", "1"), ("id", "2")]);
-        let params = Params::of(&text).unwrap();
+        let params = Params::parse(&text).unwrap();
         assert_eq!((params.get("name"), params.get("none")), ("a&b=c d/é", ""));
         assert_eq!(params.all("id").collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(params.number::<u8>("id").unwrap(), Some(1));
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn there_is_an_end_to_parameters() {
-        assert!(Params::of(&"a=1&".repeat(MOST)).is_ok());
-        assert!(Params::of(&"a=1&".repeat(MOST + 1)).is_err());
+        assert!(Params::parse(&"a=1&".repeat(MOST)).is_ok());
+        assert!(Params::parse(&"a=1&".repeat(MOST + 1)).is_err());
     }
 }

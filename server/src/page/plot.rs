@@ -1,10 +1,10 @@
-//! Plots as SVG: bars on each other for numbers, lines for durations. They are pictures of a table that the view shows, too.
+//! SVG plots: stacked bars for counts, lines for durations. The view also shows the data as a table.
 
 use std::fmt::Write as _;
 
 use askama::{Template, filters::HtmlSafe};
 
-/// The drawing, in units of the picture.
+/// Size of the drawing area, in SVG units.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
@@ -17,19 +17,19 @@ pub(super) struct Plot {
     height: f64,
     /// Class, name and path of each series.
     series: Vec<(&'static str, &'static str, String)>,
-    /// What the upper edge means.
+    /// Label of the upper edge.
     top: String,
-    /// What the left and the right edge mean.
+    /// Labels of the left and right edges.
     ends: (String, String),
 }
 
 impl HtmlSafe for Plot {}
 
-/// A series: its class, its name, its values.
+/// A series: CSS class, name and values.
 pub(super) type Series<V> = (&'static str, &'static str, Vec<V>);
 
 impl Plot {
-    /// Numbers, on each other.
+    /// Stacked bars of counts.
     pub(super) fn bars(
         title: &'static str,
         series: Vec<Series<f64>>,
@@ -54,7 +54,7 @@ impl Plot {
         Self { title, width: WIDTH, height: HEIGHT, series: drawn.collect(), top: scale(most), ends: ends.clone() }
     }
 
-    /// Durations; where there is none, the line is broken.
+    /// Lines of durations, with a gap where a value is missing.
     pub(super) fn lines(
         title: &'static str,
         series: Vec<Series<Option<f64>>>,
@@ -69,7 +69,7 @@ impl Plot {
             for (i, value) in values.into_iter().enumerate() {
                 if let Some(value) = value {
                     let (x, y) = ((i as f64 + 0.4) * step, HEIGHT - value / most.max(f64::MIN_POSITIVE) * HEIGHT);
-                    // A value on its own is a dot: the ends of lines are round.
+                    // `h0` makes a value without neighbours visible as a dot, because the line ends are round.
                     let _ = write!(path, "{}{x:.1} {y:.1}h0", if goes_on { 'L' } else { 'M' });
                 }
                 goes_on = value.is_some();

@@ -1,5 +1,5 @@
-//! Changes come from the page itself. Another site can make a browser send a form here, with the rights of the person who looks at
-//! it; it cannot choose the headers in which the browser says where the form was.
+//! Protection against cross-site request forgery. Another site can make a browser submit a form with the user's rights, but it
+//! cannot forge the headers that name the form's origin.
 
 use axum::http::{HeaderMap, Uri, header};
 
@@ -7,15 +7,16 @@ use crate::error::Error;
 
 const FETCH_SITE: &str = "sec-fetch-site";
 
-/// Refuses a form that does not come from a page of the same origin. `hosts`: names that a proxy may have put another one for.
+/// Rejects a form that was not submitted from a page of the same origin. `hosts`: additional host names, for proxies that change
+/// the `Host` header.
 pub(super) fn check(headers: &HeaderMap, hosts: &[String]) -> Result<(), Error> {
     let refused = |why: &str| Err(Error::Denied(format!("this form was not sent by this page: {why}")));
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    // Browsers leave it out where a connection is not private.
+    // Browsers omit this header on insecure connections.
     if let Some(site) = text(FETCH_SITE)
         && site != "same-origin"
     {
-        return refused("the browser says so (Sec-Fetch-Site)");
+        return refused("its header Sec-Fetch-Site names another site");
     }
     let origin = text(header::ORIGIN.as_str()).and_then(origin_host);
     let Some(origin) = origin else { return refused("the header Origin is missing, or names no host") };
@@ -33,7 +34,7 @@ pub(super) fn check(headers: &HeaderMap, hosts: &[String]) -> Result<(), Error> 
     }
 }
 
-/// Whether the form came over a connection that the browser takes for private.
+/// Whether the browser treats the connection as secure.
 pub(super) fn is_private(headers: &HeaderMap) -> bool {
     let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
     let Some(plain) = origin.strip_prefix("http://") else { return true };
@@ -41,7 +42,7 @@ pub(super) fn is_private(headers: &HeaderMap) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name == "[::1]" || name.starts_with("127.")
 }
 
-/// The host of an origin, with its port.
+/// Host and port of an origin.
 fn origin_host(origin: &str) -> Option<String> {
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"))?;
     (!host.is_empty() && !host.contains(['/', '@', '?', '#'])).then(|| host.to_ascii_lowercase())

@@ -1,5 +1,6 @@
-//! A session is a cookie with the token, encrypted with a key that all brokers of the database share. So no broker remembers
-//! sessions, any of them accepts them, and a session ends with its token. The token cannot be read out of a browser.
+//! Sessions of the page. A session is a cookie that contains the token, encrypted with a key that all brokers of the database
+//! share. So brokers store no sessions, every broker accepts them, and a session ends with its token. The token cannot be read in
+//! the browser. The database keeps the hashes of logged-out sessions, so that copies of their cookies are invalid.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,34 +8,34 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
-/// How long a session lasts, unless its token ends before.
+/// Maximum duration of a session. The session ends earlier if its token does.
 pub(crate) const LASTS: Duration = Duration::from_hours(12);
-/// The longest token. Browsers keep cookies of 4 KiB.
+/// Maximum length of a token in bytes. Browsers keep cookies of up to 4 KiB.
 pub(crate) const TOKEN_BYTES: usize = 2_900;
-/// Browsers take a cookie of such a name only from its own host, by TLS (or on the same machine), for all paths.
+/// Name of the cookie. With the prefix `__Host-`, browsers accept it only over TLS (or from localhost), for one host and all paths.
 const NAME: &str = "__Host-howdah";
-/// For brokers that may be used in plain text.
+/// Name of the cookie at brokers that allow plain text.
 const PLAIN_NAME: &str = "howdah-insecure";
-/// What the key is for, and the format of the cookies.
+/// Purpose of the key and version of the cookie format, which are authenticated with each cookie.
 const PURPOSE: &[u8] = b"howdah page session 1";
 
-/// Makes and reads the cookies.
+/// Creates and reads session cookies.
 pub(super) struct Sessions {
     key: [u8; 32],
 }
 
 impl Sessions {
-    /// Those of the database that has this secret.
+    /// Derives the key from the database's secret.
     pub(super) fn new(secret: &[u8]) -> Self {
-        // A key of HMAC may have any length, so this never fails; without a key nothing is read.
+        // Never fails, because an HMAC key may have any length. The random fallback would make all cookies invalid.
         let key =
             Hmac::<Sha256>::new_from_slice(secret).map(|mac| mac.chain_update(PURPOSE).finalize().into_bytes().into());
         Self { key: key.unwrap_or_else(|_| rand::random()) }
     }
 
-    /// The value of the cookie of a token.
+    /// Encrypts a token and returns the value of its cookie.
     fn seal(&self, token: &str, now: SystemTime) -> Option<String> {
         let key = RandomizedNonceKey::new(&AES_256_GCM, &self.key).ok()?;
         let mut text = (seconds(now) + LASTS.as_secs()).to_be_bytes().to_vec();
@@ -43,7 +44,7 @@ impl Sessions {
         Some(BASE64_URL_SAFE_NO_PAD.encode([&nonce.as_ref()[..], &text].concat()))
     }
 
-    /// The token in the value of a cookie, if it has not ended.
+    /// Decrypts the value of a cookie. Returns the token if the session has not expired.
     fn open(&self, value: &str, now: SystemTime) -> Option<String> {
         let mut sealed = BASE64_URL_SAFE_NO_PAD.decode(value).ok()?;
         if sealed.len() < NONCE_LEN {
@@ -56,20 +57,27 @@ impl Sessions {
         (seconds(now) < u64::from_be_bytes(*ends)).then(|| String::from_utf8(token.to_vec()).ok()).flatten()
     }
 
-    /// The header that begins a session. `is_private`: whether the browser takes the connection for private.
+    /// Returns the header that starts a session. `is_private` is true if the browser treats the connection as secure.
     pub(super) fn begin(&self, token: &str, is_private: bool) -> Option<HeaderValue> {
         let value = self.seal(token, SystemTime::now())?;
         HeaderValue::try_from(cookie(&value, LASTS, is_private)).ok()
     }
 
-    /// The token of the session of a request. `may_be_plain`: whether the broker is used in plain text.
-    pub(super) fn token(&self, headers: &HeaderMap, may_be_plain: bool) -> Option<String> {
+    /// Returns the session of a request. `may_be_plain` is true if the broker allows plain text.
+    pub(super) fn find(&self, headers: &HeaderMap, may_be_plain: bool) -> Option<Session> {
         let value = cookie_of(headers, NAME).or_else(|| cookie_of(headers, PLAIN_NAME).filter(|_| may_be_plain))?;
-        self.open(value, SystemTime::now())
+        Some(Session { token: self.open(value, SystemTime::now())?, hash: Sha256::digest(value).into() })
     }
 }
 
-/// The headers that end a session.
+/// A session that has not expired.
+pub(super) struct Session {
+    pub(super) token: String,
+    /// SHA-256 of the cookie.
+    pub(super) hash: [u8; 32],
+}
+
+/// Returns the headers that end a session.
 pub(super) fn end() -> [HeaderValue; 2] {
     [true, false].map(|is_private| {
         HeaderValue::try_from(cookie("", Duration::ZERO, is_private)).unwrap_or(HeaderValue::from_static(""))
@@ -82,7 +90,7 @@ fn cookie(value: &str, lasts: Duration, is_private: bool) -> String {
     format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// The value of a cookie.
+/// Returns the value of a cookie.
 pub(super) fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|line| line.split(';')).find_map(|pair| {
@@ -103,6 +111,10 @@ mod tests {
         HeaderMap::from_iter([(header::COOKIE, cookie.parse().unwrap())])
     }
 
+    fn token(sessions: &Sessions, cookie: &str, may_be_plain: bool) -> Option<String> {
+        sessions.find(&with(cookie), may_be_plain).map(|session| session.token)
+    }
+
     fn pair(header: &HeaderValue) -> String {
         header.to_str().unwrap().split(';').next().unwrap().to_owned()
     }
@@ -111,10 +123,10 @@ mod tests {
     fn a_session_is_read_by_every_broker_of_the_database_and_by_no_other() {
         let (one, two, other) = (Sessions::new(b"a"), Sessions::new(b"a"), Sessions::new(b"b"));
         let cookie = pair(&one.begin("hwd_1", true).unwrap());
-        assert_eq!(two.token(&with(&format!("x=1; {cookie}; y")), false).as_deref(), Some("hwd_1"));
-        assert_eq!(other.token(&with(&cookie), false), None);
+        assert_eq!(token(&two, &format!("x=1; {cookie}; y"), false).as_deref(), Some("hwd_1"));
+        assert_eq!(token(&other, &cookie, false), None);
         assert!(!cookie.contains("hwd_1") && !cookie.contains(&BASE64_URL_SAFE_NO_PAD.encode("hwd_1")));
-        assert_ne!(cookie, pair(&one.begin("hwd_1", true).unwrap()), "each has a nonce of its own");
+        assert_ne!(cookie, pair(&one.begin("hwd_1", true).unwrap()), "each cookie has a different nonce");
     }
 
     #[test]
@@ -150,8 +162,8 @@ mod tests {
         assert!(
             sessions.begin("token", true).unwrap().to_str().unwrap().ends_with("; HttpOnly; SameSite=Strict; Secure")
         );
-        assert!(sessions.token(&with(&pair(&header)), false).is_none());
-        assert!(sessions.token(&with(&pair(&header)), true).is_some());
+        assert!(token(&sessions, &pair(&header), false).is_none());
+        assert!(token(&sessions, &pair(&header), true).is_some());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Numbers, times and states for people. Their templates escape what they show, so other templates need not.
+//! Numbers, times and states in readable form. `When` and `State` are templates that escape their fields, so other
+//! templates insert them without escaping (`|safe`).
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 
 pub(super) use crate::{durations::short as span, numbers::grouped as number};
 
-/// A time, with how long ago it was.
+/// A time with its age.
 #[derive(Clone, Template)]
 #[template(path = "parts/when.html")]
 pub(super) struct When {
@@ -20,8 +21,8 @@ pub(super) struct When {
 impl HtmlSafe for When {}
 
 impl When {
-    /// A time of the protocol.
-    pub(super) fn of(time: Option<prost_types::Timestamp>) -> Option<Self> {
+    /// Converts a time of the protocol.
+    pub(super) fn new(time: Option<prost_types::Timestamp>) -> Option<Self> {
         let time = time?;
         let at = Timestamp::new(time.seconds, time.nanos).ok()?;
         let distance = Timestamp::now().duration_since(at);
@@ -34,13 +35,13 @@ impl When {
         Some(Self { iso: at.to_string(), full, about })
     }
 
-    /// The whole time.
+    /// Full timestamp.
     pub(super) fn full(&self) -> &str {
         &self.full
     }
 }
 
-/// A state: its word, and a shape of its own.
+/// A state, shown as a word with a distinct shape.
 #[derive(Clone, Template)]
 #[template(path = "parts/state.html")]
 pub(super) struct State {
@@ -49,7 +50,7 @@ pub(super) struct State {
 
 impl HtmlSafe for State {}
 
-/// The states and their words.
+/// States and their names.
 pub(super) const STATES: [(JobState, &str); 9] = [
     (JobState::Ready, "ready"),
     (JobState::Leased, "leased"),
@@ -63,35 +64,35 @@ pub(super) const STATES: [(JobState, &str); 9] = [
 ];
 
 impl State {
-    /// A state of the protocol.
-    pub(super) fn of(state: JobState) -> Self {
+    /// Converts a state of the protocol.
+    pub(super) fn new(state: JobState) -> Self {
         let word = STATES.into_iter().find(|(known, _)| *known == state).map_or("unknown", |(_, word)| word);
         Self { word }
     }
 
-    /// The state of a word; `None`: it is none.
+    /// Looks up a state by its name; `None` if the name is unknown.
     pub(super) fn parse(word: &str) -> Option<JobState> {
         STATES.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)
     }
 }
 
-/// So many of something, which is one or several: `1 job`, `2,000 jobs`.
+/// Formats a count with its noun: `1 job`, `2,000 jobs`.
 pub(super) fn counted(n: i64, one: &str) -> String {
     format!("{} {one}{}", number(n), if n == 1 { "" } else { "s" })
 }
 
-/// A number, for templates.
+/// Formats a number; for templates.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
 pub(super) fn number_of(n: &i64) -> String {
     number(*n)
 }
 
-/// A duration of the protocol.
+/// Formats a duration of the protocol.
 pub(super) fn wire_span(time: prost_types::Duration) -> String {
     Duration::try_from(time).map(span).unwrap_or_default()
 }
 
-/// Seconds with two or three digits: of statistics no more are known.
+/// Formats seconds with two or three digits, which is the precision of the statistics.
 pub(super) fn short_span(seconds: f64) -> String {
     match seconds {
         0.0..0.000_999_5 => format!("{:.0}µs", seconds * 1e6),
@@ -102,13 +103,13 @@ pub(super) fn short_span(seconds: f64) -> String {
     }
 }
 
-/// How long it took from one time to another.
+/// Formats the time between two timestamps.
 pub(super) fn between(from: Option<prost_types::Timestamp>, to: Option<prost_types::Timestamp>) -> Option<String> {
     let (from, to) = (SystemTime::try_from(from?).ok()?, SystemTime::try_from(to?).ok()?);
     to.duration_since(from).ok().map(span)
 }
 
-/// A number of bytes.
+/// Formats a number of bytes.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
@@ -117,7 +118,7 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// The first line of a text, shortened, without control characters.
+/// First line of a text, truncated and without control characters.
 pub(super) fn first_line(text: &str, most: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     let start: String = line.chars().take(most).collect();
@@ -125,7 +126,7 @@ pub(super) fn first_line(text: &str, most: usize) -> String {
     format!("{}{}", plain(&start), if is_part { "…" } else { "" })
 }
 
-/// A text as it can be shown: control characters but for line breaks and tabs are written out, as commands do: `\u{1b}`.
+/// Escapes control characters except line breaks and tabs, as the commands do: `\u{1b}`.
 pub(super) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -164,16 +165,16 @@ mod tests {
     #[test]
     fn each_state_has_a_word_that_is_read_back() {
         for (state, word) in STATES {
-            assert_eq!((State::of(state).word, State::parse(word)), (word, Some(state)));
+            assert_eq!((State::new(state).word, State::parse(word)), (word, Some(state)));
         }
     }
 
     #[test]
     fn a_time_says_how_long_ago_it_was() {
         let now = prost_types::Timestamp::from(SystemTime::now() - Duration::from_secs(90));
-        let when = When::of(Some(now)).unwrap();
+        let when = When::new(Some(now)).unwrap();
         assert_eq!(when.about, "1m 30s ago");
         assert!(when.render().unwrap().starts_with("<time "), "{}", when.render().unwrap());
-        assert!(When::of(Some(prost_types::Timestamp { seconds: i64::MAX, nanos: -1 })).is_none());
+        assert!(When::new(Some(prost_types::Timestamp { seconds: i64::MAX, nanos: -1 })).is_none());
     }
 }

@@ -1,7 +1,8 @@
-//! What one address may do before it is known who calls: connections, and credentials that do not hold.
+//! Quotas of one address for callers that are not authenticated yet: connections, and failed checks of credentials. A call
+//! without a credential, or with a credential that is refused without a check, does not count.
 //!
-//! Once a call was authenticated its connection counts for the principal, so a network behind one address, or a proxy, has no
-//! less than others.
+//! After the first authenticated call, a connection counts for the principal and no longer for the address. So clients behind a
+//! proxy or a shared address have the same quotas as other clients.
 
 use std::{
     collections::HashMap,
@@ -13,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    principal::{Count, Open},
+    principal::{Count, OpenGuard},
     rate::Rate,
 };
 use crate::{
@@ -22,12 +23,13 @@ use crate::{
     metrics::{ByLimit, Refusals},
 };
 
-/// The most addresses that are told apart. More share one count, so that a flood from many takes no memory.
-const MANY: usize = 20_000;
-/// The shortest time between two searches for addresses at rest, while there are too many.
+/// Maximum number of addresses with separate quotas. Further addresses share one quota, so that a flood from many addresses uses
+/// little memory.
+const MAX_TRACKED: usize = 20_000;
+/// Minimum interval between two evictions of idle addresses while the maximum is reached.
 const SEARCH: Duration = Duration::from_secs(1);
 
-/// An IPv4 address, or the network of an IPv6 address, of which a client has as many as it likes.
+/// An IPv4 address, or the /64 network of an IPv6 address, because a client can use any address of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Network(IpAddr);
 
@@ -40,54 +42,69 @@ impl From<IpAddr> for Network {
     }
 }
 
-/// The addresses from which somebody is connected, or has failed to authenticate a short while ago.
+/// Quotas of the addresses with open connections or recent failures.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     limits: Limits,
     refusals: Refusals,
-    known: Mutex<Known>,
+    tracked: Mutex<Tracked>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Tracked {
     by_network: HashMap<Network, Arc<Address>>,
-    /// For those that are too many.
+    /// Shared quota of the addresses beyond the maximum.
     others: Arc<Address>,
-    /// When those at rest were dropped last.
+    /// Time of the latest eviction of idle addresses.
     searched: Option<Instant>,
 }
 
-/// One address, or network.
+/// Cost of checking a credential. Each kind has a separate budget, so that guesses of unknown keys do not stop new tokens of known
+/// keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// The token or key is unknown, so the broker may have to read the tokens or the issuer's keys again.
+    Read,
+    /// The key is known, and only a signature has to be verified.
+    Signature,
+}
+
+/// Quotas of one address or network.
 #[derive(Debug)]
 pub(crate) struct Address {
     connections: Count,
-    failures: Rate,
+    /// Rates of failed checks, indexed by [`Cost`].
+    failures: [Rate; 2],
     failures_per_second: u64,
     refusals: Refusals,
 }
 
 impl Addresses {
     pub(crate) fn new(limits: &Limits, refusals: &Refusals) -> Self {
-        let known = Known { by_network: HashMap::new(), others: Address::new(limits, refusals), searched: None };
-        Self { limits: limits.clone(), refusals: refusals.clone(), known: Mutex::new(known) }
+        let tracked = Tracked { by_network: HashMap::new(), others: Address::new(limits, refusals), searched: None };
+        Self { limits: limits.clone(), refusals: refusals.clone(), tracked: Mutex::new(tracked) }
     }
 
-    /// The address; the same one while it uses something.
+    /// Returns the quotas of an address. The same object is returned while the address uses a quota.
     pub(crate) fn get(&self, address: IpAddr) -> Arc<Address> {
         let network = Network::from(address);
-        let mut known = self.known.lock();
-        if let Some(address) = known.by_network.get(&network) {
+        let mut tracked = self.tracked.lock();
+        if let Some(address) = tracked.by_network.get(&network) {
             return address.clone();
         }
-        if known.by_network.len() >= MANY && known.searched.is_none_or(|searched| searched.elapsed() >= SEARCH) {
-            known.by_network.retain(|_, address| Arc::strong_count(address) > 1 || !address.failures.is_at_rest());
-            known.searched = Some(Instant::now());
+        if tracked.by_network.len() >= MAX_TRACKED
+            && tracked.searched.is_none_or(|searched| searched.elapsed() >= SEARCH)
+        {
+            tracked
+                .by_network
+                .retain(|_, address| Arc::strong_count(address) > 1 || !address.failures.iter().all(Rate::is_at_rest));
+            tracked.searched = Some(Instant::now());
         }
-        if known.by_network.len() >= MANY {
-            return known.others.clone();
+        if tracked.by_network.len() >= MAX_TRACKED {
+            return tracked.others.clone();
         }
         let address = Address::new(&self.limits, &self.refusals);
-        known.by_network.insert(network, address.clone());
+        tracked.by_network.insert(network, address.clone());
         address
     }
 }
@@ -96,14 +113,14 @@ impl Address {
     fn new(limits: &Limits, refusals: &Refusals) -> Arc<Self> {
         Arc::new(Self {
             connections: Count::new(limits.connections_of_address()),
-            failures: Rate::new(limits.address_failures_per_second),
+            failures: [(); 2].map(|()| Rate::new(limits.address_failures_per_second)),
             failures_per_second: limits.address_failures_per_second,
             refusals: refusals.clone(),
         })
     }
 
-    /// Counts one more connection on which nobody has authenticated; `None`: there are too many.
-    pub(crate) fn open_connection(&self) -> Option<Open> {
+    /// Takes one unauthenticated connection from the quota. `None` if the quota is exhausted.
+    pub(crate) fn open_connection(&self) -> Option<OpenGuard> {
         let open = self.connections.open();
         if open.is_none() {
             self.refusals.get_or_create(&ByLimit { limit: "address_connections" }).inc();
@@ -111,21 +128,21 @@ impl Address {
         open
     }
 
-    /// Whether one more credential may be looked up that perhaps does not hold.
-    pub(crate) fn may_fail(&self) -> Result<(), Error> {
-        self.failures.is_used_up().map_or(Ok(()), |wait| Err(self.exhausted(wait)))
+    /// Fails if the quota of failed checks is exhausted. To be called before a check.
+    pub(crate) fn may_fail(&self, cost: Cost) -> Result<(), Error> {
+        self.failures[cost as usize].wait_time().map_or(Ok(()), |wait| Err(self.exhausted(wait)))
     }
 
-    /// A credential did not hold.
-    pub(crate) fn failed(&self) -> Result<(), Error> {
-        self.failures.take(1).map_err(|wait| self.exhausted(wait))
+    /// Counts a failed check of a credential.
+    pub(crate) fn failed(&self, cost: Cost) -> Result<(), Error> {
+        self.failures[cost as usize].take(1).map_err(|wait| self.exhausted(wait))
     }
 
     fn exhausted(&self, retry_after: Duration) -> Error {
         let (most, limit) = (self.failures_per_second, "address_failures_per_second");
         self.refusals.get_or_create(&ByLimit { limit }).inc();
         let message = format!(
-            "more than {most} calls in a second from this address had no credential that holds \
+            "more than {most} invalid credentials per second came from this address \
              (limits.{limit})"
         );
         Error::Exhausted { reason: "ADDRESS_RATE", message, retry_after }
@@ -164,23 +181,24 @@ mod tests {
     #[test]
     fn failures_are_told_apart_by_address_and_refused_above_the_rate() {
         let addresses = addresses();
-        let failed = (0..100).filter(|_| of(&addresses, "192.0.2.1").failed().is_ok()).count();
+        let failed = (0..100).filter(|_| of(&addresses, "192.0.2.1").failed(Cost::Read).is_ok()).count();
         assert!((10..=11).contains(&failed), "{failed}");
-        let refused = of(&addresses, "192.0.2.1").may_fail().expect_err("too many");
+        let refused = of(&addresses, "192.0.2.1").may_fail(Cost::Read).expect_err("too many");
         assert!(refused.retry_after().is_some() && refused.to_string().contains("address_failures_per_second"));
-        of(&addresses, "192.0.2.2").may_fail().expect("another address");
+        of(&addresses, "192.0.2.1").may_fail(Cost::Signature).expect("a known key");
+        of(&addresses, "192.0.2.2").may_fail(Cost::Read).expect("another address");
     }
 
     #[test]
     fn a_flood_from_more_addresses_than_are_told_apart_takes_no_memory() {
         let addresses = addresses();
-        let flood = (0..2 * MANY as u32).map(|n| IpAddr::V4(n.into()));
+        let flood = (0..2 * MAX_TRACKED as u32).map(|n| IpAddr::V4(n.into()));
         let kept: Vec<_> = flood.map(|address| addresses.get(address)).collect();
-        assert!(addresses.known.lock().by_network.len() <= MANY);
+        assert!(addresses.tracked.lock().by_network.len() <= MAX_TRACKED);
         drop(kept);
-        for n in 0..MANY as u32 {
+        for n in 0..MAX_TRACKED as u32 {
             addresses.get(IpAddr::V4((1 << 30 | n).into()));
         }
-        assert!(addresses.known.lock().by_network.len() <= MANY);
+        assert!(addresses.tracked.lock().by_network.len() <= MAX_TRACKED);
     }
 }

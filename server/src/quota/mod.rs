@@ -1,9 +1,9 @@
-//! What one principal, and one address, may use of a broker, so that none takes it from the others.
+//! Quotas per principal and per address at one broker, so that no caller takes the capacity of the others.
 //!
-//! - `rate`: units in a second
+//! - `rate`: units per second
 //! - `principal`: jobs, bytes, streams, connections and memory of one principal
-//! - `address`: connections and failures of one address, before it is known who calls
-//! - here: all principals that a broker knows
+//! - `address`: unauthenticated connections and failed authentications of one address
+//! - this module: all principals with a quota in use
 
 mod address;
 mod principal;
@@ -13,47 +13,47 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-pub(crate) use address::{Address, Addresses};
-pub(crate) use principal::{Exceeded, Open, Principal, Shares};
+pub(crate) use address::{Address, Addresses, Cost};
+pub(crate) use principal::{Exceeded, OpenGuard, Principal, Shares};
 
 use crate::{job::Limits, metrics::Refusals};
 
-/// With this many principals, those that use nothing are dropped.
-const MANY: usize = 1_024;
+/// Minimum number of principals before idle ones are evicted.
+const MAX_TRACKED: usize = 1_024;
 
-/// The principals that use something, or owe something to their rates.
+/// Quotas of the principals that use a quota or have exceeded a rate recently.
 #[derive(Debug)]
 pub(crate) struct Principals {
     limits: Limits,
     refusals: Refusals,
-    known: Mutex<Known>,
+    tracked: Mutex<Tracked>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Tracked {
     by_name: HashMap<Arc<str>, Arc<Principal>>,
-    /// With this many, those at rest are dropped.
+    /// Number of principals at which idle ones are evicted.
     most: usize,
 }
 
 impl Principals {
     pub(crate) fn new(limits: &Limits, refusals: &Refusals) -> Self {
-        let known = Known { by_name: HashMap::new(), most: MANY };
-        Self { limits: limits.clone(), refusals: refusals.clone(), known: Mutex::new(known) }
+        let tracked = Tracked { by_name: HashMap::new(), most: MAX_TRACKED };
+        Self { limits: limits.clone(), refusals: refusals.clone(), tracked: Mutex::new(tracked) }
     }
 
-    /// The principal of this name: the same one, as long as it uses something.
+    /// Returns the quotas of a principal. The same object is returned while the principal uses a quota.
     pub(crate) fn get(&self, name: &Arc<str>) -> Arc<Principal> {
-        let mut known = self.known.lock();
-        if let Some(principal) = known.by_name.get(name) {
+        let mut tracked = self.tracked.lock();
+        if let Some(principal) = tracked.by_name.get(name) {
             return principal.clone();
         }
-        if known.by_name.len() >= known.most {
-            known.by_name.retain(|_, principal| Arc::strong_count(principal) > 1 || !principal.is_at_rest());
-            known.most = MANY.max(2 * known.by_name.len());
+        if tracked.by_name.len() >= tracked.most {
+            tracked.by_name.retain(|_, principal| Arc::strong_count(principal) > 1 || !principal.is_at_rest());
+            tracked.most = MAX_TRACKED.max(2 * tracked.by_name.len());
         }
         let principal = Arc::new(Principal::new(name, &self.limits, &self.refusals));
-        known.by_name.insert(name.clone(), principal.clone());
+        tracked.by_name.insert(name.clone(), principal.clone());
         principal
     }
 }
@@ -69,10 +69,10 @@ mod tests {
         let (owes, uses) = (principals.get(&"owes".into()), principals.get(&"uses".into()));
         owes.take(1_000, || 0).expect("the first one passes");
         drop(owes);
-        for n in 0..10 * MANY {
+        for n in 0..10 * MAX_TRACKED {
             principals.get(&n.to_string().into());
         }
-        assert!(principals.known.lock().by_name.len() <= MANY + 1);
+        assert!(principals.tracked.lock().by_name.len() <= MAX_TRACKED + 1);
         assert!(principals.get(&"owes".into()).take(1, || 0).is_err());
         assert!(Arc::ptr_eq(&uses, &principals.get(&"uses".into())));
     }

@@ -1,4 +1,4 @@
-//! What one principal uses of one broker.
+//! Quotas of one principal at one broker.
 
 use std::{
     sync::{
@@ -16,10 +16,10 @@ use crate::{
     metrics::{ByLimit, Refusals},
 };
 
-/// When to try again, if that depends on what the principal itself does.
+/// Delay before a retry when the principal has too many open streams or connections.
 const LATER: Duration = Duration::from_secs(1);
 
-/// The use of one principal, of all its connections together.
+/// Quotas of one principal, over all its connections.
 #[derive(Debug)]
 pub(crate) struct Principal {
     name: Arc<str>,
@@ -28,48 +28,48 @@ pub(crate) struct Principal {
     streams: Count,
     connections: Count,
     refusals: Refusals,
-    /// Of the memory and the places that all share.
+    /// Accounts of the principal in the broker's shared budgets.
     pub(crate) shares: Shares,
 }
 
-/// A rate that is used up.
+/// Error: a rate is exceeded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exceeded {
     limit: &'static str,
     units: &'static str,
-    /// How long until the rate allows something again.
+    /// Time until the rate allows a request again.
     pub(crate) wait: Duration,
 }
 
-/// The accounts of one principal in each memory. Places are shared as memory is.
+/// The accounts of one principal in each shared budget of memory or units.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// For large messages.
+    /// Memory for large messages.
     pub(crate) large: Arc<Account>,
-    /// For small messages.
+    /// Memory for small messages.
     pub(crate) small: Arc<Account>,
-    /// For answers.
+    /// Memory for answers.
     pub(crate) answers: Arc<Account>,
-    /// For the answers of `WaitJobs`.
+    /// Memory for answers of `WaitJobs`.
     pub(crate) waits: Arc<Account>,
-    /// For bodies over HTTP.
+    /// Memory for bodies on the HTTP port.
     pub(crate) bodies: Arc<Account>,
-    /// Of the places for jobs that callers wait for.
+    /// Number of jobs that `WaitJobs` calls wait for.
     pub(crate) waited: Arc<Account>,
-    /// Of the places for requests over HTTP that send jobs.
+    /// Number of concurrent requests on the HTTP port that enqueue jobs.
     pub(crate) sends: Arc<Account>,
 }
 
-/// How many are open, and may be.
+/// A bounded counter of open streams or connections.
 #[derive(Debug)]
 pub(super) struct Count {
     now: Arc<AtomicUsize>,
     most: usize,
 }
 
-/// Something that is open, and counted until it is dropped.
+/// A counted stream or connection; uncounted on drop.
 #[derive(Debug)]
-pub(crate) struct Open(Arc<AtomicUsize>);
+pub(crate) struct OpenGuard(Arc<AtomicUsize>);
 
 impl Principal {
     pub(super) fn new(name: &Arc<str>, limits: &Limits, refusals: &Refusals) -> Self {
@@ -84,10 +84,10 @@ impl Principal {
         }
     }
 
-    /// Takes these jobs from the rates, or nothing if one of them is used up.
+    /// Takes jobs and bytes from the rates. Takes nothing if a rate is exceeded.
     pub(crate) fn take(&self, jobs: usize, bytes: impl FnOnce() -> usize) -> Result<(), Exceeded> {
         let of_bytes = |wait| Exceeded { limit: "principal_bytes_per_second", units: "bytes of jobs", wait };
-        if let Some(wait) = self.bytes.as_ref().and_then(Rate::is_used_up) {
+        if let Some(wait) = self.bytes.as_ref().and_then(Rate::wait_time) {
             return Err(of_bytes(wait));
         }
         if let Some(rate) = &self.jobs {
@@ -99,42 +99,42 @@ impl Principal {
         }
     }
 
-    /// Takes what has passed already.
-    pub(crate) fn owe(&self, jobs: usize, bytes: usize) {
+    /// Counts jobs and bytes that were already accepted.
+    pub(crate) fn force_take(&self, jobs: usize, bytes: usize) {
         for (rate, units) in [(&self.jobs, jobs), (&self.bytes, bytes)] {
             if let Some(rate) = rate {
-                rate.owe(units);
+                rate.force_take(units);
             }
         }
     }
 
-    /// The refusal of a request that exceeds a rate.
+    /// Returns the error for a request that exceeds a rate.
     pub(crate) fn refuse(&self, Exceeded { limit, units, wait }: Exceeded) -> Error {
         let message =
-            format!("{:?} enqueues more {units} in a second than this broker allows (limits.{limit})", self.name);
+            format!("{:?} enqueues more {units} per second than this broker allows (limits.{limit})", self.name);
         self.refusals.get_or_create(&ByLimit { limit }).inc();
         Error::Exhausted { reason: "PRINCIPAL_RATE", message, retry_after: wait }
     }
 
-    /// One more stream.
-    pub(crate) fn open_stream(&self) -> Result<Open, Error> {
+    /// Takes one stream from the quota.
+    pub(crate) fn open_stream(&self) -> Result<OpenGuard, Error> {
         self.streams.open().ok_or_else(|| self.too_many("principal_streams", &self.streams, "streams"))
     }
 
-    /// One more connection.
-    pub(crate) fn open_connection(&self) -> Result<Open, Error> {
+    /// Takes one connection from the quota.
+    pub(crate) fn open_connection(&self) -> Result<OpenGuard, Error> {
         let connections = &self.connections;
         connections.open().ok_or_else(|| self.too_many("principal_connections", connections, "connections"))
     }
 
-    /// Whether it owes nothing to its rates.
+    /// Whether the principal has no debt in its rates.
     pub(super) fn is_at_rest(&self) -> bool {
         [&self.jobs, &self.bytes].into_iter().flatten().all(Rate::is_at_rest)
     }
 
     fn too_many(&self, limit: &'static str, count: &Count, what: &str) -> Error {
         let message = format!(
-            "{:?} has {} {what} open at this broker, which is the most (limits.{limit})",
+            "{:?} has {} {what} open at this broker, which is the maximum (limits.{limit})",
             self.name, count.most
         );
         self.refusals.get_or_create(&ByLimit { limit }).inc();
@@ -147,14 +147,14 @@ impl Count {
         Self { now: Arc::default(), most }
     }
 
-    pub(super) fn open(&self) -> Option<Open> {
-        let open = Open(self.now.clone());
-        // Dropping it again, if there are too many, takes it off.
+    pub(super) fn open(&self) -> Option<OpenGuard> {
+        let open = OpenGuard(self.now.clone());
+        // If the counter exceeds the maximum, dropping `open` decrements it.
         (self.now.fetch_add(1, Ordering::Relaxed) < self.most).then_some(open)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -190,7 +190,7 @@ mod tests {
         let limits =
             Limits { principal_jobs_per_second: Some(10), principal_bytes_per_second: Some(100), ..Limits::default() };
         let ann = principal(&limits);
-        ann.take(1, || 1_000).expect("what is larger than a second passes once");
+        ann.take(1, || 1_000).expect("a request larger than one second passes once");
         for _ in 0..100 {
             let refused = ann.refuse(ann.take(1, || 1).expect_err("ten seconds are owed"));
             assert!(refused.to_string().contains("principal_bytes_per_second"), "{refused}");

@@ -1,24 +1,23 @@
-//! A rate: units in a second. A request for more than a second's worth passes if nothing is owed, and the rest is owed. So a
-//! large request passes, and the average holds.
+//! A rate limiter in units per second. A request for more units than one second allows passes if there is no debt, and the excess
+//! becomes debt. So a large request passes and the average rate still holds.
 //!
-//! One number is kept: the time at which everything that has passed is paid for (the generic cell rate algorithm). The
-//! crate governor never lets a request pass that is larger than its burst, so the burst would have to be as large as the
-//! largest request, whatever the rate.
+//! The generic cell rate algorithm keeps one number: the time at which the debt is paid. The crate `governor` refuses every
+//! request that is larger than the burst, so its burst would have to be as large as the largest request at any rate.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-/// How much may come at once, as the time that it takes at the rate.
+/// Maximum burst: as many units as the rate allows in this time.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A rate, without locks.
+/// A lock-free rate limiter.
 #[derive(Debug)]
 pub(super) struct Rate {
     per_second: f64,
     since: Instant,
-    /// When everything that has passed is paid for, in nanoseconds from `since`.
+    /// Time at which the debt is paid, in nanoseconds after `since`.
     until: AtomicU64,
 }
 
@@ -27,7 +26,7 @@ impl Rate {
         Self { per_second: per_second.max(1) as f64, since: Instant::now(), until: AtomicU64::new(0) }
     }
 
-    /// Takes these units, or says how long to wait.
+    /// Takes units, or returns the time until units are available.
     pub(super) fn take(&self, units: usize) -> Result<(), Duration> {
         self.take_at(units, Instant::now())
     }
@@ -37,17 +36,17 @@ impl Rate {
         let cost = self.cost(units);
         let burst = nanos(BURST);
         let taken = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
-            // The last unit of a second's worth may begin the debt.
+            // Units may be taken until the burst is used up; the last request may exceed it.
             (until < now.saturating_add(burst)).then(|| until.max(now).saturating_add(cost))
         });
         taken.map(drop).map_err(|until| Duration::from_nanos((until - now).saturating_sub(burst).max(1)))
     }
 
-    /// Takes these units, however much is owed.
-    pub(super) fn owe(&self, units: usize) {
+    /// Takes units regardless of the debt.
+    pub(super) fn force_take(&self, units: usize) {
         let now = nanos(self.since.elapsed());
         let add = |until: u64| Some(until.max(now).saturating_add(self.cost(units)));
-        // It always succeeds.
+        // Never fails, because `add` always returns `Some`.
         let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
@@ -55,14 +54,14 @@ impl Rate {
         nanos(Duration::try_from_secs_f64(units as f64 / self.per_second).unwrap_or(Duration::MAX))
     }
 
-    /// Whether units may be taken, without taking any.
-    pub(super) fn is_used_up(&self) -> Option<Duration> {
+    /// Returns the time until units are available, or `None` if they are available now. Takes nothing.
+    pub(super) fn wait_time(&self) -> Option<Duration> {
         let now = nanos(self.since.elapsed());
         let over = self.until.load(Ordering::Relaxed).checked_sub(now.saturating_add(nanos(BURST)))?;
         Some(Duration::from_nanos(over.max(1)))
     }
 
-    /// Whether nothing is owed: it is as if new.
+    /// Whether there is no debt, as in a new limiter.
     pub(super) fn is_at_rest(&self) -> bool {
         self.until.load(Ordering::Relaxed) <= nanos(self.since.elapsed())
     }
@@ -87,7 +86,7 @@ mod tests {
         assert!(wait <= Duration::from_millis(1), "{wait:?}");
         assert_eq!(rate.take_at(1, at(1)), Ok(()));
         assert_eq!(rate.take_at(1, at(1)), Err(Duration::from_millis(99)));
-        // However long it rests, it saves no more than a second.
+        // After any idle time, at most one second's units are available.
         let taken = (0..100).take_while(|_| rate.take_at(1, at(60_000)).is_ok()).count();
         assert_eq!(taken, 10);
     }
@@ -105,8 +104,8 @@ mod tests {
     #[test]
     fn what_has_passed_is_owed() {
         let rate = Rate::new(100);
-        rate.owe(1_000);
-        rate.owe(1_000);
+        rate.force_take(1_000);
+        rate.force_take(1_000);
         let wait = rate.take(1).unwrap_err();
         assert!((Duration::from_secs(18)..Duration::from_secs(20)).contains(&wait), "{wait:?}");
     }

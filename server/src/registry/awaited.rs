@@ -1,4 +1,4 @@
-//! Task types that do not exist yet, and somebody waits for: a worker that is subscribed to them in several stores.
+//! Task types that do not exist yet and that workers are subscribed to. A worker's stream over several stores waits for them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,48 +7,48 @@ use tokio::sync::Notify;
 
 use crate::job::TaskTypeName;
 
-/// Those that are waited for, and who waits.
+/// Task types that do not exist yet, with the streams that wait for them.
 #[derive(Default)]
 pub(super) struct AwaitedTypes {
     waiting: Mutex<HashMap<TaskTypeName, Vec<Arc<Notify>>>>,
 }
 
-/// Waits for types, as long as it lives.
+/// A waiter for task types; unregisters on drop.
 pub(crate) struct Awaited {
     types: Arc<AwaitedTypes>,
     names: Vec<TaskTypeName>,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 impl AwaitedTypes {
     pub(super) fn add(self: &Arc<Self>, names: Vec<TaskTypeName>) -> Awaited {
-        let bell = Arc::new(Notify::new());
+        let notify = Arc::new(Notify::new());
         let mut waiting = self.waiting.lock();
         for name in &names {
-            waiting.entry(name.clone()).or_default().push(bell.clone());
+            waiting.entry(name.clone()).or_default().push(notify.clone());
         }
-        Awaited { types: self.clone(), names, bell }
+        Awaited { types: self.clone(), names, notify }
     }
 
-    /// The names that are waited for.
+    /// Returns the names of the awaited types.
     pub(super) fn names(&self) -> Vec<TaskTypeName> {
         let waiting = self.waiting.lock();
         if waiting.is_empty() { Vec::new() } else { waiting.keys().cloned().collect() }
     }
 
-    /// These types exist.
+    /// Wakes the waiters of types that exist now.
     pub(super) fn exist<'a>(&self, names: impl Iterator<Item = &'a TaskTypeName>) {
         let waiting = self.waiting.lock();
         if !waiting.is_empty() {
-            names.filter_map(|name| waiting.get(name)).flatten().for_each(|bell| bell.notify_one());
+            names.filter_map(|name| waiting.get(name)).flatten().for_each(|notify| notify.notify_one());
         }
     }
 }
 
 impl Awaited {
-    /// Ready when one of the types exists. A signal while nobody waited is remembered.
+    /// Completes when one of the types exists. A signal that arrives between two calls is kept.
     pub(crate) async fn appeared(&self) {
-        self.bell.notified().await;
+        self.notify.notified().await;
     }
 }
 
@@ -56,9 +56,9 @@ impl Drop for Awaited {
     fn drop(&mut self) {
         let mut waiting = self.types.waiting.lock();
         for name in &self.names {
-            if let Some(bells) = waiting.get_mut(name) {
-                bells.retain(|bell| !Arc::ptr_eq(bell, &self.bell));
-                if bells.is_empty() {
+            if let Some(notifies) = waiting.get_mut(name) {
+                notifies.retain(|notify| !Arc::ptr_eq(notify, &self.notify));
+                if notifies.is_empty() {
                     waiting.remove(name);
                 }
             }

@@ -1,5 +1,5 @@
-//! What a session tells operators: who it is, what it holds, how fast it settles. A session notes that something has changed,
-//! so that ten thousand idle ones cost a look at a flag each.
+//! The view of a session for operators: its client, its jobs and its settle rate. A session sets a flag when something
+//! has changed, so ten thousand idle sessions cost one flag check each.
 
 use std::{
     cmp::Reverse,
@@ -17,47 +17,47 @@ use crate::{
     registry::Registry,
 };
 
-/// Bytes of labels that lists show.
+/// Maximum total bytes of a worker's labels in `ListWorkers`. Further labels are left out.
 const LABEL_BYTES: usize = 2 << 10;
-/// Bytes of a user agent that lists show.
+/// Maximum bytes of a client's user agent in `ListWorkers`. A longer one is cut.
 const USER_AGENT_BYTES: usize = 200;
-/// Jobs of a type that are named: those that are held longest,
+/// Maximum number of job ids per task type in a report; the longest-held jobs are named.
 const OLDEST: usize = 64;
-/// and at least for this time. Most jobs are settled before.
+/// A report names only jobs that the worker has held for at least this time. Most jobs are settled earlier.
 const LONG: Duration = Duration::from_secs(5);
-/// A rate counts in this many slots
+/// Number of time slots in which settled jobs are counted.
 const SLOTS: usize = 6;
-/// of this length: together the last minute.
+/// Length of a time slot. All slots together cover the last minute.
 const SLOT: Duration = Duration::from_secs(10);
 
-/// The other end of a stream.
+/// The client of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct ClientInfo {
-    /// Its address.
+    /// Network address of the client.
     pub peer: String,
-    /// Its library, as it says.
+    /// User agent that the client sent.
     pub user_agent: String,
 }
 
-/// How much a session has changed since it was reported.
+/// Extent of a session's changes since its last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Changed {
-    /// Not at all.
+    /// No change.
     Nothing,
-    /// What it holds and settles.
+    /// Held or settled jobs have changed.
     Figures,
-    /// Whether it is connected, and its windows.
+    /// The connection or the windows have changed.
     Windows,
 }
 
-/// What a session has done.
+/// Activity of a session.
 pub(super) struct Activity {
     client: Arc<ClientInfo>,
     labels: Arc<BTreeMap<String, String>>,
     begun: Instant,
     connected: Instant,
-    /// When it has settled, extended or reported last.
+    /// Time of the last settlement, extension or progress report; before the first one, the start of the stream.
     active: Instant,
     settled: HashMap<TypeId, Rate>,
 }
@@ -71,7 +71,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// It has begun on a stream.
+    /// Records the start of a stream.
     pub(super) fn connect(&mut self, client: ClientInfo, labels: BTreeMap<String, String>) {
         let user_agent = truncated(&client.user_agent, USER_AGENT_BYTES);
         self.client = Arc::new(ClientInfo { user_agent, ..client });
@@ -85,12 +85,12 @@ impl Activity {
         self.active = self.connected;
     }
 
-    /// It has done something for the jobs that it holds.
+    /// Records an extension or a progress report.
     pub(super) fn is_active(&mut self) {
         self.active = Instant::now();
     }
 
-    /// A job of this type was settled.
+    /// Records that a job of this type was settled.
     pub(super) fn settled(&mut self, type_id: TypeId, now: Instant) {
         let slot = self.slot(now);
         self.settled.entry(type_id).or_default().add(slot);
@@ -102,7 +102,7 @@ impl Activity {
     }
 }
 
-/// How many jobs were settled in each of the last slots.
+/// Number of settled jobs in each of the latest slots.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     slots: [u32; SLOTS],
@@ -115,7 +115,7 @@ impl Rate {
         self.slots[slot as usize % SLOTS] += 1;
     }
 
-    /// The number in the slots that end with this one.
+    /// Returns the sum of the `SLOTS` slots that end with this one.
     fn sum(&mut self, slot: u64) -> u32 {
         self.pass(slot);
         self.slots.iter().sum()
@@ -130,7 +130,7 @@ impl Rate {
 }
 
 impl State {
-    /// Types with their jobs, the oldest first, and what was settled of them.
+    /// Returns the held and settled jobs by task type, with the ids of the longest-held jobs, oldest first.
     fn figures(&mut self, now: Instant) -> HashMap<TypeId, WorkerWindow> {
         let mut windows: HashMap<TypeId, WorkerWindow> = HashMap::new();
         let mut long: HashMap<TypeId, Vec<(Instant, i64)>> = HashMap::new();
@@ -155,7 +155,7 @@ impl State {
         windows
     }
 
-    /// Since when it has held jobs and done nothing that can be seen.
+    /// Returns the time since which the session has held jobs without a sign of activity.
     fn quiet_since(&self) -> Option<Instant> {
         let first = self.held.values().filter(|held| !held.settling).map(|held| Reverse(held.since)).max();
         first.map(|Reverse(first)| first.max(self.activity.active))
@@ -163,12 +163,12 @@ impl State {
 }
 
 impl Session {
-    /// Something has changed that lists of workers show.
+    /// Notes a change that lists of workers show.
     pub(super) fn note(&self, changed: Changed) {
         self.changed_since.fetch_max(changed as u8, Ordering::Release);
     }
 
-    /// How much has changed since it was reported.
+    /// Returns the extent of the changes since the last report.
     pub(crate) fn changed_since_report(&self) -> Changed {
         match self.changed_since.load(Ordering::Acquire) {
             0 => Changed::Nothing,
@@ -177,11 +177,12 @@ impl Session {
         }
     }
 
-    /// What is reported now. What changes from here on is reported later.
+    /// Returns the current view and clears the change flag. Later changes are part of the next report.
     pub(crate) fn report(&self, dispatch: &Dispatch, registry: &Registry) -> WorkerView {
         self.changed_since.store(0, Ordering::Release);
         let view = self.view(dispatch, registry);
-        // These change by the clock.
+        // The settle rate and the list of long-held jobs also change as time passes, so the session needs another
+        // report.
         let is_old = |window: &WorkerWindow| window.oldest.len() >= OLDEST.min(window.held as usize);
         if view.windows.iter().any(|window| window.settled > 0 || !is_old(window)) {
             self.note(Changed::Figures);
@@ -189,12 +190,12 @@ impl Session {
         view
     }
 
-    /// It was not reported.
+    /// Marks the session as changed, because its report was not written.
     pub(crate) fn not_reported(&self) {
         self.note(Changed::Windows);
     }
 
-    /// The session as operators see it.
+    /// Returns what `ListWorkers` shows about the session.
     pub(crate) fn view(&self, dispatch: &Dispatch, registry: &Registry) -> WorkerView {
         let open = dispatch.windows(self.key);
         let principal = self.caller().principal().to_string();
@@ -223,7 +224,7 @@ impl Session {
         let mut windows: Vec<WorkerWindow> = windows
             .into_iter()
             .filter_map(|(type_id, window)| {
-                // A type has a name here as soon as a window or a job of it has come.
+                // The registry knows the name of a type as soon as it has seen a window or a job of the type.
                 let task_type = registry.name(type_id)?.to_string();
                 Some(WorkerWindow { task_type, ..window })
             })
@@ -232,12 +233,12 @@ impl Session {
         WorkerView { windows, ..view }
     }
 
-    /// Whether it holds this job.
+    /// Returns whether the session holds this job.
     pub(crate) fn holds_job(&self, id: i64) -> bool {
         self.state.lock().held.contains_key(&id)
     }
 
-    /// Its name for people.
+    /// Returns the worker id for lists and logs.
     pub(crate) fn public_id(&self) -> &str {
         &self.public_id
     }

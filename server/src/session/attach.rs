@@ -1,4 +1,4 @@
-//! Puts a session on a stream: it adopts the leases that its worker still holds, and opens its windows.
+//! Attaches a session to a stream: adopts the leases that its worker still holds, and opens its windows.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Changed, ClientInfo, Held, Part, ServerMessage, Session, SessionContext, SessionId, Sessions, SubscribeArgs,
+    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, SessionId, Sessions, StoreShare, SubscribeArgs,
     detach, permit,
 };
 use crate::{
@@ -15,34 +15,34 @@ use crate::{
     dispatch::{Recipient, Window},
     error::Error,
     job::Lease,
-    store::{Adopted, Lane, Patience, Store, StoreError},
+    store::{Adopted, Lane, LockWait, Store, StoreError},
     wake::{Loss, SessionMark},
 };
 
-/// A session on a stream. It is dropped with the stream, however that ends. Then the session is detached, and jobs that
-/// were not sent are released.
+/// A session attached to a stream. It is dropped when the stream ends for any reason. The drop detaches the session and
+/// releases unsent jobs.
 pub(super) struct Attachment {
     pub(super) context: Arc<SessionContext>,
     pub(super) session: Arc<Session>,
     pub(super) stream: u64,
-    /// Stops the reader when cancelled.
+    /// Cancelled to stop the reader.
     pub(super) gone: CancellationToken,
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.gone.cancel();
-        detach::detach(&self.context, &self.session, self.stream);
+        detach::detach(&self.context, &self.session, self.stream, detach::ResumeTime::Grace);
     }
 }
 
-/// Puts a session on this stream: adopts the leases it still holds, and opens its windows.
+/// Attaches a session to this stream: adopts the leases that the worker still holds, and opens its windows.
 pub(super) async fn attach(
     context: &Arc<SessionContext>,
     caller: &Caller,
     client: ClientInfo,
     subscribe: SubscribeArgs,
-    part: Option<&Part>,
+    share: Option<&StoreShare>,
 ) -> Result<Attachment, Error> {
     if context.is_draining() {
         return Err(Error::Unavailable("the broker is stopping; connect to another one".into()));
@@ -53,39 +53,42 @@ pub(super) async fn attach(
     let foreign = permit::foreign_leases(context, caller, subscribe.held.iter().copied()).await?;
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
     let types = context.registry.resolve(&names, caller.principal()).await?;
-    // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
-    let next_turn = part.map_or(0, |part| part.next_turn);
+    // From here on the session belongs to this stream, so the grace time of an older stream cannot end it.
+    let next_generation = share.map_or(0, |share| share.next_generation);
     let Some((session, stream, elsewhere)) =
-        context.sessions.get_or_new(caller, subscribe.session_id.clone(), next_turn)
+        context.sessions.get_or_new(caller, subscribe.session_id.clone(), next_generation)
     else {
         return Err(Error::SessionResumed);
     };
     let attachment =
         Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
-    context.dispatch.leave(session.key());
+    context.dispatch.remove_session(session.key());
     let mut wanted = subscribe.held.clone();
     wanted.sort_unstable();
     wanted.dedup();
     let own: Vec<Lease> = wanted.iter().copied().filter(|lease| !foreign.contains(&lease.id)).collect();
-    // Of these, none is failed here while it is adopted, and none is adopted that is about to be failed.
+    // The guard prevents this broker from failing these leases while it adopts them, and from adopting leases that it
+    // is failing.
     let adopting = context.release.adopt(own.clone());
     if adopting.leases.len() < own.len() {
-        // Not lost yet, and perhaps not this broker's: it is asked for again when that is known.
-        return Err(Error::Unavailable("a lease of this session is just being ended here; try again".into()));
+        // This broker is failing the other leases, and the result is unknown yet. When the worker tries again, it
+        // learns which leases it has lost.
+        return Err(Error::Unavailable("this broker is ending a lease of this session; try again".into()));
     }
     let adopted = match adopt(context, &context.store, &own).await {
         Ok(adopted) => adopted,
         Err(error) => {
-            // The adoption may have been committed. Then the leases are this broker's, and no other broker ends them.
+            // The adoption may have been committed. Then no other broker ends these leases, so this broker must.
             detach::fail_unless_held(context, own);
             return Err(error.into());
         }
     };
-    // The worker on an old stream of this session is the same one: jobs that it did not list never reached it. A job
-    // that this broker cannot send is for another one.
+    // Jobs that exceed this size are left for other brokers, because this broker could not send them to the worker.
     let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
-    let Some(unlisted) = session.take_over(stream, &adopted, &wanted, max_message_bytes) else {
-        // It has opened a later stream meanwhile, perhaps without some of these.
+    let liveness = subscribe.liveness.unwrap_or(context.config.liveness);
+    // Jobs that the session held and the worker does not list never reached it: the older stream had the same worker.
+    let Some(unlisted) = session.take_over(stream, &adopted, &wanted, max_message_bytes, liveness) else {
+        // The worker has opened a later stream meanwhile, perhaps without some of these leases.
         detach::fail_unless_held(context, own);
         return Err(Error::SessionResumed);
     };
@@ -94,12 +97,13 @@ pub(super) async fn attach(
         && own.len() == wanted.len()
         && adopted.iter().all(|a| !a.locked)
     {
-        // All that its worker has is this broker's now: what another broker has of it, it never got.
-        context.wake.went_on_here(mark);
+        // This broker owns all leases of the worker now. The broker of the older stream may release the leases that it
+        // still keeps for the session, because their jobs never reached the worker.
+        context.wake.resumed_here(mark);
     }
     session.state.lock().activity.connect(client, subscribe.labels.clone());
     adopt_when_unlocked(context, adopted.iter().filter(|a| a.locked).map(|a| a.lease).collect());
-    // What it did list, and this broker could not adopt, it may have begun.
+    // The worker listed these leases, and this broker could not adopt them. Their jobs may have started.
     let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
     context.release.fail(listed, detach::LOST);
     context.release.release(unlisted);
@@ -111,15 +115,15 @@ pub(super) async fn attach(
             type_id,
             Window { jobs: window.jobs as u32, bytes: window.bytes },
             held,
-            part.map(|part| part.turn(&window.task_type)),
+            share.map(|share| share.right(&window.task_type)),
         );
     }
-    if let Some(part) = part {
-        part.attached();
+    if let Some(share) = share {
+        share.attached();
     }
     session.note(Changed::Windows);
     if context.is_draining() {
-        // The session came while the others were told to leave.
+        // The broker began to stop after the check above, so the session has missed the `Drain` to all sessions.
         Sessions::drain_one(&session, &context.dispatch);
     }
     let worker = session.public_id();
@@ -127,15 +131,15 @@ pub(super) async fn attach(
     Ok(attachment)
 }
 
-/// The tokens of one job that are tried; a worker has one.
-const ADOPT_TURNS: usize = 3;
+/// Maximum number of fencing tokens that are tried for one job. A correct worker sends one token for each job.
+const ADOPT_ROUNDS: usize = 3;
 
-/// Takes over the leases that the worker proves. It may name a job twice, with two tokens. A statement takes each id
-/// once, so they are adopted in turns.
+/// Adopts the leases whose tokens the worker has sent. The worker may name a job twice, with two tokens. A statement
+/// accepts each job id once, so the leases are adopted in several rounds.
 async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -> Result<Vec<Adopted>, StoreError> {
     let mut adopted = Vec::new();
     let mut rest = wanted.to_vec();
-    for _ in 0..ADOPT_TURNS {
+    for _ in 0..ADOPT_ROUNDS {
         if rest.is_empty() {
             break;
         }
@@ -157,13 +161,13 @@ async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -
     Ok(adopted)
 }
 
-/// Another transaction has locked these leases. Their worker keeps them, and this broker adopts them as soon as that is
-/// possible, whether or not the session still is here. Should they have ended by then, the worker is told.
+/// Adopts leases that another transaction has locked, as soon as they are unlocked. The worker keeps them meanwhile.
+/// The task goes on after the session has left. If a lease has ended by then, the worker is told.
 fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {
-        // Waits in Postgres for most of the time, so that it is the first when the lock goes.
-        let store = context.store.aside(Lane::Settle, Patience::Long);
+        // Waits in Postgres most of the time, so that it gets the lock as soon as the other transaction ends.
+        let store = context.store.side_lane(Lane::Settle, LockWait::Long);
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         while !locked.is_empty() && !context.is_draining() {
             match adopt(&context, &store, &locked).await {
@@ -180,7 +184,7 @@ fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
                     backoff.reset();
                 }
                 Err(error) => {
-                    store.failed("adopting leases that were locked", &error);
+                    store.log_failure("adopting locked leases", &error);
                     backoff.pause().await;
                 }
             }
@@ -189,68 +193,72 @@ fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
 }
 
 impl Session {
-    fn id(&self, turn: u32) -> SessionId {
-        SessionId { random: self.random.clone(), turn }
+    fn id(&self, generation: u32) -> SessionId {
+        SessionId { random: self.random.clone(), generation }
     }
 
-    /// Which turn its last Welcome gave, or will give.
-    pub(super) fn turn(&self) -> u32 {
-        self.state.lock().turn
+    /// Returns the generation of the latest `Welcome`, sent or pending.
+    pub(super) fn generation(&self) -> u32 {
+        self.state.lock().generation
     }
 
-    /// What brokers call it at that turn.
+    /// Returns the hash of the session id and the principal that brokers send one another when the worker resumes.
     pub(super) fn mark(&self) -> SessionMark {
         self.state.lock().mark
     }
 
-    /// Starts a new stream, and returns its number; an old one ends.
-    pub(super) fn next_stream(&self, id: &SessionId, principal: &str, next_turn: u32) -> u64 {
+    /// Starts a new stream and returns its number. An older stream ends.
+    pub(super) fn next_stream(&self, id: &SessionId, principal: &str, next_generation: u32) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
-        state.turn = if next_turn > 0 { next_turn } else { id.turn.max(state.turn).saturating_add(1) };
-        state.mark = self.id(state.turn).mark(principal);
+        state.generation =
+            if next_generation > 0 { next_generation } else { id.generation.max(state.generation).saturating_add(1) };
+        state.mark = self.id(state.generation).mark(principal);
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
-        (state.moved, state.leaving) = (false, false);
+        (state.moved, state.drained_for_shutdown, state.silent) = (false, false, false);
         state.unanswered = 0;
         self.changed.notify_waiters();
         state.streams
     }
 
-    /// Begins on this stream with what it still holds, and a Welcome. Returns what it held here before
-    /// and its worker did not list: it never got them. `None`: it is on a later stream.
+    /// Starts this stream with the leases that the worker still holds, and queues a `Welcome`. Returns the leases that
+    /// the session held at this broker and that were not adopted; jobs that the worker did not list never reached it.
+    /// Returns `None` if the session is already on a later stream.
     pub(super) fn take_over(
         &self,
         stream: u64,
         adopted: &[Adopted],
         wanted: &[Lease],
         max_message_bytes: u64,
+        liveness: Duration,
     ) -> Option<Vec<Lease>> {
         let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
         let mut state = self.state.lock();
         if state.stream != Some(stream) {
             return None;
         }
-        // It is here now, wherever its leases were seen while they were on their way.
+        // The session is attached here now. A notice that its leases moved to another broker is out of date.
         state.moved = false;
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
-        // If the broker has begun to stop meanwhile, its Drain was just cleared. It must be sent again, after the
-        // Welcome.
-        (state.draining, state.leaving) = (false, false);
-        state.max_message_bytes = max_message_bytes;
+        // If the broker has begun to stop meanwhile, the `Drain` was just cleared. It must be sent again after the
+        // `Welcome`.
+        (state.draining, state.drained_for_shutdown) = (false, false);
+        (state.max_message_bytes, state.liveness) = (max_message_bytes, Some(liveness));
         let since = Instant::now();
         for a in adopted {
             let (token, bytes) = (a.lease.token, a.bytes as u64);
             let held =
                 Held { token, type_id: a.type_id, bytes, settling: false, locked: a.locked, since, started: None };
-            // One whose outcome is being written stays so.
+            // A lease whose outcome is being written stays as it is.
             state.held.entry(a.lease.id).or_insert(held);
         }
-        let turn = state.turn;
+        let generation = state.generation;
         let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
-        state.outbox.add_message(ServerMessage::Welcome { session_id: self.id(turn).to_string(), kept, lost });
+        let session_id = self.id(generation).to_string();
+        state.outbox.add_message(ServerMessage::Welcome { session_id, kept, lost, liveness });
         drop(state);
         self.changed.notify_one();
         Some(unlisted)

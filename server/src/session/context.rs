@@ -1,4 +1,4 @@
-//! The parts of the broker that sessions use.
+//! Components of the broker that sessions use.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     wake::Wake,
 };
 
-/// The parts of the broker that a worker's stream reaches.
+/// Components of the broker that a worker's stream uses.
 pub struct SessionContext {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Store,
@@ -31,7 +31,7 @@ pub struct SessionContext {
 }
 
 impl SessionContext {
-    /// Whether the broker is stopping.
+    /// Returns whether the broker is stopping.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
     }

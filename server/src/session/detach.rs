@@ -1,6 +1,6 @@
-//! Takes a session off its stream, and ends its leases after the grace time.
+//! Detaches a session from its stream, and ends its leases after the grace time.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
@@ -12,27 +12,38 @@ use crate::{
     wake::SessionMark,
 };
 
-/// The error of an attempt whose worker is gone.
+/// Error of an attempt whose worker was lost.
 pub(super) const LOST: &str = "the worker was lost while the job ran";
 
-/// The stream has ended. The worker has the grace time to resume. Then its leases are lost, and the attempts count as
-/// failed.
-pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stream: u64) {
-    let (unsent, drained) = {
+/// Time in which a worker may resume a session that has no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResumeTime {
+    /// The stream broke: the shorter of the grace time and the worker's liveness.
+    Grace,
+    /// The worker sent nothing within its liveness: no time to resume.
+    None,
+}
+
+/// Detaches the session from a stream that has ended. After the time to resume, the leases end and their attempts count
+/// as failed.
+pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stream: u64, resume_time: ResumeTime) {
+    let (unsent, drained, liveness) = {
         let mut state = session.state.lock();
         if state.stream != Some(stream) {
-            return; // It is on another stream by now.
+            return; // The session is on another stream already.
         }
         state.stream = None;
+        state.silent = resume_time == ResumeTime::None;
         state.unanswered = 0;
         let unsent = state.take_unsent();
         state.outbox.clear();
-        // A regular end: the worker asked to drain, and closed its side.
-        (unsent, state.draining && state.closing)
+        // In a regular end, the worker has asked to drain and has closed its side.
+        (unsent, state.draining && state.closing, state.liveness.unwrap_or(context.config.liveness))
     };
     session.note(Changed::Windows);
     session.answered.notify_one();
-    context.dispatch.leave(session.key());
+    session.changed.notify_one();
+    context.dispatch.remove_session(session.key());
     context.dispatch.release(unsent);
     context.sessions.stream_ended();
     let (context, session) = (context.clone(), session.clone());
@@ -40,29 +51,36 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
         context.sessions.remove_if_ended(&session, stream);
         return;
     }
-    // A worker that asked to drain and closed does not come back. When the broker stops, other brokers rescue the
-    // leases that are left.
+    // A worker that asked to drain and closed its side does not come back. When the broker stops, other brokers rescue
+    // the remaining leases.
+    let is_over = resume_time == ResumeTime::None || drained;
     let grace =
-        if drained && !context.is_draining() { std::time::Duration::ZERO } else { context.config.session_grace };
+        if is_over && !context.is_draining() { Duration::ZERO } else { context.config.session_grace.min(liveness) };
     tokio::spawn(async move {
         tokio::time::sleep(grace).await;
         if context.is_draining() || !context.sessions.remove_if_ended(&session, stream) {
             return;
         }
         let leases = session.held();
-        tracing::info!(
-            session = session.key,
-            leases = leases.len(),
-            "the worker did not resume in time; its jobs are retried"
-        );
+        let (worker, leases_lost) = (session.public_id(), leases.len());
+        if resume_time == ResumeTime::None {
+            tracing::warn!(
+                worker,
+                leases_lost,
+                ?liveness,
+                "nothing was heard from the worker in time; its jobs are retried"
+            );
+        } else {
+            tracing::info!(worker, leases_lost, ?grace, "the worker did not resume in time; its jobs are retried");
+        }
         context.release.fail(leases, LOST);
     });
 }
 
 impl Session {
-    /// If it had some of these leases before this time, its worker went on with them at another broker. The stream here
-    /// ends; what the worker did not take along it never got, and that is returned.
-    pub(super) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
+    /// Detaches the session if it has held one of these leases since before `before`: its worker has resumed at another
+    /// broker. Returns the other leases of the session, which never reached the worker.
+    pub(super) fn leases_moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
         let state = self.state.lock();
         let is_gone = |(&id, held): (&i64, &Held)| {
             !held.settling && held.since < before && leases.contains(&Lease { id, token: held.token })
@@ -70,33 +88,34 @@ impl Session {
         if !state.held.iter().any(is_gone) {
             return Vec::new();
         }
-        let mut left = self.leave(state, dispatch);
+        let mut left = self.detach_moved(state, dispatch);
         left.retain(|lease| !leases.contains(lease));
         left
     }
 
-    /// If this is its mark, which no later stream here has had: the same, of all that it had here.
-    pub(super) fn went_on_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
+    /// Detaches the session if its current mark is `mark`: its worker has resumed at another broker. Returns the leases
+    /// of the session, which never reached the worker.
+    pub(super) fn resumed_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
         let state = self.state.lock();
-        if state.mark == *mark { self.leave(state, dispatch) } else { Vec::new() }
+        if state.mark == *mark { self.detach_moved(state, dispatch) } else { Vec::new() }
     }
 
-    fn leave(&self, mut state: MutexGuard<'_, State>, dispatch: &Dispatch) -> Vec<Lease> {
+    fn detach_moved(&self, mut state: MutexGuard<'_, State>, dispatch: &Dispatch) -> Vec<Lease> {
         let left = state.held();
         state.moved = true;
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
         drop(state);
         self.note(Changed::Windows);
-        tracing::debug!(session = self.key, "the worker went on at another broker");
-        dispatch.leave(self.key());
+        tracing::debug!(session = self.key, "the worker has resumed its session at another broker");
+        dispatch.remove_session(self.key());
         self.changed.notify_one();
         left
     }
 }
 
-/// Leases that an adoption without an answer may have made this broker's: given back after the grace
-/// time, unless the worker came back with them.
+/// Fails leases that this broker may own without a session: the result of their adoption is unknown, or the session has
+/// gone on to another stream. Waits for the grace time first, and skips leases that a session holds by then.
 pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {
@@ -105,7 +124,7 @@ pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>
     });
 }
 
-/// Leases that nobody came back with; those that a session has are left alone.
+/// Fails the given leases, except leases that a session holds.
 pub(super) fn fail(context: &SessionContext, leases: Vec<Lease>) {
     let orphans = leases.into_iter().filter(|lease| !context.sessions.holds(*lease)).collect();
     context.release.fail(orphans, LOST);

@@ -1,4 +1,4 @@
-//! The id of a session, and how brokers tell each other that its worker went on at another one.
+//! Session ids, and the marks by which brokers recognize a session that was resumed at another broker.
 
 use std::fmt;
 
@@ -6,48 +6,49 @@ use sha2::{Digest as _, Sha256};
 
 use crate::wake::SessionMark;
 
-/// Random bytes of a session's id: nobody guesses one.
+/// Random bytes of a session id: enough to make guessing infeasible.
 const RANDOM_BYTES: usize = 16;
-/// Hexadecimal digits of the random part, and of the turn.
+/// Hexadecimal digits of the random part.
 const RANDOM_DIGITS: usize = 2 * RANDOM_BYTES;
-const TURN_DIGITS: usize = 8;
+/// Hexadecimal digits of the generation.
+const GENERATION_DIGITS: usize = 8;
 
-/// What a worker resumes its session with. Each Welcome gives it the next turn, so that brokers know which of two streams
-/// was the later one, whichever broker each was at.
+/// Id with which a worker resumes its session. Each `Welcome` carries the next generation, so that brokers know which
+/// of two streams was the later one, regardless of the broker of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId {
-    /// The same for as long as the session lasts.
+    /// Constant while the session lasts.
     pub(super) random: String,
-    pub(super) turn: u32,
+    pub(super) generation: u32,
 }
 
 impl SessionId {
-    /// The id of a new session, before its first Welcome: turn 0.
+    /// Creates the id of a new session with generation 0, before its first `Welcome`.
     pub(crate) fn new() -> Self {
-        Self { random: hex::encode(rand::random::<[u8; RANDOM_BYTES]>()), turn: 0 }
+        Self { random: hex::encode(rand::random::<[u8; RANDOM_BYTES]>()), generation: 0 }
     }
 
-    /// Which turn it is of.
-    pub(crate) fn turn(&self) -> u32 {
-        self.turn
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
     }
 
-    /// The same session at this turn.
-    pub(crate) fn at_turn(&self, turn: u32) -> Self {
-        Self { random: self.random.clone(), turn }
+    /// Returns the id of the same session with this generation.
+    pub(crate) fn at_generation(&self, generation: u32) -> Self {
+        Self { random: self.random.clone(), generation }
     }
 
-    /// Reads what `Display` wrote; `None` for anything else.
+    /// Parses the output of `Display`; `None` if the text is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let is_hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let (random, turn) = text.split_at_checked(RANDOM_DIGITS)?;
-        if turn.len() != TURN_DIGITS || !is_hex(random) || !is_hex(turn) {
+        let (random, generation) = text.split_at_checked(RANDOM_DIGITS)?;
+        if generation.len() != GENERATION_DIGITS || !is_hex(random) || !is_hex(generation) {
             return None;
         }
-        Some(Self { random: random.to_owned(), turn: u32::from_str_radix(turn, 16).ok()? })
+        Some(Self { random: random.to_owned(), generation: u32::from_str_radix(generation, 16).ok()? })
     }
 
-    /// Names the session of a principal at this turn to brokers that know it, and tells nobody the id.
+    /// Returns the mark of a principal's session at this generation. Brokers that know the session recognize the mark,
+    /// which does not reveal the id.
     pub(super) fn mark(&self, principal: &str) -> SessionMark {
         let mut digest = Sha256::new();
         digest.update(self.to_string());
@@ -60,7 +61,7 @@ impl SessionId {
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:0TURN_DIGITS$x}", self.random, self.turn)
+        write!(f, "{}{:0GENERATION_DIGITS$x}", self.random, self.generation)
     }
 }
 
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_id_is_read_as_it_was_written_and_nothing_else_is() {
-        let id = SessionId { turn: 0x1f, ..SessionId::new() };
+        let id = SessionId { generation: 0x1f, ..SessionId::new() };
         let text = id.to_string();
         assert_eq!(SessionId::parse(&text), Some(id));
         for junk in
@@ -81,12 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_of_one_session_one_turn_and_one_principal() {
+    fn a_mark_is_of_one_session_one_generation_and_one_principal() {
         let id = SessionId::new();
         let mark = id.mark("p");
         assert_eq!(mark, id.clone().mark("p"));
         assert_ne!(mark, id.mark("q"));
-        assert_ne!(mark, SessionId { turn: 1, ..id }.mark("p"));
+        assert_ne!(mark, SessionId { generation: 1, ..id }.mark("p"));
         assert_ne!(mark, SessionId::new().mark("p"));
     }
 }

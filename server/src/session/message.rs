@@ -1,4 +1,4 @@
-//! The messages between a worker and its session, checked; `api` translates them from and to the wire.
+//! Validated messages between a worker and its session. `api` translates them from and to the wire format.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,70 +12,77 @@ pub enum ClientMessage {
     Subscribe(SubscribeArgs),
     /// Opens, resizes or closes a window.
     Window(WindowArgs),
-    /// Outcomes.
+    /// Outcomes of attempts.
     Settle {
-        /// Outcomes to settle; an id at most once.
+        /// Outcomes to settle; each job id at most once.
         accepted: Vec<Settlement>,
-        /// Outcomes that the check has answered already.
+        /// Answers to outcomes that failed validation.
         refused: Vec<Answer>,
     },
     /// Extensions of deadlines.
     Extend {
-        /// Leases to extend; an id at most once.
+        /// Leases to extend, with their new durations; each job id at most once.
         accepted: Vec<(Lease, Duration)>,
-        /// Extensions that the check has answered already.
+        /// Answers to extensions that failed validation.
         refused: Vec<Answer>,
     },
     /// Progress reports.
     Progress {
-        /// Reports to write, in this order.
+        /// Progress reports to write, in this order.
         accepted: Vec<ProgressReport>,
-        /// Reports that the check has answered already.
+        /// Answers to progress reports that failed validation.
         refused: Vec<Answer>,
     },
-    /// Asks for no more jobs.
+    /// Asks the broker to send no more jobs.
     Drain,
-    /// To be answered at once.
+    /// Asks for a `Pong` immediately.
     Ping,
+    /// Answers a `Ping` of the broker.
+    Pong,
+    /// Not sent by the worker: the heartbeat check reports that the worker was silent for its liveness.
+    Lost,
 }
 
-/// The worker's subscription.
+/// Subscription of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct SubscribeArgs {
-    /// Its windows; a type at most once.
+    /// Windows; each task type at most once.
     pub windows: Vec<WindowArgs>,
-    /// The session to resume.
+    /// Id of the session to resume; `None` for a new session.
     pub session_id: Option<SessionId>,
-    /// Leases held from that session; an id at most once.
+    /// Leases that the worker still holds. A job id may occur more than once, with different tokens.
     pub held: Vec<Lease>,
-    /// Labels for people.
+    /// Labels for operators.
     pub labels: BTreeMap<String, String>,
-    /// The largest message that the worker accepts.
+    /// Maximum size in bytes of a message that the worker accepts.
     pub max_message_bytes: usize,
+    /// Maximum silence of the worker; `None` for the configured value.
+    pub liveness: Option<Duration>,
 }
 
-/// How many jobs of a type a worker will hold.
+/// Maximum jobs and bytes of a task type that a worker will hold.
 #[derive(Clone, Debug)]
 pub struct WindowArgs {
-    /// The type.
     pub task_type: TaskTypeName,
-    /// The most jobs.
+    /// Maximum number of jobs; 0 closes the window.
     pub jobs: usize,
-    /// The most bytes.
+    /// Maximum bytes of payloads and headers.
     pub bytes: u64,
 }
 
 /// A message to the worker.
 #[derive(Clone, Debug)]
 pub enum ServerMessage {
-    /// The first message.
+    /// First message of a stream.
     Welcome {
-        /// The id to resume with.
+        /// Session id to resume with.
         session_id: String,
-        /// Leases of `held` that the session still has.
+        /// Leases of `held` that the session keeps.
         kept: Vec<Lease>,
-        /// Leases of `held` that it has lost.
+        /// Leases of `held` that the session has lost.
         lost: Vec<Lease>,
+        /// Maximum silence of the worker.
+        liveness: Duration,
     },
     /// Jobs to run.
     Jobs(Vec<LeasedJob>),
@@ -87,33 +94,36 @@ pub enum ServerMessage {
     Progressed(Vec<Answer>),
     /// Tells the worker to stop these jobs.
     Cancel(Vec<Lease>, CancelReason),
-    /// There are no more jobs on this stream.
+    /// Announces that no more jobs follow on this stream.
     Drain {
-        /// Whether the broker stops; otherwise the worker asked for it.
+        /// Whether the worker must move to another broker, because this one is stopping or because the worker's
+        /// credential has ended. False if the worker asked to drain.
         shutdown: bool,
-        /// When to connect again.
+        /// Random delay before the worker reconnects; `None` if the worker asked to drain.
         reconnect_after: Option<Duration>,
     },
-    /// Keeps the connection alive.
+    /// Asks for a `Pong` as a sign of life.
     Ping,
+    /// Answers a `Ping` of the worker.
+    Pong,
 }
 
-/// The answer to one outcome, extension or progress report.
+/// Answer to one outcome, extension or progress report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The lease as sent.
+    /// Lease as the worker sent it.
     pub lease: Lease,
-    /// The status, or what is invalid.
+    /// Status, or a text that says which value is invalid.
     pub status: Result<SettleStatus, String>,
 }
 
-/// Why a lease ended without the worker's doing.
+/// Reason why a lease ended without an action of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CancelReason {
     /// The job was cancelled.
     Cancelled,
-    /// The deadline passed.
+    /// The deadline of the lease passed.
     Timeout,
-    /// Another broker took it over.
+    /// Another broker took over the lease.
     LeaseLost,
 }

@@ -1,20 +1,22 @@
-//! Step 4, one worker: its windows, the leases it holds, and the messages on their way to it. A session survives its
-//! stream: within the grace time the worker may resume it, here or at another broker.
+//! Step 4, push: a worker's session with its windows, its leases and its outgoing messages. A session outlives its
+//! stream: within the grace time the worker may resume it, at this broker or at another one. A silent worker is lost
+//! (`heartbeat`).
 
 mod activity;
 mod attach;
 mod context;
 mod detach;
+mod heartbeat;
 mod id;
 mod message;
 mod outbox;
-mod part;
 mod permit;
 pub(crate) mod pull;
 mod pulls;
 pub(crate) mod reader;
 mod sending;
 mod settling;
+mod store_share;
 mod stream;
 mod table;
 mod unsent;
@@ -33,14 +35,14 @@ use activity::Activity;
 pub(crate) use activity::Changed;
 pub use activity::ClientInfo;
 pub use context::SessionContext;
+pub(crate) use heartbeat::{Heartbeat, ping_interval};
 pub use id::SessionId;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub(crate) use outbox::{Outbox, watch_unsent};
-pub(crate) use part::Part;
 pub(crate) use pulls::{Pulling, Pulls};
-pub(crate) use sending::ping_at;
+pub(crate) use store_share::StoreShare;
 pub use stream::serve;
-pub(crate) use stream::{first_message, serve_part};
+pub(crate) use stream::{first_message, serve_share};
 pub(crate) use table::Sessions;
 pub(crate) use unsent::Unsent;
 
@@ -53,64 +55,68 @@ use crate::{
 use outbox::UnsentWatch;
 use settling::Settling;
 
-/// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
-/// trace context (712), and the framing of 64 headers.
+/// Maximum bytes of a job in a message besides payload and headers: numbers and times, the name of the task type (200),
+/// the trace context (712), and the framing of 64 headers.
 pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
-/// Bytes of the id of a worker that lists show.
+/// Length in bytes of the worker id that lists show.
 const PUBLIC_ID_BYTES: usize = 8;
 
-/// One worker.
+/// The session of one worker.
 pub struct Session {
     key: SessionKey,
-    /// The part of its id that stays. Who knows the id may take over the session, so no log has it.
+    /// Constant part of the session id. A client that knows the id can take over the session, so logs omit it.
     random: String,
-    /// What lists call it: made from the id, and does not tell it.
+    /// Worker id in lists and logs: a hash of the session id that does not reveal it.
     public_id: String,
-    /// What has changed since it was reported (`Changed`).
+    /// Kind of change since the last report (a `Changed` value).
     changed_since: AtomicU8,
-    /// Whose stream it is on, or was last.
+    /// Caller of the current or the last stream.
     caller: Mutex<Caller>,
     state: Mutex<State>,
-    /// There is something to send, or the stream ends.
+    /// Notified when there is a message to send or the stream ends.
     changed: Notify,
-    /// Answers were sent.
+    /// Notified when answers were sent.
     answered: Notify,
     unsent_watch: Arc<UnsentWatch>,
-    /// Messages with outcomes that are being written.
+    /// Settle messages that are being written to Postgres.
     settling: Settling,
 }
 
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
 struct State {
-    /// The number of its stream; `None`: the stream broke.
+    /// Number of the current stream; `None` after it broke.
     stream: Option<u64>,
-    /// How many streams it has had.
+    /// Number of streams so far.
     streams: u64,
-    /// That of its id which the last Welcome has, or will have.
-    turn: u32,
-    /// Of its id at that turn.
+    /// Generation in the session id of the latest `Welcome`, sent or pending.
+    generation: u32,
+    /// Mark of the session id with this generation.
     mark: SessionMark,
     held: HashMap<i64, Held>,
     outbox: Outbox,
-    /// Outcomes, extensions and progress reports that were received and not answered yet.
+    /// Outcomes, extensions and progress reports that were received and are not answered yet.
     unanswered: usize,
-    /// The worker will send no more; the stream ends when all is answered.
+    /// The worker has closed its side; the stream ends after all answers were sent.
     closing: bool,
-    /// The broker ends: only what is queued is sent.
+    /// The broker is ending the stream: only queued messages are sent.
     closing_now: bool,
     /// No more jobs are sent.
     draining: bool,
-    /// It was told that the broker stops, and goes elsewhere with what it holds.
-    leaving: bool,
-    /// The worker does not read: it gets no jobs until it does.
+    /// A `Drain` with `shutdown` was queued: the worker moves to another broker with its leases.
+    drained_for_shutdown: bool,
+    /// The worker does not read, or its outbox is full: it gets no jobs until it has read.
     stalled: bool,
-    /// Its worker went on with it at another broker.
+    /// The worker has resumed the session at another broker.
     moved: bool,
-    /// Nobody will come back to it.
+    /// The worker sent nothing within its liveness.
+    silent: bool,
+    /// The session was removed and can no longer be resumed here.
     ended: bool,
     max_message_bytes: u64,
+    /// Maximum silence of the worker; `None` before the first stream.
+    liveness: Option<Duration>,
     activity: Activity,
 }
 
@@ -120,12 +126,12 @@ struct Held {
     token: i64,
     type_id: TypeId,
     bytes: u64,
-    /// Its outcome is being written: it counts in no window, and is not released.
+    /// The outcome is being written: the lease counts in no window and is not released.
     settling: bool,
-    /// Another transaction has locked it, so it is not adopted yet: it may still be another broker's.
+    /// Another transaction has locked the lease. It is not adopted yet and may still belong to another broker.
     locked: bool,
     since: Instant,
-    /// When its attempt started, if this broker has sent it.
+    /// Start of the attempt; `None` if the lease was adopted from an older stream.
     started: Option<Started>,
 }
 
@@ -146,17 +152,17 @@ impl Session {
         }
     }
 
-    /// Whose stream it is on.
+    /// Returns the caller of the current or the last stream.
     fn caller(&self) -> Caller {
         self.caller.lock().clone()
     }
 
-    /// Leases that are over; with a reason, the worker is told to stop.
+    /// Removes leases that have ended. With a reason, queues a `Cancel` for jobs that were already sent.
     pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         let mut freed = Loads::default();
         {
             let mut state = self.state.lock();
-            let mut told = Vec::new();
+            let mut cancelled = Vec::new();
             for lease in leases {
                 if state.held.get(&lease.id).is_some_and(|held| held.token == lease.token)
                     && let Some(held) = state.held.remove(&lease.id)
@@ -165,14 +171,14 @@ impl Session {
                         freed.add(held.type_id, held.bytes);
                     }
                     if !state.outbox.withdraw(*lease) {
-                        told.push(*lease);
+                        cancelled.push(*lease);
                     }
                 }
             }
             if let Some(reason) = reason
-                && !told.is_empty()
+                && !cancelled.is_empty()
             {
-                state.outbox.add_cancelled(told, reason);
+                state.outbox.add_cancelled(cancelled, reason);
             }
         }
         self.note(Changed::Figures);
@@ -180,8 +186,8 @@ impl Session {
         freed.free(dispatch, self.key);
     }
 
-    /// The answers to outcomes that were being written. Returns leases that nobody holds any more: the session has
-    /// ended, and their outcomes could not be written.
+    /// Queues the answers to outcomes that were being written. If the session has ended, returns the leases whose
+    /// outcomes could not be written. No worker holds them any more, so the caller must fail them.
     fn settled(&self, answers: Vec<Answer>, dispatch: &Dispatch) -> Vec<Lease> {
         let (mut again, mut freed) = (Loads::default(), Loads::default());
         let mut orphans = Vec::new();
@@ -220,15 +226,16 @@ impl Session {
         orphans
     }
 
-    /// Tells the worker that no more jobs come: because it asked, or because the broker stops. Who asked, and still holds jobs, is
-    /// told of the stop, too: it takes them to another broker. Returns jobs that were not sent.
+    /// Queues a `Drain`, because the worker asked for it, its credential has ended, or the broker stops. A worker that
+    /// asked earlier and still holds jobs gets a second `Drain` on shutdown, and takes its jobs to another broker.
+    /// Returns the unsent jobs.
     pub(crate) fn drain(&self, shutdown: bool, reconnect_after: Option<Duration>) -> Vec<LeasedJob> {
         let unsent = {
             let mut state = self.state.lock();
-            if state.stream.is_none() || state.leaving || (state.draining && !shutdown) {
+            if state.stream.is_none() || state.drained_for_shutdown || (state.draining && !shutdown) {
                 return Vec::new();
             }
-            (state.draining, state.leaving) = (true, shutdown);
+            (state.draining, state.drained_for_shutdown) = (true, shutdown);
             let unsent = state.take_unsent();
             state.outbox.add_message(ServerMessage::Drain { shutdown, reconnect_after });
             unsent
@@ -238,26 +245,26 @@ impl Session {
         unsent
     }
 
-    /// Leases that are held and not being settled.
+    /// Returns the held leases that are not being settled.
     pub(crate) fn held(&self) -> Vec<Lease> {
         self.state.lock().held()
     }
 
-    /// The same, without those that are not this broker's yet.
+    /// Returns the held leases that are not being settled and that this broker owns.
     pub(crate) fn owned(&self) -> Vec<Lease> {
         let state = self.state.lock();
         let owned = state.held.iter().filter(|(_, held)| !held.settling && !held.locked);
         owned.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
-    /// Of these, those that are this broker's since before this time.
+    /// Returns the leases that this broker has owned since before `time` and that are not being settled.
     pub(crate) fn held_before(&self, time: Instant) -> Vec<Lease> {
         let state = self.state.lock();
         let held = state.held.iter().filter(|(_, held)| !held.settling && !held.locked && held.since < time);
         held.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
-    /// These leases are not locked any more: they are this broker's, or have ended.
+    /// Marks these leases as unlocked: this broker has adopted them, or they have ended.
     fn unlocked(&self, leases: &[Lease]) {
         let mut state = self.state.lock();
         for lease in leases {
@@ -273,7 +280,7 @@ impl Session {
         self.state.lock().held.get(&lease.id).is_some_and(|held| held.token == lease.token)
     }
 
-    /// The number of leases it holds.
+    /// Returns the number of held leases.
     pub(crate) fn held_count(&self) -> usize {
         self.state.lock().held.len()
     }
@@ -299,17 +306,25 @@ impl Recipient for Session {
             let (token, type_id, bytes) = (job.lease.token, job.type_id, job.weight);
             let held =
                 Held { token, type_id, bytes, settling: false, locked: false, since, started: Some(job.started) };
-            // An earlier lease of the same job was lost without a word.
+            // An earlier lease of this job has ended without a notice to this session, so its place in the window is
+            // freed.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling
             {
                 freed.add(lost.type_id, lost.bytes);
             }
         }
-        if state.outbox.add_jobs(jobs) {
+        let charge = || dispatch.unsent_memory().charge(self.caller().principal());
+        if state.outbox.add_jobs(jobs, charge) {
             self.unsent_watch.add(&self);
         }
+        let is_full = state.outbox.is_full();
         drop(state);
+        if is_full {
+            // The caller wakes the stream. The stream ends the stall when the worker has read enough jobs.
+            dispatch.stall(self.key, true);
+            self.state.lock().stalled = true;
+        }
         self.note(Changed::Figures);
         freed.free(dispatch, self.key);
         Vec::new()
@@ -326,7 +341,7 @@ impl State {
         held.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
-    /// Returns jobs that were not sent; they are not held any more.
+    /// Takes the unsent jobs out of the outbox. The session no longer holds them.
     fn take_unsent(&mut self) -> Vec<LeasedJob> {
         let unsent = self.outbox.take_jobs();
         for job in &unsent {
@@ -336,7 +351,7 @@ impl State {
     }
 }
 
-/// Jobs and bytes by type, which a message frees or holds again.
+/// Jobs and bytes by task type, to be freed in the session's windows or to be counted in them again.
 #[derive(Default)]
 struct Loads(HashMap<TypeId, Load>);
 

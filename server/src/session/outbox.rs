@@ -1,5 +1,5 @@
-//! Messages on their way to a worker. They are made when the transport can take them, so that a worker that does not
-//! read costs no memory. Jobs that wait here for a second are released.
+//! Jobs, answers and notices that a session still has to send. They are put into a message when the transport can take
+//! one. If the worker takes no jobs for a second, its queued jobs are released.
 
 use std::{
     collections::VecDeque,
@@ -11,32 +11,38 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{Answer, CancelReason, JOB_OVERHEAD, ServerMessage, Session};
 use crate::{
-    dispatch::{Dispatch, Recipient as _, UNSENT_AFTER},
+    dispatch::{Charge, Dispatch, Recipient as _, UNSENT_AFTER},
     job::{Lease, LeasedJob},
 };
 
-/// The approximate bytes of jobs in a message; one job may be larger.
+/// Approximate maximum bytes of a message with jobs, answers or cancelled leases. A single larger job gets its own
+/// message.
 const MESSAGE_BYTES: u64 = 256 << 10;
-/// The most bytes of an answer in a message: numbers, and the text of its status.
+/// Maximum bytes of an answer in a message: numbers, and the text of its status.
 const ANSWER_BYTES: u64 = 128;
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    // Welcome comes first, Drain last.
+    // In the order of sending: `Welcome` is the first message of a stream, and `Drain` the last.
     messages: VecDeque<ServerMessage>,
-    // Pings that were asked for and not answered; one answer serves any number.
+    // A `Ping` is to be sent.
     ping: bool,
+    // A `Pong` is to be sent. One `Pong` answers any number of pings.
+    pong: bool,
     answers: VecDeque<Answer>,
     extended: VecDeque<Answer>,
     progressed: VecDeque<Answer>,
     cancelled: VecDeque<(Lease, CancelReason)>,
     jobs: VecDeque<LeasedJob>,
+    /// Memory of the queued jobs, counted in the budget for unsent jobs that all sessions share.
+    charge: Option<Charge>,
     since: Option<Instant>,
 }
 
 impl Outbox {
-    /// Returns whether jobs have started to wait.
-    pub(crate) fn add_jobs(&mut self, jobs: Vec<LeasedJob>) -> bool {
+    /// Queues jobs. Returns whether the outbox held no jobs before.
+    pub(crate) fn add_jobs(&mut self, jobs: Vec<LeasedJob>, charge: impl FnOnce() -> Charge) -> bool {
+        self.charge.get_or_insert_with(charge).add(jobs.iter().map(memory_of).sum());
         self.jobs.extend(jobs);
         let begins = self.since.is_none() && !self.jobs.is_empty();
         if begins {
@@ -62,7 +68,7 @@ impl Outbox {
     }
 
     pub(crate) fn add_message(&mut self, message: ServerMessage) {
-        // Drain is the last message about jobs: jobs that were claimed before are sent before it.
+        // `Drain` is the last message about jobs: the session takes unsent jobs back before it queues `Drain`.
         self.messages.push_back(message);
     }
 
@@ -70,21 +76,44 @@ impl Outbox {
         self.ping = true;
     }
 
+    pub(crate) fn add_pong(&mut self) {
+        self.pong = true;
+    }
+
+    /// Returns whether the session, or its principal, uses its full share of the memory for unsent jobs.
+    pub(crate) fn is_full(&self) -> bool {
+        self.charge.as_ref().is_some_and(Charge::is_full)
+    }
+
+    /// Returns whether the queued jobs use so little memory that a stalled session may get jobs again.
+    pub(crate) fn is_low(&self) -> bool {
+        self.charge.as_ref().is_none_or(Charge::is_low)
+    }
+
     pub(crate) fn take_jobs(&mut self) -> Vec<LeasedJob> {
         self.since = None;
+        self.charge = None;
         self.jobs.drain(..).collect()
     }
 
-    /// Takes a job back that was not sent; false if it was sent.
+    /// Removes an unsent job. Returns false if it was already sent.
     pub(crate) fn withdraw(&mut self, lease: Lease) -> bool {
-        let before = self.jobs.len();
-        self.jobs.retain(|job| job.lease != lease);
-        self.jobs.len() < before
+        let Some(at) = self.jobs.iter().position(|job| job.lease == lease) else { return false };
+        let withdrawn: Vec<_> = self.jobs.drain(at..=at).collect();
+        self.discharge(&withdrawn);
+        true
+    }
+
+    fn discharge(&mut self, jobs: &[LeasedJob]) {
+        if let Some(charge) = &mut self.charge {
+            charge.subtract(jobs.iter().map(memory_of).sum());
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
             && !self.ping
+            && !self.pong
             && self.answers.is_empty()
             && self.extended.is_empty()
             && self.progressed.is_empty()
@@ -100,7 +129,7 @@ impl Outbox {
         self.since
     }
 
-    /// The next message, of at most `max_bytes`, and the number of answers in it.
+    /// Returns the next message, of at most `max_bytes`, and the number of answers in it.
     pub(crate) fn next(&mut self, max_bytes: u64) -> Option<(ServerMessage, usize)> {
         let bound = max_bytes.min(MESSAGE_BYTES);
         if let Some(message) = self.messages.pop_front() {
@@ -108,6 +137,9 @@ impl Outbox {
         }
         if std::mem::take(&mut self.ping) {
             return Some((ServerMessage::Ping, 0));
+        }
+        if std::mem::take(&mut self.pong) {
+            return Some((ServerMessage::Pong, 0));
         }
         if let Some((_, reason)) = self.cancelled.front().copied() {
             let part = take_part(&mut self.cancelled, bound, |(_, r)| if *r == reason { 40 } else { u64::MAX / 2 });
@@ -129,14 +161,20 @@ impl Outbox {
             let count = part.len();
             return Some((ServerMessage::Progressed(part), count));
         }
-        let jobs = take_part(&mut self.jobs, bound, |job| job.weight + JOB_OVERHEAD);
-        // The worker is reading: the rest starts to wait only now.
+        let jobs = take_part(&mut self.jobs, bound, memory_of);
+        self.discharge(&jobs);
+        // The worker is reading, so the second after which the remaining jobs are released starts again.
         self.since = (!self.jobs.is_empty()).then(Instant::now);
         (!jobs.is_empty()).then_some((ServerMessage::Jobs(jobs), 0))
     }
 }
 
-/// The items from the front that fit into this many bytes, and at least one.
+/// Returns the approximate memory of a queued job.
+fn memory_of(job: &LeasedJob) -> u64 {
+    job.weight + JOB_OVERHEAD
+}
+
+/// Takes items from the front that fit into `most_bytes`, at least one.
 fn take_part<T>(queue: &mut VecDeque<T>, most_bytes: u64, bytes_of: impl Fn(&T) -> u64) -> Vec<T> {
     let (mut bytes, mut count) = (64, 0);
     for item in queue.iter() {
@@ -149,7 +187,7 @@ fn take_part<T>(queue: &mut VecDeque<T>, most_bytes: u64, bytes_of: impl Fn(&T) 
     queue.drain(..count).collect()
 }
 
-/// Sessions whose outbox has started to wait, in order of time.
+/// Sessions with queued jobs, in the order in which their jobs began to wait.
 #[derive(Default)]
 pub(super) struct UnsentWatch {
     waiting: Mutex<VecDeque<(Instant, Weak<Session>)>>,
@@ -166,7 +204,7 @@ impl UnsentWatch {
     }
 }
 
-/// Takes back jobs that could not be sent for a second. Never ends.
+/// Releases the queued jobs of sessions whose worker has taken no jobs for a second. Never returns.
 pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<Dispatch>) {
     let watch = sessions.unsent_watch();
     loop {
@@ -182,7 +220,7 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
             match state.outbox.waiting_since() {
                 Some(since) if since + UNSENT_AFTER <= Instant::now() => state.take_unsent(),
                 Some(_) => {
-                    // It reads slowly: check again later.
+                    // The worker reads slowly: check again later.
                     drop(state);
                     watch.add(&session);
                     continue;
@@ -197,7 +235,7 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
         );
         dispatch.stall(session.key(), true);
         session.state.lock().stalled = true;
-        // If it reads again by now, this makes it known.
+        // If the worker reads again already, the stream ends the stall.
         session.changed.notify_one();
         let mut freed = super::Loads::default();
         unsent.iter().for_each(|job| freed.add(job.type_id, job.weight));

@@ -1,6 +1,6 @@
-//! What a worker may do whose credential is not for every task type. The jobs that it gets come through its windows, which
-//! were checked; so only leases that its session does not hold have to be looked up. A foreign lease is lost for it, like an
-//! unknown one.
+//! Checks for workers whose credential does not cover every task type. Windows were checked when they were opened, so
+//! only leases that the session does not hold have to be looked up. A lease of a task type without permission is
+//! answered as lost, like an unknown lease.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
     store::StoreError,
 };
 
-/// How long a worker may take to finish what it holds after its credential has ended.
-const LEAVE: Duration = Duration::from_secs(15);
+/// Time for a worker to finish its jobs after its credential has ended.
+const DRAIN_TIME: Duration = Duration::from_secs(15);
 
-/// Those of these leases whose jobs the caller may not work on.
+/// Returns the job ids of leases whose task types the caller may not work on.
 pub(super) async fn foreign_leases(
     context: &SessionContext,
     caller: &Caller,
@@ -35,8 +35,8 @@ pub(super) async fn foreign_leases(
     Ok(types.into_iter().filter(|(_, _, task_type)| !may(task_type)).map(|(id, ..)| id).collect())
 }
 
-/// Takes out of a message's items those that the worker may not touch; each gets an answer at once.
-pub(super) async fn own_items<T>(
+/// Removes the items of a message whose leases the worker may not use, and adds an answer for each to `refused`.
+pub(super) async fn remove_foreign_items<T>(
     context: &SessionContext,
     session: &Session,
     accepted: Vec<T>,
@@ -53,14 +53,15 @@ pub(super) async fn own_items<T>(
             (unheld.map(|lease| lease.id).collect(), SettleStatus::Unavailable)
         }
     };
-    let (out, own): (Vec<T>, Vec<T>) = accepted.into_iter().partition(|item| foreign.contains(&lease(item).id));
-    refused.extend(out.iter().map(|item| Answer { lease: lease(item), status: Ok(status) }));
-    own
+    let (foreign_items, permitted): (Vec<T>, Vec<T>) =
+        accepted.into_iter().partition(|item| foreign.contains(&lease(item).id));
+    refused.extend(foreign_items.iter().map(|item| Answer { lease: lease(item), status: Ok(status) }));
+    permitted
 }
 
-/// Takes out of a message's outcomes those that choose a next stage where the worker may not enqueue jobs, or that its principal
-/// may not create; each gets an answer at once.
-pub(super) async fn own_stages(
+/// Removes outcomes that choose a next stage which the worker may not enqueue or its principal may not create. Adds an
+/// answer for each to `refused`.
+pub(super) async fn remove_denied_stages(
     context: &SessionContext,
     session: &Session,
     accepted: Vec<Settlement>,
@@ -70,26 +71,26 @@ pub(super) async fn own_stages(
         return accepted;
     }
     let caller = session.caller();
-    let mut own = Vec::with_capacity(accepted.len());
+    let mut permitted = Vec::with_capacity(accepted.len());
     for settlement in accepted {
         let checked = match caller.check_stage(&settlement.outcome) {
             Ok(()) => context.registry.create_stage(&settlement.outcome, caller.principal()).await,
             denied => denied,
         };
         match checked {
-            Ok(()) => own.push(settlement),
+            Ok(()) => permitted.push(settlement),
             Err(error) => refused.push(Answer { lease: settlement.lease, status: Err(error.to_string()) }),
         }
     }
-    own
+    permitted
 }
 
-/// Ready with the error that ends the stream, after the worker's credential has ended: it is told to drain first, so that
-/// what it holds is finished or goes on elsewhere.
+/// Waits until the worker's credential has ended, asks the worker to drain, and returns the error that ends the stream.
+/// The time in between lets the worker finish its jobs or move to another broker.
 pub(super) async fn ended(context: &Arc<SessionContext>, session: &Arc<Session>) -> Error {
     let caller = session.caller();
     caller.ended().await;
     Sessions::drain_one(session, &context.dispatch);
-    sleep(LEAVE).await;
+    sleep(DRAIN_TIME).await;
     caller.ended_error()
 }

@@ -1,4 +1,4 @@
-//! Jobs for a worker without a stream, which calls for them. No broker owns such a lease: it lasts until its deadline.
+//! Jobs for workers that poll with calls instead of a stream. No broker owns such a lease: it lasts until its deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,14 +12,14 @@ use crate::{
     store::{ClaimRequest, StoreError, Want},
 };
 
-/// The most types in a statement.
+/// Maximum number of task types in one claim statement.
 const CLAIM_TYPES: usize = 512;
-/// Bytes of jobs in an answer, without those of its last job.
+/// Maximum bytes of jobs in an answer, not counting its last job.
 pub(crate) const PULL_BYTES: u64 = 2 << 20;
 
 impl SessionContext {
-    /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first. They are released if the answer with
-    /// them is not sent. `room` takes memory for them, `by` is the caller's principal.
+    /// Leases up to `max` ready jobs for the duration `lease`. Waits up to `wait` for the first job. Releases the jobs
+    /// if their answer is not sent. `room` reserves memory for them; `by` is the caller's principal.
     pub(crate) async fn pull(
         self: &Arc<Self>,
         types: Vec<TaskTypeName>,
@@ -30,27 +30,27 @@ impl SessionContext {
     ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
         let ids = self.registry.resolve(&types, by).await?;
         let until = Instant::now() + wait;
-        // Until the call ends, however it does.
+        // Counts as a waiting call until the function returns or is cancelled.
         let _pulling = self.sessions.pulls.begin(&ids);
-        // Registered before the first look, so that no job that comes in between is missed.
+        // Registered before the first claim, so that no job is missed that becomes ready in between.
         let waiter = self.dispatch.wait_for(&ids);
         loop {
             if self.is_draining() {
                 return Err(Error::Unavailable("the broker is stopping; call another one".into()));
             }
-            // Not held while the call waits for jobs.
+            // The memory is not reserved while the call waits for jobs.
             let held = room.take(2 * (PULL_BYTES as usize + self.registry.cluster().job_bytes())).await?;
             let jobs = self.pull_once(&ids, max, lease).await?;
             if !jobs.0.is_empty() || Instant::now() >= until {
                 return Ok((jobs.0, jobs.1, held));
             }
             drop(held);
-            // When the wait is over, look once more.
-            let _ = tokio::time::timeout_at(until, waiter.rung()).await;
+            // After the wait has ended, claim once more.
+            let _ = tokio::time::timeout_at(until, waiter.notified()).await;
         }
     }
 
-    /// Leases what is ready now.
+    /// Leases up to `max` of the jobs that are ready now.
     pub(crate) async fn pull_once(
         self: &Arc<Self>,
         types: &[TypeId],
@@ -61,7 +61,7 @@ impl SessionContext {
         let mut jobs = Vec::new();
         let mut unsent = Unsent::new(Vec::new(), self.release.clone());
         let mut bytes = 0_u64;
-        // The answer must fit one message, whatever the last job adds.
+        // The answer must fit into one message, regardless of the size of its last job.
         let message_bytes = self.config.limits.message_bytes as u64;
         let most_bytes = PULL_BYTES
             .min(message_bytes / 2)
@@ -70,11 +70,11 @@ impl SessionContext {
         let largest = message_bytes.saturating_sub(JOB_OVERHEAD) as i64;
         let mut types = types.to_vec();
         types.retain(|&type_id| !self.dispatch.is_paused(type_id));
-        // Start with another type each time, so that the first one does not always fill the answer.
+        // Start with a random type, so that the first type does not always fill the answer.
         let first = rand::random::<u32>() as usize % types.len().max(1);
         types.rotate_left(first);
         for chunk in types.chunks(CLAIM_TYPES) {
-            // Each type gets its share, at least one job: the total bounds them.
+            // Each type gets an equal share and at least one job. The request bounds the total.
             let share = left.div_ceil(chunk.len());
             let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest };
             let limited = chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect();
@@ -96,20 +96,20 @@ impl SessionContext {
         Ok((jobs, unsent))
     }
 
-    /// If the caller goes away while the claim runs (a deadline, a reset), nothing stays leased.
+    /// Claims in a separate task. If the caller goes away meanwhile (deadline, reset), the leases are released.
     async fn claim_for_call(self: &Arc<Self>, request: ClaimRequest) -> Result<(Vec<LeasedJob>, Unsent), StoreError> {
         let (answer, answered) = oneshot::channel();
         let context = self.clone();
         tokio::spawn(async move {
             let claimed = context.store.claim(&request).await.map(|claimed| {
-                // A claim without a stream has no owner for expired jobs.
+                // No broker owns the leases of a pull, so the expired jobs among them are ended without an owner.
                 context.release.expired(claimed.expired, None);
                 let leases = claimed.jobs.iter().map(|job| job.lease).collect();
                 (claimed.jobs, Unsent::new(leases, context.release.clone()))
             });
-            // If nobody takes it, it is dropped, now or a little later.
+            // If the caller has gone, the value is dropped now or shortly after, which releases the leases.
             let _ = answer.send(claimed);
         });
-        answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim was cut short".into())))
+        answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim task ended without an answer".into())))
     }
 }

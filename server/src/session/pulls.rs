@@ -1,5 +1,5 @@
-//! Which types programs without a stream have called for (`PullJobs`): what tells "no worker" from "nobody calls just now".
-//! Brokers note the times in a table, so that each knows of the calls at the others.
+//! Times of the latest calls without a stream (`PullJobs`) by task type. They distinguish "no worker" from "no call at
+//! the moment". Brokers write the times to a table, so that each broker knows of calls at the other brokers.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,28 +11,29 @@ use tokio::{sync::OwnedMutexGuard, time::Instant};
 
 use crate::job::TypeId;
 
-/// The calls of this broker that are not in the table yet, and those that wait for jobs. At most the types that exist.
+/// `PullJobs` calls at this broker that wait for jobs, or whose end is not in the table yet. At most one entry for each
+/// task type.
 #[derive(Clone, Default)]
 pub(crate) struct Pulls {
     calls: Arc<Mutex<HashMap<TypeId, Calls>>>,
-    place: Arc<tokio::sync::Mutex<()>>,
+    late_wait_permit: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Calls {
-    /// Calls that wait.
+    /// Number of waiting calls.
     waiting: usize,
-    /// When one has begun or ended last.
+    /// Time of the latest start or end of a call.
     last: Instant,
 }
 
-/// A call, until it is dropped.
+/// A call in progress; it ends on drop.
 pub(crate) struct Pulling {
     pulls: Pulls,
     types: Vec<TypeId>,
 }
 
 impl Pulls {
-    /// A program calls for jobs of these types.
+    /// Records the start of a call for these task types.
     pub(crate) fn begin(&self, types: &[TypeId]) -> Pulling {
         let (mut calls, now) = (self.calls.lock(), Instant::now());
         for type_id in types {
@@ -43,30 +44,31 @@ impl Pulls {
         Pulling { pulls: self.clone(), types: types.to_vec() }
     }
 
-    /// The place of the one call that waits for long if Postgres is slow; `None`: it is taken.
-    pub(crate) fn place(&self) -> Option<OwnedMutexGuard<()>> {
-        self.place.clone().try_lock_owned().ok()
+    /// Takes the permit to wait for a slow store for longer than the call asked for. One call has it at a time; `None`
+    /// if another call has it.
+    pub(crate) fn late_wait_permit(&self) -> Option<OwnedMutexGuard<()>> {
+        self.late_wait_permit.clone().try_lock_owned().ok()
     }
 
-    /// Whether a call of this broker waits for jobs of this type.
+    /// Returns whether a call of this broker waits for jobs of this type.
     pub(crate) fn is_waiting(&self, type_id: TypeId) -> bool {
         self.calls.lock().get(&type_id).is_some_and(|calls| calls.waiting > 0)
     }
 
-    /// When the last call was, as far as it is not in the table.
+    /// Returns the time of the latest call that is not in the table yet.
     pub(crate) fn last(&self, type_id: TypeId) -> Option<Instant> {
         self.calls.lock().get(&type_id).map(|calls| calls.last)
     }
 
-    /// What is to be noted, and when that was.
-    pub(crate) fn unnoted(&self) -> Vec<(TypeId, Instant)> {
+    /// Returns the task types to write to the table, with the times of their latest calls.
+    pub(crate) fn unwritten(&self) -> Vec<(TypeId, Instant)> {
         let now = Instant::now();
         let last = |calls: &Calls| if calls.waiting > 0 { now } else { calls.last };
         self.calls.lock().iter().map(|(type_id, calls)| (*type_id, last(calls))).collect()
     }
 
-    /// These are in the table.
-    pub(crate) fn noted(&self, types: &[(TypeId, Instant)]) {
+    /// Removes entries that were written to the table, unless a later call has come.
+    pub(crate) fn written(&self, types: &[(TypeId, Instant)]) {
         let mut calls = self.calls.lock();
         for (type_id, last) in types {
             if let Entry::Occupied(entry) = calls.entry(*type_id)
@@ -98,16 +100,16 @@ mod tests {
     #[test]
     fn a_call_is_noted_until_the_table_has_its_end() {
         let pulls = Pulls::default();
-        let types = |pulls: &Pulls| pulls.unnoted().iter().map(|(type_id, _)| *type_id).collect::<Vec<_>>();
+        let types = |pulls: &Pulls| pulls.unwritten().iter().map(|(type_id, _)| *type_id).collect::<Vec<_>>();
         let call = pulls.begin(&[1]);
         assert!(pulls.is_waiting(1) && !pulls.is_waiting(2));
-        pulls.noted(&pulls.unnoted());
+        pulls.written(&pulls.unwritten());
         assert_eq!(types(&pulls), [1], "it still waits");
-        let before = pulls.unnoted();
+        let before = pulls.unwritten();
         drop(call);
-        pulls.noted(&before);
+        pulls.written(&before);
         assert_eq!((types(&pulls), pulls.is_waiting(1)), (vec![1], false), "it has ended since");
-        pulls.noted(&pulls.unnoted());
+        pulls.written(&pulls.unwritten());
         assert!(types(&pulls).is_empty() && pulls.last(1).is_none());
     }
 }

@@ -1,11 +1,14 @@
-//! Reads messages of the worker. It never waits for messages to the worker, so that the two cannot block each other.
-//! But it stops reading while too many answers are outstanding.
+//! Reads the messages of a worker. Reading never waits for outgoing messages, so the two directions cannot block each
+//! other. It pauses while too many answers are outstanding.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 
-use super::{Answer, Changed, ClientMessage, Loads, Part, Session, SessionContext, State, WindowArgs, detach, permit};
+use super::{
+    Answer, Changed, ClientMessage, Heartbeat, Loads, Session, SessionContext, State, StoreShare, WindowArgs, detach,
+    permit,
+};
 use crate::{
     access::Operation,
     dispatch::{Load, Recipient, Window},
@@ -14,8 +17,8 @@ use crate::{
     settle::{Statuses, Submitter},
 };
 
-/// The most outcomes that may wait for their answers before no more are read: as many as a worker can hold. It must not
-/// be less: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
+/// Maximum number of unanswered outcomes before reading pauses: as many as a worker can hold. It must not be lower,
+/// because small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
 /// bounded separately (`Settle::room`).
 pub(crate) const MOST_UNANSWERED: usize = 100_000;
 
@@ -25,34 +28,47 @@ pub(super) async fn read<S>(
     session: &Arc<Session>,
     incoming: &mut S,
     mut types: HashSet<TaskTypeName>,
-    part: Option<&Part>,
+    share: Option<&StoreShare>,
+    stream: u64,
 ) -> Result<(), Error>
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
 {
-    while let Some(message) = incoming.next().await {
+    let liveness = session.state.lock().liveness.unwrap_or(context.config.liveness);
+    // The silence of a worker that several stores serve is checked once for all stores.
+    let heartbeat = Heartbeat::new(share.is_none().then_some(liveness));
+    while let Some(message) = heartbeat.next(incoming, || session.queue_ping()).await {
         match message? {
             ClientMessage::Subscribe(_) => {
                 return Err(Error::Precondition(
                     "subscribe was sent already; send window to change the subscription".into(),
                 ));
             }
-            ClientMessage::Window(window) => set_window(context, session, window, &mut types, part).await?,
+            ClientMessage::Window(window) => set_window(context, session, window, &mut types, share).await?,
             ClientMessage::Settle { accepted, mut refused } => {
-                let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
-                let own = permit::own_stages(context, session, own, &mut refused).await;
-                settle(context, session, own, refused).await;
+                let permitted =
+                    permit::remove_foreign_items(context, session, accepted, &mut refused, |item| item.lease).await;
+                let permitted = permit::remove_denied_stages(context, session, permitted, &mut refused).await;
+                settle(context, session, permitted, refused).await;
             }
             ClientMessage::Extend { accepted, mut refused } => {
-                let own = permit::own_items(context, session, accepted, &mut refused, |item| item.0).await;
-                extend(context, session, own, refused);
+                let permitted =
+                    permit::remove_foreign_items(context, session, accepted, &mut refused, |item| item.0).await;
+                extend(context, session, permitted, refused);
             }
             ClientMessage::Progress { accepted, mut refused } => {
-                let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
-                progress(context, session, own, refused).await;
+                let permitted =
+                    permit::remove_foreign_items(context, session, accepted, &mut refused, |item| item.lease).await;
+                progress(context, session, permitted, refused).await;
             }
             ClientMessage::Drain => drain(context, session),
             ClientMessage::Ping => session.answer_ping(),
+            ClientMessage::Pong => {}
+            ClientMessage::Lost => {
+                // Detach immediately and not after the transport has taken the error: the worker may not read.
+                detach::detach(context, session, stream, detach::ResumeTime::None);
+                return Err(Error::WorkerSilent(liveness));
+            }
         }
         session.until_answered(MOST_UNANSWERED).await;
     }
@@ -64,7 +80,7 @@ async fn set_window(
     session: &Arc<Session>,
     window: WindowArgs,
     types: &mut HashSet<TaskTypeName>,
-    part: Option<&Part>,
+    share: Option<&StoreShare>,
 ) -> Result<(), Error> {
     let limit = context.config.limits.stream_types;
     let caller = session.caller();
@@ -84,7 +100,7 @@ async fn set_window(
             type_id,
             Window { jobs: window.jobs as u32, bytes: window.bytes },
             held,
-            part.map(|part| part.turn(&window.task_type)),
+            share.map(|share| share.right(&window.task_type)),
         );
         session.note(Changed::Windows);
     }
@@ -98,24 +114,25 @@ async fn settle(
     refused: Vec<Answer>,
 ) {
     let freed = session.begin_settling(&mut accepted, refused);
-    // Capacity is free at once: the worker is done with these jobs. The statement decides whether they were its own.
+    // Free the capacity immediately: the worker has finished these jobs. The statement checks whether it held their
+    // leases.
     freed.free(&context.dispatch, session.key());
     if accepted.is_empty() {
         return;
     }
-    // While too many bytes wait for Postgres, no more are read.
+    // Backpressure: waits while too many bytes are queued for Postgres.
     let room = context.settle.room(&accepted).await;
     let outcomes = Outcomes { context: context.clone(), session: session.clone() };
     let hurries = session.settling.begin() || frees_others(context, &accepted);
     context.settle.submit(accepted, room, outcomes);
     if hurries {
-        context.settle.hurry();
+        context.settle.skip_delay();
     }
 }
 
-/// Whether other jobs of their types may wait for the end of one of these: so many may run at once.
+/// Returns whether jobs may be waiting for the end of one of these jobs, because of a concurrency limit.
 fn frees_others(context: &SessionContext, settlements: &[Settlement]) -> bool {
-    // Mostly one run of one type.
+    // Most messages settle jobs of one task type, so a repeated type is not checked again.
     let mut last = None;
     settlements.iter().filter_map(|settlement| settlement.started).any(|started| {
         let same = last.replace(started.type_id) == Some(started.type_id);
@@ -151,13 +168,13 @@ fn extend(
 ) {
     session.expect_answers(accepted.len() + refused.len());
     let (session, context) = (session.clone(), context.clone());
-    // Bounded by `until_answered`.
+    // `until_answered` bounds the number of these tasks: reading pauses while too many answers are outstanding.
     tokio::spawn(async move {
         let leases: Vec<Lease> = accepted.iter().map(|(lease, _)| *lease).collect();
         let statuses = context.settle.extend(accepted).await;
         let mut answers = refused;
         answers.extend(leases.into_iter().zip(statuses).map(|(lease, status)| Answer { lease, status: Ok(status) }));
-        session.say_extended(answers);
+        session.queue_extended(answers);
     });
 }
 
@@ -169,36 +186,36 @@ async fn progress(
 ) {
     session.expect_answers(accepted.len() + refused.len());
     let leases: Vec<Lease> = accepted.iter().map(|report| report.lease).collect();
-    // In the order in which they came. While too many bytes wait for Postgres, no more are read.
+    // Submits in the order of arrival. Backpressure: waits while too many bytes are queued for Postgres.
     let statuses = context.progress.submit(accepted).await;
     let session = session.clone();
     tokio::spawn(async move {
         let statuses = statuses.wait().await;
         let mut answers = refused;
         answers.extend(leases.into_iter().zip(statuses).map(|(lease, status)| Answer { lease, status: Ok(status) }));
-        session.say_progressed(answers);
+        session.queue_progressed(answers);
     });
 }
 
 fn drain(context: &Arc<SessionContext>, session: &Arc<Session>) {
-    context.dispatch.leave(session.key());
+    context.dispatch.remove_session(session.key());
     let unsent = session.drain(false, None);
     context.dispatch.release(unsent);
 }
 
 impl Session {
-    fn say_extended(&self, answers: Vec<Answer>) {
-        self.does(|state| state.outbox.add_extended(answers));
+    fn queue_extended(&self, answers: Vec<Answer>) {
+        self.queue_answer(|state| state.outbox.add_extended(answers));
         self.changed.notify_one();
     }
 
-    fn say_progressed(&self, answers: Vec<Answer>) {
-        self.does(|state| state.outbox.add_progressed(answers));
+    fn queue_progressed(&self, answers: Vec<Answer>) {
+        self.queue_answer(|state| state.outbox.add_progressed(answers));
         self.changed.notify_one();
     }
 
-    /// The worker has shown that it is at work.
-    fn does(&self, answer: impl FnOnce(&mut State)) {
+    /// Queues an answer and records that the worker is active.
+    fn queue_answer(&self, answer: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         state.activity.is_active();
         answer(&mut state);
@@ -207,6 +224,12 @@ impl Session {
     }
 
     fn answer_ping(&self) {
+        self.state.lock().outbox.add_pong();
+        self.changed.notify_one();
+    }
+
+    /// Queues a `Ping`.
+    fn queue_ping(&self) {
         self.state.lock().outbox.add_ping();
         self.changed.notify_one();
     }
@@ -219,7 +242,7 @@ impl Session {
         self.state.lock().unanswered += count;
     }
 
-    /// The jobs of a type that the session holds, without those being settled.
+    /// Returns the jobs and bytes of a type that the session holds, without jobs being settled.
     pub(super) fn load_of(&self, type_id: TypeId) -> Load {
         let state = self.state.lock();
         let mut loads = Loads::default();

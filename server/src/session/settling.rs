@@ -1,33 +1,33 @@
-//! Messages with outcomes that are being written, of one session.
+//! Counts the settle messages of a session that are being written.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// With fewer messages unanswered, no worker holds back outcomes, if it heeds our advice to authors of clients
-/// (docs/reference/protocol.md).
-const FEWEST: usize = 3;
+/// Number of unanswered messages below which a worker never holds back outcomes, if it follows the advice for client
+/// authors (docs/reference/protocol.md).
+const MIN_UNANSWERED: usize = 3;
 
-/// How many there are.
+/// Number of unanswered settle messages: the current one and the highest so far.
 ///
-/// A worker may hold back outcomes while so many messages are unanswered, and stands still until an answer comes. It does not tell how
-/// many that is, but it has never had more unanswered. So when nearly as many are as ever were, its outcomes are not kept
-/// waiting for others.
+/// A worker may hold back outcomes while a certain number of messages is unanswered, and then waits for an answer. The
+/// broker does not know this number, but the worker has never exceeded it. So when nearly as many messages are
+/// unanswered as ever, the outcomes skip the commit delay.
 #[derive(Default)]
 pub(super) struct Settling {
-    now: AtomicUsize,
-    most: AtomicUsize,
+    current: AtomicUsize,
+    highest: AtomicUsize,
 }
 
 impl Settling {
-    /// Another message is being written. Returns whether its worker may be about to hold back the next one.
+    /// Counts another message. Returns whether the worker may be about to hold back the next one.
     pub(super) fn begin(&self) -> bool {
-        let now = self.now.fetch_add(1, Relaxed) + 1;
-        let most = self.most.fetch_max(now, Relaxed);
-        now >= FEWEST && now + 1 >= most
+        let current = self.current.fetch_add(1, Relaxed) + 1;
+        let highest = self.highest.fetch_max(current, Relaxed);
+        current >= MIN_UNANSWERED && current + 1 >= highest
     }
 
-    /// A message was answered.
+    /// Counts an answered message.
     pub(super) fn end(&self) {
-        self.now.fetch_sub(1, Relaxed);
+        self.current.fetch_sub(1, Relaxed);
     }
 }
 

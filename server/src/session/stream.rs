@@ -1,4 +1,4 @@
-//! The stream of a session: it starts with the first message, then both directions go on independently.
+//! The stream of a session. After the first message, both directions run independently.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -6,14 +6,14 @@ use futures::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 
 use super::{
-    ClientInfo, ClientMessage, Part, ServerMessage, Session, SessionContext, SubscribeArgs,
+    ClientInfo, ClientMessage, ServerMessage, Session, SessionContext, StoreShare, SubscribeArgs,
     attach::{Attachment, attach},
     permit, reader,
     sending::outgoing,
 };
 use crate::{access::Caller, error::Error, job::TaskTypeName};
 
-/// Serves a worker. The answer stream exists before the first message is read, because clients wait for it.
+/// Serves a worker. The response stream exists before the first message is read, because clients wait for it.
 pub fn serve<S>(
     context: Arc<SessionContext>,
     caller: Caller,
@@ -33,20 +33,20 @@ where
     answers(opening)
 }
 
-/// The same, for one engine of several that serve a worker; its first message was read.
-pub(crate) fn serve_part<S>(
+/// Serves a worker in one of several stores. The caller has already read the first message.
+pub(crate) fn serve_share<S>(
     context: Arc<SessionContext>,
     caller: Caller,
     client: ClientInfo,
     subscribe: SubscribeArgs,
-    part: Part,
+    share: StoreShare,
     incoming: S,
 ) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
     let (opened, opening) = oneshot::channel();
-    tokio::spawn(open_and_read(context, caller, client, subscribe, incoming, opened, Some(part)));
+    tokio::spawn(open_and_read(context, caller, client, subscribe, incoming, opened, Some(share)));
     answers(opening)
 }
 
@@ -64,7 +64,7 @@ fn one_error(error: Error) -> impl Stream<Item = Result<ServerMessage, Error>> +
     futures::stream::iter([Err(error)])
 }
 
-/// The first message of a stream, which has to come within this time.
+/// Reads the first message of a stream, which must arrive within this time.
 pub(crate) async fn first_message<S>(incoming: &mut S, within: Duration) -> Result<SubscribeArgs, Error>
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
@@ -85,22 +85,22 @@ async fn open_and_read<S>(
     subscribe: SubscribeArgs,
     mut incoming: S,
     opened: oneshot::Sender<Opened>,
-    part: Option<Part>,
+    share: Option<StoreShare>,
 ) where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
     let types: HashSet<TaskTypeName> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
-    match attach(&context, &caller, client, subscribe, part.as_ref()).await {
+    match attach(&context, &caller, client, subscribe, share.as_ref()).await {
         Err(error) => drop(opened.send(Err(error))),
         Ok(attachment) => {
             let (session, stream, gone) = (attachment.session.clone(), attachment.stream, attachment.gone.clone());
             let (failing, failed) = oneshot::channel();
-            // The response stream may be gone already: then the attachment was dropped with it.
+            // The response stream may have ended already; then the attachment is dropped with it.
             drop(opened.send(Ok((attachment, failed))));
             tokio::select! {
                 () = gone.cancelled() => {}
                 error = permit::ended(&context, &session) => drop(failing.send(error)),
-                result = reader::read(&context, &session, &mut incoming, types, part.as_ref()) => match result {
+                result = reader::read(&context, &session, &mut incoming, types, share.as_ref(), stream) => match result {
                     Ok(()) => session.close(stream),
                     Err(error) => drop(failing.send(error)),
                 },
@@ -110,7 +110,7 @@ async fn open_and_read<S>(
 }
 
 impl Session {
-    /// The worker has closed its side: the stream ends when everything is answered.
+    /// Records that the worker has closed its side: the stream ends after all answers were sent.
     fn close(&self, stream: u64) {
         let mut state = self.state.lock();
         // The end of an old stream must not end a new one.

@@ -1,4 +1,4 @@
-//! The sessions of this broker, by id.
+//! Sessions of this broker, by id.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,25 +21,25 @@ use crate::{
     wake::SessionMark,
 };
 
-/// A principal, and the part of the id that stays. A session belongs to a principal: another one that names its id gets a
-/// session of its own.
+/// Principal and constant part of the session id. A session belongs to one principal. Another principal that sends the
+/// same id gets a separate session.
 type SessionName = (Arc<str>, String);
 
-/// Every session that has a stream, or may be resumed.
+/// All sessions that have a stream or may be resumed.
 #[derive(Default)]
 pub(crate) struct Sessions {
     table: Mutex<Table>,
     next_key: AtomicU64,
     unsent_watch: Arc<UnsentWatch>,
     gone: Notify,
-    /// Calls of programs that have no session.
+    /// Calls of clients that have no session (`PullJobs`).
     pub(crate) pulls: Pulls,
 }
 
 #[derive(Default)]
 struct Table {
     by_name: HashMap<SessionName, Arc<Session>>,
-    /// By the mark of the turn that each is at.
+    /// Sessions by the mark of their current generation.
     by_mark: HashMap<SessionMark, Arc<Session>>,
 }
 
@@ -48,15 +48,16 @@ impl Sessions {
         self.unsent_watch.clone()
     }
 
-    /// The caller's session of that id, or a new one, on a new stream with this number. If another broker gave it the id, the
-    /// mark by which that one knows it. With a next turn, it gets that one; `None`: it had a later one.
+    /// Returns the caller's session with this id, or a new one, with the number of its new stream. If another broker
+    /// issued the id, also returns the mark by which that broker knows the session. `next_generation` above 0 sets the
+    /// generation; returns `None` if the session already has a later generation.
     pub(super) fn get_or_new(
         &self,
         caller: &Caller,
         id: Option<SessionId>,
-        next_turn: u32,
+        next_generation: u32,
     ) -> Option<(Arc<Session>, u64, Option<SessionMark>)> {
-        let is_new = id.as_ref().is_none_or(|id| id.turn == 0);
+        let is_new = id.as_ref().is_none_or(|id| id.generation == 0);
         let id = id.unwrap_or_else(SessionId::new);
         let principal = caller.principal();
         let mut guard = self.table.lock();
@@ -69,12 +70,12 @@ impl Sessions {
                 Arc::new(Session::new(key, id.random.clone(), caller.clone(), self.unsent_watch.clone()))
             })
             .clone();
-        if next_turn > 0 && session.turn() > next_turn {
+        if next_generation > 0 && session.generation() > next_generation {
             return None;
         }
         *session.caller.lock() = caller.clone();
-        let given_here = table.by_mark.remove(&session.mark()).is_some() && session.turn() == id.turn;
-        let stream = session.next_stream(&id, principal, next_turn);
+        let given_here = table.by_mark.remove(&session.mark()).is_some() && session.generation() == id.generation;
+        let stream = session.next_stream(&id, principal, next_generation);
         table.by_mark.insert(session.mark(), session.clone());
         Some((session, stream, (!is_new && !given_here).then(|| id.mark(principal))))
     }
@@ -83,7 +84,7 @@ impl Sessions {
         self.table.lock().by_name.get(&(caller.principal().clone(), id.random.clone())).cloned()
     }
 
-    /// Removes a session whose last stream was this one, unless it got another one since.
+    /// Removes a session whose latest stream was this one, unless it has a newer stream.
     pub(super) fn remove_if_ended(&self, session: &Session, stream: u64) -> bool {
         let mut table = self.table.lock();
         let ended = {
@@ -103,69 +104,71 @@ impl Sessions {
         ended
     }
 
-    /// Every session.
+    /// Returns all sessions.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.table.lock().by_name.values().cloned().collect()
     }
 
-    /// Sessions with an open stream.
+    /// Returns the number of sessions with an open stream.
     pub(crate) fn open(&self) -> usize {
         self.table.lock().by_name.values().filter(|s| s.state.lock().stream.is_some()).count()
     }
 
-    /// Leases of this broker's workers that have ended; jobs that are not sent yet will not be.
+    /// Ends leases of this broker's workers and tells the workers why. Unsent jobs are dropped.
     pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
         self.end(leases, Some(reason), dispatch);
     }
 
-    /// The same; without a reason, the worker knows.
+    /// Ends leases of this broker's workers. With a reason, the workers get a `Cancel`. Without a reason, the jobs were
+    /// settled, and the workers need no notice.
     pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         dispatch.withdraw(leases);
         dispatch.traces().ended(leases.iter().map(|lease| (*lease, reason)), |reason| match reason {
-            Some(CancelReason::Cancelled) => Ending::of("cancelled"),
+            Some(CancelReason::Cancelled) => Ending::new("cancelled"),
             Some(CancelReason::Timeout) => Ending::failed("timeout", ""),
             Some(CancelReason::LeaseLost) => Ending::failed("lost", ""),
-            None => Ending::of("settled"),
+            None => Ending::new("settled"),
         });
         for session in self.all() {
             session.end(leases, reason, dispatch);
         }
     }
 
-    /// Workers went on at another broker, with these leases that they had here before: their streams here end. Returns what they did not take along.
-    pub(crate) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
+    /// Ends the streams of workers that have resumed at another broker with some of these leases, held here since
+    /// before `before`. Returns their other leases here, which never reached the workers.
+    pub(crate) fn leases_moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
         dispatch.traces().moved(leases.iter().copied(), before.into_std());
-        self.all().iter().flat_map(|session| session.moved(leases, before, dispatch)).collect()
+        self.all().iter().flat_map(|session| session.leases_moved(leases, before, dispatch)).collect()
     }
 
-    /// The worker of this mark, if it is one of this broker's, went on at another broker with all that it has: its stream
-    /// here ends. Returns what it did not take along.
-    pub(crate) fn went_on_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
+    /// Ends the stream of the session with this mark, if it is here: its worker has resumed at another broker with all
+    /// its leases. Returns the leases that never reached the worker.
+    pub(crate) fn resumed_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
         let session = self.table.lock().by_mark.get(mark).cloned();
-        session.map(|session| session.went_on_elsewhere(mark, dispatch)).unwrap_or_default()
+        session.map(|session| session.resumed_elsewhere(mark, dispatch)).unwrap_or_default()
     }
 
-    /// The broker stops: says so on every stream; the jobs that were not sent come back.
+    /// Sends `Drain` on every stream because the broker stops, and releases unsent jobs.
     pub(crate) fn drain_all(&self, dispatch: &Dispatch) {
         for session in self.all() {
             Self::drain_one(&session, dispatch);
         }
     }
 
-    /// The same for one session.
+    /// Sends `Drain` to one session and releases its unsent jobs.
     pub(super) fn drain_one(session: &Session, dispatch: &Dispatch) {
-        // Spread over half a second, so that the workers do not all come to the other brokers at once.
+        // Random delays below half a second, so that the workers do not all reach the other brokers at the same time.
         let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
-        dispatch.leave(session.key());
+        dispatch.remove_session(session.key());
         dispatch.release(session.drain(true, Some(reconnect_after)));
     }
 
-    /// Whether a worker here holds this lease.
+    /// Returns whether a worker of this broker holds this lease.
     pub(super) fn holds(&self, lease: Lease) -> bool {
         self.all().iter().any(|session| session.holds(lease))
     }
 
-    /// Leases of workers here that were locked have been adopted, or have ended.
+    /// Marks leases as unlocked in all sessions: they were adopted, or have ended.
     pub(super) fn unlocked(&self, leases: &[Lease]) {
         self.all().iter().for_each(|session| session.unlocked(leases));
     }
@@ -185,7 +188,7 @@ impl Sessions {
         }
     }
 
-    /// Ends all streams that are left.
+    /// Ends all remaining streams after their queued messages were sent.
     pub(crate) fn end_all(&self) {
         for session in self.all() {
             session.state.lock().closing_now = true;

@@ -1,4 +1,4 @@
-//! Leases of a call that are in an answer on its way.
+//! Leases of the jobs in the answer to a `PullJobs` call, until the answer was sent.
 
 use std::{
     mem,
@@ -7,8 +7,8 @@ use std::{
 
 use crate::{job::Lease, settle::Release};
 
-/// The leases of an answer. If it is dropped before the answer was sent (the caller hung up, a deadline), they are
-/// released: their attempts do not count.
+/// The leases of an answer. If it is dropped before the answer was sent (hang-up, deadline), the leases are released
+/// and their attempts do not count.
 pub(crate) struct Unsent {
     leases: Vec<Lease>,
     release: Release,
@@ -20,12 +20,12 @@ impl Unsent {
         Self { leases, release, sent: AtomicBool::new(false) }
     }
 
-    /// Takes those of another part of the answer.
+    /// Takes over the leases of another answer that is merged into this one.
     pub(super) fn add(&mut self, mut other: Self) {
         self.leases.append(&mut other.leases);
     }
 
-    /// The answer has been sent.
+    /// Records that the answer was sent.
     pub(crate) fn sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
     }
@@ -34,7 +34,7 @@ impl Unsent {
 impl Drop for Unsent {
     fn drop(&mut self) {
         let leases = mem::take(&mut self.leases);
-        // Without a runtime, the process ends, and the leases last until their deadlines.
+        // Without a runtime, the process is ending, and the leases last until their deadlines.
         if let (false, false, Ok(runtime)) =
             (leases.is_empty(), *self.sent.get_mut(), tokio::runtime::Handle::try_current())
         {

@@ -9,19 +9,19 @@ use crate::{
 };
 
 impl Settle {
-    /// Sets each deadline to this long from now. Returns one status for each, in order.
+    /// Sets each deadline to its duration from now. Returns one status per extension, in order.
     pub async fn extend(&self, extensions: Vec<(Lease, Duration)>) -> Vec<SettleStatus> {
         if extensions.is_empty() {
             return Vec::new();
         }
         let mut locked = Vec::new();
-        // The statement takes an id only once.
+        // The statement accepts each job id once.
         let mut sorted = extensions.clone();
         sorted.sort_unstable();
         sorted.dedup_by_key(|(lease, _)| lease.id);
         let mut result = self.store.extend(&sorted).await;
         if let Err(StoreError::Locked(_)) = &result {
-            // Those that another transaction has locked are answered UNAVAILABLE, the others are extended.
+            // Locked leases are answered UNAVAILABLE; the others are extended.
             let ids: Vec<i64> = sorted.iter().map(|(lease, _)| lease.id).collect();
             locked = self.store.locked_leases(&ids).await.unwrap_or_default();
             sorted.retain(|(lease, _)| !locked.contains(&lease.id));
@@ -33,9 +33,7 @@ impl Settle {
         let ids = match result {
             Ok(ids) => ids,
             Err(error) => {
-                if let StoreError::Refused(_) = &error {
-                    tracing::error!(%error, "Postgres refused to extend leases");
-                }
+                self.store.log_failure("extending leases", &error);
                 return vec![SettleStatus::Unavailable; extensions.len()];
             }
         };

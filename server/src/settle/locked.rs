@@ -1,15 +1,16 @@
-//! Outcomes of leases that another transaction has locked. They are written in a lane of their own, so that no other
-//! outcome waits for them, and are answered when they are written.
+//! Lock-blocked outcomes, whose leases another transaction has locked. They are written in the side lane, so that no
+//! other outcome waits for them, and are answered after they were written.
 
 use super::{LockedOutcome, Writer, traces};
 use crate::{
     job::{Lease, SettleStatus, Settlement},
+    logging::ThrottleByKind,
     side_lane::{Item, SideLane, Unwritten, Work},
-    store::{Lane, Nack, Nacked, Patience, StoreError},
+    store::{Lane, LockWait, Nack, Nacked, StoreError},
 };
 
 impl Item for LockedOutcome {
-    /// The job.
+    /// Job id.
     type Need = i64;
 
     fn needs(&self) -> Vec<i64> {
@@ -25,7 +26,7 @@ impl Item for LockedOutcome {
     }
 }
 
-/// The work of the lane.
+/// Writes the outcomes of the side lane.
 pub(super) struct Locked {
     short: Writer,
     long: Writer,
@@ -33,21 +34,21 @@ pub(super) struct Locked {
 
 impl Locked {
     pub(super) fn new(writer: &Writer) -> Self {
-        Self { short: writer.aside(Patience::Short), long: writer.aside(Patience::Long) }
+        Self { short: writer.for_lane(LockWait::Short), long: writer.for_lane(LockWait::Long) }
     }
 }
 
 impl Work for Locked {
     type Item = LockedOutcome;
 
-    async fn write(&self, items: Vec<LockedOutcome>, patience: Patience) -> Unwritten<LockedOutcome> {
-        let writer = match patience {
-            Patience::Short => &self.short,
-            Patience::Long => &self.long,
+    async fn write(&self, items: Vec<LockedOutcome>, lock_wait: LockWait) -> Unwritten<LockedOutcome> {
+        let writer = match lock_wait {
+            LockWait::Short => &self.short,
+            LockWait::Long => &self.long,
         };
         let settlements: Vec<&Settlement> = items.iter().map(|item| &item.settlement).collect();
         let written = writer.write(&settlements, |_| false).await;
-        let mut unwritten = Unwritten { locked: Vec::new(), apart: Vec::new() };
+        let mut unwritten = Unwritten { locked: Vec::new(), alone: Vec::new() };
         for (item, status) in items.into_iter().zip(written) {
             match status {
                 Written::As(status) => {
@@ -60,41 +61,43 @@ impl Work for Locked {
                     item.settled(status);
                 }
                 Written::Locked => unwritten.locked.push(item),
-                Written::Apart => unwritten.apart.push(item),
+                Written::Alone => unwritten.alone.push(item),
             }
         }
         unwritten
     }
 
     async fn holders(&self) -> Option<String> {
-        self.long.store.see_holders(Lane::Settle).await
+        self.long.store.find_holders(Lane::Settle).await
     }
 
     fn give_up(&self, item: LockedOutcome) {
-        let holders = item.holders.as_deref().unwrap_or("locked by another transaction");
-        let waited = item.waited();
-        tracing::warn!(
-            job = item.settlement.lease.id,
-            ?waited,
-            "an outcome could not be written: its job is {holders}"
-        );
+        static GIVEN_UP: ThrottleByKind = ThrottleByKind::new();
+        let why = match item.holders.as_deref() {
+            Some(holders) => format!("its job is {holders}"),
+            None => "another transaction has locked its job, or Postgres refuses it".into(),
+        };
+        if let Some(times) = GIVEN_UP.count("") {
+            let (job, waited) = (item.settlement.lease.id, item.waited());
+            tracing::warn!(job, ?waited, times, "an outcome could not be written: {why}; its worker may send it again");
+        }
         item.settled(SettleStatus::Unavailable);
     }
 }
 
-/// What became of an outcome in a statement.
+/// Result of an outcome in a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It has its answer.
+    /// The outcome has its answer.
     As(SettleStatus),
-    /// Its job is locked.
+    /// The job is locked.
     Locked,
-    /// It was in a statement with others, and something that one of them needs is locked.
-    Apart,
+    /// The outcome must be written alone: something that its statement needs is locked, or Postgres refuses it alone.
+    Alone,
 }
 
-/// These met a lock.
-pub(super) fn wait_aside(lane: &SideLane<LockedOutcome>, outcomes: Vec<LockedOutcome>) {
+/// Moves lock-blocked outcomes to the side lane. Answers UNAVAILABLE where the lane has no room.
+pub(super) fn move_to_side_lane(lane: &SideLane<LockedOutcome>, outcomes: Vec<LockedOutcome>) {
     if outcomes.is_empty() {
         return;
     }
@@ -104,12 +107,12 @@ pub(super) fn wait_aside(lane: &SideLane<LockedOutcome>, outcomes: Vec<LockedOut
 }
 
 impl Writer {
-    /// The same on the connections of what is locked.
-    pub(super) fn aside(&self, patience: Patience) -> Self {
-        Self { store: self.store.aside(Lane::Settle, patience), ..self.clone() }
+    /// Returns a writer that uses the connections for lock-blocked requests.
+    pub(super) fn for_lane(&self, lock_wait: LockWait) -> Self {
+        Self { store: self.store.side_lane(Lane::Settle, lock_wait), ..self.clone() }
     }
 
-    /// Ends leases as `settle_nacks` does, but for those that are locked, which it returns.
+    /// Ends leases as `settle_nacks` does. Returns the ended leases, the locked ones, and the error, if any.
     pub(super) async fn nack_unlocked(
         &self,
         nacks: Vec<Nack>,
@@ -124,7 +127,7 @@ impl Writer {
             match result {
                 Ok(()) => {}
                 Err(StoreError::Locked(_)) => {
-                    // Coordinated jobs are a statement of their own: the others may be done.
+                    // Coordinated jobs have a separate statement, so the other jobs may be done already.
                     let mut left: Vec<Nack> = part.into_iter().filter(|nack| !is_done(nack)).collect();
                     if left.len() == 1 {
                         locked.append(&mut left);
@@ -133,7 +136,7 @@ impl Writer {
                         locked.extend(held);
                         todo.extend(free);
                     }
-                    writer = self.aside(Patience::Short);
+                    writer = self.for_lane(LockWait::Short);
                 }
                 Err(error) => {
                     done.extend(nacked);
@@ -145,7 +148,7 @@ impl Writer {
         (done, locked, Ok(()))
     }
 
-    /// Those whose leases are locked, and the others; in halves if none is, since it must be something else.
+    /// Separates locked leases from the others. If no lease is locked, something else is, and the nacks are halved.
     async fn divide(&self, mut nacks: Vec<Nack>) -> (Vec<Nack>, Vec<Vec<Nack>>) {
         let leases: Vec<Lease> = nacks.iter().map(|nack| nack.lease).collect();
         let locked = self.locked_of(&leases).await;
@@ -157,7 +160,7 @@ impl Writer {
         (held, if free.is_empty() { Vec::new() } else { vec![free] })
     }
 
-    /// The jobs of these leases that are locked now; none if that cannot be told.
+    /// Returns the jobs of these leases that are locked now; empty if the query fails.
     pub(super) async fn locked_of(&self, leases: &[Lease]) -> Vec<i64> {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         self.store.locked_leases(&ids).await.unwrap_or_default()

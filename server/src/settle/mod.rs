@@ -1,10 +1,10 @@
-//! Step 5, settle: gather outcomes, write them in batches, answer after the commit.
+//! Step 5, settle: gathers outcomes, writes them in batches, and answers after the commit.
 
-mod contest;
+mod commit_delay;
 mod extend;
-mod gathered;
-mod linger;
+mod lease_guard;
 mod locked;
+mod outcome_queue;
 mod queue;
 mod release;
 mod traces;
@@ -15,7 +15,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use crate::{
-    batch::{Closed, Room, Size},
+    batch::{Capacity, Closed, Size},
     config::Config,
     critical::CriticalTasks,
     dispatch::Dispatch,
@@ -27,24 +27,24 @@ use crate::{
     traces::Traces,
     wake::Wake,
 };
-use gathered::Gathered;
+use outcome_queue::OutcomeQueue;
 use queue::{LockedOutcome, Submission};
 pub(crate) use release::Release;
 
-/// The most statements at once.
+/// Maximum number of concurrent statements.
 const WRITERS: usize = 2;
-/// The approximate outcomes in a batch, and bytes of results and errors; a message is never split.
+/// Approximate number of outcomes in a batch, and bytes of their results and errors. A message is never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
-/// The part of what may gather that may wait for locks of other transactions.
+/// The side lane for lock-blocked outcomes holds at most the queue's limits divided by this number.
 const LOCKED_SHARE: usize = 4;
 
-/// The statuses of outcomes, in the order in which they were submitted.
+/// Statuses of outcomes, in the order of their submission.
 pub(crate) type Statuses = Vec<(Lease, SettleStatus)>;
 
 /// Receives the answer to a submission: a session, or a call.
 pub(crate) trait Submitter: Send + Sync + 'static {
-    /// Called after the commit: once for each outcome, with as many as were written together.
+    /// Reports outcomes after their commit: once for each outcome, together with the outcomes of the same commit.
     fn settled(&self, statuses: Statuses);
 }
 
@@ -55,16 +55,16 @@ impl Submitter for mpsc::UnboundedSender<Statuses> {
     }
 }
 
-/// Ends and extends leases for their workers.
+/// Settles and extends leases for their workers.
 #[derive(Clone)]
 pub struct Settle {
-    gathered: Arc<Gathered>,
+    queue: Arc<OutcomeQueue>,
     store: Store,
     wake: Wake,
     traces: Traces,
 }
 
-/// The state of a writer.
+/// State of a writer.
 #[derive(Clone)]
 pub(crate) struct Writer {
     store: Store,
@@ -76,7 +76,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer for the store of this broker.
+    /// Creates a writer for the store of this broker.
     pub(crate) fn new(
         config: &Config,
         store: &Store,
@@ -99,28 +99,28 @@ impl Writer {
 impl Settle {
     /// Starts the writers.
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, writer: &Writer) -> Self {
-        // The sessions' and calls' limits of unanswered outcomes bound this queue.
+        // The number of items is bounded by the limits on unanswered outcomes of sessions and calls.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
-        let gathered = Arc::new(Gathered::new(most, config.outcome_wait));
+        let queue = Arc::new(OutcomeQueue::new(most, config.outcome_wait));
         let locked = Size { bytes: most.bytes / LOCKED_SHARE, ..most };
         let lane = side_lane::start(tasks, "locked outcomes", locked::Locked::new(writer), locked);
         let lane = Arc::new(Closer(lane));
         for _ in 0..WRITERS {
-            tasks.spawn("settle", write_all(writer.clone(), gathered.clone(), lane.clone()));
+            tasks.spawn("settle", write_all(writer.clone(), queue.clone(), lane.clone()));
         }
         let traces = writer.dispatch.traces().clone();
-        Self { gathered, store: writer.store.clone(), wake: writer.wake.clone(), traces }
+        Self { queue, store: writer.store.clone(), wake: writer.wake.clone(), traces }
     }
 
-    /// Ends attempts. Returns one status for each, in order.
+    /// Settles attempts. Returns one status per settlement, in order.
     pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
         let leases: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
         let room = self.room(&settlements).await;
-        // One message at most for each outcome.
+        // The channel gets at most one message per outcome.
         let (submitter, mut settled) = mpsc::unbounded_channel();
         self.submit(settlements, room, submitter);
-        // The caller does nothing else until then.
-        self.hurry();
+        // The caller waits for the answer, so the commit delay is skipped.
+        self.skip_delay();
         let mut statuses: HashMap<Lease, SettleStatus> = HashMap::with_capacity(leases.len());
         while let Some(some) = settled.recv().await {
             statuses.extend(some);
@@ -128,38 +128,44 @@ impl Settle {
         leases.iter().map(|lease| statuses.get(lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
     }
 
-    /// Waits for memory for these outcomes: results and errors that wait for Postgres are bounded in bytes, as enqueues
-    /// are.
-    pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Room, Closed> {
+    /// Waits for memory for these outcomes. Results and errors that wait for Postgres are bounded in bytes, like
+    /// enqueues.
+    pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Capacity, Closed> {
         let bytes = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
-        self.gathered.room(Size { items: settlements.len(), bytes }).await
+        self.queue.room(Size { items: settlements.len(), bytes }).await
     }
 
-    /// Writes the outcomes, which have their memory, then tells the submitter their statuses.
-    pub(crate) fn submit(&self, settlements: Vec<Settlement>, room: Result<Room, Closed>, submitter: impl Submitter) {
+    /// Queues the outcomes and passes their statuses to the submitter after the commit. `room` is the memory reserved
+    /// for them.
+    pub(crate) fn submit(
+        &self,
+        settlements: Vec<Settlement>,
+        room: Result<Capacity, Closed>,
+        submitter: impl Submitter,
+    ) {
         let submission = Submission::new(settlements, room.ok(), Arc::new(submitter));
-        if let Err(submission) = self.gathered.push(submission) {
+        if let Err(submission) = self.queue.push(submission) {
             submission.unavailable();
         }
     }
 
-    /// What has gathered is written now: somebody waits for it.
-    pub(crate) fn hurry(&self) {
-        self.gathered.hurry();
+    /// Ends the commit delay: a caller waits for the answer.
+    pub(crate) fn skip_delay(&self) {
+        self.queue.skip_delay();
     }
 
-    /// Accepts no more; gathered outcomes are still written.
+    /// Closes the queue. Queued outcomes are still written.
     pub fn close(&self) {
-        self.gathered.close();
+        self.queue.close();
     }
 }
 
-async fn write_all(writer: Writer, gathered: Arc<Gathered>, lane: Arc<Closer<LockedOutcome>>) {
+async fn write_all(writer: Writer, queue: Arc<OutcomeQueue>, lane: Arc<Closer<LockedOutcome>>) {
     let lane: &SideLane<LockedOutcome> = &lane.0;
-    while let Some(submissions) = gathered.take(BATCH).await {
+    while let Some(submissions) = queue.take(BATCH).await {
         let settlements: Vec<&Settlement> = submissions.iter().flat_map(Submission::settlements).collect();
         writer.metrics.settle_batch.observe(settlements.len() as f64);
-        // An outcome behind a locked one of its job follows it.
+        // An outcome whose job has an earlier outcome in the side lane follows it there.
         let written = writer.write(&settlements, |id| lane.is_needed(&id)).await;
         let mut rest = written.as_slice();
         for submission in submissions {
@@ -167,7 +173,7 @@ async fn write_all(writer: Writer, gathered: Arc<Gathered>, lane: Arc<Closer<Loc
             rest = later;
             let trace = traces::settled(writer.dispatch.traces(), submission.settlements(), of_it);
             writer.metrics.settle_latency.observe_traced(submission.waited().as_secs_f64(), trace);
-            locked::wait_aside(lane, submission.settled(&mut of_it.iter().copied(), writer.timeout));
+            locked::move_to_side_lane(lane, submission.settled(&mut of_it.iter().copied(), writer.timeout));
         }
     }
 }

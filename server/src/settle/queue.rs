@@ -7,7 +7,7 @@ use std::{
 
 use super::{Submitter, locked::Written};
 use crate::{
-    batch::{Room, Weigh},
+    batch::{Capacity, Weigh},
     job::{SettleStatus, Settlement},
 };
 
@@ -17,19 +17,19 @@ pub(super) struct Submission {
     bytes: usize,
     since: Instant,
     submitter: Arc<dyn Submitter>,
-    /// Memory, held until the outcomes are written.
-    room: Option<Arc<Room>>,
+    /// Reserved queue capacity, held until the outcomes are written.
+    room: Option<Arc<Capacity>>,
 }
 
-/// One of them, which is locked by another transaction.
+/// A single outcome whose job another transaction has locked.
 pub(super) struct LockedOutcome {
     pub(super) settlement: Settlement,
     since: Instant,
     until: Instant,
     submitter: Arc<dyn Submitter>,
-    /// Who has locked it, as far as is known.
+    /// Holders of the lock, if known.
     pub(super) holders: Option<String>,
-    _room: Option<Arc<Room>>,
+    _room: Option<Arc<Capacity>>,
 }
 
 impl Weigh for Submission {
@@ -53,7 +53,7 @@ impl Weigh for LockedOutcome {
 }
 
 impl Submission {
-    pub(super) fn new(settlements: Vec<Settlement>, room: Option<Room>, submitter: Arc<dyn Submitter>) -> Self {
+    pub(super) fn new(settlements: Vec<Settlement>, room: Option<Capacity>, submitter: Arc<dyn Submitter>) -> Self {
         let bytes = settlements.iter().map(|s| s.outcome.weight()).sum();
         Self { settlements, bytes, since: Instant::now(), submitter, room: room.map(Arc::new) }
     }
@@ -62,21 +62,21 @@ impl Submission {
         &self.settlements
     }
 
-    /// When it came.
+    /// Returns the time of the submission.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
 
-    /// How long it has waited.
+    /// Returns the time since the submission.
     pub(super) fn waited(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Answers with the next statuses, one for each outcome. Returns the outcomes that have none yet.
+    /// Answers with the next statuses, one per outcome. Returns the outcomes without an answer.
     pub(super) fn settled(
         self,
         statuses: &mut impl Iterator<Item = Written>,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Vec<LockedOutcome> {
         let Self { settlements, since, submitter, room, .. } = self;
         let mut locked = Vec::new();
@@ -84,8 +84,8 @@ impl Submission {
         for (settlement, status) in settlements.into_iter().zip(statuses) {
             match status {
                 Written::As(status) => answers.push((settlement.lease, status)),
-                Written::Locked | Written::Apart => {
-                    let (submitter, room, until) = (submitter.clone(), room.clone(), since + patience);
+                Written::Locked | Written::Alone => {
+                    let (submitter, room, until) = (submitter.clone(), room.clone(), since + max_wait);
                     locked.push(LockedOutcome { settlement, since, until, submitter, holders: None, _room: room });
                 }
             }
@@ -97,14 +97,14 @@ impl Submission {
         locked
     }
 
-    /// Answers UNAVAILABLE: nothing was written.
+    /// Answers UNAVAILABLE, because nothing was written.
     pub(super) fn unavailable(self) {
         self.settled(&mut std::iter::repeat(Written::As(SettleStatus::Unavailable)), Duration::ZERO);
     }
 }
 
 impl LockedOutcome {
-    /// How long it has waited.
+    /// Returns the time since the submission.
     pub(super) fn waited(&self) -> Duration {
         self.since.elapsed()
     }

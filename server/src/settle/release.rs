@@ -1,6 +1,6 @@
-//! Leases that the broker ends without their workers: released, so that the attempt is not counted (a job could not be
-//! sent), or failed, so that it is (the worker is lost, the attempt timed out). It ends only its own leases: one that
-//! another broker has adopted is left alone.
+//! Leases that the broker ends without their workers. They are released without counting the attempt if a job could not
+//! be sent. They are failed if the worker is lost or the attempt timed out. The broker ends only leases that it owns,
+//! and skips leases that another broker has adopted.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Writer,
-    contest::{Adopting, Contest, Ending},
+    lease_guard::{Adopting, Ending, LeaseGuard},
     traces,
 };
 use crate::{
@@ -18,30 +18,30 @@ use crate::{
     store::{Action, Actor, LeaseFacts, Nack, Nacked, Store, StoreError},
 };
 
-/// The most leases in a statement.
+/// Maximum number of leases in a statement.
 const BATCH: usize = 1_000;
-/// The first and the longest pause before leases that are locked are tried again.
+/// First and longest pause before a retry of locked leases.
 const LOCKED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// When to look for leases that a claim without an answer has committed: at once, and again until its statement cannot
-/// be running any more.
-const LOST_CLAIM_LOOKS: [Duration; 4] =
+/// Delays before each search for leases that a claim without an answer has committed. The searches end when the
+/// statement of the claim can no longer be running.
+const LOST_CLAIM_DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
-/// Ends leases, and tries for as long as it takes: while this broker lives, no other one will.
+/// Ends leases and retries until it succeeds, because no other broker ends them while this broker lives.
 #[derive(Clone)]
 pub(crate) struct Release {
     writer: Arc<Writer>,
-    contest: Contest,
+    guard: LeaseGuard,
 }
 
 impl Release {
     pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer: Arc::new(writer), contest: Contest::default() }
+        Self { writer: Arc::new(writer), guard: LeaseGuard::default() }
     }
 
-    /// Leases that a worker came back with. Those that are about to be failed here are not to be adopted.
+    /// Guards leases that a worker wants to resume with. Leases that are being failed here must not be adopted.
     pub(crate) fn adopt(&self, leases: Vec<Lease>) -> Adopting {
-        self.contest.adopt(leases)
+        self.guard.adopt(leases)
     }
 
     fn broker_id(&self) -> i32 {
@@ -53,7 +53,7 @@ impl Release {
     }
 
     /// Releases jobs that dispatch could not send, until dispatch has stopped.
-    pub(crate) async fn unsent_always(self, mut unsent: mpsc::UnboundedReceiver<Unsent>) {
+    pub(crate) async fn release_unsent(self, mut unsent: mpsc::UnboundedReceiver<Unsent>) {
         while let Some(first) = unsent.recv().await {
             let mut leases = Vec::new();
             let mut flushed = Vec::new();
@@ -62,29 +62,30 @@ impl Release {
                 match unsent_now {
                     Unsent::Leases(more) => leases.extend(more),
                     Unsent::Flush(done) => flushed.push(done),
-                    Unsent::Claim(tokens) => self.look_for_claim(tokens),
+                    Unsent::Claim(tokens) => self.find_lost_claim(tokens),
                     Unsent::Expired(leases) => self.expired(leases, Some(self.broker_id())),
                 }
                 next = if leases.len() < BATCH { unsent.try_recv().ok() } else { None };
             }
-            self.end_own(leases, Action::Release, None).await;
+            self.end_owned(leases, Action::Release, None).await;
             for done in flushed {
                 let _ = done.send(());
             }
         }
     }
 
-    /// Releases leases of this broker, in the background.
+    /// Releases leases of this broker in the background.
     pub(crate) fn release(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             let this = self.clone();
-            tokio::spawn(async move { this.end_own(leases, Action::Release, None).await });
+            tokio::spawn(async move { this.end_owned(leases, Action::Release, None).await });
         }
     }
 
-    /// Releases what workers did not take along when they went on at another broker, in the background. What another
-    /// transaction has locked they may have taken along: their new broker waits for the lock, and is to come first.
-    pub(crate) fn release_left(&self, leases: Vec<Lease>) {
+    /// Releases leases in the background that a worker left behind when it resumed at another broker. That broker may
+    /// be waiting to adopt leases that are locked. So locked leases are released here only after the lock is gone, and
+    /// the other broker comes first.
+    pub(crate) fn release_left_behind(&self, leases: Vec<Lease>) {
         if leases.is_empty() {
             return;
         }
@@ -92,15 +93,16 @@ impl Release {
         tokio::spawn(async move {
             let locked = this.writer.locked_of(&leases).await;
             let (locked, free) = leases.into_iter().partition(|lease| locked.contains(&lease.id));
-            this.end_own(free, Action::Release, None).await;
+            this.end_owned(free, Action::Release, None).await;
             this.end_when_unlocked(nacks(&locked, Action::Release, None), true, None);
         });
     }
 
-    /// Releases what workers had here that went on at another broker with all that they have, in the background. What they
-    /// took along is that broker's, and stays; until that is settled, nobody comes back here with it.
-    pub(crate) fn release_behind(&self, leases: Vec<Lease>) {
-        let ending = self.contest.end(leases);
+    /// Releases leases in the background whose workers have resumed at another broker with all their leases. Leases
+    /// that the other broker has adopted are not affected. Until the release has finished, no worker can adopt these
+    /// leases here.
+    pub(crate) fn release_after_full_move(&self, leases: Vec<Lease>) {
+        let ending = self.guard.end(leases);
         if ending.leases.is_empty() {
             return;
         }
@@ -117,10 +119,10 @@ impl Release {
         });
     }
 
-    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job. Leases that a worker is just
-    /// coming back with are left to that.
+    /// Fails attempts of this broker's workers in the background; the job keeps `error`. Skips leases that a worker is
+    /// resuming with at the moment.
     pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
-        let ending = self.contest.end(leases);
+        let ending = self.guard.end(leases);
         if !ending.leases.is_empty() {
             let this = self.clone();
             tokio::spawn(async move {
@@ -131,16 +133,16 @@ impl Release {
         }
     }
 
-    /// Releases leases of a call without a stream, which belong to no broker.
+    /// Releases leases of a call without a stream. They belong to no broker.
     pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
         self.end(leases, Action::Release, None, || None, None).await;
     }
 
-    async fn end_own(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
+    async fn end_owned(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
         self.end(leases, action, error, || Some(self.broker_ids()), None).await;
     }
 
-    /// `owners` is called before each try: this broker may have got another id meanwhile.
+    /// Ends leases. `owners` is called before each attempt, because this broker may have got another id meanwhile.
     async fn end(
         &self,
         mut leases: Vec<Lease>,
@@ -157,13 +159,13 @@ impl Release {
         }
     }
 
-    /// Returns those that another transaction has locked.
+    /// Ends leases, except locked ones, which it returns.
     async fn end_unlocked(&self, nacks: Vec<Nack>, owners: impl Fn() -> Option<Vec<i32>>) -> Vec<Nack> {
         let mut backoff = backoff();
         loop {
             let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owners().as_deref(), false).await;
             let Err(error) = result else { return locked };
-            self.writer.store.failed("releasing leases", &error);
+            self.writer.store.log_failure("releasing leases", &error);
             if error.is_refused() {
                 return Vec::new();
             }
@@ -171,8 +173,8 @@ impl Release {
         }
     }
 
-    /// In the background: no others wait for these. It does not wait in Postgres, so that another broker that wants to adopt
-    /// one of them comes first.
+    /// Ends locked leases in the background, so that no other lease waits for them. It does not wait in Postgres, so
+    /// another broker that wants to adopt one of them comes first.
     fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool, ending: Option<Arc<Ending>>) {
         if nacks.is_empty() {
             return;
@@ -193,8 +195,8 @@ impl Release {
         });
     }
 
-    /// Ends attempts whose deadline has passed, by their retry policies. Returns those that took effect, and whether
-    /// there may be more.
+    /// Ends attempts whose deadline has passed, by their retry policies. Returns the ended leases with their brokers,
+    /// and whether there may be more.
     pub(crate) async fn time_out(&self, at_most: i32) -> Result<(Vec<(Lease, Option<i32>)>, bool), StoreError> {
         let mut leases = self.writer.store.timed_out(at_most).await?;
         let more = leases.len() >= at_most as usize;
@@ -204,14 +206,14 @@ impl Release {
         leases.sort_unstable();
         let facts = self.writer.store.lease_facts(&leases).await?;
         let nacks: Vec<Nack> = leases.iter().map(|&lease| self.timeout_of(lease, &facts)).collect();
-        // Those that are locked are found again by the next sweep.
+        // Locked leases are found again by the next sweep.
         let (nacked, _, result) = self.writer.nack_unlocked(nacks, None, true).await;
         let more = more && !nacked.is_empty();
         if nacked.is_empty() {
             result?;
         } else if let Err(error) = result {
-            // The workers of these must be told; the others are found again.
-            self.writer.store.failed("ending attempts that timed out", &error);
+            // The workers of the ended attempts must be told. The other attempts are found again.
+            self.writer.store.log_failure("ending attempts that timed out", &error);
         }
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
         Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
@@ -227,8 +229,8 @@ impl Release {
         }
     }
 
-    /// Ends leases, sorted by id, for an operator: with an error the attempts have failed, and the retry policies decide;
-    /// without one they do not count. Returns those that it ended, with their brokers, also if it fails then.
+    /// Ends leases, sorted by id, for an operator. With an error the attempts have failed and the retry policies apply;
+    /// without one they do not count. Returns the ended leases with their brokers, even if a later statement fails.
     pub(crate) async fn end_for_operator(
         &self,
         store: Store,
@@ -258,7 +260,7 @@ impl Release {
         for broker in brokers {
             let nacks: Vec<Nack> =
                 leases.iter().filter(|(_, owner)| *owner == broker).map(|(lease, _)| nack(*lease)).collect();
-            // With an owner, the token is not kept: what the worker says later is no repeat.
+            // With an owner, the token is not kept: a later message of the worker does not count as a repeat.
             match writer.end_leases(&nacks, broker, by).await {
                 Ok(nacked) => {
                     let is_ended = |lease: &&Lease| nacked.iter().any(|n| n.id == lease.id);
@@ -270,7 +272,7 @@ impl Release {
         (ended, Ok(()))
     }
 
-    /// Ends jobs that had expired when they were claimed, in the background, and tries for as long as it takes.
+    /// Ends jobs in the background that had expired when they were claimed. Retries until it succeeds.
     pub(crate) fn expired(&self, mut leases: Vec<Lease>, owner: Option<i32>) {
         if leases.is_empty() {
             return;
@@ -283,22 +285,22 @@ impl Release {
                 match writer.store.expire_leases(&leases, owner).await {
                     Ok(woken) => return writer.dispatch.wakeups(&woken),
                     Err(error) if error.is_refused() => {
-                        return tracing::error!(%error, "Postgres refused to end expired jobs");
+                        return writer.store.log_failure("ending expired jobs", &error);
                     }
                     Err(StoreError::Locked(_)) if leases.len() > 1 => {
-                        // Whichever is locked, the others do not wait for it.
+                        // Split the batch, so that jobs that are not locked do not wait for locked ones.
                         let second = leases.split_off(leases.len() / 2);
                         this.expired(second, owner);
                     }
-                    Err(error) => writer.store.failed("ending expired jobs", &error),
+                    Err(error) => writer.store.log_failure("ending expired jobs", &error),
                 }
                 backoff.pause().await;
             }
         });
     }
 
-    /// Takes back leases of coordinated jobs whose brokers are gone, at most this many; with `keyed`, also of those that
-    /// free their key now. Returns how many it took back, without those that are locked.
+    /// Takes back at most `at_most` leases of coordinated jobs whose brokers are gone. With `keyed`, includes jobs that
+    /// free their key now. Returns the number of leases taken back; locked ones are skipped.
     pub(crate) async fn rescue_coordinated(&self, at_most: i32, keyed: bool) -> Result<usize, StoreError> {
         let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id(), keyed).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
@@ -321,21 +323,21 @@ impl Release {
         Ok(rescued)
     }
 
-    fn look_for_claim(&self, tokens: Tokens) {
+    fn find_lost_claim(&self, tokens: Tokens) {
         let this = self.clone();
         let broker_id = self.broker_id();
         tokio::spawn(async move {
-            for pause in LOST_CLAIM_LOOKS {
+            for pause in LOST_CLAIM_DELAYS {
                 tokio::time::sleep(pause).await;
                 let mut backoff = backoff();
                 let leases = loop {
                     match this.writer.store.lost_claim(broker_id, &tokens).await {
                         Ok(leases) => break leases,
-                        Err(error) => this.writer.store.failed("looking for a lost claim", &error),
+                        Err(error) => this.writer.store.log_failure("looking for a lost claim", &error),
                     }
                     backoff.pause().await;
                 };
-                this.end_own(leases, Action::Release, None).await;
+                this.end_owned(leases, Action::Release, None).await;
             }
         });
     }

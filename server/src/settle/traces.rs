@@ -1,4 +1,4 @@
-//! The spans of attempts that end here.
+//! Ends the spans of attempts that end at this broker.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,23 @@ use crate::{
     traces::{Ending, Traces},
 };
 
-/// Attempts that their workers have settled. Returns a trace of them.
+/// Ends the spans of attempts that their workers have settled. Returns the trace of one of them.
 pub(super) fn settled(traces: &Traces, settlements: &[Settlement], written: &[Written]) -> Option<Traced> {
     if traces.is_idle() {
         return None;
     }
     let done = settlements.iter().zip(written).filter(|(_, written)| **written == Written::As(SettleStatus::Ok));
-    // Failures have ended with their statement, unless its answer was lost.
+    // The spans of failures ended with their statement, unless its answer was lost.
     traces.ended(done.map(|(settlement, _)| (settlement.lease, &settlement.outcome)), |outcome| match outcome {
-        Outcome::Ack { .. } => Ending::of("ack"),
+        Outcome::Ack { .. } => Ending::new("ack"),
         Outcome::Retry { error, .. } => Ending::failed("retry", error),
         Outcome::Dead { error } => Ending::failed("dead", error),
-        Outcome::Snooze { .. } => Ending::of("snooze"),
-        Outcome::Release => Ending::of("release"),
+        Outcome::Snooze { .. } => Ending::new("snooze"),
+        Outcome::Release => Ending::new("release"),
     })
 }
 
-/// Attempts that ended otherwise; `expired`: since their deadlines have passed.
+/// Ends the spans of other ended attempts. `expired`: they ended because their deadlines passed.
 pub(super) fn nacked(traces: &Traces, nacks: &[Nack], nacked: &[Nacked], expired: bool) {
     if traces.is_idle() {
         return;
@@ -34,12 +34,12 @@ pub(super) fn nacked(traces: &Traces, nacks: &[Nack], nacked: &[Nacked], expired
     let actions: HashMap<i64, Action> = nacked.iter().map(|nacked| (nacked.id, nacked.action)).collect();
     let ended = nacks.iter().filter_map(|nack| Some((nack.lease, (*actions.get(&nack.lease.id)?, &nack.error))));
     traces.ended(ended, |(action, error)| match action {
-        Action::Snooze | Action::Release => Ending::of(action.name()),
+        Action::Snooze | Action::Release => Ending::new(action.name()),
         _ => Ending::failed(if expired { "timeout" } else { action.name() }, error.as_deref().unwrap_or_default()),
     });
 }
 
-/// Attempts that go on at another broker, but for those that have ended here.
+/// Ends the spans of attempts that continue at another broker. Spans that have ended already are not changed.
 pub(super) fn moved<'a>(traces: &Traces, leases: impl Iterator<Item = &'a Lease>) {
-    traces.ended(leases.map(|lease| (*lease, "moved")), Ending::of);
+    traces.ended(leases.map(|lease| (*lease, "moved")), Ending::new);
 }

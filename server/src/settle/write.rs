@@ -12,15 +12,23 @@ use crate::{
     store::{Action, Actor, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
+/// Maximum number of splits of a round: enough to find one refused outcome among thousands, and few if Postgres refuses
+/// all.
+const MOST_SPLITS: u32 = 13;
+
+/// Minimum time that outcomes wait for an unreachable Postgres. After an earlier answer, callers would retry
+/// immediately.
+const MIN_RETRY: Duration = Duration::from_secs(1);
+
 impl Writer {
-    /// Returns what became of each outcome, in order. A settle is a compare-and-set, so it is simply repeated after a
-    /// lost connection. Outcomes of jobs that `is_locked` knows are not tried.
+    /// Writes outcomes and returns their results in order. A settlement is a compare-and-set, so it is repeated after a
+    /// lost connection. Outcomes of jobs for which `is_locked` returns true are not tried.
     pub(super) async fn write(&self, settlements: &[&Settlement], is_locked: impl Fn(i64) -> bool) -> Vec<Written> {
         let mut written = vec![Written::As(SettleStatus::Unavailable); settlements.len()];
         let (rounds, repeats) = rounds(settlements);
         let mut locked: HashSet<i64> = HashSet::new();
         for mut round in rounds {
-            // In their order, also if the job is locked.
+            // Outcomes of a job stay in order, even if the job is locked.
             round.retain(|&i| {
                 let id = settlements[i].lease.id;
                 let is_free = !locked.contains(&id) && !is_locked(id);
@@ -37,46 +45,80 @@ impl Writer {
         written
     }
 
-    /// Writes one round, but for what is locked.
+    /// Writes one round without its locked outcomes. If Postgres refuses it, the round is split until each refused
+    /// outcome is alone.
     async fn write_unlocked(
         &self,
         settlements: &[&Settlement],
-        mut round: Vec<usize>,
+        round: Vec<usize>,
         written: &mut [Written],
         locked: &mut HashSet<i64>,
     ) {
-        let deadline = Instant::now() + self.timeout;
+        let begun = Instant::now();
+        let deadline = begun + self.timeout;
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-        let mut looked = round.len() == 1;
-        while !round.is_empty() {
-            let error = match self.write_round(settlements, &round, written).await {
-                Ok(()) => return,
-                Err(error) => error,
-            };
-            if let StoreError::Locked(_) = &error {
-                let leases: Vec<Lease> = round.iter().map(|&i| settlements[i].lease).collect();
-                let found = if looked { Vec::new() } else { self.locked_of(&leases).await };
-                looked = true;
-                if found.is_empty() {
-                    // It is something else, which one of them needs.
-                    round.iter().for_each(|&i| written[i] = Written::Apart);
-                    locked.extend(leases.iter().map(|lease| lease.id));
-                    return;
+        let mut searched = round.len() == 1;
+        let (mut parts, mut left, mut splits) = (vec![round], Vec::new(), 0);
+        loop {
+            while let Some(part) = parts.pop() {
+                let error = match self.write_round(settlements, &part, written).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                };
+                if let StoreError::Locked(_) = &error {
+                    let found = self.without_locked(settlements, part, written, locked, &mut searched).await;
+                    parts.extend(found);
+                    continue;
                 }
-                locked.extend(found);
-                let (held, free) = round.into_iter().partition(|&i| locked.contains(&settlements[i].lease.id));
-                let held: Vec<usize> = held;
-                held.into_iter().for_each(|i| written[i] = Written::Locked);
-                round = free;
-            } else if error.is_refused() || Instant::now() + backoff.next() >= deadline {
-                tracing::error!(%error, outcomes = round.len(), "Postgres refused outcomes");
-                return;
-            } else {
-                self.store.failed("writing outcomes", &error);
+                self.store.log_failure("writing outcomes", &error);
                 self.metrics.store_errors.inc();
-                backoff.pause().await;
+                match &part[..] {
+                    [_, _, ..] if splits < MOST_SPLITS && error.may_spare_other_jobs() => {
+                        splits += 1;
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second.to_vec(), first.to_vec()]);
+                    }
+                    // The outcome is retried in the side lane, so that the others do not wait for it.
+                    [alone] if error.may_spare_other_jobs() && matches!(error, StoreError::RolledBack(_)) => {
+                        written[*alone] = Written::Alone;
+                        locked.insert(settlements[*alone].lease.id);
+                    }
+                    _ if error.is_refused() => {}
+                    _ => left.extend(part),
+                }
             }
+            let gives_up = self.store.is_unreachable() && begun.elapsed() >= MIN_RETRY;
+            if left.is_empty() || gives_up || Instant::now() + backoff.next() >= deadline {
+                return;
+            }
+            backoff.pause().await;
+            parts.push(std::mem::take(&mut left));
         }
+    }
+
+    /// Returns the outcomes of a round that no other transaction has locked, and marks the others. Returns `None` if
+    /// something else is locked; then each outcome is written alone.
+    async fn without_locked(
+        &self,
+        settlements: &[&Settlement],
+        round: Vec<usize>,
+        written: &mut [Written],
+        locked: &mut HashSet<i64>,
+        searched: &mut bool,
+    ) -> Option<Vec<usize>> {
+        let leases: Vec<Lease> = round.iter().map(|&i| settlements[i].lease).collect();
+        let found = if *searched { Vec::new() } else { self.locked_of(&leases).await };
+        *searched = true;
+        if found.is_empty() {
+            round.iter().for_each(|&i| written[i] = Written::Alone);
+            locked.extend(leases.iter().map(|lease| lease.id));
+            return None;
+        }
+        locked.extend(found);
+        let (held, free): (Vec<usize>, Vec<usize>) =
+            round.into_iter().partition(|&i| locked.contains(&settlements[i].lease.id));
+        held.into_iter().for_each(|i| written[i] = Written::Locked);
+        (!free.is_empty()).then_some(free)
     }
 
     async fn write_round(
@@ -89,7 +131,7 @@ impl Writer {
             round.iter().partition(|&&i| matches!(all[i].outcome, Outcome::Ack { .. }));
         let mut done: HashSet<i64> = HashSet::new();
         if !acks.is_empty() {
-            let acks: Vec<Ack<'_>> = acks.iter().map(|&i| Ack::of(all[i])).collect();
+            let acks: Vec<Ack<'_>> = acks.iter().map(|&i| Ack::new(all[i])).collect();
             self.write_acks(&acks, &mut done).await?;
         }
         if !others.is_empty() {
@@ -106,14 +148,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Most acks take the plain path. Coordinated jobs, and those with a next stage, remain and take the coordinated
-    /// one.
+    /// Writes acks. Most take the plain path. Coordinated jobs, and jobs with a next stage, remain and take the
+    /// coordinated path.
     async fn write_acks(&self, acks: &[Ack<'_>], done: &mut HashSet<i64>) -> Result<(), StoreError> {
         let short: Vec<(Lease, &[u8])> =
             acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
         if !short.is_empty() {
             let started = acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| ack.started);
-            let groups = AttemptGroups::of(started);
+            let groups = AttemptGroups::from_attempts(started);
             let acked = self.store.settle_acks(&short, &self.registry.short_histories(), groups.as_ref()).await?;
             self.metrics.count_settled("ack", acked.ids.len());
             self.dispatch.limits_freed(acked.limited_types);
@@ -138,7 +180,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Of those that took no effect, the ones that an earlier call had settled as the same.
+    /// Returns the failed outcomes that an earlier call had settled in the same way.
     async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<usize>, StoreError> {
         if failed.is_empty() {
             return Ok(HashSet::new());
@@ -150,14 +192,17 @@ impl Writer {
 
     async fn write_nacks(&self, settlements: &[&Settlement]) -> Result<Vec<Nacked>, StoreError> {
         let leases: Vec<Lease> = settlements.iter().map(|s| s.lease).collect();
-        let facts = self.store.lease_facts(&leases).await?;
+        let mut facts = self.store.lease_facts(&leases).await?;
+        if facts.len() < leases.len() && !self.store.regain(&leases).await?.is_empty() {
+            facts = self.store.lease_facts(&leases).await?;
+        }
         let facts: HashMap<i64, &LeaseFacts> = facts.iter().map(|f| (f.id, f)).collect();
         let nacks: Vec<Nack> = settlements.iter().map(|s| self.nack(s, facts.get(&s.lease.id).copied())).collect();
         let (nacked, result) = self.settle_nacks(&nacks, None, false).await;
         result.map(|()| nacked)
     }
 
-    /// If it fails in the middle, outcomes that took effect are known, and their followers are told.
+    /// Writes nacks. If it fails midway, the outcomes that took effect are returned, and their wake-ups are sent.
     pub(super) async fn settle_nacks(
         &self,
         nacks: &[Nack],
@@ -174,7 +219,7 @@ impl Writer {
         (nacked, result)
     }
 
-    /// Ends leases of a broker (0: of none) for an operator: all of them, or none.
+    /// Ends leases of the broker `owner` (0 for leases without a broker) for an operator: all of them or none.
     pub(super) async fn end_leases(&self, nacks: &[Nack], owner: i32, by: &Actor) -> Result<Vec<Nacked>, StoreError> {
         let (nacked, woken) = self.store.end_leases(nacks, owner, by).await?;
         self.follow_up(nacks, &nacked, &woken, false);
@@ -194,7 +239,8 @@ impl Writer {
         Nack { lease: settlement.lease, action, delay_ms, error }
     }
 
-    /// By the policy of the job, its type, or the broker. Without facts the lease is lost anyway.
+    /// Returns the delay by the retry policy of the job, its task type, or the broker. Without facts the lease is lost,
+    /// and the delay has no effect.
     pub(super) fn retry_delay_ms(&self, facts: Option<&LeaseFacts>) -> i64 {
         facts.map_or(0, |f| {
             let policy = self.registry.retry_policy(f.type_id, f.options.as_deref());
@@ -202,7 +248,7 @@ impl Writer {
         })
     }
 
-    /// Wakes brokers, workers and waiters after a nack.
+    /// Wakes brokers, workers and waiters after nacks.
     fn follow_up(&self, nacks: &[Nack], nacked: &[Nacked], woken: &Wakeups, expired: bool) {
         traces::nacked(self.dispatch.traces(), nacks, nacked, expired);
         self.dispatch.wakeups(woken);
@@ -211,7 +257,7 @@ impl Writer {
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
         self.dispatch.ready(ready.clone());
-        // Jobs that this broker could not send are for the others, whatever capacity it has.
+        // Jobs that this broker could not send are announced to the other brokers, regardless of its capacity.
         if nacked.iter().any(|n| n.action == Action::Release) {
             self.wake.announce(&ready.collect::<Vec<_>>());
         }
@@ -243,7 +289,7 @@ struct Ack<'a> {
 }
 
 impl<'a> Ack<'a> {
-    fn of(settlement: &'a Settlement) -> Self {
+    fn new(settlement: &'a Settlement) -> Self {
         let (result, next_stage) = match &settlement.outcome {
             Outcome::Ack { result, next_stage } => (&result[..], next_stage.as_deref()),
             _ => (&[][..], None),
@@ -252,13 +298,14 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// Tokens and kinds of outcomes of one job in a batch that are tried; there is one lease, and one that it may have replaced.
+/// Maximum number of tokens and kinds of outcome that are tried for one job in a batch. A job has one lease, and one
+/// that it may have replaced.
 const ROUNDS: usize = 3;
 
-/// Places of the outcomes, sorted by id, so that an id is in a statement once: when two tokens or two kinds of outcomes
-/// come for one job, the second is settled after the first. A repeat of an outcome before it in the batch is not
-/// settled again: `repeats` names the place of the first. What is in no round stays unavailable: a
-/// worker that means it sends it again.
+/// Groups the indexes of the outcomes into rounds, sorted by id, in which each job id occurs once. If two tokens or two
+/// kinds of outcome arrive for one job, the second is settled after the first. `repeats` pairs the index of a repeated
+/// outcome with its first occurrence, which is settled once. An outcome in no round stays unavailable, so its worker
+/// sends it again.
 fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>) {
     let mut places: Vec<usize> = (0..settlements.len()).collect();
     places.sort_by_key(|&i| (settlements[i].lease, i));

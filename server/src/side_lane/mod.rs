@@ -1,8 +1,10 @@
-//! Work that met the lock of another transaction, so that nothing else waits for it. Intake and settle each have a lane.
+//! Side lane: retries lock-blocked requests separately, so that no other request waits for them. Intake and settle each
+//! have a lane.
 //!
-//! A batch that meets a lock comes here as a whole. It is split until it is known which items are locked: the others are
-//! written at once. What is locked is tried again in turns, each time for a moment, until its lock goes or its time is
-//! over. An item that needs what an earlier one waits for stays behind it, so that the order of each key is kept.
+//! A batch that meets a lock is moved here as a whole. It is split until the locked items are known, and the other
+//! items are written immediately. Locked items are retried in rotation, each for a short time, until the lock is
+//! released or their time is over. An item that needs the same resource as an earlier blocked item stays behind it,
+//! which keeps the order of each key.
 
 mod state;
 
@@ -11,54 +13,55 @@ use std::{future::Future, hash::Hash, sync::Arc, time::Duration};
 use crate::{
     batch::{Size, Weigh},
     critical::CriticalTasks,
-    store::Patience,
+    store::LockWait,
 };
 pub(crate) use state::{MOST_LOCKED, SideLane};
 
-/// The least time between two rounds of trying, also where no statement waits for a lock.
+/// Minimum time between two rounds of retries, even if no statement waits for a lock.
 const ROUND: Duration = Duration::from_millis(50);
-/// The most items that are tried in a round; then it is the turn of others.
+/// Maximum number of items that are tried in a round. The next round continues with other items.
 const TRIES: usize = 64;
 
-/// Something that may be locked.
+/// An item that may be lock-blocked.
 pub(crate) trait Item: Weigh + Send + 'static {
-    /// Names what it needs.
+    /// Type that names a needed resource.
     type Need: Clone + Eq + Hash + Send + 'static;
 
-    /// What it needs: of two items with a need in common, the later one is not written before the other.
+    /// Returns the resources that the item needs. Of two items that need the same resource, the later one is not
+    /// written first.
     fn needs(&self) -> Vec<Self::Need>;
 
-    /// Whether it has waited for as long as it may, or its caller has gone.
+    /// Returns whether the item has reached its deadline, or its caller has gone.
     fn is_over(&self) -> bool;
 
-    /// Takes note of who holds the lock, if that is known.
+    /// Records the holders of the lock, if known.
     fn held_by(&mut self, holders: Option<&str>);
 }
 
 /// Items that were not written.
 pub(crate) struct Unwritten<I> {
-    /// They are locked.
+    /// Items that are locked.
     pub(crate) locked: Vec<I>,
-    /// Some of them are locked, or they must be written one by one.
-    pub(crate) apart: Vec<I>,
+    /// Items that may be locked or must be written one by one.
+    pub(crate) alone: Vec<I>,
 }
 
-/// The work of a lane.
+/// Writes the items of a lane.
 pub(crate) trait Work: Send + Sync + 'static {
-    /// What is written.
+    /// Type of the written items.
     type Item: Item;
 
-    /// Writes these in their order, and answers them; returns the others.
-    fn write(&self, items: Vec<Self::Item>, patience: Patience) -> impl Future<Output = Unwritten<Self::Item>> + Send;
+    /// Writes and answers items in their order. Returns the items that were not written.
+    fn write(&self, items: Vec<Self::Item>, lock_wait: LockWait) -> impl Future<Output = Unwritten<Self::Item>> + Send;
 
-    /// Who holds what the statement of the lane waits for that begins now.
+    /// Returns the holders of the lock for which the current statement of the lane waits.
     fn holders(&self) -> impl Future<Output = Option<String>> + Send;
 
-    /// Answers an item whose time is over, or whose broker stops.
+    /// Answers an item that has reached its deadline or whose broker stops.
     fn give_up(&self, item: Self::Item);
 }
 
-/// Starts the tasks of a lane with room for this much. They end when it is closed and nothing is left.
+/// Starts the tasks of a lane of the size `most`. They end when the lane is closed and empty.
 pub(crate) fn start<W: Work>(
     tasks: &mut CriticalTasks,
     name: &'static str,
@@ -66,8 +69,8 @@ pub(crate) fn start<W: Work>(
     most: Size,
 ) -> Arc<SideLane<W::Item>> {
     let (lane, work) = (Arc::new(SideLane::new(most)), Arc::new(work));
-    tasks.spawn(name, sort_always(lane.clone(), work.clone()));
-    tasks.spawn(name, try_always(lane.clone(), work));
+    tasks.spawn(name, sort_loop(lane.clone(), work.clone()));
+    tasks.spawn(name, retry_loop(lane.clone(), work));
     lane
 }
 
@@ -80,8 +83,8 @@ impl<I: Item> Drop for Closer<I> {
     }
 }
 
-/// Finds out which of the arrivals are locked.
-async fn sort_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
+/// Finds the locked items among the arrivals and writes the others.
+async fn sort_loop<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
     while let Some(arrivals) = lane.arrivals().await {
         let mut todo = vec![arrivals];
         while let Some(items) = todo.pop() {
@@ -91,7 +94,7 @@ async fn sort_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
             }
             let one = items.len() == 1;
             let writing = SideLane::writing(&items);
-            let Unwritten { locked, apart: mut first } = work.write(items, Patience::Short).await;
+            let Unwritten { locked, alone: mut first } = work.write(items, LockWait::Short).await;
             lane.written(&writing, locked.iter().chain(&first));
             lane.park(locked);
             if one {
@@ -104,23 +107,23 @@ async fn sort_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
     }
 }
 
-/// Tries what is locked, in turns.
-async fn try_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
+/// Retries locked items in rotation.
+async fn retry_loop<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
     while lane.has_parked().await {
         let pace = tokio::time::sleep(ROUND);
         let mut freed = false;
         give_up_late(&lane, &*work);
-        for id in lane.next_turns(TRIES) {
-            freed |= try_one(&lane, &*work, id, Patience::Short).await;
+        for id in lane.next_in_rotation(TRIES) {
+            freed |= try_one(&lane, &*work, id, LockWait::Short).await;
         }
-        // One of them waits for longer: it goes on as soon as its lock has gone.
-        if let Some(id) = lane.next_turns(1).pop() {
-            let (free, ()) = tokio::join!(try_one(&lane, &*work, id, Patience::Long), find_holders(&lane, &*work, id));
+        // One item waits longer per round: it is written as soon as its lock is released.
+        if let Some(id) = lane.next_in_rotation(1).pop() {
+            let (free, ()) = tokio::join!(try_one(&lane, &*work, id, LockWait::Long), find_holders(&lane, &*work, id));
             freed |= free;
         }
         give_up_late(&lane, &*work);
         if freed {
-            // The transaction that ended may have held others too.
+            // The transaction that ended may have locked other items, too.
             lane.sort_again();
         }
         pace.await;
@@ -133,17 +136,17 @@ fn give_up_late<W: Work>(lane: &SideLane<W::Item>, work: &W) {
     }
 }
 
-/// Returns whether it is written.
-async fn try_one<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64, patience: Patience) -> bool {
+/// Tries to write an item. Returns whether it was written.
+async fn try_one<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64, lock_wait: LockWait) -> bool {
     let Some(item) = lane.take(id) else { return false };
-    let Unwritten { mut locked, mut apart } = work.write(vec![item], patience).await;
-    let rest = locked.pop().or_else(|| apart.pop());
+    let Unwritten { mut locked, mut alone } = work.write(vec![item], lock_wait).await;
+    let rest = locked.pop().or_else(|| alone.pop());
     let free = rest.is_none();
     lane.tried(id, rest);
     free
 }
 
-/// While it waits: for whom?
+/// Finds the holders of the lock while the statement waits for it.
 async fn find_holders<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64) {
     if let Some(holders) = work.holders().await {
         lane.held_by(id, holders);

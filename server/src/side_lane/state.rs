@@ -1,4 +1,4 @@
-//! What is in a lane.
+//! Items of a side lane.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -11,15 +11,15 @@ use tokio::sync::Notify;
 use super::Item;
 use crate::batch::{Size, Weigh, take_some};
 
-/// The most items in a lane, whatever they weigh: each round looks at all of them.
+/// Maximum number of items in a lane regardless of their size, because each round visits all of them.
 pub(crate) const MOST_LOCKED: usize = 50_000;
-/// The most that is sorted at once.
+/// Maximum size of a batch of arrivals.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
-/// Items that met a lock; bounded in number, jobs and bytes.
+/// Lock-blocked items, bounded in number, jobs and bytes.
 pub(crate) struct SideLane<I: Item> {
     state: Mutex<State<I>>,
-    /// The same as in the state, for those who ask often.
+    /// Copy of the count in the state, for frequent checks without the lock.
     count: AtomicUsize,
     arrived: Notify,
     changed: Notify,
@@ -28,29 +28,29 @@ pub(crate) struct SideLane<I: Item> {
 
 struct State<I: Item> {
     arrivals: VecDeque<I>,
-    /// In the order in which they came.
+    /// Parked items in the order of their arrival.
     parked: VecDeque<Parked<I>>,
-    /// What all items in the lane need, and how many of them need it.
+    /// Number of items in the lane per needed resource.
     needs: HashMap<I::Need, usize>,
     count: usize,
     size: Size,
     next_id: u64,
-    last_turn: u64,
+    last_tried: u64,
     sort_again: bool,
     closed: bool,
 }
 
-/// An item that is locked, or behind one that is.
+/// An item that is locked, or behind a locked one.
 struct Parked<I: Item> {
     id: u64,
     needs: Vec<I::Need>,
     size: Size,
-    /// `None`: it is being tried.
+    /// `None` while the item is being tried.
     item: Option<I>,
     holders: Option<String>,
 }
 
-/// What left the lane, unless it comes back.
+/// Needs and sizes of items that are being written. They are subtracted from the lane's totals after the write.
 pub(super) struct Writing<N> {
     needs: Vec<N>,
     size: Size,
@@ -82,7 +82,7 @@ impl<I: Item> State<I> {
     }
 
     fn has_room(&self, size: Size, most: Size) -> bool {
-        // One item fits always: how large it may be was decided before.
+        // An empty lane accepts an item of any size, because the queue has already admitted it.
         self.count == 0
             || (self.count < MOST_LOCKED
                 && self.size.items + size.items <= most.items
@@ -110,7 +110,7 @@ impl<I: Item> SideLane<I> {
             count: 0,
             size: Size { items: 0, bytes: 0 },
             next_id: 0,
-            last_turn: 0,
+            last_tried: 0,
             sort_again: false,
             closed: false,
         };
@@ -123,8 +123,8 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Takes of these items those that need what another item in the lane needs: they are written after it. Returns
-    /// the others, and those for which there was no room.
+    /// Moves items into the lane that need the same resource as an item in the lane, so that they are written after it.
+    /// Returns the other items, and items for which there is no room.
     pub(crate) fn divert(&self, items: Vec<I>) -> (Vec<I>, Vec<I>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return (items, Vec::new());
@@ -138,12 +138,12 @@ impl<I: Item> SideLane<I> {
         (others, self.add(behind))
     }
 
-    /// Whether an item in the lane needs this.
+    /// Returns whether an item in the lane needs this resource.
     pub(crate) fn is_needed(&self, need: &I::Need) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.state.lock().needs.contains_key(need)
     }
 
-    /// Takes items that met a lock. Returns those for which there is no room.
+    /// Adds lock-blocked items. Returns items for which there is no room.
     #[must_use]
     pub(crate) fn add(&self, items: Vec<I>) -> Vec<I> {
         let mut refused = Vec::new();
@@ -163,14 +163,15 @@ impl<I: Item> SideLane<I> {
         refused
     }
 
-    /// No more come. What is locked is given up.
+    /// Closes the lane. Locked items are given up.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();
         self.changed.notify_one();
     }
 
-    /// What has come, and again what is parked, if a lock has gone. `None`: closed, and nothing is left to sort.
+    /// Returns new arrivals, and all parked items again after a lock was released. Returns `None` when the lane is
+    /// closed and nothing is left to sort.
     pub(super) async fn arrivals(&self) -> Option<Vec<I>> {
         loop {
             let arrived = self.arrived.notified();
@@ -199,7 +200,7 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Parks those of these items that need what a parked one needs; returns the others.
+    /// Parks items that need the same resource as a parked item; returns the others.
     pub(super) fn park_followers(&self, items: Vec<I>) -> Vec<I> {
         let mut state = self.state.lock();
         let mut parked: HashSet<I::Need> =
@@ -217,7 +218,7 @@ impl<I: Item> SideLane<I> {
         others
     }
 
-    /// These are about to be written.
+    /// Returns the totals of items that are about to be written.
     pub(super) fn writing(items: &[I]) -> Writing<I::Need> {
         let mut writing = Writing { needs: Vec::new(), size: Size { items: 0, bytes: 0 }, count: items.len() };
         for item in items {
@@ -228,7 +229,7 @@ impl<I: Item> SideLane<I> {
         writing
     }
 
-    /// All but the rest have left the lane.
+    /// Removes written items from the totals; `rest` are the items that were not written.
     pub(super) fn written<'a>(&self, writing: &Writing<I::Need>, rest: impl Iterator<Item = &'a I>) {
         let mut state = self.state.lock();
         state.leave(&writing.needs, writing.size, writing.count);
@@ -243,7 +244,7 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// These are locked.
+    /// Parks locked items.
     pub(super) fn park(&self, items: Vec<I>) {
         if items.is_empty() {
             return;
@@ -255,7 +256,7 @@ impl<I: Item> SideLane<I> {
         self.changed.notify_one();
     }
 
-    /// Waits until something is parked. False: the lane is closed, and nothing is left.
+    /// Waits until an item is parked. Returns false when the lane is closed and empty.
     pub(super) async fn has_parked(&self) -> bool {
         loop {
             let changed = self.changed.notified();
@@ -272,8 +273,8 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// The next items to try, in turns: those that are behind no other one.
-    pub(super) fn next_turns(&self, most: usize) -> Vec<u64> {
+    /// Returns the next items to try, in rotation: only items that no earlier item blocks.
+    pub(super) fn next_in_rotation(&self, most: usize) -> Vec<u64> {
         let mut state = self.state.lock();
         let mut before: HashSet<&I::Need> = HashSet::new();
         let mut first = Vec::new();
@@ -283,21 +284,21 @@ impl<I: Item> SideLane<I> {
             }
             before.extend(&parked.needs);
         }
-        let after = first.partition_point(|id| *id <= state.last_turn);
+        let after = first.partition_point(|id| *id <= state.last_tried);
         first.rotate_left(after);
         first.truncate(most);
-        state.last_turn = first.last().copied().unwrap_or_default();
+        state.last_tried = first.last().copied().unwrap_or_default();
         first
     }
 
-    /// Takes an item to try it.
+    /// Takes an item out to try it.
     pub(super) fn take(&self, id: u64) -> Option<I> {
         let mut state = self.state.lock();
         let at = state.position(id)?;
         state.parked[at].item.take()
     }
 
-    /// It is written, or still locked.
+    /// Removes an item that was written, or puts back one that is still locked.
     pub(super) fn tried(&self, id: u64, item: Option<I>) {
         let mut state = self.state.lock();
         let Some(at) = state.position(id) else { return };
@@ -311,7 +312,7 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// An item that is being tried waits for these.
+    /// Records the holders for which an item waits.
     pub(super) fn held_by(&self, id: u64, holders: String) {
         let mut state = self.state.lock();
         if let Some(at) = state.position(id) {
@@ -324,7 +325,7 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Removes the items whose time is over.
+    /// Removes the items that have reached their deadline, or all of them if the lane is closed.
     pub(super) fn over(&self) -> Vec<I> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -344,7 +345,7 @@ impl<I: Item> SideLane<I> {
         over
     }
 
-    /// A lock has gone: all that is parked is sorted again, in its order.
+    /// Sorts all parked items again in their order, because a lock was released.
     pub(super) fn sort_again(&self) {
         self.state.lock().sort_again = true;
         self.arrived.notify_one();

@@ -1,4 +1,5 @@
-//! Days of history that are archived: taken by a run, read page by page, noted when they are done.
+//! Archives history, one day partition after the other. An archive run takes a day (reserves it for a limited time),
+//! reads its jobs page by page, and records the result.
 
 use std::time::Duration;
 
@@ -11,85 +12,91 @@ use tokio_postgres::{
 use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
 use crate::job::{CoordinationView, TypeId};
 
-/// How long a page, or the sums of some blocks, may take.
+/// Timeout of `take_day`, which may first move the jobs of the day from the default partition to the day partition.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(1800);
+/// Timeout of reading one page of jobs, or of `sums_of_day` for one range of blocks.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Leaves only the index on ids, whatever the statistics of an old partition say: a page must never read all of it.
+/// Forces the planner to use the index on ids, even if an old partition has wrong statistics. Otherwise each page could
+/// scan the whole partition.
 pub(super) const BY_ID: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
                      SET LOCAL max_parallel_workers_per_gather = 0";
 /// A day that a run has taken.
 #[derive(Clone, Debug)]
 pub struct TakenDay {
-    /// Only jobs that came after the day was written are to be written.
+    /// The day was archived before. The run writes only the jobs that arrived after that.
     pub late: bool,
-    /// The files are written and compared: they only need their names.
+    /// An earlier run has written and verified the files. This run only renames them to their final names.
     pub publishing: bool,
-    /// The number of this writing of the day, from 1.
+    /// Number of the archived version of the day, from 1.
     pub generation: i32,
-    /// Where it is archived.
+    /// URL of the archive.
     pub url: String,
-    /// What is archived, or is to be published, as JSON; empty: nothing yet.
+    /// JSON manifest of the archived files, or of the files to be published. Empty before the first archive.
     pub manifest: String,
-    /// What a forget that was killed has decided on, as JSON; empty: nothing. It is finished first, and nothing else done.
+    /// JSON manifest of the replacement files of an interrupted forget operation. The run finishes that operation and
+    /// does nothing else. Empty if no forget operation was interrupted.
     pub rewrite: String,
 }
 
-/// A day as the database knows it.
+/// The archive state of a day, from the database.
 #[derive(Clone, Debug)]
 pub struct ArchivedDay {
-    /// As `2026-11-22`.
+    /// UTC day, such as `2026-11-22`.
     pub day: String,
-    /// `sealed`, `late`, `publishing`, `archived` or `dropped`; `rewriting`: a forget has begun to replace its files.
+    /// `sealed` (first archiving), `late` (late jobs are written), `publishing` (files get their final names),
+    /// `archived`, or `dropped` (the day partition is dropped). `rewriting` while a forget operation replaces the
+    /// files.
     pub state: String,
-    /// How often jobs of this day were written.
+    /// How often the day was archived: once, and again for jobs that arrived late.
     pub generation: i32,
-    /// Where it is archived.
+    /// URL of the archive. Empty if the day has none yet.
     pub url: String,
-    /// Jobs.
+    /// Archived jobs.
     pub jobs: i64,
-    /// Files.
+    /// Archive files.
     pub files: i32,
-    /// Bytes of the files.
+    /// Total size of the files in bytes.
     pub bytes: i64,
-    /// The manifest as JSON; empty: none yet.
+    /// JSON manifest. Empty before the first archive.
     pub manifest: String,
-    /// The broker or program that did it.
+    /// Broker or program that archived the day.
     pub archived_by: String,
-    /// Why the last run failed; empty: it did not.
+    /// Error of the last run. Empty if it succeeded.
     pub error: String,
-    /// Jobs that came since, and are not written yet.
+    /// Jobs that arrived after the day was archived and are not archived yet.
     pub late: i64,
 }
 
-/// A file that has archived jobs.
+/// A file of archived jobs.
 #[derive(Clone, Debug)]
 pub struct ArchivedFile {
-    /// The day of its jobs, as `2026-11-22`.
+    /// UTC day of the jobs, such as `2026-11-22`.
     pub day: String,
-    /// The URL of the archive.
+    /// URL of the archive.
     pub url: String,
-    /// Its name in the archive.
+    /// Path of the file, relative to the archive URL.
     pub path: String,
-    /// Its size.
+    /// File size in bytes.
     pub bytes: u64,
 }
 
-/// What a run that archives a day goes by.
+/// Figures from which an archive run computes its pace: slow while the server is busy, fast when time runs out.
 #[derive(Clone, Copy, Debug)]
 pub struct ArchiveLoad {
-    /// Rows that all programs have changed so far, in all databases of the server.
+    /// Rows that all programs have changed so far in all databases of the server.
     pub changed_rows: i64,
-    /// Jobs of the day, about; 0: nobody has counted them.
+    /// Estimated jobs of the day. 0 if the table has no statistics yet.
     pub jobs: f64,
-    /// Seconds until the day should be archived.
+    /// Seconds until the day should be archived. Negative if that time has passed.
     pub seconds_left: f64,
 }
 
-/// Jobs in the order of their ids.
+/// A page of finished jobs, ordered by id.
 #[derive(Debug, Default)]
 pub struct ArchivePage {
-    /// The jobs.
+    /// Jobs of the page.
     pub jobs: Vec<FinishedJob>,
-    /// Their size in memory, about.
+    /// Approximate size of the jobs in memory, in bytes.
     pub bytes: usize,
 }
 
@@ -102,7 +109,7 @@ struct Micros(i64);
 
 impl<'a> FromSql<'a> for Micros {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        /// Postgres counts from 2000.
+        /// Microseconds from 1970 to 2000, the epoch of Postgres timestamps.
         const SINCE_1970: i64 = 946_684_800_000_000;
         Ok(Self(i64::from_be_bytes(raw.try_into()?).saturating_add(SINCE_1970)))
     }
@@ -113,27 +120,28 @@ impl<'a> FromSql<'a> for Micros {
 }
 
 impl FinishedJob {
-    /// A row with the columns of `archive_page.sql`, in their order.
-    pub(super) fn of(row: Row) -> Self {
+    /// Wraps a row that has the columns of `archive_page.sql`, in the same order.
+    pub(super) fn from_row(row: Row) -> Self {
         Self(row)
     }
 
-    /// Its id.
+    /// Job id.
     pub fn id(&self) -> i64 {
         self.0.get(0)
     }
 
-    /// Its type.
+    /// Id of the task type.
     pub fn type_id(&self) -> TypeId {
         self.0.get(1)
     }
 
-    /// Its payload, if that was asked for.
+    /// Job payload, if the query selected payloads.
     pub fn payload(&self) -> Option<&[u8]> {
         self.0.get(15)
     }
 
-    /// As the archive has it. Columns go by their places: names are searched for, a dozen times for each of millions of jobs.
+    /// Converts the row to the job type of the archive. Columns are read by position: a lookup by name would be a
+    /// linear search, a dozen times for each of millions of jobs.
     pub fn as_job<'a>(&'a self, task_type: &'a str) -> Job<'a> {
         let row = &self.0;
         Job {
@@ -161,13 +169,14 @@ impl FinishedJob {
 }
 
 impl Store {
-    /// Days that are over for these minutes and have jobs that are not archived, the oldest first.
+    /// Returns days that ended at least `minutes` ago and have unarchived jobs or an interrupted forget operation,
+    /// oldest first. `with_today` adds the current day.
     pub async fn days_to_archive(&self, minutes: i32, with_today: bool) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::DaysToArchive, &[&minutes, &with_today]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Takes a day; `None`: another run has it, or it is done.
+    /// Takes a day for a run, for the time `held`. `None` if another run has the day, or if it has no unarchived jobs.
     pub async fn take_day(
         &self,
         day: &str,
@@ -177,7 +186,7 @@ impl Store {
         url: &str,
     ) -> Result<Option<TakenDay>, StoreError> {
         let held = held.as_millis() as i64;
-        let rows = self.general().await?.query(Statement::TakeDay, &[&day, &run, &who, &held, &url]).await?;
+        let rows = self.query_within(MOVE_TIMEOUT, Statement::TakeDay, &[&day, &run, &who, &held, &url]).await?;
         Ok(rows.first().map(|row| {
             let state: &str = row.get("state");
             TakenDay {
@@ -191,18 +200,19 @@ impl Store {
         }))
     }
 
-    /// Says that a run goes on; false: another run has its day.
+    /// Extends the reservation of a day until `held` from now. False if another run has taken the day.
     pub async fn hold_day(&self, day: &str, run: &str, held: Duration) -> Result<bool, StoreError> {
-        self.of_run(Statement::HoldDay, &[&day, &run, &(held.as_millis() as i64)]).await
+        self.changed_by_run(Statement::HoldDay, &[&day, &run, &(held.as_millis() as i64)]).await
     }
 
-    /// Notes what is to be published; false: another run has the day.
+    /// Records the manifest of the written and verified files, before they get their final names. False if another run
+    /// has taken the day.
     pub async fn publish_day(&self, day: &str, run: &str, manifest: &str) -> Result<bool, StoreError> {
-        self.of_run(Statement::PublishDay, &[&day, &run, &manifest]).await
+        self.changed_by_run(Statement::PublishDay, &[&day, &run, &manifest]).await
     }
 
-    /// Notes that a day is archived; false: another run has the day.
-    pub async fn archived_day(
+    /// Records that a day is archived. False if another run has taken the day.
+    pub async fn finish_day(
         &self,
         day: &str,
         run: &str,
@@ -211,24 +221,24 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let (sums, files, bytes, text) = manifest;
         let params: Params<'_> = &[&day, &run, &who, &sums.rows, &(files as i32), &(bytes as i64), &text];
-        self.of_run(Statement::ArchivedDay, params).await
+        self.changed_by_run(Statement::ArchivedDay, params).await
     }
 
-    /// Notes why a run failed.
-    pub async fn failed_day(&self, day: &str, run: &str, why: &str) -> Result<(), StoreError> {
-        // A text of somebody else may have what Postgres refuses.
+    /// Records why a run on a day failed, and ends its reservation, so that the next run can take the day.
+    pub async fn record_day_error(&self, day: &str, run: &str, why: &str) -> Result<(), StoreError> {
+        // Errors of other programs may contain NUL, which Postgres rejects in text.
         let why = why.replace('\0', "");
         self.general().await?.query(Statement::FailedDay, &[&day, &run, &why]).await.map(drop)
     }
 
-    /// Days that are older than this, and whose partitions are gone, the oldest first.
+    /// Returns archived days older than `days_kept` whose partitions are dropped, oldest first.
     pub async fn expired_days(&self, days_kept: i32) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::ExpiredDays, &[&days_kept]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Takes such a day, whose files nobody looks at from now on; `None`: another run has it. Returns where its files are, if it
-    /// has any, and its manifest as JSON, which may be empty.
+    /// Takes an expired day and stops lookups in its files. `None` if another run has the day. Returns the URL of its
+    /// archive, if it has files, and its JSON manifest, which may be empty.
     pub async fn take_expired_day(
         &self,
         day: &str,
@@ -243,16 +253,17 @@ impl Store {
         Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
     }
 
-    /// Forgets it; false: another run has it.
-    pub async fn expired_day(&self, day: &str, run: &str) -> Result<bool, StoreError> {
-        self.of_run(Statement::ExpiredDay, &[&day, &run]).await
+    /// Deletes the record of an expired day whose files are deleted. False if another run has taken the day.
+    pub async fn delete_day(&self, day: &str, run: &str) -> Result<bool, StoreError> {
+        self.changed_by_run(Statement::ExpiredDay, &[&day, &run]).await
     }
 
-    async fn of_run(&self, statement: Statement, params: Params<'_>) -> Result<bool, StoreError> {
+    async fn changed_by_run(&self, statement: Statement, params: Params<'_>) -> Result<bool, StoreError> {
         Ok(!self.general().await?.query(statement, params).await?.is_empty())
     }
 
-    /// Reads jobs of a day after an id; none: there are no more. Of a generation: those that came late.
+    /// Reads at most `limit` jobs of a day with ids above `after`. An empty page means the end. If `late` is a
+    /// generation, reads only the late jobs of that generation.
     pub async fn archive_page(
         &self,
         day: &str,
@@ -277,7 +288,7 @@ impl Store {
         Ok(ArchivePage { jobs: rows.into_iter().map(FinishedJob).collect(), bytes })
     }
 
-    /// What some blocks of a day's partition have now, to be compared with the files; and the block to go on with.
+    /// Returns sums over some blocks of a day's partition, to verify the archive files, and the block to continue with.
     pub async fn sums_of_day(
         &self,
         day: &str,
@@ -291,7 +302,7 @@ impl Store {
         connection.set_timeout(self.timeout);
         let row = read?;
         let number = |name: &str| row.get::<_, &str>(name).parse::<i128>();
-        let wrong = |_| StoreError::Refused("a sum over ids is no whole number".into());
+        let wrong = |_| StoreError::Refused("bug: a sum over ids is no whole number".into());
         let sums = Sums {
             rows: row.get("jobs"),
             ids: number("ids").map_err(wrong)?,
@@ -300,7 +311,8 @@ impl Store {
         Ok((sums, row.get("next_block")))
     }
 
-    /// What a run that archives a day goes by. The day is to be archived so long after its end.
+    /// Returns the figures for the pace of an archive run. `within` is the time after the end of the day by which it
+    /// should be archived.
     pub async fn archive_load(&self, day: &str, within: Duration) -> Result<ArchiveLoad, StoreError> {
         let within = within.as_millis() as i64;
         let row = self.general().await?.query_one(Statement::ArchiveLoad, &[&day, &within]).await?;
@@ -311,7 +323,7 @@ impl Store {
         })
     }
 
-    /// The days of the archive, the newest first.
+    /// Returns the archive state of days, newest first.
     pub async fn archived_days(&self, at_most: i32) -> Result<Vec<ArchivedDay>, StoreError> {
         let rows = self.general().await?.query(Statement::ArchivedDays, &[&at_most]).await?;
         let day = |row: &Row| ArchivedDay {
@@ -330,37 +342,38 @@ impl Store {
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Files that may have the job of this id, those of the latest day first.
+    /// Returns files that may contain the job with this id, latest day first.
     pub async fn find_archived(&self, id: i64, at_most: i32) -> Result<Vec<ArchivedFile>, StoreError> {
         let rows = self.general().await?.query(Statement::FindArchived, &[&id, &at_most]).await?;
         Ok(rows.iter().map(file).collect())
     }
 
-    /// What the options of an archived job say by numbers: its stages and dependencies, and the type that it had first.
+    /// Resolves ids in the options of an archived job: its stages and dependencies, and its original task type.
     pub async fn archived_options(
         &self,
         id: i64,
         options: &str,
     ) -> Result<(Option<Box<CoordinationView>>, Option<String>), StoreError> {
         let row = self.general().await?.query_one(Statement::ArchivedOptions, &[&id, &options]).await?;
-        // Anybody with SQL access may have written anything.
+        // A role with SQL access may have written an invalid value.
         let coordination: Option<Json<_>> = row.try_get("coordination").unwrap_or_default();
         Ok((coordination.map(|Json(view)| view), row.get("original_task_type")))
     }
 
-    /// Names of all task types.
+    /// Returns the names of all task types.
     pub async fn type_names(&self) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TypeNames, &[]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Where finished jobs are to be archived before they are dropped, by whatever broker; `None`: nowhere.
+    /// Returns the URL to which brokers must archive finished jobs before they drop a day. `None` if archiving is off.
     pub async fn archive_target(&self) -> Result<Option<String>, StoreError> {
         let rows = self.general().await?.query(Statement::ArchiveTarget, &[]).await?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Days are dropped again whether they are archived or not; returns where they were archived.
+    /// Turns archiving off: days are dropped at the end of their retention even if they are not archived. Returns the
+    /// previous URL.
     pub async fn clear_archive_target(&self, by: &Actor) -> Result<Option<String>, StoreError> {
         let mut transaction = self.begin_general().await?;
         let rows = transaction.query(Statement::ClearArchiveTarget, &[]).await?;

@@ -1,33 +1,34 @@
-//! Statements that look for the jobs with the most attempts.
+//! Statements that find the jobs with the most attempts.
 
 use super::{Statement, Store, StoreError};
 use crate::job::{JobState, PagePosition, TypeId};
 
-/// How many rows a step of a look reads, as its statements say.
+/// Maximum number of rows that one bounded scan step reads. The SQL statements contain the same number.
 const STEP: i64 = 20_000;
 
-/// A job with attempts behind it.
+/// A job that was attempted at least once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempted {
     /// Attempts started so far.
     pub attempt: i16,
-    /// Its id.
+    /// Job id.
     pub id: i64,
 }
 
-/// What a step of a look saw.
+/// Result of one bounded scan step.
 #[derive(Debug, Default)]
 pub struct AttemptsStep {
-    /// The jobs with the most attempts in it.
+    /// Jobs with the most attempts among the scanned rows.
     pub jobs: Vec<Attempted>,
-    /// Where the next step begins; `None`: nothing is left.
+    /// Position of the next step. `None` at the end.
     pub next: Option<PagePosition>,
-    /// How many jobs it looked at.
-    pub looked_at: i64,
+    /// Number of jobs scanned.
+    pub scanned_count: i64,
 }
 
 impl Store {
-    /// The next jobs of a state that is not finished, from a position on. Dead jobs are all seen in one step.
+    /// Runs one bounded scan step over unfinished jobs in one state, from a position on. Dead jobs need only one step,
+    /// because an index orders them by attempts.
     pub async fn most_attempts(
         &self,
         type_id: TypeId,
@@ -45,11 +46,11 @@ impl Store {
         let mut step = AttemptsStep::default();
         for row in &rows {
             let id = row.get("id");
-            match row.get::<_, Option<i64>>("looked_at") {
+            match row.get::<_, Option<i64>>("scanned_count") {
                 None => step.jobs.push(Attempted { attempt: row.get("attempt"), id }),
-                Some(looked_at) => {
-                    step.looked_at = looked_at;
-                    step.next = (looked_at >= STEP).then(|| PagePosition { rank: row.get("rank"), id, ..from });
+                Some(scanned_count) => {
+                    step.scanned_count = scanned_count;
+                    step.next = (scanned_count >= STEP).then(|| PagePosition { rank: row.get("rank"), id, ..from });
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The audit: what people and programs have changed. A row is written in the transaction of the change.
+//! The audit log: changes by people and programs. A row is written in the transaction of its change.
 
 use std::{
     sync::Arc,
@@ -10,97 +10,98 @@ use tokio_postgres::Row;
 use super::{Connection, Statement, Store, StoreError, transaction::Transaction};
 use crate::job::TypeId;
 
-/// The most ids and task types of a row.
+/// Maximum number of ids, and of task types, that an audit row stores. A change of more jobs stores the first ones and
+/// the number of all.
 const FIRST: usize = 10;
 
-/// Who changes something by which call, and why.
+/// The author of a change, the call that makes it, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// The caller; empty: nobody in particular; `None`: the role of this session of Postgres.
+    /// The caller. Empty if authentication is off. `None` for the role of this Postgres session.
     pub principal: Option<Arc<str>>,
-    /// The name of the broker; `None`: a program that uses the database itself.
+    /// Name of the broker. `None` for a program that connects to the database itself.
     pub broker: Option<String>,
-    /// The address of the caller; `None`: that of this session of Postgres.
+    /// Network address of the caller. `None` for the address of this Postgres session.
     pub peer: Option<String>,
-    /// The call.
+    /// Name of the call.
     pub method: &'static str,
-    /// The caller's reason; empty: none.
+    /// Reason given by the caller. Empty if it gave none.
     pub reason: String,
 }
 
 impl Actor {
-    /// The principal; empty: nobody in particular, or a role of Postgres.
+    /// Returns the principal. Empty if authentication is off, or for a role of Postgres.
     pub(crate) fn name(&self) -> &str {
         self.principal.as_deref().unwrap_or_default()
     }
 }
 
-/// What was changed.
+/// The changed records, for the audit log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change<'a> {
-    /// Task types by id.
+    /// Ids of task types.
     pub(super) type_ids: Vec<TypeId>,
-    /// Task types by name.
+    /// Names of task types.
     pub(super) types: Vec<&'a str>,
-    /// How many things.
+    /// Number of changed records.
     pub(super) count: i64,
-    /// The first of them.
+    /// Ids of the first changed records.
     pub(super) ids: Vec<String>,
 }
 
-/// A row of the audit.
+/// A row of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its id.
+    /// Id of the audit row.
     pub id: i64,
-    /// When it was written, in µs after 1970.
+    /// Time of the change, in µs since 1970.
     pub time_us: i64,
-    /// Who; empty: nobody in particular.
+    /// The caller. Empty if authentication was off.
     pub principal: String,
-    /// The name of the broker; `None`: an SQL function.
+    /// Name of the broker. `None` for an SQL function.
     pub broker: Option<String>,
-    /// The address of the caller.
+    /// Network address of the caller.
     pub peer: String,
-    /// The call, or the SQL function.
+    /// Name of the call or of the SQL function.
     pub method: String,
     /// The first task types.
     pub types: Vec<String>,
-    /// How many things were changed.
+    /// Number of changed records.
     pub count: i64,
-    /// The first of them.
+    /// Ids of the first changed records.
     pub ids: Vec<String>,
-    /// The caller's reason.
+    /// Reason given by the caller.
     pub reason: String,
 }
 
-/// The rows to list; the newest come first.
+/// Filter and position of a page of the audit log, newest rows first. `None` matches every row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditQuery {
-    /// From this time on, in µs after 1970.
+    /// Earliest time, in µs since 1970.
     pub since_us: Option<i64>,
-    /// Before this time.
+    /// Latest time (exclusive), in µs since 1970.
     pub until_us: Option<i64>,
-    /// After the row of this time and id.
+    /// Time and id of the last row of the previous page.
     pub after: Option<(i64, i64)>,
-    /// Of this principal.
+    /// Only changes by this principal.
     pub principal: Option<String>,
-    /// Of this call.
+    /// Only changes by this call.
     pub method: Option<String>,
-    /// With this id among the first.
+    /// Only changes whose row has this id among its stored ids.
     pub id: Option<String>,
-    /// The most rows.
+    /// Maximum number of rows.
     pub at_most: i32,
 }
 
 impl Actor {
-    /// A program that uses the database itself, as the role of its session.
+    /// Returns the actor for a program that connects to the database itself, with the role of its session.
     pub fn of_session(method: &'static str) -> Self {
         Self { principal: None, broker: None, peer: None, method, reason: String::new() }
     }
 }
 
 impl<'a> Change<'a> {
-    /// Of jobs: their ids, each with its type.
+    /// Describes a change of jobs, given by id and task type.
     pub(super) fn of_jobs(jobs: impl IntoIterator<Item = (i64, TypeId)>) -> Self {
         let mut change = Self::default();
         for (id, type_id) in jobs {
@@ -115,23 +116,23 @@ impl<'a> Change<'a> {
         change
     }
 
-    /// Of something with a name and a task type.
+    /// Describes a change of one named record of a task type.
     pub(super) fn of_name(name: &str, task_type: &'a str) -> Self {
         Self { types: vec![task_type], count: 1, ids: vec![name.to_owned()], ..Self::default() }
     }
 
-    /// Of things that have no task type.
+    /// Describes a change of records without a task type.
     pub(super) fn of_ids(ids: &[String]) -> Self {
         Self { count: ids.len() as i64, ids: ids.iter().take(FIRST).cloned().collect(), ..Self::default() }
     }
 }
 
-/// Records a change in its transaction. Nothing changed, nothing is recorded.
+/// Records a change in the transaction that made it. Does nothing if no record was changed.
 pub(super) async fn record(connection: &mut Connection, by: &Actor, change: &Change<'_>) -> Result<(), StoreError> {
     if change.count == 0 {
         return Ok(());
     }
-    connection.will_change();
+    connection.mark_audited();
     let Actor { principal, broker, peer, method, reason } = by;
     let Change { type_ids, types, count, ids } = change;
     let principal = principal.as_deref();
@@ -142,14 +143,14 @@ pub(super) async fn record(connection: &mut Connection, by: &Actor, change: &Cha
 }
 
 impl Transaction<'_> {
-    /// Records a change in this transaction, which made it.
+    /// Records a change that this transaction made.
     pub(super) async fn record(&mut self, by: &Actor, change: &Change<'_>) -> Result<(), StoreError> {
         record(self.connection(), by, change).await
     }
 }
 
 impl Store {
-    /// A page of the audit.
+    /// Returns a page of the audit log.
     pub async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, StoreError> {
         let AuditQuery { since_us, until_us, after, principal, method, id, at_most } = query;
         let (after_time, after_id) = after.unzip();
@@ -158,15 +159,9 @@ impl Store {
             .await?;
         Ok(rows.iter().map(entry).collect())
     }
-
-    /// Drops partitions of the audit older than this many days; returns how many.
-    pub async fn drop_audit_partitions(&self, days_kept: i32) -> Result<i32, StoreError> {
-        Ok(self.general().await?.query_one(Statement::DropAuditPartitions, &[&days_kept]).await?.get(0))
-    }
 }
 
 impl AuditEntry {
-    /// When it was written.
     pub fn time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(self.time_us).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Bulk operations: their rows, and which jobs come next. `bulk_change` changes them.
+//! Rows of bulk operations, and the choice of the next jobs. Module `bulk_change` changes the jobs.
 
 use std::{
     collections::HashSet,
@@ -9,46 +9,48 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, Picked, Statement, Store, StoreError, audit::Change, connection::Params, transaction::until_unlocked,
+    Actor, Picked, Statement, Store, StoreError, audit::Change, connection::Params,
+    transaction::retry_while_locked_in_side_lane,
 };
 use crate::job::{Bulk, BulkArgs, BulkChange, BulkSpec, BulkState, JobState, PagePosition, TaskTypeName, TypeId};
 
 /// A bulk operation to start.
 #[derive(Clone, Debug)]
 pub struct NewBulk<'a> {
-    /// The change and the jobs.
+    /// Change to make, and filter of the jobs.
     pub spec: &'a BulkSpec,
-    /// The type of the jobs.
+    /// Task type of the jobs.
     pub type_id: TypeId,
-    /// The jobs that were counted, and whether there are more.
+    /// Number of jobs that match the filter, as far as they were counted, and whether more may match.
     pub selected: (i64, bool),
-    /// The same key of the same caller starts nothing more.
+    /// Makes the call idempotent: a repeated key of the same caller starts no second operation.
     pub request_key: Option<&'a str>,
-    /// The most bulk operations that have not ended.
+    /// Maximum number of bulk operations that are running or paused.
     pub at_most: i64,
 }
 
-/// The jobs to pick for a bulk operation.
+/// Query for the next jobs of a bulk operation.
 #[derive(Clone, Copy, Debug)]
 pub struct PickBulk<'a> {
-    /// Their type.
+    /// Task type of the jobs.
     pub type_id: TypeId,
-    /// The change and the jobs.
+    /// Change to make, and filter of the jobs.
     pub spec: &'a BulkSpec,
-    /// Their state, and the position to start from.
+    /// State of the jobs to scan, and position after which the scan continues.
     pub from: PagePosition,
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub at_most: i32,
-    /// No jobs after this one.
+    /// Highest job id that existed when the operation started. Newer jobs are not changed.
     pub last_id: i64,
-    /// For changes of failed jobs: only those that failed before this time.
+    /// For changes of failed jobs: only jobs that failed before this time.
     pub before: SystemTime,
 }
 
 impl Store {
-    /// Starts a bulk operation, or finds the one of the same request; returns its id.
+    /// Starts a bulk operation, or finds the operation that the same request key started. Returns its id. Fails with
+    /// `TooMany` if `at_most` operations have not ended.
     pub async fn start_bulk(&self, bulk: &NewBulk<'_>, by: &Actor) -> Result<i64, StoreError> {
-        until_unlocked(self, |store| async move { store.start_bulk_once(bulk, by).await }).await
+        retry_while_locked_in_side_lane(self, |store| async move { store.start_bulk_once(bulk, by).await }).await
     }
 
     async fn start_bulk_once(&self, bulk: &NewBulk<'_>, by: &Actor) -> Result<i64, StoreError> {
@@ -91,20 +93,23 @@ impl Store {
         Ok(id)
     }
 
-    /// Takes a bulk operation that is due.
+    /// Makes this broker the owner of a bulk operation that is due and has no other living owner. `None` if no
+    /// operation is due.
     pub async fn claim_bulk(&self, broker_id: i32) -> Result<Option<Bulk>, StoreError> {
         let rows = self.general().await?.query(Statement::ClaimBulk, &[&broker_id]).await?;
         rows.first().map(bulk).transpose()
     }
 
-    /// When a bulk operation that this broker may take is due.
+    /// Returns the time until the next bulk operation is due for this broker: its own, or one without a living owner.
+    /// `None` if none is running.
     pub async fn next_bulk(&self, broker_id: i32) -> Result<Option<Duration>, StoreError> {
         let row = self.general().await?.query_one(Statement::NextBulk, &[&broker_id]).await?;
         let in_ms: Option<i64> = row.get("in_ms");
         Ok(in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
     }
 
-    /// Moves the position of a bulk operation; `None`: the round is over. Returns its state, unless another broker has it.
+    /// Stores the position up to which a bulk operation has changed jobs. `next` is `None` if this scan has reached the
+    /// end of the jobs (a round is over). Returns the new state, or `None` if another broker has the operation.
     pub async fn advance_bulk(
         &self,
         bulk: &Bulk,
@@ -115,13 +120,14 @@ impl Store {
     ) -> Result<Option<BulkState>, StoreError> {
         let state = next.map(|position| position.state.name());
         let (rank, id) = next.map_or((i64::MIN, i64::MIN), |position| (position.rank, position.id));
-        let (moves, pause_ms) = (bulk.spec.change.looks_again(), pause.as_millis() as i64);
+        let (moves, pause_ms) = (bulk.spec.change.repeats_rounds(), pause.as_millis() as i64);
         let params: Params<'_> = &[&bulk.id, &broker_id, &state, &rank, &id, &pause_ms, &rounds, &moves];
         let rows = self.hot().await?.query(Statement::AdvanceBulk, params).await?;
         Ok(rows.first().and_then(|row| BulkState::from_name(row.get("state"))))
     }
 
-    /// Pauses, resumes or cancels a bulk operation in one of these states; whether there was one.
+    /// Pauses, resumes or cancels a bulk operation that is in one of the states `from`. False if its state is another
+    /// one.
     pub async fn change_bulk(
         &self,
         bulk: &Bulk,
@@ -129,7 +135,7 @@ impl Store {
         from: &[BulkState],
         by: &Actor,
     ) -> Result<bool, StoreError> {
-        until_unlocked(self, |store| async move {
+        retry_while_locked_in_side_lane(self, |store| async move {
             let from: Vec<&str> = from.iter().map(|state| state.name()).collect();
             let mut transaction = store.begin().await?;
             let rows = transaction.query(Statement::ChangeBulk, &[&bulk.id, &to.name(), &from]).await?;
@@ -143,13 +149,13 @@ impl Store {
         .await
     }
 
-    /// A bulk operation by id.
+    /// Returns a bulk operation by id.
     pub async fn get_bulk(&self, id: i64) -> Result<Option<Bulk>, StoreError> {
         let rows = self.general().await?.query(Statement::GetBulk, &[&id]).await?;
         rows.first().map(bulk).transpose()
     }
 
-    /// Bulk operations before this id, the newest first.
+    /// Returns bulk operations with an id below `before`, newest first.
     pub async fn list_bulks(
         &self,
         before: i64,
@@ -162,16 +168,16 @@ impl Store {
         rows.iter().map(bulk).collect()
     }
 
-    /// Deletes bulk operations that ended this many days ago, and of the others that ended all but so many.
+    /// Deletes bulk operations that ended more than `days` ago, and keeps at most `at_most` of the others that ended.
     pub async fn delete_old_bulks(&self, days: i32, at_most: i64) -> Result<(), StoreError> {
         self.general().await?.query(Statement::DeleteOldBulks, &[&days, &at_most]).await.map(drop)
     }
 
-    /// Ids of jobs of a bulk operation, from a position on.
+    /// Returns ids of the next jobs of a bulk operation, from a position on.
     pub async fn pick_for_bulk(&self, pick: &PickBulk<'_>) -> Result<Picked, StoreError> {
         let PickBulk { type_id, spec, from, at_most, last_id, before } = pick;
         let (priority, group) = (spec.change.priority(), spec.error_group.as_deref());
-        let (before, undoes) = (spec.change.is_of_failed().then_some(before), spec.change.undoes());
+        let (before, undoes) = (spec.change.only_failed().then_some(before), spec.change.undoes());
         let by_id: Params<'_> = &[type_id, &from.id, at_most, last_id, &priority];
         let (statement, params): (_, Params<'_>) = match from.state {
             JobState::Ready => {
@@ -187,23 +193,27 @@ impl Store {
             }
             JobState::Dead => (Statement::PickDeadForBulk, &[type_id, &from.id, at_most, last_id, &before]),
             JobState::Cancelled => (Statement::PickChangesForBulk, &[&undoes, &from.id, at_most]),
-            finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()).into())),
+            finished => {
+                return Err(StoreError::Refused(
+                    format!("bug: {} jobs cannot be picked for a bulk operation", finished.name()).into(),
+                ));
+            }
         };
         let mut connection = self.general().await?;
         let rows = connection.query(statement, params).await?;
-        let mut picked = Picked::of(&rows, from.state, *at_most);
+        let mut picked = Picked::from_rows(&rows, from.state, *at_most);
         if let Some(fields) = spec.change.fields() {
             let params: Params<'_> = &[&picked.ids, type_id, &from.state.name(), &Json(fields)];
-            let lacking = connection.query(Statement::LackingForBulk, params).await?;
-            let lacking: HashSet<i64> = lacking.iter().map(|row| row.get("id")).collect();
-            picked.ids.retain(|id| lacking.contains(id));
+            let changeable = connection.query(Statement::ChangeableForBulk, params).await?;
+            let changeable: HashSet<i64> = changeable.iter().map(|row| row.get("id")).collect();
+            picked.ids.retain(|id| changeable.contains(id));
         }
         Ok(picked)
     }
 }
 
 fn bulk(row: &Row) -> Result<Bulk, StoreError> {
-    // Anybody with SQL access may have written anything.
+    // A role with SQL access may have written an invalid value.
     let bad = |what: &str| StoreError::Refused(format!("a row of howdah.bulk has no valid {what}").into());
     let to_type: Option<&str> = row.get("to_type");
     let fields = row.try_get::<_, Option<Json<_>>>("fields").map_err(|_| bad("fields"))?;

@@ -1,4 +1,5 @@
-//! The transactions of a bulk operation: each changes some of its jobs, and counts them.
+//! Transactions of bulk operations. Each transaction changes a batch of jobs and adds their number to the counters of
+//! the operation.
 
 use std::sync::Arc;
 
@@ -9,40 +10,40 @@ use super::{
     Actor, CancelledJob, Reprioritized, Retried, RetryArgs, RetryStart, Statement, Store, StoreError, Wakeups,
     audit::Change,
     connection::Params,
-    transaction::{Transaction, until_it_wins},
+    transaction::{Transaction, retry_conflicts},
 };
 use crate::job::{Bulk, BulkChange, Chosen, JobState, TaskTypeName, TypeId};
 
-/// What a transaction of a bulk operation has changed.
+/// Result of one transaction of a bulk operation.
 #[derive(Debug)]
 pub enum BulkChanged {
-    /// Jobs that were retried or not, and jobs that wait for them again.
+    /// Result of the retry for each job, and ids of dependent jobs that wait for the retried jobs again.
     Retried(Vec<Retried>, Vec<i64>),
-    /// Jobs that have ended.
+    /// Cancelled jobs.
     Cancelled(Vec<CancelledJob>, Vec<Wakeups>),
-    /// Dead jobs that were discarded.
+    /// Discarded dead jobs.
     Discarded(Vec<i64>, Wakeups),
     /// Jobs with a new priority.
     Reprioritized(Vec<Reprioritized>),
-    /// Jobs that were put back, moved to another type, or got other fields.
-    Made(Vec<i64>, Wakeups),
+    /// Ids of jobs that were restored, moved to another type, or got new field values.
+    Changed(Vec<i64>, Wakeups),
 }
 
 impl BulkChanged {
-    /// The number of jobs that were changed.
+    /// Returns the number of changed jobs.
     pub fn jobs(&self) -> usize {
         match self {
             Self::Retried(jobs, _) => jobs.iter().filter(|job| !job.key_held).count(),
             Self::Cancelled(jobs, _) => jobs.len(),
-            Self::Discarded(jobs, _) | Self::Made(jobs, _) => jobs.len(),
+            Self::Discarded(jobs, _) | Self::Changed(jobs, _) => jobs.len(),
             Self::Reprioritized(jobs) => jobs.len(),
         }
     }
 }
 
 impl Store {
-    /// Changes those of these jobs that are in this state, and counts them, in one transaction. `None`: the bulk operation does not run, or another broker
-    /// has it, and nothing was changed.
+    /// Changes the given jobs that are still in the given state, and counts them, in one transaction. `None` if the
+    /// operation is not running or another broker has it; nothing is changed then.
     pub async fn change_in_bulk(
         &self,
         bulk: &Bulk,
@@ -50,7 +51,7 @@ impl Store {
         jobs: (JobState, &[i64]),
         by: &Actor,
     ) -> Result<Option<BulkChanged>, StoreError> {
-        until_it_wins(|| self.change_in_bulk_once(bulk, broker_id, jobs, by)).await
+        retry_conflicts(|| self.change_in_bulk_once(bulk, broker_id, jobs, by)).await
     }
 
     async fn change_in_bulk_once(
@@ -74,7 +75,7 @@ impl Store {
             }
             BulkChange::Cancel => transaction.cancel_in_bulk(bulk, state, ids, by).await?,
             BulkChange::Discard => {
-                let noted = transaction.note_in_bulk(bulk, state, ids).await?;
+                let noted = transaction.write_bulk_journal(bulk, state, ids).await?;
                 let (discarded, wakeups) = transaction.discard_jobs(&jobs.but(noted), by).await?;
                 counted(ids, BulkChanged::Discarded(discarded, wakeups))
             }
@@ -86,7 +87,7 @@ impl Store {
             BulkChange::Set(fields) => {
                 let params: Params<'_> = &[&ids, &state.name(), &bulk.type_id, &Json(fields)];
                 let rows = transaction.query(Statement::SetInJobs, params).await?;
-                let made = Made::of(&rows, "changed");
+                let made = ChangeResult::from_rows(&rows, "changed");
                 transaction.record(by, &Change::of_jobs(made.jobs.iter().map(|job| (*job, bulk.type_id)))).await?;
                 made.counted(ids)
             }
@@ -104,20 +105,23 @@ impl Store {
     }
 }
 
-/// What has changed of these jobs, how many have not, and no reason.
+/// Returns the change, the number of jobs in `ids` that were not changed, and an empty reason, because these changes
+/// give none.
 fn counted(ids: &[i64], changed: BulkChanged) -> (BulkChanged, usize, String) {
     let skipped = ids.len().saturating_sub(changed.jobs());
     (changed, skipped, String::new())
 }
 
 impl Transaction<'_> {
-    /// Locks those of these jobs that are in this state, and writes them to the journal; returns their ids.
-    async fn note_in_bulk(&mut self, bulk: &Bulk, state: JobState, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = self.query(Statement::NoteInBulk, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await?;
+    /// Locks the given jobs that are still in the given state, and writes them to the undo journal. Returns their ids.
+    async fn write_bulk_journal(&mut self, bulk: &Bulk, state: JobState, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+        let rows = self.query(Statement::WriteBulkJournal, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await?;
         Ok(rows.iter().map(|row| row.get("job_id")).collect())
     }
 
-    /// Cancels jobs in this state. Jobs that run after them come first, if the bulk operation would cancel them too.
+    /// Cancels jobs in the given state. If the operation includes waiting jobs, dependent jobs of its type are
+    /// cancelled first: the cancellation of their parent job would end them too, but without an entry in the undo
+    /// journal.
     async fn cancel_in_bulk(
         &mut self,
         bulk: &Bulk,
@@ -133,7 +137,7 @@ impl Transaction<'_> {
         }
         let (mut cancelled, mut woken, mut found) = (Vec::new(), Vec::new(), 0);
         for (state, ids) in [(JobState::Waiting, &*dependents), (state, ids)] {
-            let noted = if ids.is_empty() { Vec::new() } else { self.note_in_bulk(bulk, state, ids).await? };
+            let noted = if ids.is_empty() { Vec::new() } else { self.write_bulk_journal(bulk, state, ids).await? };
             found = noted.len();
             if found > 0 {
                 let jobs = Chosen { ids: noted, types: Some(Arc::from([bulk.type_id])) };
@@ -145,7 +149,8 @@ impl Transaction<'_> {
         Ok((BulkChanged::Cancelled(cancelled, woken), ids.len().saturating_sub(found), String::new()))
     }
 
-    /// Puts back what a bulk operation has ended. Returns also how many jobs could not be put back, and why not the last.
+    /// Restores jobs that a bulk operation ended. Returns also the number of jobs that were not restored, and the
+    /// reason for the last one.
     async fn undo_bulk(
         &mut self,
         id: i64,
@@ -154,12 +159,13 @@ impl Transaction<'_> {
         by: &Actor,
     ) -> Result<(BulkChanged, usize, String), StoreError> {
         let rows = self.query(Statement::UndoBulk, &[&id, &type_id, &ids]).await?;
-        let made = Made::of(&rows, "put back");
+        let made = ChangeResult::from_rows(&rows, "put back");
         self.record(by, &Change::of_jobs(made.jobs.iter().map(|job| (*job, type_id)))).await?;
         Ok(made.counted(ids))
     }
 
-    /// Moves jobs in this state to another task type. The answer is that of `undo_bulk`.
+    /// Moves jobs in the given state to another task type. Returns also the number of jobs that were not moved, and the
+    /// reason for the last one.
     async fn move_jobs(
         &mut self,
         bulk: &Bulk,
@@ -169,7 +175,7 @@ impl Transaction<'_> {
     ) -> Result<(BulkChanged, usize, String), StoreError> {
         let params: Params<'_> = &[&ids, &state.name(), &bulk.type_id, &to.as_str()];
         let rows = self.query(Statement::MoveJobs, params).await?;
-        let made = Made::of(&rows, "moved");
+        let made = ChangeResult::from_rows(&rows, "moved");
         let mut change = Change::of_jobs(made.jobs.iter().map(|job| (*job, bulk.type_id)));
         change.types.push(to.as_str());
         self.record(by, &change).await?;
@@ -188,17 +194,17 @@ impl Transaction<'_> {
     }
 }
 
-/// The answer of a function that changes jobs one by one: each job with a reason, or none, and wakeups.
-struct Made {
+/// Result of an SQL function that changes jobs one by one. Each row is a job with an optional reason, or a wake-up.
+struct ChangeResult {
     jobs: Vec<i64>,
     wakeups: Wakeups,
-    /// Why the last of the others was not changed.
+    /// Reason why the last unchanged job was not changed.
     problem: String,
 }
 
-impl Made {
-    /// Reads it. `done` is what was not done to a job, in words.
-    fn of(rows: &[Row], done: &str) -> Self {
+impl ChangeResult {
+    /// Reads the rows of the function. `done` is the participle for the message, such as "moved".
+    fn from_rows(rows: &[Row], done: &str) -> Self {
         let mut made = Self { jobs: Vec::new(), wakeups: Wakeups::default(), problem: String::new() };
         for row in rows {
             if made.wakeups.add(row) {
@@ -213,9 +219,9 @@ impl Made {
         made
     }
 
-    /// The jobs, how many of these were not changed, and why not the last.
+    /// Returns the change, the number of jobs that were not changed, and the reason for the last one.
     fn counted(self, ids: &[i64]) -> (BulkChanged, usize, String) {
         let skipped = ids.len().saturating_sub(self.jobs.len());
-        (BulkChanged::Made(self.jobs, self.wakeups), skipped, self.problem)
+        (BulkChanged::Changed(self.jobs, self.wakeups), skipped, self.problem)
     }
 }

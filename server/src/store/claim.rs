@@ -1,4 +1,4 @@
-//! ready → leased, for every type that has workers with capacity, in one statement.
+//! Claims jobs (ready → leased) for all task types whose workers have capacity, in one statement.
 
 use std::{
     collections::HashSet,
@@ -11,43 +11,43 @@ use tokio_postgres::Row;
 use super::{Quota, Statement, Store, StoreError, connection::Param};
 use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, Started, Tokens, TypeId, rank_base};
 
-/// The jobs to claim of one type.
+/// The jobs to claim of one task type.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
-    /// The type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub jobs: i32,
-    /// The rank to start from.
+    /// Lowest rank to scan. Jobs below it were claimed before, and their dead index entries would slow down the scan.
     pub floor: i64,
-    /// The largest weight of a job.
+    /// Maximum weight of a job in bytes: payload and headers.
     pub largest: i64,
 }
 
-/// A claim.
+/// Parameters of a claim.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// The types to claim, each at most once.
+    /// Types to claim, each at most once.
     pub wants: Vec<Want>,
-    /// The broker that claims; `None`: a pull, whose leases last until their deadline.
+    /// Broker that claims. `None` for a pull, whose leases last until their deadline.
     pub broker_id: Option<i32>,
-    /// The most bytes; the first job is always claimed.
+    /// Maximum bytes of all jobs. The first job is claimed even if it is larger.
     pub bytes: i64,
-    /// The most jobs of all types together.
+    /// Maximum number of jobs of all types together.
     pub total: i32,
-    /// How long the leases last; `None`: as long as the broker's.
+    /// Duration of the leases in ms. `None`: as long as the lease of the broker.
     pub lease_ms: Option<i64>,
-    /// Those of the types that have a limit.
+    /// Wanted types with a limit on running jobs or on the rate of starts.
     pub limited: HashSet<TypeId>,
-    /// For the leases of types without a limit, as many as there can be.
+    /// Fencing tokens for leases of types without a limit, one for each possible lease.
     pub tokens: Tokens,
-    /// For those of types with a limit. They are claimed by a statement of their own, and if its answer is lost, leases
-    /// of the other one are not to be released.
+    /// Fencing tokens for leases of types with a limit. A separate statement claims these types. If its answer is lost,
+    /// only leases with these tokens may be released.
     pub limited_tokens: Tokens,
 }
 
 impl ClaimRequest {
-    /// A pull without a bound on bytes, with new tokens.
+    /// Creates a pull request without a limit on bytes, with new fencing tokens.
     pub fn new(wants: Vec<Want>, limited: HashSet<TypeId>, total: i32) -> Self {
         let tokens = |of_limited| {
             let wanted = wants.iter().filter(|want| limited.contains(&want.type_id) == of_limited);
@@ -59,28 +59,28 @@ impl ClaimRequest {
     }
 }
 
-/// The result of a claim.
+/// Result of a claim.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    /// The jobs, in the order of their ranks.
+    /// Claimed jobs, ordered by rank.
     pub jobs: Vec<LeasedJob>,
-    /// Leases of jobs that have expired and must not run.
+    /// Leases of claimed jobs whose expiry time has passed. The caller ends them without delivering the jobs.
     pub expired: Vec<Lease>,
-    /// Types whose limits held back jobs.
+    /// Types of which fewer jobs than wanted were claimed because of their limits.
     pub held_back: Vec<Quota>,
-    /// The part of the types with a limit may have been committed or not: its tokens.
+    /// Fencing tokens of the claim of types with a limit, if it is unknown whether that claim was committed.
     pub lost: Option<Tokens>,
 }
 
 impl Store {
     /// Claims jobs. Types with a limit are claimed after the others, in a transaction that locks the limits. If that
-    /// fails, jobs from the first statement are still claimed.
+    /// transaction fails, the result still has the jobs of the first statement.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         let mut claimed = Claimed::default();
         let (limited, free): (Vec<Want>, Vec<Want>) =
             request.wants.iter().partition(|want| request.limited.contains(&want.type_id));
         if !free.is_empty() {
-            let columns = Columns::of(&free, None);
+            let columns = Columns::new(&free, None);
             let params = columns.params(request, &request.tokens);
             claimed.take(self.hot().await?.query(Statement::Claim, &params).await?);
         }
@@ -89,8 +89,8 @@ impl Store {
             if claimed.jobs.is_empty() && claimed.expired.is_empty() {
                 result?;
             } else if let Err(error) = result {
-                // What is here is claimed all the same.
-                tracing::warn!(%error, "a claim of types with a limit failed");
+                // The first statement has already claimed jobs, so its result is returned in spite of this error.
+                tracing::warn!(%error, "claiming jobs of task types with a limit failed");
                 claimed.lost = matches!(error, StoreError::Unknown(_)).then(|| request.limited_tokens.clone());
             }
         }
@@ -116,7 +116,7 @@ impl Store {
             .collect();
         let mut rows = Vec::new();
         if !wants.is_empty() {
-            let columns = Columns::of(&wants, Some(true));
+            let columns = Columns::new(&wants, Some(true));
             rows = transaction.query(Statement::Claim, &columns.params(request, &request.limited_tokens)).await?;
             let taken = |type_id| rows.iter().filter(|row| row.get::<_, TypeId>(2) == type_id).count() as i32;
             let spent: Vec<i32> = types.iter().map(|id| taken(*id)).collect();
@@ -129,7 +129,7 @@ impl Store {
         Ok(())
     }
 
-    /// The leases of a claim whose answer was lost: those that have one of its tokens.
+    /// Returns the leases of a claim whose answer was lost, found by its fencing tokens.
     pub async fn lost_claim(&self, broker_id: i32, tokens: &Tokens) -> Result<Vec<Lease>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostClaim, &[&broker_id, tokens.as_vec()]).await?;
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
@@ -148,7 +148,7 @@ impl Claimed {
     }
 }
 
-/// The claim as parameters.
+/// The wanted jobs as arrays, one element per task type, for the statement's parameters.
 struct Columns {
     types: Vec<i32>,
     jobs: Vec<i32>,
@@ -158,7 +158,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(wants: &[Want], limited: Option<bool>) -> Self {
+    fn new(wants: &[Want], limited: Option<bool>) -> Self {
         Self {
             types: wants.iter().map(|w| w.type_id).collect(),
             jobs: wants.iter().map(|w| w.jobs).collect(),
@@ -184,20 +184,21 @@ impl Columns {
     }
 }
 
-/// Columns by position: this runs once for each job.
+/// Converts a row to a leased job. Columns are read by position because this runs once for each job.
 fn leased_job(row: &Row) -> LeasedJob {
-    // Anybody with SQL access may have written anything: such headers are dropped, but not the job.
+    // A role with SQL access may have written invalid headers. They are dropped, and the job is kept.
     let headers: Option<Json<_>> = row.try_get(8).unwrap_or_default();
     let options: Option<Json<_>> = row.try_get(9).unwrap_or_default();
     let payload: &[u8] = row.get(10);
     let options = options.map(|Json(o): Json<Box<JobOptions>>| o);
     let rank: i64 = row.get(3);
-    // The step may be wrong for the same reason; that only makes this metric wrong.
+    // An invalid step makes only the wait-time metric wrong.
     let step_us = options.as_ref().and_then(|o| o.priority_step_us).unwrap_or(PRIORITY_STEP);
     let ready_us = rank.wrapping_sub(rank_base(row.get(14), step_us.clamp(0, PRIORITY_STEP)));
     let (type_id, now_us, created): (TypeId, i64, SystemTime) = (row.get(2), row.get(12), row.get(6));
     let created_us = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-    // As `howdah.waited_us`: with a fair key its rank may be older than the job.
+    // Must give the same result as the SQL function `howdah.waited_us`. With a fair key, the time in the rank may be
+    // older than the job.
     let waited_us = now_us.saturating_sub(ready_us.max(created_us)).max(0);
     LeasedJob {
         lease: Lease { id: row.get(0), token: row.get(1) },

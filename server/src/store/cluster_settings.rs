@@ -1,4 +1,4 @@
-//! The settings of the cluster: one row.
+//! Cluster settings, which all brokers of the store share, and whether the store is closed to new jobs.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,48 +7,49 @@ use tokio_postgres::Row;
 use super::{
     Actor, Statement, Store, StoreError,
     audit::Change,
-    transaction::{Transaction, until_unlocked},
+    transaction::{Transaction, retry_while_locked_in_side_lane},
 };
 use crate::job::{Closed, ClusterSettings, ClusterSettingsChange};
 
 impl Store {
-    /// The settings of the cluster.
+    /// Returns the cluster settings.
     pub async fn cluster_settings(&self) -> Result<ClusterSettings, StoreError> {
         Ok(settings(&self.general().await?.query_one(Statement::ClusterSettings, &[]).await?))
     }
 
-    /// The same, and whether the store is closed to new jobs.
+    /// Returns the cluster settings, and details of the closure if the store is closed to new jobs.
     pub(crate) async fn cluster_state(&self) -> Result<(ClusterSettings, Option<Closed>), StoreError> {
         let row = self.general().await?.query_one(Statement::ClusterSettings, &[]).await?;
         Ok((settings(&row), closed(&row)))
     }
 
-    /// Closes the store to new jobs, as the store of this name. Returns the version of all settings; `None`: it was closed.
+    /// Closes the store to new jobs, under the given store name. Returns the version of all settings, or `None` if the
+    /// store was already closed.
     pub(crate) async fn close(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {
         let change = |store: Self| async move {
             let mut transaction = store.begin_general().await?;
             let row = transaction.query_one(Statement::CloseStore, &[&name, &by.name()]).await?;
             finish(transaction, row.get("version"), name, by).await
         };
-        until_unlocked(self, change).await
+        retry_while_locked_in_side_lane(self, change).await
     }
 
-    /// Opens the store. Returns the version of all settings; `None`: it was open.
+    /// Opens the store to new jobs. Returns the version of all settings, or `None` if the store was already open.
     pub(crate) async fn reopen(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {
         let change = |store: Self| async move {
             let mut transaction = store.begin_general().await?;
             let row = transaction.query_one(Statement::OpenStore, &[]).await?;
             finish(transaction, row.get("version"), name, by).await
         };
-        until_unlocked(self, change).await
+        retry_while_locked_in_side_lane(self, change).await
     }
 
-    /// Whether a job of this store has not ended.
+    /// Whether the store has an unfinished job.
     pub(crate) async fn has_unfinished(&self) -> Result<bool, StoreError> {
         Ok(self.general().await?.query_one(Statement::HasUnfinished, &[]).await?.get(0))
     }
 
-    /// Changes settings of the cluster. Returns all of them, and the version of all settings.
+    /// Changes cluster settings. Returns the new settings, and the version of all settings.
     pub async fn update_cluster_settings(
         &self,
         change: &ClusterSettingsChange,
@@ -77,11 +78,11 @@ impl Store {
             transaction.commit().await?;
             Ok((settings(&row), row.get("version")))
         };
-        until_unlocked(self, update).await
+        retry_while_locked_in_side_lane(self, update).await
     }
 }
 
-/// Records that the store of this name was closed or opened, if it was.
+/// Audits that the named store was closed or opened, unless it was in that state before. Commits the transaction.
 async fn finish(
     mut transaction: Transaction<'_>,
     version: Option<i64>,

@@ -1,5 +1,4 @@
-//! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be
-//! used again.
+//! A pooled connection. It prepares each statement once, limits every wait, and tracks whether the pool may reuse it.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -8,12 +7,13 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::To
 use super::{
     error::{StoreError, ends_connection},
     replica::LastChange,
-    servers::Primary,
+    servers::{Lost, Primary},
     session::Session,
+    sqlstate,
     statement::Statement,
 };
 
-/// A parameter of a statement.
+/// Parameter of a statement.
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 /// Parameters of a statement.
 pub(super) type Params<'a> = &'a [Param<'a>];
@@ -27,7 +27,7 @@ pub struct Connection {
     broken: bool,
     primary: Primary,
     last_change: Arc<LastChange>,
-    /// The open transaction changes something, and says so in the audit.
+    /// Whether the open transaction has written an audit row. Its commit then updates `last_change`.
     changes: bool,
 }
 
@@ -43,26 +43,26 @@ impl Connection {
         Self { client, schema, session, timeout, broken: false, primary, last_change, changes: false }
     }
 
-    /// Whether the pool must drop it.
+    /// Whether the pool must drop the connection.
     pub(super) fn is_broken(&self) -> bool {
         self.broken || self.client.is_closed() || self.primary.is_former()
     }
 
-    /// Runs a statement; returns all of its rows.
+    /// Runs a statement and returns all of its rows.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         let work = self.session.query(&self.client, &self.schema, statement, params);
         until_ended(&mut self.broken, self.timeout, &self.primary, work).await
     }
 
-    /// Runs a statement that returns exactly one row.
+    /// Runs a statement that returns exactly one row. Fails if it returns none.
     pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
         let rows = self.query(statement, params).await?;
         rows.into_iter()
             .next()
-            .ok_or_else(|| StoreError::Refused(format!("{} returned no row", statement.name()).into()))
+            .ok_or_else(|| StoreError::Refused(format!("statement {} returned no row", statement.name()).into()))
     }
 
-    /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
+    /// Runs fixed SQL without parameters, such as BEGIN, COMMIT or SET.
     pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
         let done = self.simple(sql).await.map(drop);
         if sql == "COMMIT" && mem::take(&mut self.changes) {
@@ -71,23 +71,23 @@ impl Connection {
         done
     }
 
-    /// What the open transaction changes is in the audit: whoever looks after its end must see it.
-    pub(super) fn will_change(&mut self) {
+    /// Marks the open transaction as a change. After its commit, replicas are read only once they have replayed it.
+    pub(super) fn mark_audited(&mut self) {
         self.changes = true;
     }
 
-    /// Runs fixed SQL in a transaction; false if it failed with one of these codes.
+    /// Runs fixed SQL in a transaction. False if it failed with one of the given SQLSTATEs.
     pub(super) async fn try_batch(&mut self, sql: &str, codes: &[SqlState]) -> Result<bool, StoreError> {
         Ok(self.simple_or(sql, codes).await?.is_some())
     }
 
-    /// Runs fixed SQL that answers yes or no.
+    /// Runs fixed SQL that returns one boolean.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<bool, StoreError> {
         let messages = self.simple(sql).await?;
         Ok(messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
     }
 
-    /// Runs fixed SQL; returns its rows as texts.
+    /// Runs fixed SQL and returns its rows as text.
     pub(super) async fn texts(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, StoreError> {
         let messages = self.simple(sql).await?;
         let rows = messages.iter().filter_map(|message| match message {
@@ -98,10 +98,10 @@ impl Connection {
     }
 
     async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, StoreError> {
-        self.simple_or(sql, &[]).await?.ok_or_else(|| StoreError::Refused("no answer".into()))
+        self.simple_or(sql, &[]).await?.ok_or_else(|| StoreError::Refused("bug: fixed SQL returned no result".into()))
     }
 
-    /// `None`: it failed with one of these codes.
+    /// Runs fixed SQL. `None` if it failed with one of the given SQLSTATEs.
     async fn simple_or(
         &mut self,
         sql: &str,
@@ -117,7 +117,7 @@ impl Connection {
         until_ended(&mut self.broken, self.timeout, &self.primary, work).await
     }
 
-    /// Ends a transaction after an error. If that fails, the connection is dropped.
+    /// Rolls back the open transaction. If that fails, the pool drops the connection.
     pub(super) async fn roll_back(&mut self) {
         if self.batch("ROLLBACK").await.is_err() {
             self.broken = true;
@@ -128,14 +128,14 @@ impl Connection {
         self.timeout = timeout;
     }
 
-    /// The connection must not be used again: its session was changed.
-    pub(super) fn retire(&mut self) {
+    /// Makes the pool drop the connection, because its session state was changed.
+    pub(super) fn mark_broken(&mut self) {
         self.broken = true;
     }
 }
 
-/// Awaits an answer of Postgres. Until it is there the connection counts as broken: a caller that goes away in the middle must
-/// not return a connection with a pending answer, or with the transaction that a BEGIN on its way opens.
+/// Waits for an answer of Postgres. The connection is marked as broken until the answer has arrived: if the caller is
+/// cancelled before, the pool must not reuse a connection with a pending answer or an open transaction.
 async fn until_ended<T>(
     broken: &mut bool,
     timeout: Duration,
@@ -146,10 +146,22 @@ async fn until_ended<T>(
     let result = tokio::select! {
         biased;
         result = tokio::time::timeout(timeout, work) => result,
-        // What waits for its standby there waits in vain.
-        () = primary.until_known_former() => return Err(StoreError::Unknown("another server was promoted".into())),
+        lost = primary.until_lost() => return Err(StoreError::Unknown(match lost {
+            // Waiting is pointless: a synchronous commit on a former primary waits for its standby forever.
+            Lost::Former => "another server was promoted".into(),
+            Lost::Silent => "Postgres does not answer any more".into(),
+        })),
     };
     let result = result.map_err(|_| StoreError::Unknown(format!("no answer within {timeout:?}").into()))?;
     *broken = was_broken || result.as_ref().is_err_and(ends_connection);
-    result.map_err(|error| StoreError::of(&error))
+    if !result.as_ref().is_err_and(is_no_answer) {
+        primary.breaker().answered();
+    }
+    result.map_err(|error| StoreError::from_postgres(&error))
+}
+
+/// Whether the error shows no answering server: it has no SQLSTATE (the connection broke), or the server is starting or
+/// stopping (class 57P).
+fn is_no_answer(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none_or(|code| sqlstate::ends_session(code.code()))
 }

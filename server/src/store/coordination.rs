@@ -1,4 +1,5 @@
-//! Coordinated jobs, for which something must be done when they end. Calls functions of the schema.
+//! Statements on coordinated jobs: jobs whose end affects others, because they have a limit key, dependents, stages or
+//! waiting callers. SQL functions of the schema do the work.
 
 use postgres_types::Json;
 use serde_json::Value;
@@ -7,16 +8,16 @@ use tokio_postgres::Row;
 use super::{
     Acked, Moved, Statement, Store, StoreError,
     settle::lease_columns,
-    transaction::{Transaction, until_it_wins, until_unlocked},
+    transaction::{Transaction, retry_conflicts, retry_while_locked_in_side_lane},
 };
 use crate::job::{Lease, TypeId};
 
-/// The end of a job, or its move, as far as other jobs depend on it (`howdah.ending`).
+/// How a job ended, or left its state without ending. Jobs that depend on it react to this (SQL type `howdah.ending`).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
-    /// The job goes on: only the slot of its limit key is free.
+    /// The job is scheduled again (retry or snooze). It frees only its limit key slot.
     Moved,
-    /// The job goes on in its fallback: the slot and its key are free.
+    /// The job continues in its fallback type. It frees its key and its limit key slot.
     Fallback,
     /// The job is dead.
     Dead,
@@ -24,7 +25,7 @@ pub(super) enum Ending {
     Cancelled,
     /// The job had not started by its expiry time.
     Expired,
-    /// The job was dead, and was discarded.
+    /// The job was dead and was discarded.
     Discarded,
 }
 
@@ -41,21 +42,21 @@ impl Ending {
     }
 }
 
-/// What the brokers must be told after a function ran.
+/// Wake-ups for brokers: the work that a statement has made possible.
 #[derive(Clone, Debug, Default)]
 pub struct Wakeups {
     /// Jobs that became ready.
     pub ready: Vec<Moved>,
-    /// µs until the first scheduled job is due.
+    /// Time in µs until the first scheduled job is due.
     pub due_in_us: Option<i64>,
-    /// Limit keys are to be checked now.
+    /// Limit keys must be checked now.
     pub limits: bool,
-    /// µs until the next limit key is to be checked.
+    /// Time in µs until the next check of a limit key.
     pub limit_in_us: Option<i64>,
 }
 
 impl Wakeups {
-    /// Takes a row of `howdah.wakeup`; false: the row is the answer for a job.
+    /// Reads a row of `howdah.wakeup`. False if the row is the result for a job.
     pub(super) fn add(&mut self, row: &Row) -> bool {
         match row.get::<_, Option<&str>>("kind") {
             Some("ready") => self.ready.push(Moved {
@@ -68,14 +69,15 @@ impl Wakeups {
                 self.due_in_us = Some(self.due_in_us.map_or(us, |sooner| sooner.min(us)));
             }
             Some("limit_later") => self.limit_in_us = Some(row.get("in_us")),
-            // "limit", or a kind of a newer release: an unneeded check costs little.
+            // The kind is `limit`, or a kind that a newer release has added. For an unknown kind, the check of limit
+            // keys is not needed, but costs little.
             Some(_) => self.limits = true,
             None => return false,
         }
         true
     }
 
-    pub(super) fn of(rows: &[Row]) -> Self {
+    pub(super) fn from_rows(rows: &[Row]) -> Self {
         let mut wakeups = Self::default();
         for row in rows {
             wakeups.add(row);
@@ -83,13 +85,13 @@ impl Wakeups {
         wakeups
     }
 
-    /// The number of jobs that became ready.
+    /// Returns the number of jobs that became ready.
     pub fn ready_jobs(&self) -> i64 {
         self.ready.iter().map(|moved| moved.jobs).sum()
     }
 }
 
-/// A job for which `howdah.after_end` is called.
+/// A job to pass to `howdah.after_end`.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) id: i64,
@@ -100,7 +102,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The end of a coordinated job; `None`: the job is not coordinated.
+    /// Reads the end of a coordinated job. `None` if the job is not coordinated.
     pub(super) fn coordinated(row: &Row, ending: Ending) -> Option<Self> {
         let Json(options) = row.get::<_, Option<Json<Value>>>("coordinated_options")?;
         Some(Self { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, ending })
@@ -108,7 +110,7 @@ impl Ended {
 }
 
 impl Transaction<'_> {
-    /// Does everything that follows from the end of these jobs, in the same transaction.
+    /// Applies all consequences of the end of these jobs in the same transaction.
     pub(super) async fn after_end(&mut self, ended: &[Ended]) -> Result<Wakeups, StoreError> {
         if ended.is_empty() {
             return Ok(Wakeups::default());
@@ -119,13 +121,13 @@ impl Transaction<'_> {
         let options: Vec<Json<&Value>> = ended.iter().map(|e| Json(&e.options)).collect();
         let endings: Vec<&str> = ended.iter().map(|e| e.ending.name()).collect();
         let rows = self.query(Statement::AfterEnd, &[&ids, &types, &keys, &options, &endings]).await?;
-        Ok(Wakeups::of(&rows))
+        Ok(Wakeups::from_rows(&rows))
     }
 }
 
 impl Store {
-    /// Acks coordinated jobs, sorted by id, an id once, each with its next type if the worker named one. Returns the
-    /// ids that took effect, and the wakeups.
+    /// Acks coordinated jobs, each with its next task type if the worker named one. The jobs must be unique and sorted
+    /// by id. Returns the ids of acks that took effect, and wake-ups.
     pub async fn ack_coordinated(&self, acks: &[(Lease, &[u8], Option<TypeId>)]) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, ..)| *lease));
         let results: Vec<Option<&[u8]>> =
@@ -142,24 +144,24 @@ impl Store {
         Ok(acked)
     }
 
-    /// Makes jobs ready that limit keys allow, for at most this many keys.
+    /// Makes waiting jobs ready whose limit key has a free slot. Processes at most `at_most` limit keys.
     pub async fn admit(&self, at_most: i32) -> Result<Wakeups, StoreError> {
-        Ok(Wakeups::of(&self.hot().await?.query(Statement::Admit, &[&at_most]).await?))
+        Ok(Wakeups::from_rows(&self.hot().await?.query(Statement::Admit, &[&at_most]).await?))
     }
 
-    /// Moves due coordinated jobs to their next state.
+    /// Moves scheduled coordinated jobs that are due to ready, or to waiting if their limit key has no free slot.
     pub async fn promote_coordinated(&self, at_most: i32) -> Result<Wakeups, StoreError> {
-        Ok(Wakeups::of(&self.hot().await?.query(Statement::PromoteCoordinated, &[&at_most]).await?))
+        Ok(Wakeups::from_rows(&self.hot().await?.query(Statement::PromoteCoordinated, &[&at_most]).await?))
     }
 
     /// Ends jobs that have not started by their expiry time.
     pub async fn expire(&self, at_most: i32) -> Result<Wakeups, StoreError> {
-        Ok(Wakeups::of(&self.hot().await?.query(Statement::ExpireUnstarted, &[&at_most]).await?))
+        Ok(Wakeups::from_rows(&self.hot().await?.query(Statement::ExpireUnstarted, &[&at_most]).await?))
     }
 
-    /// Ends jobs that had expired when they were claimed, sorted by id.
+    /// Ends jobs that had already expired when they were claimed. The leases must be sorted by id.
     pub async fn expire_leases(&self, leases: &[Lease], owner: Option<i32>) -> Result<Wakeups, StoreError> {
-        until_it_wins(|| self.expire_leases_once(leases, owner)).await
+        retry_conflicts(|| self.expire_leases_once(leases, owner)).await
     }
 
     async fn expire_leases_once(&self, leases: &[Lease], owner: Option<i32>) -> Result<Wakeups, StoreError> {
@@ -172,23 +174,23 @@ impl Store {
         Ok(wakeups)
     }
 
-    /// Leases of coordinated jobs whose brokers are gone, with the broker's id; with `keyed`, also of plain jobs that
-    /// are out of attempts and have a key. Locked ones are left out. None if the broker that asks counts as
-    /// gone itself.
+    /// Returns leases of coordinated jobs whose broker is lost, with the id of that broker. `keyed` adds jobs that are
+    /// not coordinated but free their key now: they have a key and no attempts left. Locked leases are skipped. Returns
+    /// no leases if the lease of the calling broker has expired.
     pub async fn lost_coordinated(&self, at_most: i32, by: i32, keyed: bool) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by, &keyed]).await?;
         Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())
     }
 
-    /// Marks jobs that a caller waits for; returns those that have not ended.
+    /// Marks jobs that a caller waits for. Returns the jobs that have not ended.
     pub async fn mark_awaited(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let mark = |store: Store| async move { store.hot().await?.query(Statement::MarkAwaited, &[&ids]).await };
-        let rows = until_unlocked(self, mark).await?;
+        let rows = retry_while_locked_in_side_lane(self, mark).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }
 
-/// A row of `expire_leases.sql`.
+/// Converts a row of `expire_leases.sql`.
 fn ended(row: &Row) -> Ended {
     let options: Json<Value> = row.get("options");
     Ended {

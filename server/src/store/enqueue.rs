@@ -1,4 +1,4 @@
-//! Jobs on their way in, the hot path: to ready, or straight to leased.
+//! The hot path of enqueueing: stores jobs as ready, or as leased if a worker of this broker can take them at once.
 
 use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 
@@ -8,18 +8,18 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError, connection::Param, enqueue_one::OneJob};
 use crate::job::{JobOptions, Lease, NewJob, Tokens, TypeId};
 
-/// A job and what its type says of it.
+/// A job with the settings that apply to it.
 #[derive(Clone, Copy)]
 pub struct PlainJob<'a> {
-    /// The job.
+    /// Job to store.
     pub job: &'a NewJob,
-    /// Its type's key.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// Its own, or its type's, or the broker's.
+    /// Maximum attempts, from the job, its task type or the broker.
     pub max_attempts: i16,
-    /// Its priority times its type's step.
+    /// Base of the rank in µs: priority times the priority step of the task type.
     pub rank_base: i64,
-    /// Its payload is kept out of line: written once, beside the rows that move from table to table.
+    /// The payload is stored out of line: once, in a table beside the job rows, which move between tables.
     pub out_of_line: bool,
 }
 
@@ -38,31 +38,31 @@ impl<'a> PlainJob<'a> {
     }
 }
 
-/// Ids of plain jobs, in their order.
+/// Ids of stored plain jobs, in the order of the request.
 #[derive(Debug)]
 pub struct StoredPlain {
-    /// One a job.
+    /// One id per job.
     pub ids: Vec<i64>,
-    /// The database's clock, µs after 1970: rank is `rank_base + now_us`.
+    /// Database time in µs since 1970. The rank of a job is `rank_base + now_us`.
     pub now_us: i64,
 }
 
-/// Leases of jobs that were stored and leased in one statement, in their order.
+/// Leases of jobs that were stored and leased in one statement, in the order of the request.
 #[derive(Debug)]
 pub struct StoredDirect {
-    /// One a job.
+    /// One lease per job.
     pub leases: Vec<Lease>,
-    /// The database's clock.
+    /// Database time.
     pub now: SystemTime,
 }
 
-/// A column of JSON, `None` when no job has any.
+/// A JSON column. `None` if all of its values are null.
 type JsonColumn<T> = Option<Vec<Option<Json<T>>>>;
 
-/// The options of jobs. They are copied where the store changes them.
+/// Options of the jobs as a column. Options are copied only for jobs whose options are changed before they are stored.
 pub(super) type OptionsColumn<'a> = JsonColumn<Cow<'a, JobOptions>>;
 
-/// The columns that all three statements share.
+/// Parameter columns that the batch statements for enqueueing share.
 pub(super) struct Columns<'a> {
     pub(super) type_id: Vec<i32>,
     pub(super) rank_base: Vec<i64>,
@@ -74,13 +74,13 @@ pub(super) struct Columns<'a> {
     pub(super) payload: Vec<&'a [u8]>,
     pub(super) out_of_line_ordinal: Option<Vec<i32>>,
     pub(super) out_of_line_data: Option<Vec<&'a [u8]>>,
-    /// How many jobs of each type these are.
+    /// Types in the batch, with the number of jobs per type in `counted_jobs`.
     counted_types: Vec<TypeId>,
     counted_jobs: Vec<i32>,
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn of(jobs: &(impl Iterator<Item = PlainJob<'a>> + Clone)) -> Self {
+    pub(super) fn new(jobs: &(impl Iterator<Item = PlainJob<'a>> + Clone)) -> Self {
         let ms = |job: &NewJob| job.timeout.map(|t| t.as_millis() as i64);
         let out_of_line = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.out_of_line);
         let (counted_types, counted_jobs) = by_type(jobs.clone().map(|j| j.type_id));
@@ -101,10 +101,10 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The types of jobs, and the number of jobs of each.
+/// Returns the distinct types, and the number of jobs of each.
 fn by_type(types: impl Iterator<Item = TypeId>) -> (Vec<TypeId>, Vec<i32>) {
     let mut jobs: HashMap<TypeId, i32> = HashMap::with_capacity(1);
-    // Mostly runs of one type.
+    // Jobs of one type mostly follow one another, so a run is counted with one map access.
     let (mut last, mut run) = (None, 0);
     for type_id in types {
         if last != Some(type_id) {
@@ -126,29 +126,29 @@ fn unless_empty<T>(values: impl Iterator<Item = T>) -> Option<Vec<T>> {
     (!values.is_empty()).then_some(values)
 }
 
-/// A column that few jobs use is not sent at all when none of the batch does.
+/// Returns `None` if all values are `None`, so that an unused column is not sent.
 fn unless_all_none<T>(values: impl Iterator<Item = Option<T>> + Clone) -> Option<Vec<Option<T>>> {
     values.clone().any(|v| v.is_some()).then(|| values.collect())
 }
 
-/// The request of a job that comes alone: its key and its hash, if it may be repeated.
+/// Request key and body hash of a single job, if its request is idempotent.
 #[derive(Default)]
 pub(super) struct OneRequest<'a> {
     pub(super) key: Option<&'a str>,
     pub(super) body_hash: Option<&'a [u8]>,
 }
 
-/// Requests that may be repeated, and which of a statement's jobs are theirs.
+/// Idempotent requests, and the range of jobs that belongs to each.
 #[derive(Default)]
 pub struct RequestKeys<'a>(Vec<(&'a str, &'a [u8], i32, i32)>);
 
 impl<'a> RequestKeys<'a> {
-    /// A request with its key, the hash of its jobs, how many came before them, and how many they are.
+    /// Adds a request: its key, the hash of its body, the number of jobs before it, and its own number of jobs.
     pub fn push(&mut self, key: &'a str, body_hash: &'a [u8], before: usize, jobs: usize) {
         self.0.push((key, body_hash, before as i32 + 1, (before + jobs) as i32));
     }
 
-    /// The request of the only job of a statement. `None`: there are other requests, without jobs.
+    /// Returns the request of the only job of a statement. `None` if the statement has other requests.
     pub(super) fn of_one(&self) -> Option<OneRequest<'a>> {
         match self.0[..] {
             [] => Some(OneRequest::default()),
@@ -157,7 +157,7 @@ impl<'a> RequestKeys<'a> {
         }
     }
 
-    /// Columns, in the order of the keys.
+    /// Returns the columns, sorted by key.
     fn columns(mut self) -> RequestColumns<'a> {
         self.0.sort_unstable_by_key(|(key, ..)| *key);
         let some = !self.0.is_empty();
@@ -170,7 +170,7 @@ impl<'a> RequestKeys<'a> {
     }
 }
 
-/// No column at all when there is no key.
+/// Parameter columns of idempotent requests. All are `None` if there is no request key.
 struct RequestColumns<'a> {
     key: Option<Vec<&'a str>>,
     body_hash: Option<Vec<&'a [u8]>>,
@@ -202,23 +202,23 @@ macro_rules! params {
 }
 
 impl Store {
-    /// Stores jobs that may run at once and have no key, in one statement.
+    /// Stores jobs as ready, in one statement. Plain jobs only: without a key, a start time or coordination.
     pub async fn enqueue_plain(
         &self,
         jobs: &[PlainJob<'_>],
         requests: RequestKeys<'_>,
     ) -> Result<StoredPlain, StoreError> {
-        if let Some(one) = OneJob::of(jobs, &requests) {
+        if let Some(one) = OneJob::new(jobs, &requests) {
             let row = self.hot().await?.query_one(Statement::EnqueueOne, &one.params()).await?;
             return Ok(StoredPlain { ids: vec![row.get("id")], now_us: row.get("now_us") });
         }
-        let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
+        let (c, r) = (Columns::new(&jobs.iter().copied()), requests.columns());
         let row = self.hot().await?.query_one(Statement::Enqueue, &params!(c, r)).await?;
         Ok(StoredPlain { ids: row.get("ids"), now_us: row.get("now_us") })
     }
 
-    /// Stores jobs and leases them to this broker in one statement, each with its token. `None`: the broker's own lease
-    /// has expired, and nothing was stored.
+    /// Stores jobs and leases them to this broker in one statement, each with its fencing token. `None` if the broker's
+    /// lease has expired; nothing is stored then.
     pub async fn enqueue_direct(
         &self,
         jobs: &[PlainJob<'_>],
@@ -226,7 +226,7 @@ impl Store {
         broker_id: i32,
         tokens: &Tokens,
     ) -> Result<Option<StoredDirect>, StoreError> {
-        if let (Some(one), [token]) = (OneJob::of(jobs, &requests), &tokens.as_vec()[..]) {
+        if let (Some(one), [token]) = (OneJob::new(jobs, &requests), &tokens.as_vec()[..]) {
             let params = [&one.params()[..], &[&broker_id as Param<'_>, token]].concat();
             let rows = self.hot().await?.query(Statement::EnqueueDirectOne, &params).await?;
             let stored = |row: &Row| StoredDirect {
@@ -235,7 +235,7 @@ impl Store {
             };
             return Ok(rows.first().map(stored));
         }
-        let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
+        let (c, r) = (Columns::new(&jobs.iter().copied()), requests.columns());
         let mut params = params!(c, r).to_vec();
         params.extend([&broker_id as Param<'_>, tokens.as_vec()]);
         let row = self.hot().await?.query_one(Statement::EnqueueDirect, &params).await?;

@@ -1,4 +1,4 @@
-//! Enqueues jobs of any kind: key policies, stages, dependencies, limits, turns.
+//! Enqueues jobs of any kind: key policies, stages, dependencies, limits, fair keys.
 
 use postgres_types::Json;
 
@@ -10,17 +10,18 @@ use super::{
 };
 use crate::job::{EnqueueOutcome, Enqueued};
 
-/// What became of the jobs, in their order.
+/// Outcomes of the jobs, in the order of the request.
 #[derive(Debug)]
 pub struct StoredCoordinated {
-    /// `None`: its request was made before.
+    /// One outcome per job. `None` if its request repeats an earlier one with the same request key, so that the job was
+    /// not stored.
     pub jobs: Vec<Option<Enqueued>>,
-    /// What the brokers must know.
+    /// Wake-ups for brokers.
     pub wakeups: Wakeups,
 }
 
 impl Store {
-    /// Stores requests of which some jobs ask for more, in one statement.
+    /// Stores requests with at least one coordinated job, in one statement.
     pub async fn enqueue_coordinated(
         &self,
         jobs: &[KeyedJob<'_>],
@@ -30,13 +31,13 @@ impl Store {
     }
 }
 
-/// Stores whatever jobs, in one statement.
+/// Stores jobs of any kind in one statement.
 pub(super) async fn insert_coordinated(
     connection: &mut Connection,
     jobs: &[KeyedJob<'_>],
     requests: &RequestColumns<'_>,
 ) -> Result<StoredCoordinated, StoreError> {
-    let mut c = Columns::of(&jobs.iter().map(|j| j.plain));
+    let mut c = Columns::new(&jobs.iter().map(|j| j.plain));
     let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
     let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
     let (run_at_us, delay_ms) = start_columns(jobs);
@@ -88,7 +89,8 @@ fn enqueued(id: i64, outcome: &str) -> Option<Enqueued> {
     Some(Enqueued { id, outcome })
 }
 
-/// Indexes in a request become ordinals in the statement.
+/// Options refer to other jobs of the same request by index. Replaces each index by the ordinal of that job in the
+/// statement, which may have several requests.
 fn renumber(options: &mut OptionsColumn<'_>, jobs: &[KeyedJob<'_>]) {
     let mut first = 0;
     for (i, options) in options.iter_mut().flatten().enumerate() {

@@ -1,4 +1,4 @@
-//! Jobs on their way in that need a decision: keys, start times, requests that may be repeats.
+//! Enqueues jobs with keys, start times or request keys. The statement decides the outcome of each job.
 
 use std::collections::HashMap;
 
@@ -13,48 +13,48 @@ use crate::job::{Start, TypeId};
 /// A job of a request that uses keys or start times.
 #[derive(Clone, Copy)]
 pub struct KeyedJob<'a> {
-    /// The job.
+    /// Job with the settings that apply to it.
     pub plain: PlainJob<'a>,
-    /// Which request of the batch it belongs to.
+    /// Number of the request in the batch that the job belongs to.
     pub request_no: i32,
 }
 
-/// Requests that may be repeated.
+/// Columns of idempotent requests, one element per request.
 #[derive(Default)]
 pub struct RequestColumns<'a> {
-    /// Which request of the batch.
+    /// Numbers of the requests in the batch.
     pub request_no: Vec<i32>,
-    /// Its key.
+    /// Request keys.
     pub key: Vec<&'a str>,
-    /// Hash of its jobs.
+    /// Hashes of the request bodies.
     pub body_hash: Vec<&'a [u8]>,
 }
 
-/// What the statement decided of a job.
+/// Outcome of a keyed job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedOutcome {
-    /// Its request was made before.
+    /// Not stored: the request key was used before.
     RepeatedRequest,
-    /// Another job has its key.
+    /// Not stored: another job holds the key.
     KeyHeld,
-    /// Stored in ready.
+    /// Stored as ready.
     Ready,
-    /// Stored in scheduled, due so many µs from now.
+    /// Stored as scheduled, due in this many µs.
     Scheduled(i64),
 }
 
-/// Ids and outcomes of keyed jobs, in their order.
+/// Ids and outcomes of keyed jobs, in the order of the request.
 #[derive(Debug)]
 pub struct StoredKeyed {
-    /// One a job.
+    /// Id and outcome of each job.
     pub jobs: Vec<(i64, KeyedOutcome)>,
-    /// The database's clock, µs after 1970.
+    /// Database time in µs since 1970.
     pub now_us: i64,
 }
 
 impl Store {
-    /// Stores requests that use keys or start times, in one transaction; `amend` may read what
-    /// was decided and change what a repeat will be told.
+    /// Stores requests that use keys or start times, in a transaction that the caller commits. Before that, `amend` can
+    /// change the answer that a repeat of a request will get.
     pub async fn enqueue_keyed(
         &self,
         jobs: &[KeyedJob<'_>],
@@ -72,13 +72,13 @@ impl Store {
     }
 }
 
-/// As [`Store::enqueue_keyed`], in a transaction that the caller has begun.
+/// Does the work of [`Store::enqueue_keyed`] in a transaction that the caller has begun.
 pub(super) async fn insert_keyed(
     connection: &mut Connection,
     jobs: &[KeyedJob<'_>],
     requests: &RequestColumns<'_>,
 ) -> Result<StoredKeyed, StoreError> {
-    let c = Columns::of(&jobs.iter().map(|j| j.plain));
+    let c = Columns::new(&jobs.iter().map(|j| j.plain));
     let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
     let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
     let (run_at_us, delay_ms) = start_columns(jobs);
@@ -112,7 +112,7 @@ pub(super) async fn insert_keyed(
     Ok(StoredKeyed { jobs: stored, now_us })
 }
 
-/// When they start: µs after 1970, or ms from now.
+/// Returns the start times of jobs as two columns: absolute in µs since 1970, or as a delay in ms.
 pub(super) fn start_columns(jobs: &[KeyedJob<'_>]) -> (Vec<Option<i64>>, Vec<Option<i64>>) {
     let start = |job: &KeyedJob<'_>| match job.plain.job.start {
         Start::At(us) => (Some(us), None),
@@ -132,10 +132,10 @@ fn outcome(row: &Row) -> (i64, KeyedOutcome) {
     (row.get("id"), outcome)
 }
 
-/// An enqueue that is not committed yet. Dropped, it is rolled back with its connection.
+/// An uncommitted enqueue. A drop without commit discards the connection and so rolls back.
 pub struct KeyedTransaction<'a> {
     connection: super::Loan<'a>,
-    /// What was decided.
+    /// Ids and outcomes of the jobs.
     pub stored: StoredKeyed,
     open: bool,
 }
@@ -143,18 +143,18 @@ pub struct KeyedTransaction<'a> {
 impl Drop for KeyedTransaction<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.connection.retire();
+            self.connection.mark_broken();
         }
     }
 }
 
 impl Store {
-    /// Frees the keys that were held for a time, which is over.
-    pub async fn free_held_keys(&self) -> Result<(), StoreError> {
-        self.hot().await?.query(Statement::FreeHeldKeys, &[]).await.map(drop)
+    /// Deletes the given job keys if they are still held after the end of their job and this hold time is over.
+    pub async fn free_held_keys(&self, types: &[TypeId], keys: &[&str]) -> Result<(), StoreError> {
+        self.hot().await?.query(Statement::FreeHeldKeys, &[&types, &keys]).await.map(drop)
     }
 
-    /// What the first calls with these request keys stored: key → (hash, ids).
+    /// Returns the jobs that the first calls with these request keys stored, as key → (body hash, ids).
     pub async fn repeated_requests(&self, keys: &[&str]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.hot().await?.query(Statement::RepeatedRequests, &[&keys]).await?;
         Ok(rows.iter().map(|r| (r.get("key"), (r.get("body_hash"), r.get("ids")))).collect())
@@ -162,13 +162,13 @@ impl Store {
 }
 
 impl KeyedTransaction<'_> {
-    /// What the first calls with these request keys stored: key → (hash, ids).
+    /// Returns the jobs that the first calls with these request keys stored, as key → (body hash, ids).
     pub async fn repeated(&mut self, keys: &[&str]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.connection.query(Statement::RepeatedRequests, &[&keys]).await?;
         Ok(rows.iter().map(|r| (r.get("key"), (r.get("body_hash"), r.get("ids")))).collect())
     }
 
-    /// Who holds these job keys now.
+    /// Returns the ids of the jobs that hold these job keys now.
     pub async fn key_holders(
         &mut self,
         types: &[TypeId],
@@ -178,19 +178,19 @@ impl KeyedTransaction<'_> {
         Ok(rows.iter().map(|r| ((r.get("type_id"), r.get("key")), r.get("job_id"))).collect())
     }
 
-    /// What a repeat of the request with this key will be told.
+    /// Replaces the job ids that a repeat of the request with this key will return.
     pub async fn amend(&mut self, key: &str, ids: &[i64]) -> Result<(), StoreError> {
         self.connection.query(Statement::AmendRequest, &[&key, &ids]).await.map(drop)
     }
 
-    /// Makes it so.
+    /// Commits the enqueue.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;
         Ok(())
     }
 
-    /// Undoes it.
+    /// Rolls the enqueue back. The connection can be reused.
     pub async fn roll_back(mut self) {
         self.connection.roll_back().await;
         self.open = false;

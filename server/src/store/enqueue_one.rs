@@ -1,4 +1,4 @@
-//! One job on its way in: statements that begin sooner than those for many.
+//! Enqueues a single job, with statements that Postgres executes with less fixed cost than the statements for batches.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::job::JobOptions;
 
-/// The parameters of a job that comes alone.
+/// Parameters of a single job.
 pub(super) struct OneJob<'a> {
     job: PlainJob<'a>,
     timeout_ms: Option<i64>,
@@ -21,8 +21,8 @@ pub(super) struct OneJob<'a> {
 }
 
 impl<'a> OneJob<'a> {
-    /// If it is the only one, and its payload stays with it.
-    pub(super) fn of(jobs: &[PlainJob<'a>], requests: &RequestKeys<'a>) -> Option<Self> {
+    /// Returns the parameters if there is exactly one job and its payload is stored inline.
+    pub(super) fn new(jobs: &[PlainJob<'a>], requests: &RequestKeys<'a>) -> Option<Self> {
         let &[job] = jobs else { return None };
         if job.out_of_line {
             return None;

@@ -1,60 +1,131 @@
-//! What `howdah doctor` asks a database.
+//! Queries from which `howdah doctor` finds problems of a database.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Statement, Store, StoreError};
 
-/// A database, its settings and its statistics.
+/// Settings and statistics of a server and a database.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Facts {
-    /// Settings that a session of this role begins with, in Postgres's base units.
+    /// Postgres settings with which a session of this role starts, by name. Values are in the base unit of each
+    /// setting.
     pub settings: BTreeMap<String, String>,
-    /// The database's clock, in µs after 1970.
+    /// Database time in µs since 1970.
     pub now_us: i64,
-    /// Sessions of the whole server.
-    pub connections: i64,
-    /// The age of the oldest transaction that is not frozen.
+    /// Age of the oldest unfrozen transaction id, in transactions.
     pub xid_age: i64,
-    /// Whether the role may see the sessions of others.
+    /// Whether the role may see the sessions of other roles.
     pub reads_all_stats: bool,
+    /// Whether the schema exists.
+    pub has_schema: bool,
+    /// Versions of the database's collation: when the database was created, and now. `None` if they are equal.
+    pub collation: Option<(String, String)>,
+    /// Number of history and payload partitions plus their indexes. A statement over all partitions needs this many
+    /// locks.
+    pub history_locks: i64,
+    /// Names of replication slots without a connected reader.
+    pub idle_slots: Vec<String>,
+}
+
+/// Facts about the schema.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SchemaFacts {
     /// Whether the role owns the tables.
     pub owns: bool,
-    /// Brokers that live.
+    /// Number of brokers whose lease has not expired.
     pub brokers: i64,
-    /// The releases that made the parts of the schema.
+    /// Releases that installed the tables, functions and view of the schema.
     pub releases: Vec<String>,
-    /// Whether rows have gone to a default partition.
+    /// Whether a default partition has rows.
     pub default_rows: bool,
-    /// The tables of unfinished jobs.
+    /// Tables of unfinished jobs.
     pub tables: Vec<TableFacts>,
-    /// Indexes that Postgres does not use.
+    /// Indexes that are marked invalid, so that Postgres does not use them.
     pub invalid_indexes: Vec<String>,
-    /// Replication slots that nobody reads.
-    pub idle_slots: Vec<String>,
+    /// Age of the schema in seconds.
+    pub made_s: i64,
+    /// Uptime in seconds of the broker that has been running longest.
+    pub serving_s: Option<i64>,
+    /// Indexes whose order depends on the collation of the database.
+    pub collated_indexes: Vec<String>,
+    /// Tables without a replica identity: logical replication cannot identify their rows.
+    pub unidentified: Vec<UnidentifiedTable>,
+    /// Facts that only the owner may read. Empty for other roles.
+    #[serde(skip)]
+    pub owned: OwnedFacts,
+}
+
+/// Facts about the schema that only its owner may read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct OwnedFacts {
+    /// Sequences whose next value is an id that a stored row already has.
+    pub stuck_sequences: Vec<String>,
+    /// Rights and owners that differ from the intended ones, sorted by role.
+    pub rights: Vec<WrongRight>,
+}
+
+/// A table without a replica identity: logical replication cannot identify its rows.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct UnidentifiedTable {
+    /// Name of the table, with its schema.
+    pub name: String,
+    /// Whether a publication includes the table with updates or deletes, which then fail.
+    pub published: bool,
+}
+
+/// A right that a role has and should not have, or lacks and should have. Privilege `OWNER` means that the object has
+/// another owner than the tables.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct WrongRight {
+    /// Role name, or PUBLIC.
+    pub role: String,
+    /// Name of the function, table or sequence.
+    pub called: String,
+    /// Privilege that the role has or lacks.
+    pub privilege: String,
+    /// Whether the role is neither PUBLIC nor one of Howdah's three roles.
+    pub is_foreign: bool,
+    /// Whether one of Howdah's roles is meant to have this right. Then a right of another role may have been granted on
+    /// purpose.
+    pub is_meant: bool,
+    /// SQL statement that corrects the right.
+    pub statement: String,
 }
 
 /// A table of unfinished jobs.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct TableFacts {
-    /// Its name.
+    /// Table name.
     pub name: String,
-    /// Live rows, as Postgres estimates.
+    /// Number of live rows, estimated by Postgres.
     pub live_rows: i64,
-    /// Its size with indexes, as of the last VACUUM or ANALYZE.
+    /// Size with indexes in bytes, at the last VACUUM or ANALYZE.
     pub bytes: i64,
-    /// Whether autovacuum is on for it.
+    /// Whether autovacuum is enabled for the table.
     pub autovacuum: bool,
-    /// Whether it has statistics for the planner.
+    /// Whether the planner has statistics for the table.
     pub analyzed: bool,
 }
 
 impl Store {
-    /// Reads the facts.
+    /// Reads the facts about the server and the database.
     pub async fn examine(&self) -> Result<Facts, StoreError> {
-        let row = self.general().await?.query_one(Statement::Examine, &[]).await?;
-        serde_json::from_str(row.get("facts"))
-            .map_err(|error| StoreError::Refused(format!("the facts of the database cannot be read: {error}").into()))
+        self.facts_of(Statement::Examine).await
+    }
+
+    /// Reads the facts about the schema. Fails if the schema does not exist.
+    pub async fn examine_schema(&self) -> Result<SchemaFacts, StoreError> {
+        let facts: SchemaFacts = self.facts_of(Statement::ExamineSchema).await?;
+        let owned = if facts.owns { self.facts_of(Statement::ExamineOwned).await? } else { OwnedFacts::default() };
+        Ok(SchemaFacts { owned, ..facts })
+    }
+
+    async fn facts_of<T: DeserializeOwned>(&self, statement: Statement) -> Result<T, StoreError> {
+        let row = self.general().await?.query_one(statement, &[]).await?;
+        serde_json::from_str(row.get("facts")).map_err(|error| {
+            StoreError::Refused(format!("bug: the facts for howdah doctor are not the expected JSON: {error}").into())
+        })
     }
 }

@@ -1,135 +1,137 @@
-//! Why a job does not run: what the tables say.
+//! Queries for the facts from which the broker explains why a job does not run.
 
 use std::time::SystemTime;
 
 use super::{Statement, Store, StoreError};
 use crate::job::{JobState, RelatedJob, TypeId};
 
-/// A job, with what its type, its key and its broker say.
+/// A job, with facts about its task type, its keys and its broker.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
 pub struct JobFacts {
-    /// The job.
+    /// Job id.
     pub id: i64,
-    /// Its state.
+    /// Job state.
     pub state: JobState,
-    /// Its type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// The name of its type.
+    /// Name of the task type.
     pub task_type: String,
-    /// Its rank.
+    /// Rank of the job.
     pub rank: i64,
     /// Attempts started so far.
     pub attempt: i16,
-    /// Attempts allowed.
+    /// Maximum attempts.
     pub max_attempts: i16,
-    /// The time of the statement.
+    /// Database time at which the facts were read.
     pub now: SystemTime,
-    /// When it may start.
+    /// Earliest start time. `None` unless the job is scheduled.
     pub run_at: Option<SystemTime>,
-    /// When its last attempt started.
+    /// Start time of the last attempt. `None` for ready and waiting jobs.
     pub leased_at: Option<SystemTime>,
-    /// When it finished or died.
+    /// Time at which the job finished or became dead.
     pub finished: Option<SystemTime>,
-    /// When its attempt times out.
+    /// Deadline of the current attempt. `None` unless the job is leased and its lease has a deadline.
     pub deadline: Option<SystemTime>,
-    /// Bytes of payload and headers; ready jobs only.
+    /// Bytes of payload and headers. Set for ready jobs only.
     pub weight: Option<i64>,
-    /// The broker of its lease.
+    /// Name of the broker that holds the lease. `None` if the job is not leased, was pulled, or its broker row is
+    /// deleted.
     pub broker: Option<String>,
-    /// Whether that broker does not renew its lease any more.
+    /// Whether the broker that holds the lease is lost: its own lease has expired, or its row is deleted.
     pub broker_gone: bool,
-    /// Its limit key.
+    /// Limit key.
     pub limit_key: Option<String>,
-    /// Its fairness key.
+    /// Fair key.
     pub fair_key: Option<String>,
-    /// Its last error.
+    /// Error of the last failed attempt. `None` if no attempt has failed.
     pub error: Option<String>,
-    /// Whether its last attempt failed.
+    /// Whether the last attempt failed. False if it was snoozed after an earlier failure.
     pub failed_last: bool,
-    /// The job with its key that it runs after.
+    /// Job with the same key that must end before this one starts.
     pub queued_behind: Option<i64>,
-    /// Another job that holds its key.
+    /// Id of another job that holds the key of this job. `None` if no other job holds it.
     pub key_holder: Option<i64>,
-    /// The jobs that it runs after, the first 11.
+    /// Jobs that must end before this one starts, at most 11.
     pub after: Vec<i64>,
-    /// Whether its type is paused.
+    /// Whether the task type is paused.
     pub paused: bool,
-    /// Whether its type moves from this store or to it, and rests meanwhile.
+    /// Whether the task type is moving from or to this store, which suspends its jobs.
     pub moves: bool,
-    /// Jobs of its type that may run.
+    /// Maximum number of running jobs of the task type.
     pub max_running: Option<i32>,
-    /// Starts of its type per second.
+    /// Rate limit of the task type, in starts per second.
     pub rate_per_s: Option<f64>,
-    /// Jobs of its limit key that may run.
+    /// Maximum number of running jobs per limit key.
     pub key_max_running: Option<i32>,
-    /// Starts of its limit key per second,
+    /// Rate limit per limit key, in starts per second.
     pub key_rate_per_s: Option<f64>,
-    /// and at once.
+    /// Burst of the rate limit per limit key, in starts.
     pub key_rate_burst: Option<i32>,
-    /// The least time between two starts of its limit key, ms.
+    /// Minimum gap between two starts per limit key, in ms.
     pub key_min_gap_ms: Option<i64>,
-    /// Whether jobs of a limit key keep their order.
+    /// Whether jobs of one limit key start in strict order, so that a retried job blocks the jobs behind it.
     pub key_strict: bool,
-    /// The bulk operation that cancelled or discarded it, and the reason that was given for that, which may be empty.
+    /// Bulk operation that cancelled or discarded the job, with its reason, which may be empty.
     pub ended_by: Option<(i64, String)>,
-    /// The last time that a bulk operation had ended it and another one put it back.
+    /// Last time that a bulk operation ended the job and another one restored it.
     pub undone: Option<Undone>,
 }
 
-/// A job that a bulk operation had ended is what it was.
+/// Record of a job that a bulk operation ended and another one restored.
 #[derive(Clone, Debug)]
 pub struct Undone {
-    /// The bulk operation that had ended it,
+    /// Bulk operation that ended the job.
     pub bulk: i64,
-    /// `cancel` or `discard`, if its row is still kept,
+    /// `cancel` or `discard`. `None` if the row of that bulk operation is deleted.
     pub operation: Option<String>,
-    /// and when.
+    /// Time at which the job was ended.
     pub ended: SystemTime,
-    /// When it was put back.
+    /// Time at which the job was restored.
     pub undone: SystemTime,
-    /// The undo and who started it, if its row is still kept.
+    /// Bulk operation that restored the job, and its principal. `None` if its row is deleted.
     pub by: Option<(i64, String)>,
 }
 
-/// Where a ready job stands.
+/// Position of a ready job, and facts about its task type.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyFacts {
-    /// Jobs that go first, counted up to a bound.
+    /// Number of jobs that start before this one, counted up to `at_most`.
     pub before: i64,
-    /// Some of these have another fairness key.
+    /// Whether some jobs ahead have another fair key.
     pub takes_turns: bool,
-    /// Running jobs of its type, counted up to its limit.
+    /// Running jobs of the task type that count against `max_running`, counted up to this limit.
     pub running: i64,
-    /// When the rate limit of its type allows a start.
+    /// Time at which the rate limit of the task type allows the next start.
     pub next_token: Option<SystemTime>,
-    /// When a program last called for jobs of its type without a stream, by the notes of all brokers.
+    /// Time of the last pull of this task type at any broker. `None` if it was never pulled.
     pub pulled: Option<SystemTime>,
-    /// Attempts of its type that have succeeded or failed in the last minutes,
+    /// Attempts of the task type that succeeded or failed within `settled_s`.
     pub settled: i64,
-    /// in so many seconds.
+    /// Length in seconds of the period in which `settled` was counted: at most the last six minutes. 0 if no job was
+    /// settled in them.
     pub settled_s: f64,
 }
 
-/// The state of a limit key.
+/// State of a limit key.
 #[derive(Clone, Debug)]
 pub struct LimitKeyFacts {
-    /// Whether it is paused,
+    /// Whether the limit key is paused.
     pub paused: bool,
-    /// and until when; `None`: until it is resumed.
+    /// End of the pause. `None` if an operator must resume the limit key.
     pub paused_until: Option<SystemTime>,
-    /// When the gap after the last start is over.
+    /// End of the minimum gap after the last start.
     pub gap_over: Option<SystemTime>,
-    /// When its rate limit allows a start.
+    /// Time at which the rate limit allows the next start.
     pub next_token: Option<SystemTime>,
-    /// The jobs in its slots, with their states.
+    /// Jobs that occupy the slots of the limit key, with their states.
     pub slots: Vec<(i64, JobState)>,
-    /// Jobs that go first, counted up to a bound.
+    /// Number of jobs that start before this one, counted up to `at_most`.
     pub before: i64,
 }
 
 impl Store {
-    /// What is known of a job; `None`: it does not exist.
+    /// Returns facts about a job. `None` if the job does not exist.
     pub async fn explain_job(&self, id: i64) -> Result<Option<JobFacts>, StoreError> {
         let rows = self.general().await?.query(Statement::ExplainJob, &[&id]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -176,7 +178,8 @@ impl Store {
         }))
     }
 
-    /// Where a ready job stands: at most so many jobs before it are counted. All jobs of a rank below `floor` are claimed.
+    /// Returns facts about a ready job. Counts at most `at_most` jobs ahead. Does not look below the rank `floor`,
+    /// because all jobs there are claimed and only dead rows are left.
     pub async fn explain_ready(&self, job: &JobFacts, floor: i64, at_most: i64) -> Result<ReadyFacts, StoreError> {
         let mut connection = self.general().await?;
         let args = [&job.type_id as super::connection::Param<'_>, &job.rank, &job.id, &floor, &at_most, &job.fair_key];
@@ -192,7 +195,7 @@ impl Store {
         })
     }
 
-    /// The limit key at which a job waits.
+    /// Returns the state of the limit key for which a job waits.
     pub async fn explain_limit_key(
         &self,
         job: &JobFacts,
@@ -218,7 +221,7 @@ impl Store {
         })
     }
 
-    /// The types and states of jobs; those that do not exist are unknown.
+    /// Returns the task types and states of jobs. Both are unknown for a job that does not exist.
     pub async fn states_of_jobs(&self, ids: &[i64]) -> Result<Vec<RelatedJob>, StoreError> {
         let rows = self.general().await?.query(Statement::StatesOfJobs, &[&ids]).await?;
         let known = |id: i64| {

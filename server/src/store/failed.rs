@@ -1,4 +1,5 @@
-//! Failed jobs, in large numbers: picked by type and error group, retried, discarded, and listed in groups.
+//! Statements on many failed jobs: find their ids by task type and error group, retry them, discard them, list error
+//! groups.
 
 use tokio_postgres::Row;
 
@@ -7,77 +8,77 @@ use super::{
     audit::Change,
     connection::Params,
     coordination::{Ended, Ending, Wakeups},
-    transaction::{Transaction, until_it_wins},
+    transaction::{Transaction, retry_conflicts},
 };
 use crate::job::{Chosen, ErrorGroup, JobState, PagePosition, TypeId};
 
-/// The jobs to pick.
+/// Query for the ids of jobs to change.
 #[derive(Clone, Copy, Debug)]
 pub struct PickArgs<'a> {
-    /// Their type.
+    /// Task type of the jobs.
     pub type_id: TypeId,
-    /// Their state, and the position to start from.
+    /// State of the jobs, and the position to start from.
     pub from: PagePosition,
-    /// Their error group; for scheduled and dead jobs.
+    /// Error group, for scheduled and dead jobs.
     pub error_group: Option<&'a str>,
-    /// Whether to take only those scheduled jobs that have failed.
+    /// Whether to pick only scheduled jobs that have failed before.
     pub failed: bool,
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub at_most: i32,
 }
 
-/// Ids of picked jobs.
+/// A page of ids of jobs to change.
 #[derive(Debug)]
 pub struct Picked {
-    /// The ids. They may be none although more jobs follow.
+    /// Job ids. May be empty even if more jobs follow.
     pub ids: Vec<i64>,
-    /// The position to go on from; `None`: nothing is left in this state.
+    /// Position to continue from. `None` if this state has no more jobs.
     pub next: Option<PagePosition>,
 }
 
-/// When retried jobs run.
+/// Start time of retried jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryStart {
-    /// At once.
+    /// Start at once.
     Now,
-    /// At this time, in µs after 1970.
+    /// Start at this time, in µs since 1970.
     At(i64),
-    /// After this many ms.
+    /// Start after this many ms.
     After(i64),
 }
 
-/// How to retry jobs.
+/// Parameters of a retry.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryArgs<'a> {
-    /// When they run.
+    /// Start time of the jobs.
     pub start: RetryStart,
-    /// Only jobs in this state; `None`: scheduled and dead jobs.
+    /// Retry only jobs in this state. `None` for scheduled and dead jobs.
     pub state: Option<JobState>,
-    /// A new payload.
+    /// Replacement for the payload.
     pub payload: Option<&'a [u8]>,
-    /// Whether to take only those scheduled jobs that have failed.
+    /// Whether to retry only scheduled jobs that have failed before.
     pub failed: bool,
 }
 
-/// A job that was retried, or that could not be.
+/// Result of a retry for one job.
 #[derive(Clone, Copy, Debug)]
 pub struct Retried {
-    /// The job.
+    /// Job id.
     pub id: i64,
-    /// Its type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// Its rank, if it is ready.
+    /// Rank of the job, if it is ready.
     pub rank: Option<i64>,
-    /// Whether it stays dead because another job holds its key.
+    /// Whether the job stays dead because another job holds its key.
     pub key_held: bool,
-    /// The ms until it is due, if it is scheduled.
+    /// Time in ms until the job is due, if it is scheduled.
     pub due_in_ms: i64,
 }
 
 impl Picked {
-    /// What a statement has picked. The last row that was read has the position to go on from; so has the last row of a
-    /// full page.
-    pub(super) fn of(rows: &[Row], state: JobState, at_most: i32) -> Self {
+    /// Reads the picked ids and the position to continue from. That is the position of the last row: on a full page a
+    /// picked job, else a row that was scanned and not picked.
+    pub(super) fn from_rows(rows: &[Row], state: JobState, at_most: i32) -> Self {
         let is_picked = |row: &Row| row.get::<_, bool>("picked");
         let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
         let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= at_most as usize;
@@ -88,7 +89,7 @@ impl Picked {
 }
 
 impl Store {
-    /// Ids of a type's jobs of one state, from a position on.
+    /// Returns ids of jobs of one task type in one state, from a position on.
     pub async fn pick(&self, pick: &PickArgs<'_>) -> Result<Picked, StoreError> {
         let PickArgs { type_id, from, error_group, failed, at_most } = pick;
         let group = *error_group;
@@ -101,21 +102,25 @@ impl Store {
             JobState::Scheduled => (Statement::PickScheduled, &[type_id, &group, &from.id, at_most, failed]),
             JobState::Dead if group.is_some() => (Statement::PickDeadGroup, by_group),
             JobState::Dead => (Statement::PickDead, by_rank),
-            finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()).into())),
+            finished => {
+                return Err(StoreError::Refused(
+                    format!("bug: {} jobs cannot be picked for a change", finished.name()).into(),
+                ));
+            }
         };
         let rows = self.general().await?.query(statement, params).await?;
-        Ok(Picked::of(&rows, from.state, *at_most))
+        Ok(Picked::from_rows(&rows, from.state, *at_most))
     }
 
-    /// Retries those of these jobs that are scheduled or dead. Returns also the jobs that come back because they were
-    /// cancelled when one of these died.
+    /// Retries the given jobs that are scheduled or dead. Returns also the ids of dependent jobs that wait again: they
+    /// had been cancelled because one of the given jobs died.
     pub async fn retry_jobs(
         &self,
         jobs: &Chosen,
         retry: &RetryArgs<'_>,
         by: &Actor,
     ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        until_it_wins(|| self.retry_once(jobs, retry, by)).await
+        retry_conflicts(|| self.retry_once(jobs, retry, by)).await
     }
 
     async fn retry_once(
@@ -130,9 +135,9 @@ impl Store {
         Ok(retried)
     }
 
-    /// Discards dead jobs; returns those that it found, and the wakeups.
+    /// Discards the given jobs that are dead. Returns their ids, and wake-ups.
     pub async fn discard_jobs(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
-        until_it_wins(|| self.discard_once(jobs, by)).await
+        retry_conflicts(|| self.discard_once(jobs, by)).await
     }
 
     async fn discard_once(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
@@ -142,7 +147,8 @@ impl Store {
         Ok(discarded)
     }
 
-    /// The largest groups, of a type or of all; and whether some jobs were not read.
+    /// Returns the largest error groups, of one task type or of all. True in the result means that some scheduled jobs
+    /// were not read, so counts may be too low.
     pub async fn error_groups(
         &self,
         type_id: Option<TypeId>,
@@ -165,7 +171,7 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Retries those of these jobs that are scheduled or dead, as [`Store::retry_jobs`] does.
+    /// Retries the given jobs that are scheduled or dead, as [`Store::retry_jobs`] does.
     pub(super) async fn retry_jobs(
         &mut self,
         jobs: &Chosen,
@@ -200,7 +206,7 @@ impl Transaction<'_> {
         Ok((rows.iter().map(retried).collect(), revived.iter().map(|row| row.get("id")).collect()))
     }
 
-    /// Discards dead jobs, as [`Store::discard_jobs`] does.
+    /// Discards the given jobs that are dead, as [`Store::discard_jobs`] does.
     pub(super) async fn discard_jobs(&mut self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let rows = self.query(Statement::DiscardJobs, &[&jobs.ids, &jobs.types()]).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();

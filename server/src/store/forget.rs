@@ -1,4 +1,4 @@
-//! Finished jobs that are forgotten before their time: in the database, and in the files of the archive.
+//! Forget operations: delete finished jobs before their retention ends, in the database and in archive files.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,52 +7,56 @@ use howdah_archive::Manifest;
 use super::{Actor, Statement, Store, StoreError, audit::Change};
 use crate::job::TypeId;
 
-/// How long one transaction may take.
+/// Timeout of one transaction of a forget operation.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The blocks of a partition that are looked at together: 8 MiB when jobs are deleted.
+/// Number of blocks of a partition that one transaction scans: 8 MiB at the default block size. With a filter by key,
+/// an index finds the jobs instead.
 const BLOCKS: i64 = 1_024;
 
-/// Which jobs of the database are forgotten: those that all of it fits.
+/// Filter of finished jobs in the database. A job must match all fields that are set.
 #[derive(Clone, Debug, Default)]
 pub struct ForgetInHistory {
-    /// With this key.
+    /// Key of the jobs.
     pub key: Option<String>,
-    /// Of this type.
+    /// Id of the task type.
     pub type_id: Option<TypeId>,
-    /// That ended before this time.
+    /// Only jobs that ended before this time.
     pub before: Option<SystemTime>,
 }
 
-/// A day of the archive that may have jobs which are to be forgotten.
+/// A day of the archive that may have jobs to forget.
 #[derive(Clone, Debug)]
 pub struct ForgetDay {
-    /// As `2026-11-22`.
+    /// UTC day, such as `2026-11-22`.
     pub day: String,
-    /// Somebody works on it.
+    /// A run works on the day, or an interrupted archive run has not been finished.
     pub is_busy: bool,
-    /// New files of it are written already, and nothing else.
+    /// An interrupted forget operation has already written the replacement files of the day. They only have to replace
+    /// the old ones.
     pub is_rewritten: bool,
 }
 
-/// A day whose files are written anew by a run.
+/// A day that a run has taken to rewrite its files.
 #[derive(Clone, Debug)]
 pub struct RewriteDay {
-    /// Where it lies.
+    /// URL of the archive.
     pub url: String,
-    /// What it consists of, as JSON.
+    /// JSON manifest of the current files.
     pub manifest: String,
-    /// What it is to consist of, as JSON; empty: an earlier run has not come so far.
+    /// JSON manifest of the replacement files that an interrupted forget operation has recorded. Empty if none was
+    /// interrupted.
     pub rewrite: String,
 }
 
 impl Store {
-    /// Partitions of history that may have jobs which ended before a time.
+    /// Returns partitions of history that may have jobs which ended before a time.
     pub async fn history_parts(&self, before: Option<SystemTime>) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::HistoryParts, &[&before]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Deletes the chosen jobs of a partition, in small transactions, or only counts them (`by` is `None`); says how many.
+    /// Deletes matching jobs of a history partition in small transactions, and audits that for `by`. If `by` is `None`,
+    /// only counts the jobs. Returns their number.
     pub async fn forget_history(
         &self,
         part: &str,
@@ -87,7 +91,7 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// Days of the archive that may have jobs of a type (`None`: any) which ended before a time.
+    /// Returns archived days that may have jobs of a task type (`None`: any type) which ended before a time.
     pub async fn forget_days(
         &self,
         task_type: Option<&str>,
@@ -102,13 +106,13 @@ impl Store {
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Where an archived day lies, and its manifest as JSON.
+    /// Returns the archive URL of a day and its JSON manifest.
     pub async fn archived_day_of(&self, day: &str) -> Result<Option<(String, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::ArchivedDayOf, &[&day]).await?;
         Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
     }
 
-    /// Takes a day to write its files anew; `None`: somebody else has it.
+    /// Takes a day to rewrite its files. `None` if another run holds the day.
     pub async fn take_rewrite(
         &self,
         day: &str,
@@ -125,8 +129,8 @@ impl Store {
         }))
     }
 
-    /// Decides on the new files of a day, and records it; false: another run has the day. `forgotten` is the number of the jobs that
-    /// are not in them, the first ids, and their types.
+    /// Records the manifest of the new files of a day, and audits the forgotten jobs: their number, first ids and task
+    /// types. False if another run has taken the day.
     pub async fn note_rewrite(
         &self,
         day: &str,
@@ -145,7 +149,7 @@ impl Store {
         Ok(ours)
     }
 
-    /// Puts the new files of a day in the place of the old ones; false: another run has the day.
+    /// Replaces the files of a day by the new files. False if another run has taken the day.
     pub async fn rewritten_day(
         &self,
         day: &str,
@@ -162,7 +166,7 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    /// Frees a day: its old files are gone.
+    /// Releases a day after its old files are deleted. False if another run has taken the day.
     pub async fn end_rewrite(&self, day: &str, run: &str) -> Result<bool, StoreError> {
         Ok(!self.general().await?.query(Statement::EndRewrite, &[&day, &run]).await?.is_empty())
     }

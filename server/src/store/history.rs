@@ -1,4 +1,5 @@
-//! Finished jobs of the database, as the archive has them: for those who read both in one.
+//! Queries for finished jobs in the database. They return rows of the same form as the archive, so that a search can
+//! read both.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,54 +12,55 @@ use super::{
 };
 use crate::job::TypeId;
 
-/// How long a page may take: it looks at [`PAGE`] jobs.
+/// Timeout of reading one page, a bounded scan step of [`PAGE`] jobs.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The jobs that a page looks at.
+/// Number of jobs that one page scans.
 const PAGE: i32 = 10_000;
 
-/// Which finished jobs of the database are wanted.
+/// Filter of finished jobs in the database.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryChoice {
-    /// Of this type.
+    /// Id of the task type.
     pub type_id: Option<TypeId>,
-    /// With this key; only together with a type.
+    /// Key of the jobs. Only valid together with a task type.
     pub key: Option<String>,
-    /// That ended like this.
+    /// Outcome of the jobs.
     pub outcome: Option<String>,
-    /// That ended at this time or later.
+    /// Earliest end time.
     pub since: Option<SystemTime>,
-    /// That ended before this time.
+    /// Latest end time (exclusive).
     pub until: Option<SystemTime>,
-    /// With payloads and results.
+    /// Whether to return payloads and results.
     pub payloads: bool,
 }
 
-/// Where the finished jobs of a day are.
+/// Sources of the finished jobs of a day: archive files, and jobs in the database.
 #[derive(Clone, Debug)]
 pub struct HistoryDay {
-    /// How far the archive is with it; empty: it has not begun.
+    /// Archive state of the day, as in `ArchivedDay`. Empty if archiving has not begun.
     pub state: String,
-    /// How often the day was written.
+    /// Number of times that jobs of the day were archived. 0 if archiving has not begun.
     pub generation: i32,
-    /// Whether jobs came after the day was written.
+    /// Whether jobs arrived after the day was archived.
     pub has_late: bool,
-    /// Only such jobs of the database are not in the files.
+    /// True if the archive files have all jobs of the day except late ones. False if all jobs of the day in the
+    /// database must be read.
     pub late: bool,
-    /// Its files.
+    /// Archive files of the day.
     pub files: Vec<ArchivedFile>,
 }
 
-/// A page of jobs of a day.
+/// A page of finished jobs of a day.
 #[derive(Debug)]
 pub struct HistoryPage {
-    /// The wanted ones.
+    /// Jobs that match the filter.
     pub jobs: Vec<FinishedJob>,
-    /// The next page begins after this id; `None`: there are no more.
+    /// Highest id that was scanned. The next page begins after it. `None` at the end of the day.
     pub next: Option<i64>,
 }
 
 impl Store {
-    /// Days of which the database or the archive has finished jobs, the newest first.
+    /// Returns days with finished jobs in the database or in the archive, newest first.
     pub async fn history_days(
         &self,
         since: Option<SystemTime>,
@@ -68,7 +70,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Where the finished jobs of a day are, those of one type or all.
+    /// Returns the sources of the finished jobs of a day. `task_type` restricts them to one task type.
     pub async fn history_day(&self, day: &str, task_type: Option<&str>) -> Result<HistoryDay, StoreError> {
         let rows = self.general().await?.query(Statement::HistoryDay, &[&day, &task_type]).await?;
         let first = rows.first();
@@ -82,7 +84,8 @@ impl Store {
         })
     }
 
-    /// Wanted jobs of a day that the database has, after an id; `late`: only those that came after the day was written.
+    /// Returns matching jobs of a day in the database, after an id. `late` restricts them to jobs that arrived after
+    /// the day was archived.
     pub async fn history_page(
         &self,
         day: &str,
@@ -108,6 +111,6 @@ impl Store {
         transaction.commit().await?;
         let next = rows.iter().map(|row| row.get(0)).max();
         rows.retain(|row| row.get("chosen"));
-        Ok(HistoryPage { jobs: rows.into_iter().map(FinishedJob::of).collect(), next })
+        Ok(HistoryPage { jobs: rows.into_iter().map(FinishedJob::from_row).collect(), next })
     }
 }

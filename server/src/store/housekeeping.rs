@@ -1,4 +1,4 @@
-//! Background statements: look for work, promote due jobs, rescue leases, maintain the partitions of history.
+//! Statements of maintenance tasks: find work, promote due jobs, rescue leases, delete expired rows.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,68 +7,72 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError};
 use crate::job::{Lease, TypeId};
 
-/// The answer to the question that an idle broker asks once per poll interval.
-#[derive(Clone, Debug, Default)]
+/// Result of the statement that an idle broker runs once per poll interval.
+#[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Types that have ready jobs, with their lowest ranks.
+    /// Task types with ready jobs, and the lowest rank of each.
     pub ready: Vec<(TypeId, i64)>,
-    /// ms until the next scheduled job is due; negative: overdue.
+    /// Time in ms until the next scheduled job is due. Negative if it is overdue.
     pub due_in_ms: Option<i64>,
-    /// ms until the next deadline.
+    /// Time in ms until the next deadline of an attempt.
     pub deadline_in_ms: Option<i64>,
-    /// ms until a limit key is to be checked.
+    /// Time in ms until the next check of a limit key.
     pub limit_in_ms: Option<i64>,
-    /// ms until a job expires.
+    /// Time in ms until the next job expires.
     pub expiry_in_ms: Option<i64>,
-    /// ms until a schedule is to be checked.
+    /// Time in ms until the next check of a schedule.
     pub schedule_in_ms: Option<i64>,
-    /// A schedule waits for its jobs to finish.
+    /// Whether a schedule waits for jobs that it has fired before it fires again.
     pub schedule_watches: bool,
-    /// ms until a bulk operation without an owner goes on.
+    /// Time in ms until a bulk operation without a living owner is due. `None` if none is running.
     pub bulk_in_ms: Option<i64>,
-    /// Changes when the settings of a task type or of the cluster change.
+    /// Version of the settings of task types and of the cluster. Increases with each change.
     pub settings_version: i64,
-    /// Whether leases of an expired broker must be rescued.
+    /// Whether the lease of a broker has expired, so that its leases must be rescued.
     pub broker_expired: bool,
+    /// Database time.
+    pub now: SystemTime,
 }
 
-/// How long it is until something is due that is not due yet.
+/// Time until the next event of each kind. Events that are already due are left out, because they are being processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NextDue {
-    /// A scheduled job.
+    /// Time until the next scheduled job is due.
     pub job: Option<Duration>,
-    /// The deadline of an attempt.
+    /// Time until the next deadline of an attempt.
     pub deadline: Option<Duration>,
-    /// A job that expires.
+    /// Time until the next job expires.
     pub expiry: Option<Duration>,
-    /// A schedule.
+    /// Time until the next schedule fires.
     pub schedule: Option<Duration>,
 }
 
-/// Jobs of a type that became ready.
+/// Jobs of one task type that became ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    /// The type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// The lowest rank among them.
+    /// Lowest rank of the jobs.
     pub lowest_rank: i64,
-    /// The number of jobs.
+    /// Number of jobs.
     pub jobs: i64,
 }
 
-/// A day of history whose jobs are not all kept for the same time.
+/// A day of history in which the retention has ended for some task types only, so that jobs of these types must be
+/// deleted one by one.
 #[derive(Clone, Debug)]
 pub struct PrunableDay {
-    /// As `2026-11-22`.
+    /// UTC day, such as `2026-11-22`.
     pub day: String,
-    /// Ids of types.
+    /// Ids of task types.
     pub types: Vec<TypeId>,
-    /// Whether jobs of these types are kept and all others deleted, or the reverse.
+    /// True: jobs of `types` are kept and all others are deleted. False: only jobs of `types` are deleted.
     pub keep: bool,
 }
 
 impl Store {
-    /// Looks for all kinds of work, in one statement.
+    /// Finds work of all kinds in one statement. Scheduled jobs that are due before `scheduled_floor` are not looked
+    /// for, because they are promoted.
     pub async fn sweep(&self, scheduled_floor: Option<SystemTime>) -> Result<Sweep, StoreError> {
         let row = self.hot().await?.query_one(Statement::Sweep, &[&scheduled_floor]).await?;
         let types: Option<Vec<TypeId>> = row.get("type_ids");
@@ -84,10 +88,11 @@ impl Store {
             bulk_in_ms: row.get("bulk_in_ms"),
             settings_version: row.get("settings_version"),
             broker_expired: row.get("broker_expired"),
+            now: row.get("now"),
         })
     }
 
-    /// What is due next.
+    /// Returns the time until the next event of each kind.
     pub async fn next_due(&self) -> Result<NextDue, StoreError> {
         let row = self.hot().await?.query_one(Statement::NextDue, &[]).await?;
         let of = |column: &str| {
@@ -102,7 +107,8 @@ impl Store {
         })
     }
 
-    /// Moves due scheduled jobs to ready; returns where to start the next time.
+    /// Moves due scheduled jobs to ready. Returns also the floor for the next call: jobs due before it need not be
+    /// scanned again.
     pub async fn promote(
         &self,
         floor: Option<SystemTime>,
@@ -113,18 +119,20 @@ impl Store {
         Ok((rows.iter().map(moved).collect(), next_floor))
     }
 
-    /// Leases whose deadline has passed.
+    /// Returns leases whose deadline has passed.
     pub async fn timed_out(&self, at_most: i32) -> Result<Vec<Lease>, StoreError> {
         let rows = self.hot().await?.query(Statement::TimedOut, &[&at_most]).await?;
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
     }
 
-    /// Takes back leases of dead brokers, at most this many; none if the broker that does it counts as dead itself.
+    /// Rescues at most `at_most` leases of expired brokers. Rescues none if the lease of the calling broker has
+    /// expired.
     pub async fn rescue(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
         self.rescue_some(at_most, by, true).await
     }
 
-    /// The same, without jobs that free their key: another transaction may have locked one of the keys.
+    /// Rescues leases as `rescue` does, but skips jobs that would free their job key, because another transaction may
+    /// have locked the row of the key.
     pub async fn rescue_unkeyed(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
         self.rescue_some(at_most, by, false).await
     }
@@ -134,24 +142,14 @@ impl Store {
         Ok(rows.iter().map(moved).collect())
     }
 
-    /// Creates history partitions up to this many days ahead; returns how many were missing.
-    pub async fn make_partitions(&self, days_ahead: i32) -> Result<i64, StoreError> {
-        Ok(self.general().await?.query_one(Statement::MakePartitions, &[&days_ahead]).await?.get(0))
-    }
-
-    /// Drops history partitions older than this many days; returns how many.
-    pub async fn drop_partitions(&self, days_kept: i32) -> Result<i32, StoreError> {
-        Ok(self.general().await?.query_one(Statement::DropPartitions, &[&days_kept]).await?.get(0))
-    }
-
-    /// Days of history in which jobs of some types are due for deletion and those of others are not.
+    /// Returns days of history in which the retention has ended for some task types and not for others.
     pub async fn prunable_history(&self, days_kept: i32) -> Result<Vec<PrunableDay>, StoreError> {
         let rows = self.general().await?.query(Statement::PrunableHistory, &[&days_kept]).await?;
         let day = |row: &Row| PrunableDay { day: row.get("day"), types: row.get("types"), keep: row.get("keep") };
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Deletes from some blocks of a day; returns the number of jobs, and the block to go on from.
+    /// Deletes jobs from some blocks of a day. Returns the number of jobs, and the block to continue with.
     pub async fn prune_history(
         &self,
         day: &PrunableDay,
@@ -165,19 +163,20 @@ impl Store {
         Ok((row.get("deleted"), row.get("next_block")))
     }
 
-    /// Notes that a day needs no more pruning until it is older or settings change.
+    /// Records that all jobs of a day are deleted whose retention has ended. The day is scanned again when it ends for
+    /// further types.
     pub async fn history_pruned(&self, day: &PrunableDay) -> Result<(), StoreError> {
         let mut connection = self.general().await?;
         connection.query(Statement::HistoryPruned, &[&day.day, &day.types, &day.keep]).await.map(drop)
     }
 
-    /// Deletes request keys older than a day, at most this many; returns whether there may be more.
+    /// Deletes at most `at_most` request keys that are older than a day. Returns whether there may be more.
     pub async fn delete_expired_requests(&self, at_most: i32) -> Result<bool, StoreError> {
         let rows = self.general().await?.query(Statement::DeleteExpiredRequests, &[&at_most]).await?;
         Ok(rows.len() >= at_most as usize)
     }
 
-    /// Notifies the brokers that listen on the channel.
+    /// Sends a notification to brokers that listen on the channel.
     pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
         self.hot().await?.query(Statement::Notify, &[&channel, &payload]).await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! Statements of operators' calls: one job, a page of jobs, cancelling.
+//! Statements of operators' calls: get a job, list jobs, cancel jobs.
 
 use std::{collections::HashMap, time::SystemTime};
 
@@ -11,62 +11,61 @@ use super::{
     audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
-    transaction::{Transaction, until_it_wins},
+    transaction::{Transaction, retry_conflicts},
 };
 use crate::job::{Chosen, Failure, JobState, JobView, PagePosition, TypeId};
 
-/// A job that was cancelled, with the lease that its worker lost, if there was one.
+/// A cancelled job, and the lease that its worker lost.
 #[derive(Clone, Copy, Debug)]
 pub struct CancelledJob {
-    /// The job.
+    /// Job id.
     pub id: i64,
-    /// The lease's token.
+    /// Fencing token of the lease, if the job was leased.
     pub token: Option<i64>,
-    /// The broker of the worker.
+    /// Broker that held the lease.
     pub broker_id: Option<i32>,
 }
 
-/// The jobs to list.
+/// Query for a page of jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct ListArgs<'a> {
-    /// Their state, and the position to start from.
+    /// State of the jobs, and the position to start from.
     pub from: PagePosition,
     /// Whether to list all finished states together.
     pub any_finished: bool,
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub at_most: i32,
-    /// Whether to return payload, result, and every failure instead of only the last.
+    /// Whether to return the payload, the result and all failures. Otherwise only the last failure is returned.
     pub payload: bool,
-    /// The most bytes, in addition to the first job.
+    /// Maximum bytes. The first job is returned even if it is larger.
     pub bytes: i64,
     /// Only dead jobs of this error group.
     pub error_group: Option<&'a str>,
 }
 
-/// The listed jobs.
+/// A page of jobs.
 #[derive(Debug)]
 pub struct Listed {
-    /// The jobs, each with its rank if it is ready.
+    /// Jobs, each with its position: the rank if it is ready.
     pub jobs: Vec<(JobView, i64)>,
-    /// The last id that was read: a short page goes on from there.
-    pub last_looked_at: Option<i64>,
+    /// Last id that was scanned. The next page continues after it if this page is short.
+    pub last_scanned_id: Option<i64>,
     /// Whether more jobs may follow.
     pub cut: bool,
-    /// The approximate bytes of the jobs.
+    /// Approximate size of the jobs in bytes.
     pub bytes: i64,
 }
 
-/// Jobs that have ended.
+/// Jobs that are finished or dead, for a caller who waits for their results.
 pub struct EndedJobs {
-    /// The jobs as stored.
     pub jobs: Vec<JobView>,
-    /// Their bytes.
+    /// Size of the jobs in bytes.
     pub bytes: i64,
-    /// Whether more of the jobs have ended.
+    /// Whether more of the requested jobs have ended, but did not fit into the limit of bytes.
     pub cut: bool,
 }
 
-/// A failure as stored in JSON.
+/// JSON form of a failure in the database.
 #[derive(Deserialize)]
 struct StoredFailure {
     attempt: i16,
@@ -76,13 +75,13 @@ struct StoredFailure {
 }
 
 impl Store {
-    /// A job by id.
+    /// Returns a job by id.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, StoreError> {
         let rows = self.general().await?.query(Statement::GetJob, &[&id]).await?;
         Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
     }
 
-    /// Those of these jobs that are finished or dead: the first one, and as many more as fit into these bytes.
+    /// Returns the given jobs that are finished or dead. The first is always returned, others up to `bytes`.
     pub async fn ended_jobs(&self, ids: &[i64], bytes: i64) -> Result<EndedJobs, StoreError> {
         let rows = self.general().await?.query(Statement::EndedJobs, &[&ids, &bytes]).await?;
         let jobs: Vec<_> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
@@ -90,8 +89,8 @@ impl Store {
         Ok(EndedJobs { cut: jobs.len() < ended as usize, jobs, bytes })
     }
 
-    /// Jobs of one state from a position on. For finished states the newest come first, and position 0 is the start;
-    /// `any_finished` lists all of them.
+    /// Returns jobs of one state from a position on. Finished jobs are ordered newest first, and position 0 is the
+    /// start. `any_finished` lists all finished states.
     pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
         let from = list.from;
         let statement = match from.state {
@@ -111,26 +110,26 @@ impl Store {
         };
         let rows =
             self.read(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes]).await?;
-        let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
+        let last_scanned_id = rows.first().and_then(|row| row.get("last_id"));
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
         let jobs: Vec<_> =
             found.map(|row| (job_view(row, type_name.to_owned()), row.get::<_, i64>("position"))).collect();
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
-        // Cut by its bytes or its number of jobs: more may follow.
+        // True if the page ended at its limit of bytes or jobs, because then more jobs may follow.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);
         let bytes = rows.last().map_or(0, |row| row.get("bytes"));
-        Ok(Listed { jobs, last_looked_at, cut, bytes })
+        Ok(Listed { jobs, last_scanned_id, cut, bytes })
     }
 
-    /// Cancels the jobs that it finds, in one state or in any. A job that moves at this moment may be missed. Returns
-    /// the wakeups too.
+    /// Cancels the given jobs, or only those in one state. May miss a job that changes its state concurrently. Returns
+    /// also wake-ups.
     pub async fn cancel(
         &self,
         jobs: &Chosen,
         only: Option<JobState>,
         by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
-        until_it_wins(|| self.cancel_once(jobs, only, by)).await
+        retry_conflicts(|| self.cancel_once(jobs, only, by)).await
     }
 
     async fn cancel_once(
@@ -145,13 +144,14 @@ impl Store {
         Ok(cancelled)
     }
 
-    /// One of these jobs that is of one of these types and has not finished, with the name of its type.
+    /// Returns one of the given jobs that is of one of the given task types and is ready, leased, scheduled or waiting,
+    /// with the name of its type.
     pub async fn live_of_types(&self, ids: &[i64], types: &[TypeId]) -> Result<Option<(i64, String)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LiveOfTypes, &[&ids, &types]).await?;
         Ok(rows.first().map(|row| (row.get("id"), row.get("name"))))
     }
 
-    /// Those of these jobs that are not finished.
+    /// Returns the given jobs that are not in history. Dead jobs are included.
     pub async fn still_live(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
@@ -178,10 +178,11 @@ impl Transaction<'_> {
 }
 
 pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
-    // Anybody with SQL access may have written anything.
+    // A role with SQL access may have written invalid JSON values. They are read as empty, so that the job can be
+    // shown.
     let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
     let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
-    // Only if one job is read.
+    // Only statements that read a single job select the column `options`.
     let options: Option<Json<_>> = row.try_get("options").unwrap_or_default();
     let tags: Option<Json<Vec<String>>> = row.try_get("tags").unwrap_or_default();
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
@@ -203,11 +204,11 @@ pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
         payload: bytes("payload"),
         result: bytes("result"),
         options: options.map(|Json(options)| options),
-        // Invalid options must not keep an operator from the job.
+        // An operator must be able to read a job with invalid options.
         coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
         tags: tags.map(|Json(tags)| tags).unwrap_or_default(),
-        // Only of jobs that may be leased.
+        // Only statements that may return leased jobs select the column `broker`.
         broker: row.try_get("broker").unwrap_or_default(),
         worker: None,
     }
@@ -222,7 +223,7 @@ fn failure(stored: StoredFailure) -> Failure {
     }
 }
 
-/// Failed attempts as they are stored, which is JSON; what is not is left out.
+/// Parses failed attempts from the JSON form in the database. Returns an empty list if the JSON is invalid.
 #[cfg(feature = "archive")]
 pub(crate) fn failures_of(json: &str) -> Vec<Failure> {
     let stored: Vec<StoredFailure> = serde_json::from_str(json).unwrap_or_default();

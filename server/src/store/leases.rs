@@ -1,4 +1,5 @@
-//! Statements that keep leases: adopt, extend, read.
+//! Statements on leases: adopt leases of a reconnected worker, regain leases that were released, extend deadlines, read
+//! facts for retries.
 
 use std::time::Duration;
 
@@ -10,68 +11,68 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError, settle::lease_columns};
 use crate::job::{Chosen, JobOptions, Lease, ProgressReport, TypeId};
 
-/// An adopted lease.
+/// A lease that this broker has adopted, or will adopt when it is unlocked.
 #[derive(Clone, Copy, Debug)]
 pub struct Adopted {
-    /// The lease.
+    /// Lease of the job.
     pub lease: Lease,
-    /// Its type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// Its weight in the window.
+    /// Bytes of payload and headers, which count against the worker's window.
     pub bytes: i64,
-    /// Another transaction has locked it: it is still another broker's.
+    /// Whether another transaction has locked the lease. Then the lease still belongs to another broker.
     pub locked: bool,
 }
 
-/// The attempt of an adopted lease, for its span.
+/// The attempt of an adopted lease, for the trace span that this broker continues.
 #[derive(Clone, Debug)]
 pub struct AdoptedAttempt {
-    /// The lease.
+    /// Lease of the attempt.
     pub lease: Lease,
-    /// Its type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// The number of the attempt.
+    /// Number of the attempt.
     pub number: i16,
-    /// The trace context of the job's producer.
+    /// Trace context of the job's producer (`traceparent`).
     pub traceparent: Option<String>,
-    /// What goes with that.
+    /// Vendor-specific trace context (`tracestate`).
     pub tracestate: Option<String>,
-    /// When it was adopted, by the clock of the database: µs after 1970.
+    /// Database time of the adoption, in µs since 1970.
     pub at_us: i64,
 }
 
-/// What an adoption did.
+/// Result of an adoption.
 #[derive(Debug, Default)]
 pub struct Adoption {
-    /// The leases that are this broker's now, or will be when a lock goes.
+    /// Leases that this broker has adopted, or will adopt once they are unlocked.
     pub adopted: Vec<Adopted>,
-    /// The attempts of those that are this broker's now.
+    /// Attempts of leases that this broker has adopted.
     pub attempts: Vec<AdoptedAttempt>,
-    /// The brokers that had some of them before, with the ids of those.
+    /// Previous brokers, each with the ids of the jobs taken from it.
     pub others: Vec<(i32, Vec<i64>)>,
 }
 
-/// A lease that is not this broker's any more.
+/// A lease that this broker no longer has.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedLease {
     /// The lease.
     pub lease: Lease,
-    /// What became of it.
+    /// Reason of the end.
     pub ending: LeaseEnding,
 }
 
-/// What became of a lease.
+/// Reason why a broker no longer has a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseEnding {
-    /// Another broker has taken it over, since its worker went there.
+    /// Another broker adopted it, because its worker reconnected there.
     Moved,
-    /// Its worker has settled it.
+    /// The worker settled it.
     Settled,
     /// The job was cancelled.
     Cancelled,
-    /// Its deadline passed.
+    /// The deadline of the attempt passed.
     TimedOut,
-    /// It ended in another way: another broker rescued it, or an operator took it from its worker.
+    /// Another broker rescued it, an operator took it from the worker, or its end is unknown.
     Lost,
 }
 
@@ -87,25 +88,25 @@ impl LeaseEnding {
     }
 }
 
-/// What the retry policy needs to know.
+/// Facts about a lease for the retry policy.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
-    /// The job.
+    /// Job id.
     pub id: i64,
-    /// Its type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// The number of this attempt.
+    /// Number of this attempt.
     pub attempt: i16,
-    /// The most attempts.
+    /// Maximum attempts.
     pub max_attempts: i16,
-    /// They may have a retry policy of the job's own.
+    /// Job options, which may include the job's retry policy.
     pub options: Option<Box<JobOptions>>,
 }
 
 impl Store {
-    /// Takes over the leases of a session that came back, sorted by id; returns those it still has. With `from`, only those
-    /// that are under one of these numbers. Those that another transaction has locked do not hold up the others. A broker
-    /// whose own lease has run out gets an error: it cannot know which of them are lost.
+    /// Adopts the leases of a resumed session, sorted by id. Returns the leases that the session still has. `from`
+    /// restricts the adoption to leases of these broker ids. Locked leases do not delay the adoption of the others.
+    /// Fails with `Expired` if the broker's own lease has expired, because it then cannot know which leases are lost.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
         match self.adopt_all(leases, broker_id, from).await {
             Err(StoreError::Locked(_)) => {}
@@ -118,10 +119,18 @@ impl Store {
         let mut adoption = self.adopt_all(&free, broker_id, from).await?;
         let (ids, tokens) = lease_columns(locked.iter().copied());
         let rows = self.hot().await?.query(Statement::LockedForAdoption, &[&ids, &tokens, &from]).await?;
-        // One that is this broker's already stays so.
+        // A locked lease that already belongs to this broker needs no adoption.
         let locked = |row: &Row| adopted(row, row.get::<_, i32>("broker_id") != broker_id);
         adoption.adopted.extend(rows.iter().map(locked));
         Ok(adoption)
+    }
+
+    /// Restores leases, sorted by id, that ended because their worker was lost. Skips jobs that were delivered or
+    /// changed since. A restored lease lasts one minute. Returns the job ids.
+    pub async fn regain(&self, leases: &[Lease]) -> Result<Vec<i64>, StoreError> {
+        let (ids, tokens) = lease_columns(leases.iter().copied());
+        let rows = self.hot().await?.query(Statement::Regain, &[&ids, &tokens]).await?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 
     async fn adopt_all(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
@@ -142,7 +151,7 @@ impl Store {
         Ok(adoption)
     }
 
-    /// Which of these leases are not this broker's any more, under whichever of its numbers.
+    /// Returns the given leases that this broker no longer has under any of its ids `broker_ids`.
     pub async fn ended_leases(&self, leases: &[Lease], broker_ids: &[i32]) -> Result<Vec<EndedLease>, StoreError> {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<i64> = leases.iter().map(|lease| lease.token).collect();
@@ -154,14 +163,15 @@ impl Store {
         Ok(ended.collect())
     }
 
-    /// The leases of these jobs, each with its broker (0: none, it was pulled), sorted by id.
+    /// Returns the leases of these jobs, sorted by id, each with its broker id (0 if the job was pulled).
     pub async fn leases_of(&self, jobs: &Chosen) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LeasesOf, &[&jobs.ids, &jobs.types()]).await?;
         let lease = |row: &Row| (Lease { id: row.get("id"), token: row.get("token") }, row.get("broker_id"));
         Ok(rows.iter().map(lease).collect())
     }
 
-    /// Sets deadlines to this long from now, sorted by id; returns the ids that took effect.
+    /// Sets the deadline of each lease to the given duration from now. The leases must be sorted by id. Returns the ids
+    /// that took effect.
     pub async fn extend(&self, extensions: &[(Lease, Duration)]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(extensions.iter().map(|(lease, _)| *lease));
         let durations: Vec<i64> = extensions.iter().map(|(_, d)| d.as_millis() as i64).collect();
@@ -169,7 +179,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Stores progress of jobs, sorted by id, an id once; returns the ids that took effect.
+    /// Stores the progress of jobs. The reports must be unique and sorted by id. Returns the ids that took effect.
     pub async fn report_progress(&self, reports: &[&ProgressReport]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(reports.iter().map(|report| report.lease));
         let changes: Vec<Json<Value>> = reports.iter().map(|report| Json(changes(report))).collect();
@@ -177,7 +187,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// The facts that the retry policy needs, for leases sorted by id; the result is sorted too.
+    /// Returns facts for the retry policy. The leases must be sorted by id, and so is the result.
     pub async fn lease_facts(&self, leases: &[Lease]) -> Result<Vec<LeaseFacts>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::LeaseFacts, &[&ids, &tokens]).await?;
@@ -188,7 +198,7 @@ impl Store {
                 type_id: row.get("type_id"),
                 attempt: row.get("attempt"),
                 max_attempts: row.get("max_attempts"),
-                // Anybody with SQL access may have written anything: invalid options are ignored.
+                // A role with SQL access may have written invalid options. They are ignored.
                 options: row.try_get::<_, Option<Json<_>>>("options").unwrap_or_default().map(|Json(o)| o),
             })
             .collect();
@@ -213,7 +223,7 @@ fn adopted(row: &Row, locked: bool) -> Adopted {
     Adopted { lease, type_id: row.get("type_id"), bytes: row.get("bytes"), locked }
 }
 
-/// The changes that a report makes in `options`, by the names of [`JobOptions`].
+/// Converts a report to a change of the `options` column, with the field names of [`JobOptions`].
 fn changes(report: &ProgressReport) -> Value {
     let mut set = Map::new();
     if let Some(fraction) = report.fraction {
@@ -223,7 +233,7 @@ fn changes(report: &ProgressReport) -> Value {
         set.insert("progress_text".into(), text.as_str().into());
     }
     if let Some(checkpoint) = &report.checkpoint {
-        // null removes the checkpoint.
+        // An empty checkpoint becomes JSON null, which removes the stored one.
         let kept = (!checkpoint.is_empty()).then(|| STANDARD.encode(checkpoint));
         set.insert("checkpoint".into(), kept.into());
     }

@@ -1,4 +1,4 @@
-//! Limits: how many jobs of a type or a limit key may run.
+//! Limits on the running jobs of a task type or of a limit key.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,40 +9,41 @@ use tokio_postgres::Row;
 use super::{
     Actor, Statement, Store, StoreError,
     audit::Change,
-    transaction::{Transaction, until_unlocked},
+    transaction::{Transaction, retry_while_locked_in_side_lane},
 };
 use crate::job::{TypeId, TypeLimits};
 
-/// The quota of a type with a limit.
+/// Quota of a task type with a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
-    /// The type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// Jobs that may be claimed.
+    /// Number of jobs that may be claimed now.
     pub allowed: i32,
-    /// When more will be allowed, if that is known.
+    /// Time until more jobs may be claimed. `None` if that does not depend on time alone.
     pub retry_in: Option<Duration>,
-    /// Another transaction has locked its limit.
+    /// Whether another transaction has locked the row of the limit, so that the quota is 0 for now.
     pub is_locked: bool,
 }
 
-/// A limit key as an operator sees it.
+/// A limit key, for operators.
 #[derive(Clone, Debug)]
 pub struct LimitKeyView {
-    /// The key.
+    /// Limit key.
     pub key: String,
-    /// The number of jobs that wait for its limits, at most 1,000.
+    /// Number of jobs that wait for the limits of the key, at most 1,000.
     pub waiting: i64,
-    /// The number of jobs that are ready or leased.
+    /// Number of jobs that are ready or leased.
     pub running: i64,
-    /// When its pause ends, if that is known.
+    /// End of the pause. `None` if the limit key is not paused, or is paused until an operator resumes it.
     pub paused_until: Option<SystemTime>,
-    /// Whether it is paused.
+    /// Whether the limit key is paused.
     pub paused: bool,
 }
 
 impl Transaction<'_> {
-    /// How many jobs of these types may be claimed. No other transaction is allowed any until this one ends.
+    /// Returns how many jobs of these task types may be claimed. Locks the rows of the limits until this transaction
+    /// ends. Meanwhile, other transactions get a quota of 0 for these types.
     pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
         let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
         Ok(rows
@@ -56,8 +57,9 @@ impl Transaction<'_> {
             .collect())
     }
 
-    /// From rows of `settle_nack.sql`: jobs that are ready again and must wait for their limit keys. Returns whether
-    /// keys are to be checked. It comes after `after_end`, because limit states are locked last.
+    /// Moves nacked jobs (rows of `settle_nack.sql`) to waiting if they need a new slot of their limit key. Returns
+    /// their ids, and whether limit keys must be checked. Call it after `after_end`: all transactions lock limit states
+    /// last, to avoid deadlocks.
     pub(super) async fn requeue_for_limit(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
         let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {
@@ -76,13 +78,13 @@ impl Transaction<'_> {
         Ok((held.iter().filter_map(|row| row.get("id")).collect(), !held.is_empty()))
     }
 
-    /// Records that this many jobs of these types were claimed.
+    /// Counts claimed jobs against the rate limits of their task types.
     pub(super) async fn spend(&mut self, types: &[TypeId], jobs: &[i32]) -> Result<(), StoreError> {
         self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
     }
 
-    /// Replaces the limits of a type. Ready jobs that may not run any more wait again: the first of them here, the
-    /// others in `continue_limit_changes`.
+    /// Replaces the limits of a task type. Ready jobs that the new limits hold back must become waiting: this call
+    /// moves the first of them, `continue_limit_changes` the others.
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
         let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
         if let Some(row) = changed.first() {
@@ -93,13 +95,13 @@ impl Transaction<'_> {
 }
 
 impl Store {
-    /// One step of applying changed limits, for at most this many keys and jobs; returns when the next one is due.
+    /// Applies changed limits to at most `at_most` keys and jobs. Returns the time until the next step is due.
     pub async fn continue_limit_changes(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
         let row = self.hot().await?.query_one(Statement::ContinueLimitChanges, &[&at_most]).await?;
         Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
     }
 
-    /// Pauses a limit key; without a duration the pause has no end.
+    /// Pauses a limit key, indefinitely if there is no duration.
     pub async fn pause_limit_key(
         &self,
         type_id: TypeId,
@@ -127,10 +129,10 @@ impl Store {
                 transaction.commit().await
             }
         };
-        until_unlocked(self, pause).await
+        retry_while_locked_in_side_lane(self, pause).await
     }
 
-    /// Limit keys of a type, after this one, that have waiting jobs or are paused.
+    /// Returns limit keys of a task type, after the given key, that have waiting jobs or are paused.
     pub async fn list_limit_keys(
         &self,
         type_id: TypeId,

@@ -1,4 +1,4 @@
-//! The LISTEN connection, which is not pooled.
+//! The LISTEN connection for wake-ups, which is not pooled.
 
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -9,24 +9,31 @@ use super::{
     servers::{Opened, Primary},
 };
 
-/// A listening connection. It returns `None` when the connection has ended.
+/// A connection that listens for notifications.
 pub struct Listener {
     notifications: mpsc::Receiver<Notification>,
-    // Dropped with the listener, which closes the connection.
+    // The connection closes when the client is dropped.
     _client: tokio_postgres::Client,
     driver: BoxFuture<'static, ()>,
     primary: Primary,
 }
 
 impl Store {
-    /// Listens on a channel. Notifications arrive from now on; check for earlier ones afterwards.
-    pub async fn listen(&self, channel: &str) -> Result<Listener, StoreError> {
-        // Bounded: more notifications are dropped, and the sweep finds the work they announced.
+    /// Listens on a channel. Notifications sent earlier are lost, so the caller checks for work after this call. The
+    /// name of the session has the broker's id, so that other brokers can end the session once the broker's lease has
+    /// expired. The session of a frozen broker, which reads no notifications, would hold back VACUUM with its snapshot.
+    pub async fn listen(&self, channel: &str, broker: Option<i32>) -> Result<Listener, StoreError> {
+        // If the queue is full, further notifications are dropped. The sweep, once per poll interval, finds the work
+        // that they announced.
         let (sender, notifications) = mpsc::channel(4096);
-        let opened = self.listen_servers.connect(self.timeout, Some(&sender), &self.outage).await?;
-        let Opened { client, mut driver, primary } = opened;
+        let opened = self.listen_servers.connect(self.timeout, Some(&sender)).await?;
+        let Opened { client, mut driver, primary, version } = opened;
         let begin = async {
-            client.batch_execute(&Purpose::Listen.session()).await?;
+            client.batch_execute(&Purpose::Listen.session(version)).await?;
+            if let Some(id) = broker {
+                let name = format!("SET application_name = 'howdah listener {id} {}'", self.schema);
+                client.batch_execute(&name).await?;
+            }
             client.batch_execute(&format!("LISTEN {channel}")).await
         };
         let listening = tokio::time::timeout(self.timeout, begin);
@@ -34,7 +41,7 @@ impl Store {
             () = &mut driver => Err(StoreError::NotSent("the connection ended".into())),
             result = listening => match result {
                 Ok(Ok(())) => Ok(Listener { notifications, _client: client, driver, primary }),
-                Ok(Err(error)) => Err(StoreError::of(&error)),
+                Ok(Err(error)) => Err(StoreError::from_postgres(&error)),
                 Err(_) => Err(StoreError::NotSent(format!("no answer within {:?}", self.timeout).into())),
             }
         }
@@ -42,7 +49,7 @@ impl Store {
 }
 
 impl Listener {
-    /// The payload of the next notification; `None` when the connection has ended.
+    /// Returns the payload of the next notification. `None` when the connection has ended.
     pub async fn next(&mut self) -> Option<String> {
         tokio::select! {
             biased;

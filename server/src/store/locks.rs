@@ -1,6 +1,6 @@
-//! Locks of other transactions. Brokers' own transactions hold locks for milliseconds; an application may leave its
-//! transaction open for hours. So a hot statement waits for a lock for a moment only. What it could not do is tried again
-//! on connections of its own, one for each lane, so that nothing else waits for it.
+//! Locks of other transactions, which block statements of the broker. Brokers hold locks for milliseconds, but an
+//! application may keep a transaction open for hours. So hot statements wait at most 50 ms for a lock. Lock-blocked
+//! requests are retried in a side lane, on separate connections, where they delay no other work.
 
 use std::{
     sync::{
@@ -12,20 +12,22 @@ use std::{
 
 use super::{Purpose, Statement, Store, StoreError, pool::Manager};
 
-/// How long a hot statement waits for a lock. Longer than brokers hold locks, and little enough to wait for twice before
-/// others notice.
+/// Lock timeout of hot statements. It is longer than brokers hold locks, and short enough that two such waits do not
+/// delay other work noticeably.
 pub(super) const HOT: Duration = Duration::from_millis(50);
 
-/// How long an operator's statement waits for one: the others must not wait for its connection for much longer.
+/// Lock timeout of operators' statements. A statement that waits for a lock keeps a connection of the small general
+/// pool, so the timeout bounds how long other calls wait for it.
 pub(super) const GENERAL: Duration = Duration::from_secs(2);
 
-/// How long a start waits for locks of others: another broker may make or drop partitions at this moment, and while a commit
-/// with a notification waits for the disk, those of all databases of the server wait behind it.
+/// Time for which a starting broker retries a statement that a lock blocks. Another broker may be creating or dropping
+/// partitions. A NOTIFY may also wait: Postgres commits transactions with notifications one at a time across all
+/// databases, and one of them may wait for the disk.
 const START: Duration = Duration::from_secs(10);
 
-/// Does it again while somebody has locked what it needs. Each time, the statement itself has waited for the lock. The
-/// error says what it was.
-pub(crate) async fn unless_locked<T, F>(what: &str, run: impl Fn() -> F) -> Result<T, StoreError>
+/// Retries a statement for up to 10 s while another transaction's lock blocks it. Each attempt waits for its lock
+/// timeout. After that, returns the error with `what`, the locked object, in front.
+pub(crate) async fn retry_while_locked<T, F>(what: &str, run: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
@@ -33,50 +35,51 @@ where
     loop {
         match run().await {
             Err(StoreError::Locked(_)) if Instant::now() < until => {}
-            Err(StoreError::Locked(cause)) => return Err(StoreError::Locked(cause.of(what))),
+            Err(StoreError::Locked(cause)) => return Err(StoreError::Locked(cause.with_subject(what))),
             other => return other,
         }
     }
 }
 
-/// Work that waits for locks, apart from other work that does.
+/// A side lane: separate connections for one kind of lock-blocked request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Jobs to be stored.
+    /// Requests to enqueue jobs.
     Enqueue,
-    /// Outcomes to be written.
+    /// Outcomes of leases.
     Settle,
-    /// Calls of operators, and new task types.
+    /// Calls of operators, and creation of task types.
     Operate,
-    /// The row of this broker.
+    /// Renewals of this broker's row.
     Renew,
 }
 
-/// How long a statement of a lane waits for a lock.
+/// Lock timeout of statements in a side lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// To see whether it is locked.
+pub enum LockWait {
+    /// 5 ms: only tests whether the lock is still held.
     Short,
-    /// Until the lock goes, or it is another one's turn.
+    /// 250 ms, or 1 s in lane `Operate`: waits for the lock, but other requests of the lane wait for the same
+    /// connection.
     Long,
 }
 
-/// Tells this process from others.
+/// Random number in `application_name`, by which lock holders are searched for connections of this process only.
 static PROCESS: LazyLock<u32> = LazyLock::new(rand::random);
 
 impl Lane {
     const ALL: [Self; 4] = [Self::Enqueue, Self::Settle, Self::Operate, Self::Renew];
 
-    /// The longest wait.
-    pub(super) const fn longest(self, patience: Patience) -> Duration {
-        Duration::from_millis(match (self, patience) {
-            (_, Patience::Short) => 5,
-            (Self::Operate, Patience::Long) => 1_000,
-            (_, Patience::Long) => 250,
+    /// Returns the lock timeout.
+    pub(super) const fn longest(self, lock_wait: LockWait) -> Duration {
+        Duration::from_millis(match (self, lock_wait) {
+            (_, LockWait::Short) => 5,
+            (Self::Operate, LockWait::Long) => 1_000,
+            (_, LockWait::Long) => 250,
         })
     }
 
-    /// The name of its connections, by which `lock_holders.sql` finds them.
+    /// Returns the application name of the lane's connections, by which `lock_holders.sql` finds them.
     pub(super) fn application_name(self) -> String {
         let name = match self {
             Self::Enqueue => "enqueue",
@@ -87,7 +90,7 @@ impl Lane {
         format!("howdah {name}, locked {:08x}", *PROCESS)
     }
 
-    /// Calls of operators wait each for itself, the others wait one by one.
+    /// Maximum connections of a pool. Only lane `Operate` runs requests in parallel.
     const fn connections(self) -> u32 {
         match self {
             Self::Operate => 2,
@@ -96,37 +99,41 @@ impl Lane {
     }
 }
 
-/// The connections of all lanes; none is open while nothing meets a lock.
-pub(super) struct AsidePools(Vec<[bb8::Pool<Manager>; 2]>);
+/// Maximum connections of all lanes to one store: each lane has two pools, one for each `LockWait`.
+pub(super) const CONNECTIONS: u32 = 2 * (1 + 1 + 2 + 1);
 
-impl AsidePools {
+/// Connection pools of all lanes. No connection is open until a request is blocked by a lock.
+pub(super) struct SideLanePools(Vec<[bb8::Pool<Manager>; 2]>);
+
+impl SideLanePools {
     pub(super) fn new(pool: impl Fn(Purpose, u32) -> Result<bb8::Pool<Manager>, String>) -> Result<Self, String> {
         let of = |lane: Lane| -> Result<_, String> {
-            let pool = |patience| pool(Purpose::Aside(lane, patience), lane.connections());
-            Ok([pool(Patience::Short)?, pool(Patience::Long)?])
+            let pool = |lock_wait| pool(Purpose::SideLane(lane, lock_wait), lane.connections());
+            Ok([pool(LockWait::Short)?, pool(LockWait::Long)?])
         };
         Ok(Self(Lane::ALL.into_iter().map(of).collect::<Result<_, _>>()?))
     }
 
-    fn get(&self, lane: Lane, patience: Patience) -> &bb8::Pool<Manager> {
-        &self.0[lane as usize][patience as usize]
+    fn get(&self, lane: Lane, lock_wait: LockWait) -> &bb8::Pool<Manager> {
+        &self.0[lane as usize][lock_wait as usize]
     }
 }
 
 impl Store {
-    /// The same statements, on the connections of a lane.
+    /// Returns a copy of this store that runs hot statements on the connections of a side lane.
     #[must_use]
-    pub fn aside(&self, lane: Lane, patience: Patience) -> Self {
-        Self { hot: self.aside.get(lane, patience).clone(), ..self.clone() }
+    pub fn side_lane(&self, lane: Lane, lock_wait: LockWait) -> Self {
+        Self { hot: self.side_lane.get(lane, lock_wait).clone(), ..self.clone() }
     }
 
-    /// Those of these leases that another transaction has locked now.
+    /// Returns the given leases that another transaction has locked now.
     pub async fn locked_leases(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::LockedLeases, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Runs what may wait for a lock in a lane, and asks meanwhile who holds that, until somebody is seen or the wait is over.
+    /// Runs a request in a side lane, and looks for the lock holders that block it until one is found or the request
+    /// ends. Returns their description for the error text.
     pub async fn with_holders<T>(&self, lane: Lane, run: impl Future<Output = T>) -> (T, Option<String>) {
         let over = AtomicBool::new(false);
         let run = async {
@@ -134,34 +141,35 @@ impl Store {
             over.store(true, Ordering::Release);
             result
         };
-        let look = async {
+        let find = async {
             loop {
-                let seen = self.see_holders(lane).await;
+                let seen = self.find_holders(lane).await;
                 if seen.is_some() || over.load(Ordering::Acquire) {
                     return seen;
                 }
             }
         };
-        tokio::join!(run, look)
+        tokio::join!(run, find)
     }
 
-    /// Who holds it, a moment from now: a statement that begins now is there then, if it waits.
-    pub async fn see_holders(&self, lane: Lane) -> Option<String> {
+    /// Looks for lock holders after a pause of 50 ms, because a statement that begins now must first reach its lock
+    /// wait.
+    pub async fn find_holders(&self, lane: Lane) -> Option<String> {
         tokio::time::sleep(HOT).await;
         self.lock_holders(lane).await.ok().flatten()
     }
 
-    /// Who holds it, once somebody is seen.
-    pub async fn until_seen(&self, lane: Lane) -> String {
+    /// Waits until lock holders are found.
+    pub async fn until_holders_found(&self, lane: Lane) -> String {
         loop {
-            if let Some(holders) = self.see_holders(lane).await {
+            if let Some(holders) = self.find_holders(lane).await {
                 return holders;
             }
         }
     }
 
-    /// Who holds what the statements of a lane wait for at this moment, as the end of a sentence: "locked by …". `None`:
-    /// nobody, or it cannot be told.
+    /// Describes the sessions whose locks block statements of a lane, in a text that begins with "locked", such as
+    /// "locked in howdah.leased by backend 7". `None` if no statement is blocked, or the holders are unknown.
     pub async fn lock_holders(&self, lane: Lane) -> Result<Option<String>, StoreError> {
         let name = lane.application_name();
         let rows = self.general().await?.query(Statement::LockHolders, &[&name]).await?;

@@ -1,51 +1,61 @@
-//! Makes the schema, or brings it up to date. Its tables change by numbered migrations, its functions and its view are
-//! replaced as a whole (`server/schema/README.md`). All of it is one transaction, so it is there as a whole or not at all.
-//! Brokers that start at once are kept apart by a lock on a table of ours: an advisory lock anybody may take who may log in.
-//! With nothing to change there is no lock.
+//! Creates or upgrades the schema, in one transaction. Tables change by numbered migrations; functions and the view are
+//! replaced as a whole (`server/schema/README.md`).
+//!
+//! Concurrent brokers are serialised by a lock on one of Howdah's tables. An advisory lock would not be safe, because
+//! every role that can log in may take it and block all brokers. If nothing has to change, no lock is taken.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use tokio_postgres::error::SqlState;
 
 use super::{
     Loan, Store, StoreError,
     connection::Connection,
-    release,
+    release, rights,
     schema::{self, Source},
     statement::in_schema,
 };
 
-/// How long a migration may take, and waiting for another broker's.
+/// Timeout of a migration, and of waiting for another broker's migration.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How often a waiting broker tries to take the lock.
+/// Interval at which a waiting broker retries the lock.
 const RETRY_LOCK: Duration = Duration::from_millis(100);
-/// Another broker holds the lock, or is making the schema, or has just made it.
+/// Errors after which a migration waits and tries again: another broker holds the lock, is creating the schema, or has
+/// just created it.
 const BUSY: [SqlState; 4] =
     [SqlState::LOCK_NOT_AVAILABLE, SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_SCHEMA, SqlState::DUPLICATE_TABLE];
 
-/// A part of the schema that is replaced as a whole.
+/// A part of the schema that is replaced as a whole: its name and its source files.
 type Part = (&'static str, &'static [&'static [Source]]);
 
-/// All of them.
+/// All parts of the schema that are replaced as a whole.
 const PARTS: [Part; 2] =
     [("functions", &[schema::DROPPED, schema::VALUES, schema::FUNCTIONS]), ("view", &[schema::VIEW])];
 
-/// The result of a migration run.
+/// Hashes of [`PARTS`]. They are computed once in a process, because the texts are large.
+static HASHES: LazyLock<[String; 2]> = LazyLock::new(|| PARTS.map(|(_, sources)| schema::hash(sources)));
+
+/// Result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
     /// Whether the schema was created.
     pub created: bool,
-    /// Names of the migrations of tables that were applied.
+    /// Names of the applied table migrations.
     pub applied: Vec<String>,
-    /// Parts that were replaced: `functions`, `view`.
+    /// Names of the replaced parts: `functions`, `view`.
     pub replaced: Vec<String>,
-    /// The newer release whose functions or view were not changed.
+    /// Newer release that owns functions or the view, which were therefore not changed.
     pub newer: Option<String>,
-    /// The version of the tables: the number of the last migration, 0 before the first.
+    /// Version of the tables: the number of the last migration, 0 before the first.
     pub version: u32,
+    /// Number of functions and tables whose rights or owners were corrected. 0 for a new schema.
+    pub rights_set: u64,
+    /// Descriptions of unintended rights that were left unchanged, because the migration may not change them or other
+    /// roles have them.
+    pub rights_left: Vec<String>,
 }
 
-/// A part as the database has it.
+/// A row of `schema_part`: the installed state of the tables, the functions or the view.
 struct StoredPart {
     part: String,
     hash: Option<String>,
@@ -53,7 +63,7 @@ struct StoredPart {
     release: String,
 }
 
-/// What there is to do on a schema that is there.
+/// Changes that bring an existing schema to this release.
 struct Due {
     migrations: Vec<(u32, &'static str, &'static str)>,
     parts: Vec<Part>,
@@ -62,7 +72,7 @@ struct Due {
 }
 
 impl Due {
-    fn of(stored: &[StoredPart]) -> Result<Self, StoreError> {
+    fn new(stored: &[StoredPart]) -> Result<Self, StoreError> {
         let included = stored.iter().find_map(|part| part.version).ok_or_else(|| {
             StoreError::Refused("schema_part has no row for the tables: restore the schema from a whole dump".into())
         })?;
@@ -70,16 +80,15 @@ impl Due {
         let migrations: Vec<_> = numbered.filter(|(number, ..)| *number > included).collect();
         let version = migrations.last().map_or(included, |(number, ..)| *number);
         let mut due = Self { migrations, parts: Vec::new(), newer: None, version };
-        for (name, sources) in PARTS {
-            let hash = schema::hash(sources);
+        for ((name, sources), hash) in PARTS.into_iter().zip(&*HASHES) {
             let there = stored.iter().find(|part| part.part == name);
-            let differs = there.is_none_or(|part| part.hash.as_ref() != Some(&hash));
-            // After a migration in any case: it may have changed what functions use.
+            let differs = there.is_none_or(|part| part.hash.as_ref() != Some(hash));
+            // After a table migration, functions and the view are always replaced, because they may use changed tables.
             if !differs && due.migrations.is_empty() {
                 continue;
             }
             match there {
-                // A broker of that release runs beside this one, or will again.
+                // Keep the functions of a newer release: its brokers run beside this one, or will run again.
                 Some(part) if release::order(&part.release, release::OURS).is_gt() => {
                     due.newer = Some(part.release.clone());
                 }
@@ -93,7 +102,7 @@ impl Due {
         self.migrations.is_empty() && self.parts.is_empty()
     }
 
-    /// What was done, once all of it is.
+    /// Returns the report of the pending changes, once all are applied.
     fn report(self, created: bool) -> MigrationReport {
         MigrationReport {
             created,
@@ -101,6 +110,7 @@ impl Due {
             replaced: self.parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
             newer: self.newer,
             version: self.version,
+            ..MigrationReport::default()
         }
     }
 }
@@ -109,10 +119,10 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     let until = tokio::time::Instant::now() + LONGEST;
     loop {
         let mut connection = store.general().await?;
-        // A migration may take longer than a statement of daily work.
+        // A migration may take longer than the usual statement timeout.
         connection.set_timeout(LONGEST);
         let report = attempt(&mut connection, store.schema()).await;
-        connection.retire();
+        connection.mark_broken();
         if let Some(report) = report? {
             return Ok(report);
         }
@@ -121,7 +131,7 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     }
 }
 
-/// Begins a transaction in which nobody else makes or replaces the schema.
+/// Begins a transaction that locks the schema against changes by other brokers.
 pub(super) async fn lock(store: &Store) -> Result<Loan<'_>, StoreError> {
     let until = tokio::time::Instant::now() + LONGEST;
     loop {
@@ -140,16 +150,19 @@ fn lock_statement(schema: &str) -> String {
     format!("LOCK TABLE {schema}.schema_part IN EXCLUSIVE MODE NOWAIT")
 }
 
-/// Waits without a connection: behind a pooler those that wait would otherwise take all of them from the one that works.
+/// Sleeps before the next attempt. The caller must hold no connection: behind a pooler, waiting brokers would otherwise
+/// take all connections from the migrating broker.
 async fn wait_until(until: tokio::time::Instant) -> Result<(), StoreError> {
     if tokio::time::Instant::now() > until {
-        return Err(StoreError::RolledBack("another broker has been migrating for an hour".into()));
+        return Err(StoreError::RolledBack(
+            "another broker has been migrating the schema for an hour; see the log of that broker".into(),
+        ));
     }
     tokio::time::sleep(RETRY_LOCK).await;
     Ok(())
 }
 
-/// `None`: another broker is at it.
+/// Makes one attempt to migrate. `None` if another broker is migrating.
 async fn attempt(connection: &mut Connection, schema: &str) -> Result<Option<MigrationReport>, StoreError> {
     begin(connection).await?;
     let result = migrate(connection, schema).await;
@@ -162,21 +175,28 @@ async fn attempt(connection: &mut Connection, schema: &str) -> Result<Option<Mig
 
 async fn migrate(connection: &mut Connection, schema: &str) -> Result<Option<MigrationReport>, StoreError> {
     let Some(stored) = stored_parts(connection, schema).await? else {
+        let known = rights::objects(connection, schema).await?;
         if !create(connection, schema).await? {
             return Ok(None);
         }
         let made = stored_parts(connection, schema).await?.unwrap_or_default();
-        return Ok(Some(Due::of(&made)?.report(true)));
+        let report = with_rights(connection, schema, &known, Due::new(&made)?.report(true)).await?;
+        return Ok(Some(MigrationReport { rights_set: 0, ..report }));
     };
-    let due = Due::of(&stored)?;
+    let due = Due::new(&stored)?;
+    // Rights are checked even if nothing has changed: a dump restored without rights lets PUBLIC call every function.
     if due.is_nothing() {
-        return Ok(Some(due.report(false)));
+        let rights = rights::unintended(connection, schema).await?;
+        if !rights.can_set {
+            return Ok(Some(MigrationReport { rights_left: rights.left, ..due.report(false) }));
+        }
     }
     if !connection.try_batch(&lock_statement(schema), &BUSY).await? {
         return Ok(None);
     }
-    // Another broker may have done it meanwhile.
-    let due = Due::of(&stored_parts(connection, schema).await?.unwrap_or_default())?;
+    // Another broker may have migrated before this transaction got the lock, so the pending changes are computed again.
+    let due = Due::new(&stored_parts(connection, schema).await?.unwrap_or_default())?;
+    let known = rights::objects(connection, schema).await?;
     for (_, name, sql) in &due.migrations {
         let applied = connection.batch(&in_schema(sql, schema)).await;
         applied.map_err(|error| named(error, name))?;
@@ -190,10 +210,22 @@ async fn migrate(connection: &mut Connection, schema: &str) -> Result<Option<Mig
         connection.batch(&note).await?;
     }
     replace_all(connection, schema, &due.parts).await?;
-    Ok(Some(due.report(false)))
+    Ok(Some(with_rights(connection, schema, &known, due.report(false)).await?))
 }
 
-/// What the database says of its parts; `None` if it is new.
+/// Sets the rights on all objects. On objects that are not `known`, revokes rights that come from default privileges.
+async fn with_rights(
+    connection: &mut Connection,
+    schema: &str,
+    known: &str,
+    report: MigrationReport,
+) -> Result<MigrationReport, StoreError> {
+    let rights_set = rights::set(connection, schema, known).await?;
+    let rights_left = rights::unintended(connection, schema).await?.left;
+    Ok(MigrationReport { rights_set, rights_left, ..report })
+}
+
+/// Reads the stored state of the schema's parts. `None` if the schema does not exist.
 async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Option<Vec<StoredPart>>, StoreError> {
     let there = format!("SELECT to_regclass('{schema}.schema_part') IS NOT NULL");
     if !connection.ask(&there).await? {
@@ -213,15 +245,15 @@ async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Optio
     Ok(Some(parts.collect()))
 }
 
-/// Makes everything, as it is; false: another broker does.
+/// Creates the whole schema at its current version. False if another broker is creating it.
 async fn create(connection: &mut Connection, schema: &str) -> Result<bool, StoreError> {
-    // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job.
-    // CREATE SCHEMA … IF NOT EXISTS alone asks for the right to create even where the schema is there, made by an
-    // administrator for a role that may do no more.
+    // The database must be UTF-8, because another encoding would reject some keys, headers and texts, job by job.
+    // CREATE SCHEMA runs only if the schema is missing: even with IF NOT EXISTS it needs a right that a role may lack
+    // if an administrator has created the schema.
     let prepare = format!(
         "DO $$ BEGIN
             IF current_setting('server_encoding') <> 'UTF8' THEN
-                RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: make another one, with createdb --encoding=UTF8 --template=template0',
+                RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: create another database with createdb --encoding=UTF8 --template=template0',
                     quote_ident(current_database()), current_setting('server_encoding') USING ERRCODE = '22021';
             ELSIF num_nonnulls(to_regclass('{schema}.task_type'), to_regclass('{schema}.schema_history')) > 0
                   AND to_regclass('{schema}.schema_part') IS NULL THEN -- else another broker has just made it
@@ -231,7 +263,8 @@ async fn create(connection: &mut Connection, schema: &str) -> Result<bool, Store
             IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF;
         END $$"
     );
-    // What another broker is making is waited for here, but not with this connection.
+    // While another broker is creating the schema, this statement would wait. It gives up soon, because the caller
+    // waits without a connection.
     connection.batch("SET LOCAL lock_timeout = '100ms'").await?;
     if !connection.try_batch(&prepare, &BUSY).await? {
         return Ok(false);
@@ -252,7 +285,7 @@ async fn create(connection: &mut Connection, schema: &str) -> Result<bool, Store
     Ok(true)
 }
 
-/// Replaces parts, and stores the hashes of their texts.
+/// Replaces parts of the schema, and stores the hashes of their sources.
 async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) -> Result<(), StoreError> {
     for (name, sources) in parts {
         apply(connection, schema, sources).await?;
@@ -266,7 +299,7 @@ async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) 
     Ok(())
 }
 
-/// Runs files; an error names the file.
+/// Runs source files. An error names the file.
 async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -> Result<(), StoreError> {
     for list in lists {
         for source in *list {
@@ -277,7 +310,7 @@ async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -
     Ok(())
 }
 
-/// The error, with the file that it is in.
+/// Adds the name of the failed file to an error.
 fn named(error: StoreError, file: &str) -> StoreError {
     match error {
         StoreError::Refused(cause) | StoreError::Taken(cause) => StoreError::Refused(cause.in_file(file)),
@@ -286,11 +319,11 @@ fn named(error: StoreError, file: &str) -> StoreError {
     }
 }
 
-/// Replacing a view waits for transactions that have read it, and everybody who wants to read it waits behind: not longer
-/// than a minute.
+/// Maximum wait for each lock of a migration, after which the migration fails. Replacing a view waits for transactions
+/// that have read it, and meanwhile all new readers of the view wait too.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1min'";
 
-/// Begins a transaction in which a schema is made or replaced.
+/// Begins a transaction that creates or replaces schema objects, without statement and idle timeouts.
 async fn begin(connection: &mut Connection) -> Result<(), StoreError> {
     connection.batch("BEGIN").await?;
     connection.batch("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0").await?;

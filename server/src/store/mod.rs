@@ -1,62 +1,69 @@
-//! Every SQL statement, and nothing else: a function for each, with its text in `server/sql`. No other module knows
-//! SQL, and nothing is decided here.
+//! Every SQL statement of the broker: one function per statement, with its text in `server/sql`. No other module
+//! contains SQL. This module makes no decisions.
 
 #[cfg(feature = "archive")]
-mod archive; // days of history that are archived
-mod attempts; // operators: the jobs with the most attempts
-mod audit; // what was changed, by whom
-mod brokers; // a broker's own row
-mod bulk; // changes of many jobs, worked off in the background
-mod bulk_change; // their transactions
+mod archive; // days of history to archive
+mod attempts; // operators: jobs with the most attempts
+mod audit; // audit rows: who changed which records
+mod brokers; // rows of brokers: lease, identity, readiness
+mod bulk; // rows of bulk operations
+mod bulk_change; // transactions of bulk operations
 mod claim; // ready → leased
-mod cluster_settings; // one row
-mod connection; // statements prepared once, deadlines
-mod coordination; // what follows from the end of a job, limits
-mod enqueue; // → ready, leased
-mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
-mod enqueue_keyed; // → ready, scheduled, with keys
-mod enqueue_one; // one job that comes alone
-mod error; // errors, sorted by what the caller may do
+mod clock; // database clock; repair of stored times after the clock went back
+mod cluster_settings; // settings that all brokers share
+mod connection; // prepared statements, statement timeouts
+mod connection_limits; // connection limits of the role, the database and the server
+mod coordination; // effects of a job's end on other jobs; checks of limit keys
+mod enqueue; // new jobs → ready, leased
+mod enqueue_coordinated; // new jobs with stages, dependencies, limits, key policies → ready, scheduled, waiting
+mod enqueue_keyed; // new jobs with keys or start times → ready, scheduled
+mod enqueue_one; // enqueues a request with a single job
+mod error; // errors, by how the caller may react
 mod explain; // why a job does not run
-mod examine; // what a doctor asks
+mod examine; // queries of `howdah doctor`
 mod failed; // operators: retry, discard, error groups
 #[cfg(feature = "archive")]
-mod forget; // finished jobs that are forgotten before their time
+mod forget; // deletion of finished jobs before their retention ends
 #[cfg(feature = "archive")]
-mod history; // finished jobs, for those who read the archive too
-mod housekeeping; // sweep, promote, rescue, partitions
+mod history; // finished jobs for queries that also read the archive
+mod housekeeping; // sweep, promote, rescue
 mod jobs; // operators: get, list, cancel
-mod leases; // adopt, extend, facts
-mod limits; // limits of types and keys
+mod leases; // adopt and extend leases, read facts about them
+mod limits; // limits of task types and limit keys
 mod listen; // the LISTEN connection
-mod locks; // what other transactions hold, and the connections on which work waits for them
-mod migrate; // creates the schema, brings it up to date
-mod moving; // task types that move to another store
-mod option_sql; // the options of a job in the schema's text
-mod outage; // what is logged while Postgres is away
-mod pool; // bb8 with our own manager
-mod release; // versions of brokers, compared
+mod locks; // locks of other transactions, side lanes
+mod migrate; // creates and upgrades the schema
+mod moving; // moves task types to another store
+mod option_sql; // generates schema text from the job options
+mod circuit_breaker; // circuit breaker for the connection to Postgres
+mod connect_backoff; // backoff between connection attempts
+mod partitions; // day partitions: create, drop, move rows out of the default partitions
+mod pool; // bb8 pool with its own manager
+mod sqlstate; // meaning of each SQLSTATE
+mod release; // comparison of broker versions
 #[cfg(feature = "archive")]
-mod restore; // archived jobs, enqueued again
-mod replica; // a server for those who only read
-mod rerank; // new priorities and steps
-mod schema; // the sources of the schema
+mod restore; // enqueues archived jobs again
+mod replica; // read replica for read-only queries
+mod rerank; // new ranks after a change of priorities or steps
+mod rights; // rights of roles on functions and tables
+mod schema; // sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
-mod search; // jobs by key, header, payload
-mod servers; // several, of which one is the primary
-mod session; // a session of our own, or of a pooler
+mod search; // search for jobs by key, header, payload
+mod servers; // several servers, of which one is the primary
+mod session; // direct sessions, and sessions through a pooler
 mod settle; // leased → history, scheduled, ready, dead
-mod statement; // the statements by name
-mod statistics; // summed up, and read
-mod storage; // dead rows, and what holds back VACUUM
-mod store_number; // what tells stores of one fleet apart
+mod source; // connection strings, whose files are read again after changes
+mod statement; // enum of all statements
+mod statistics; // aggregates and reads statistics
+mod storage; // dead rows, and sessions that hold back VACUUM
+mod store_number; // number that identifies a store
 mod task_types; // names and settings
-mod timeline; // of a primary, and of those before it
+mod timeline; // timeline of the primary, to detect older primaries
 mod tls; // sslmode with rustls
-mod tokens; // tokens of callers
-mod transaction; // several statements together
-mod upkeep; // what happens by the clock, sizes of tables
-mod workers; // the sessions of all brokers
+mod tokens; // tokens of callers, revocations, logged-out browser sessions
+mod transaction; // several statements in one transaction
+mod upkeep; // periodic maintenance, sizes of tables
+mod workers; // sessions of workers at all brokers
 
 use std::{sync::Arc, time::Duration};
 
@@ -69,13 +76,15 @@ pub use brokers::BrokerView;
 pub use bulk::{NewBulk, PickBulk};
 pub use bulk_change::BulkChanged;
 pub use claim::{ClaimRequest, Claimed, Want};
+pub use connect_backoff::{ConnectBackoff, reload_files};
 pub use connection::Connection;
+pub use connection_limits::{ConnectionLimits, Limit};
 pub use coordination::Wakeups;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
-pub use examine::{Facts, TableFacts};
+pub use examine::{Facts, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
@@ -89,10 +98,11 @@ pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, AdoptedAttempt, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
-pub(crate) use locks::unless_locked;
-pub use locks::{Lane, Patience};
+pub(crate) use locks::retry_while_locked;
+pub use locks::{Lane, LockWait};
 pub use migrate::MigrationReport;
 pub(crate) use moving::{LeavingJob, LeavingState, LeftToMove};
+pub use partitions::DEFAULTS;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use replica::ReplicaState;
@@ -100,90 +110,93 @@ pub use rerank::{Reprioritized, Step, WalkPosition};
 #[cfg(feature = "archive")]
 pub use restore::{RestoreOutcome, RestoredJob};
 pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
-pub use search::{FoundJobs, LookedAt, SearchStep, Stepped};
+pub use search::{FoundJobs, Scanned, SearchStep, SearchStepResult};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
+pub use source::{Loaded, Source};
 pub use statement::Statement;
 pub use statistics::{StatsRange, StatsRow};
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use store_number::StoreFacts;
 pub use task_types::SettingsRow;
-pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
 pub use upkeep::Upkeep;
 
-use crate::config::{Config, Dsn, WakeMode};
-use outage::Outage;
+use crate::config::{Config, WakeMode};
+use circuit_breaker::CircuitBreaker;
 use pool::Manager;
 use replica::{LastChange, Replica};
 use servers::Servers;
 use timeline::Latest;
 
-/// The database, behind two pools: one for the statements of jobs, one for operators.
+/// A store: one database. The hot pool runs statements on jobs, the general pool runs statements of operators. Side lanes
+/// and the read replica have their own pools.
 #[derive(Clone)]
 pub struct Store {
     hot: bb8::Pool<Manager>,
+    /// The hot pool. Differs from `hot` only in a copy made by `side_lane`, where `hot` is the pool of the side lane.
+    main: bb8::Pool<Manager>,
     general: bb8::Pool<Manager>,
-    aside: Arc<locks::AsidePools>,
+    side_lane: Arc<locks::SideLanePools>,
     replica: Option<Arc<Replica>>,
     schema: String,
     listen_servers: Arc<Servers>,
     timeout: Duration,
-    outage: Arc<Outage>,
+    breaker: Arc<CircuitBreaker>,
 }
 
 /// A borrowed connection.
 type Loan<'a> = bb8::PooledConnection<'a, Manager>;
 
-/// How full a pool is.
+/// Connection counts of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolState {
     /// Open connections.
     pub open: u32,
-    /// Of these, waiting for work.
+    /// Open connections that are idle.
     pub idle: u32,
 }
 
 impl Store {
-    /// The store for a configuration. It does not connect yet.
+    /// Creates the store from the configuration. Does not connect yet.
     pub fn new(config: &Config) -> Result<Self, String> {
-        let dsn = Dsn::parse(&config.database_url)?;
         let schema = config.schema.clone();
         let timeout = config.database_timeout;
-        // Either is set because the URL leads to a pooler, where no session is ours.
+        // Each of these settings means that the database URL leads to a transaction pooler, which shares sessions
+        // between clients.
         let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
         let last_change = Arc::<LastChange>::default();
-        let replica = Replica::of(config, &last_change)?;
-        let (outage, latest) = (Arc::<Outage>::default(), Arc::new(Latest::new()));
-        let servers = Servers::new(&dsn, &latest, pooled)?;
+        let replica = Replica::new(config, &last_change)?;
+        let (breaker, latest) = (Arc::<CircuitBreaker>::default(), Arc::new(Latest::new()));
+        let source = |url: &str| Source::new(url, config.url_file(url));
+        let servers = Servers::new(source(&config.database_url), &latest, pooled, breaker.clone())?;
         let listen_servers = match &config.listen_database_url {
-            Some(url) => Servers::new(&Dsn::parse(url)?, &latest, false)?,
+            Some(url) => Servers::new(source(url), &latest, false, Arc::default())?,
             None => servers.clone(),
         };
         let pool = |purpose: Purpose, size| -> Result<bb8::Pool<Manager>, String> {
-            let outage = outage.clone();
-            // What waits for locks is rare: its connections need not stay.
-            let idle = if matches!(purpose, Purpose::Aside(..)) { 30 } else { 300 };
+            // Side lanes are rarely used, so their idle connections are closed sooner.
+            let idle = if matches!(purpose, Purpose::SideLane(..)) { 30 } else { 300 };
             let (servers, last_change) = (servers.clone(), last_change.clone());
-            let manager = Manager::new(servers, schema.clone(), purpose, timeout, pooled, outage, last_change);
+            let manager = Manager::new(servers, schema.clone(), purpose, timeout, pooled, last_change);
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
                 .connection_timeout(timeout)
                 .idle_timeout(Some(Duration::from_secs(idle)))
-                // The last one used: what it needs is still in the caches of its processor and of its session.
+                // Reuse the connection used last: its data is still in the caches of its processor and of its session.
                 .queue_strategy(bb8::QueueStrategy::Lifo)
                 .max_lifetime(Some(Duration::from_secs(3600)))
-                // A ping at each checkout would be a round trip for each batch. A broken connection is noticed anyway.
+                // A ping at each checkout would add a round trip to each batch. `loan` skips broken connections without
+                // it.
                 .test_on_check_out(false)
                 .build_unchecked(manager))
         };
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
-        let aside = Arc::new(locks::AsidePools::new(pool)?);
-        Ok(Self { hot, general, aside, replica, schema, listen_servers, timeout, outage })
+        let side_lane = Arc::new(locks::SideLanePools::new(pool)?);
+        Ok(Self { main: hot.clone(), hot, general, side_lane, replica, schema, listen_servers, timeout, breaker })
     }
 
-    /// The schema's name.
     pub fn schema(&self) -> &str {
         &self.schema
     }
@@ -193,30 +206,35 @@ impl Store {
         self.general().await?.batch("").await
     }
 
-    /// A task failed, and tries again: what the log says of it.
-    pub(crate) fn failed(&self, what: &str, error: &StoreError) {
-        self.outage.failed(what, error);
+    /// Records that the task `what` failed and will be retried, and logs it.
+    pub(crate) fn log_failure(&self, what: &str, error: &StoreError) {
+        self.breaker.log_failure(what, error);
     }
 
-    /// Postgres answers.
-    pub(crate) fn answers(&self) {
-        self.outage.over();
+    /// Returns the error for calls while the circuit breaker is open.
+    pub(crate) fn unreachable_error(&self) -> Option<StoreError> {
+        self.breaker.open_error()
     }
 
-    /// Whether it has not answered for a while.
-    pub(crate) fn is_away(&self) -> bool {
-        self.outage.is_long()
+    /// Returns the error of the last connection attempt, if Postgres has answered nothing since.
+    pub(crate) fn connection_error(&self) -> Option<StoreError> {
+        self.breaker.is_down().then(|| self.breaker.error())
     }
 
-    /// Brings the schema up to date.
+    /// Whether the circuit breaker is open: Postgres has not answered for a while.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// Creates the schema or upgrades it to this version.
     pub async fn migrate(&self) -> Result<MigrationReport, StoreError> {
         migrate::run(self).await
     }
 
-    /// Creates the roles `howdah_producer`, `howdah_worker` and `howdah_reader` if that is allowed, and grants them
-    /// their rights in this schema. Returns the roles that have them.
+    /// Creates the roles `howdah_producer`, `howdah_worker` and `howdah_reader` if the session may do so, and grants
+    /// them their rights in this schema. Returns the roles that have these rights.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
-        // Not while another broker replaces the functions that rights are given for.
+        // The lock keeps another broker from replacing the functions while rights on them are granted.
         let mut connection = migrate::lock(self).await?;
         match connection.query(Statement::CreateRoles, &[]).await {
             Ok(rows) => {
@@ -230,40 +248,67 @@ impl Store {
         }
     }
 
-    /// How full the pool of hot statements is.
+    /// Derives from the rows the state that logical replication does not copy: values of sequences, and SQL functions
+    /// that return constants. Returns a description of each change.
+    pub async fn sync_state_with_rows(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::SyncStateWithRows, &[]).await?;
+        Ok(rows.iter().map(|row| row.get("changed")).collect())
+    }
+
+    /// Returns the connection counts of the hot pool.
     pub fn pool_state(&self) -> PoolState {
         let state = self.hot.state();
         PoolState { open: state.connections, idle: state.idle_connections }
     }
 
     async fn hot(&self) -> Result<Loan<'_>, StoreError> {
-        self.loan(&self.hot).await
+        self.loan_or_main(&self.hot).await
     }
 
     async fn general(&self) -> Result<Loan<'_>, StoreError> {
-        self.loan(&self.general).await
+        self.loan_or_main(&self.general).await
     }
 
-    async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
+    /// Returns a connection of `pool`. If that pool has no open connection and the server accepts no more, returns one
+    /// of the hot pool.
+    async fn loan_or_main<'a>(&'a self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
+        tokio::select! {
+            biased;
+            loan = self.loan(pool, &self.breaker) => loan,
+            () = self.breaker.until_out_of_connections(), if pool.state().connections == 0 => self.loan(&self.main, &self.breaker).await,
+        }
+    }
+
+    async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>, breaker: &CircuitBreaker) -> Result<Loan<'a>, StoreError> {
         loop {
-            let loan = self.checkout(pool).await?;
-            // A connection that died while idle is dropped here, before a statement meets it.
+            let loan = self.checkout(pool, breaker).await?;
+            // Drop a connection that died while idle, before a statement uses it.
             if !loan.is_broken() {
                 return Ok(loan);
             }
         }
     }
 
-    async fn checkout<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
-        pool.get().await.map_err(|error| match error {
+    /// Waits for a connection of the pool. Fails at once while the circuit breaker is open. Also fails once connection
+    /// attempts have failed for 1 s if the pool has no open connection.
+    async fn checkout<'a>(
+        &self,
+        pool: &'a bb8::Pool<Manager>,
+        breaker: &CircuitBreaker,
+    ) -> Result<Loan<'a>, StoreError> {
+        if let Some(error) = breaker.open_error() {
+            return Err(error);
+        }
+        let got = tokio::select! {
+            biased;
+            got = pool.get() => got,
+            () = breaker.until_open() => return Err(breaker.error()),
+            () = breaker.until_down(), if pool.state().connections == 0 => return Err(breaker.error()),
+        };
+        got.map_err(|error| match error {
             bb8::RunError::User(error) => error,
-            bb8::RunError::TimedOut => {
-                let cause = Cause::from(format!("no connection within {:?}", self.timeout));
-                StoreError::NotSent(match self.outage.last_error.lock().take() {
-                    Some(why) => cause.with_details(&why),
-                    None => cause,
-                })
-            }
+            bb8::RunError::TimedOut if breaker.is_down() => breaker.error(),
+            bb8::RunError::TimedOut => StoreError::NotSent(format!("no connection within {:?}", self.timeout).into()),
         })
     }
 }

@@ -1,40 +1,42 @@
-//! A task type that moves to another store: the statements of both stores. Each may be repeated.
+//! Moves a task type to another store: statements for the source store and the target store. Each is idempotent.
 
 use std::time::SystemTime;
 
 use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
+use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane};
 use crate::job::{StoreNumber, TypeId};
 
-/// Jobs that a left-over count goes up to.
+/// Number up to which jobs that cannot move are counted.
 const MOST_STAYING: i32 = 10_001;
 
-/// Where a type goes to, as what store, and who moves it.
+/// Result of beginning a move.
 #[derive(Clone, Debug)]
 pub(crate) struct MoveBegun {
-    /// The version of all settings.
+    /// Version of all settings.
     pub(crate) version: i64,
-    /// The name of the store that it goes to.
+    /// Name of the target store.
     pub(crate) to: String,
-    /// Another broker that moves it; then nothing was changed.
+    /// Name of another broker that owns the move and whose lease has not expired. If set, nothing was changed.
     pub(crate) owner: Option<String>,
-    /// It was not begun before.
+    /// Whether this call created the move.
     pub(crate) is_new: bool,
 }
 
-/// A job on its way.
+/// A job in the table `leaving` of the source store. It has left the table of its state, and is not yet stored in the
+/// target store.
 #[derive(Debug)]
 pub(crate) struct LeavingJob {
     pub(crate) id: i64,
-    /// Where it was in the order of its table.
-    pub(crate) place: i64,
-    /// Its row as JSON.
+    /// Sort position of the job in its former table: rank of a ready job, start time in µs of a scheduled job, 0 for a
+    /// dead job.
+    pub(crate) position: i64,
+    /// Job row as JSON.
     job: String,
     payload: Vec<u8>,
 }
 
-/// From which table jobs are taken.
+/// Table of the source store from which jobs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeavingState {
     Ready,
@@ -54,47 +56,52 @@ impl LeavingState {
     }
 }
 
-/// What has not moved.
+/// Jobs of a task type that have not moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftToMove {
-    /// Jobs that run, and follow if they come back.
+    /// Running jobs. They move if they become ready or scheduled again.
     pub(crate) running: i64,
-    /// Jobs that belong to others and stay, counted up to a bound,
+    /// Jobs that cannot move because other jobs or callers depend on them, counted up to `MOST_STAYING`.
     pub(crate) staying: i64,
-    /// and the first of them.
+    /// Ids of the first jobs that cannot move.
     pub(crate) first_staying: Vec<i64>,
-    /// Jobs on their way.
+    /// Jobs in the table `leaving`: taken out of the source store, and not yet stored in the target store.
     pub(crate) leaving: i64,
 }
 
-/// A move that is under way, or rests.
+/// A move that is in progress or interrupted.
 #[derive(Clone, Debug)]
 pub(crate) struct MoveView {
     pub(crate) task_type: String,
     pub(crate) to: String,
     pub(crate) started: SystemTime,
-    /// Whether a broker goes on with it.
+    /// Whether a broker is working on the move.
     pub(crate) is_moving: bool,
 }
 
 impl MoveView {
-    /// What goes on with it.
+    /// Returns the command that continues the move.
     pub(crate) fn command(&self) -> String {
         format!("howdah type move {} --to {}", self.task_type, self.to)
     }
 
-    /// What happens next, or what has to.
-    pub(crate) fn what_next(&self) -> String {
+    /// Returns a sentence about the progress of the move, for error messages.
+    pub(crate) fn progress_note(&self) -> String {
         if self.is_moving {
-            "The move is under way.".into()
+            "The move is in progress.".into()
         } else {
-            format!("The move rests; `{}` goes on with it.", self.command())
+            format!("The move was interrupted; run `{}` to continue it.", self.command())
         }
     }
 }
 
 fn leaving(row: &Row) -> LeavingJob {
-    LeavingJob { id: row.get("id"), place: row.get("place"), job: row.get("job"), payload: row.get("payload") }
+    LeavingJob {
+        id: row.get("id"),
+        position: row.get("sort_position"),
+        job: row.get("job"),
+        payload: row.get("payload"),
+    }
 }
 
 fn view(row: &Row) -> MoveView {
@@ -106,9 +113,9 @@ fn view(row: &Row) -> MoveView {
     }
 }
 
-/// In the store that a type leaves.
+/// Statements for the source store of a move.
 impl Store {
-    /// Begins a move, or goes on with one, for this broker.
+    /// Begins a move, or continues an existing one, with this broker as its owner.
     pub(crate) async fn begin_move(
         &self,
         (type_id, name): (TypeId, &str),
@@ -133,10 +140,11 @@ impl Store {
             transaction.commit().await?;
             Ok(begun)
         };
-        until_unlocked(self, begin).await
+        retry_while_locked_in_side_lane(self, begin).await
     }
 
-    /// Takes jobs into `leaving`, at most so many, and so many bytes of payload.
+    /// Moves jobs of one state after a position from their table to `leaving`, up to a number of jobs and of payload
+    /// bytes. Returns the moved jobs.
     pub(crate) async fn leave_jobs(
         &self,
         type_id: TypeId,
@@ -144,25 +152,27 @@ impl Store {
         (jobs, bytes): (i32, i64),
         broker_id: i32,
     ) -> Result<Vec<LeavingJob>, StoreError> {
-        let (place, id) = after;
-        let params: super::connection::Params<'_> = &[&type_id, &state.name(), &place, &id, &jobs, &bytes, &broker_id];
+        let (position, id) = after;
+        let params: super::connection::Params<'_> =
+            &[&type_id, &state.name(), &position, &id, &jobs, &bytes, &broker_id];
         let rows = self.hot().await?.query(Statement::LeaveJobs, params).await?;
         Ok(rows.iter().map(leaving).collect())
     }
 
-    /// Jobs that were on their way when somebody stopped.
-    pub(crate) async fn on_the_way(&self, type_id: TypeId, at_most: i32) -> Result<Vec<LeavingJob>, StoreError> {
-        let rows = self.general().await?.query(Statement::OnTheWay, &[&type_id, &at_most]).await?;
+    /// Returns jobs that were left in `leaving` when an earlier move was interrupted.
+    pub(crate) async fn jobs_in_transit(&self, type_id: TypeId, at_most: i32) -> Result<Vec<LeavingJob>, StoreError> {
+        let rows = self.general().await?.query(Statement::JobsInTransit, &[&type_id, &at_most]).await?;
         Ok(rows.iter().map(leaving).collect())
     }
 
-    /// Ends the way of these jobs. Without a new id they go back. Returns how many have moved.
+    /// Removes jobs from `leaving`. A job with a new id is stored in the target store. A job without one returns to its
+    /// table, because the target store did not take it. Returns the number of moved jobs.
     pub(crate) async fn leave_done(&self, type_id: TypeId, ids: &[(i64, Option<i64>)]) -> Result<i64, StoreError> {
         let (old, new): (Vec<i64>, Vec<Option<i64>>) = ids.iter().copied().unzip();
         Ok(self.hot().await?.query_one(Statement::LeaveDone, &[&type_id, &old, &new]).await?.get("done"))
     }
 
-    /// What has not moved.
+    /// Counts the jobs of a task type that have not moved.
     pub(crate) async fn left_to_move(&self, type_id: TypeId) -> Result<LeftToMove, StoreError> {
         let row = self.general().await?.query_one(Statement::LeftToMove, &[&type_id, &MOST_STAYING]).await?;
         Ok(LeftToMove {
@@ -173,64 +183,67 @@ impl Store {
         })
     }
 
-    /// Takes the schedules of a type into `leaving_schedule`; as JSON.
+    /// Takes the schedules of a task type into `leaving_schedule`. Returns them as JSON.
     pub(crate) async fn leave_schedules(&self, name: &str) -> Result<Vec<String>, StoreError> {
         let leave =
             |store: Self| async move { store.general().await?.query(Statement::LeaveSchedules, &[&name]).await };
-        Ok(until_unlocked(self, leave).await?.iter().map(|row| row.get("schedule")).collect())
+        Ok(retry_while_locked_in_side_lane(self, leave).await?.iter().map(|row| row.get("schedule")).collect())
     }
 
-    /// Ends the way of schedules: these have moved, the others come back.
+    /// Removes schedules from `leaving_schedule`: those in `moved` have moved, all others return.
     pub(crate) async fn leave_schedules_done(&self, name: &str, moved: &[String]) -> Result<(), StoreError> {
         self.general().await?.query(Statement::LeaveSchedulesDone, &[&name, &moved]).await.map(drop)
     }
 
-    /// Ends the move; returns the version of all settings.
+    /// Ends the move. Returns the version of all settings.
     pub(crate) async fn end_move(&self, type_id: TypeId, broker_id: i32) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::EndMove, &[&type_id, &broker_id]).await?.get("version"))
     }
 
-    /// This broker goes on with the move no more.
-    pub(crate) async fn disown_move(&self, type_id: TypeId, broker_id: i32) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::DisownMove, &[&type_id, &broker_id]).await.map(drop)
+    /// Gives up this broker's ownership of the move, so that another broker may continue it.
+    pub(crate) async fn release_move(&self, type_id: TypeId, broker_id: i32) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::ReleaseMove, &[&type_id, &broker_id]).await.map(drop)
     }
 
-    /// The move of this type from here, if there is one.
+    /// Returns the move of this task type from this store, if there is one.
     pub(crate) async fn move_of_type(&self, name: &str) -> Result<Option<MoveView>, StoreError> {
         Ok(self.general().await?.query(Statement::MoveOfType, &[&name]).await?.first().map(view))
     }
 
-    /// The move of a job that is on its way.
+    /// Returns the move of a job that is in `leaving`, if there is one.
     pub(crate) async fn move_of_job(&self, id: i64) -> Result<Option<MoveView>, StoreError> {
         Ok(self.general().await?.query(Statement::MoveOfJob, &[&id]).await?.first().map(view))
     }
 
-    /// The new ids of those of these jobs that have moved from here.
+    /// Returns pairs of old and new ids of the given jobs that have moved from this store.
     pub(crate) async fn moved_jobs(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, StoreError> {
         let rows = self.general().await?.query(Statement::MovedJobs, &[&ids]).await?;
         Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
     }
 
-    /// Forgets old and new ids of jobs that moved before so many days.
+    /// Deletes pairs of old and new ids of jobs that moved more than this many days ago.
     pub(crate) async fn forget_moved(&self, days: i32) -> Result<(), StoreError> {
         self.general().await?.query(Statement::ForgetMoved, &[&days]).await.map(drop)
     }
 }
 
-/// In the store that it goes to, and in both.
+/// Statements for the target store of a move, and for both stores.
 impl Store {
-    /// Says that jobs of a type are about to come; returns the version of all settings.
+    /// Announces that jobs of a task type will arrive, so that brokers do not claim them yet. Returns the version of
+    /// all settings.
     pub(crate) async fn begin_arrival(&self, type_id: TypeId, from: StoreNumber) -> Result<i64, StoreError> {
         let params: super::connection::Params<'_> = &[&type_id, &i32::from(from.get())];
         Ok(self.general().await?.query_one(Statement::BeginArrival, params).await?.get("version"))
     }
 
-    /// Makes this store the home of a type that another one has had since then; returns the version of all settings.
-    pub(crate) async fn be_home(&self, type_id: TypeId, oldest: SystemTime) -> Result<i64, StoreError> {
-        Ok(self.general().await?.query_one(Statement::BeHome, &[&type_id, &oldest]).await?.get("version"))
+    /// Makes this store the home of a task type: sets its creation time here before `oldest`, its creation time in the
+    /// other stores. Returns the version of all settings.
+    pub(crate) async fn make_home_store(&self, type_id: TypeId, oldest: SystemTime) -> Result<i64, StoreError> {
+        Ok(self.general().await?.query_one(Statement::MakeHomeStore, &[&type_id, &oldest]).await?.get("version"))
     }
 
-    /// Stores jobs, each once; returns their old and new ids. Without a new id a job was not stored: its key is held.
+    /// Stores arriving jobs; repeated calls store each job once. Returns old and new ids. A job without a new id was
+    /// not stored because another job holds its key.
     pub(crate) async fn arrive_jobs(
         &self,
         type_id: TypeId,
@@ -243,30 +256,31 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
     }
 
-    /// Stores schedules, each once; returns the names of those that are here now.
+    /// Stores arriving schedules; repeated calls store each once. Returns the names of schedules that now exist here.
     pub(crate) async fn arrive_schedules(&self, schedules: &[String]) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::ArriveSchedules, &[&schedules]).await?;
         Ok(rows.iter().map(|row| row.get("name")).collect())
     }
 
-    /// All jobs that could move have come; returns the version of all settings.
+    /// Ends the arrival: all jobs that can move have arrived. Returns the version of all settings.
     pub(crate) async fn end_arrival(&self, type_id: TypeId) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::EndArrival, &[&type_id]).await?.get("version"))
     }
 
-    /// The move of a type to this store is over.
-    pub(crate) async fn forget_arrival(&self, type_id: TypeId) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::ForgetArrival, &[&type_id]).await.map(drop)
+    /// Deletes the record of a move of a task type to this store.
+    pub(crate) async fn delete_arrival(&self, type_id: TypeId) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::DeleteArrival, &[&type_id]).await.map(drop)
     }
 
-    /// The types whose jobs are not claimed while they move from here or to here, and whether jobs have moved from here.
-    pub(crate) async fn resting_types(&self) -> Result<(Vec<TypeId>, bool), StoreError> {
-        let row = self.general().await?.query_one(Statement::RestingTypes, &[]).await?;
+    /// Returns task types whose jobs are not claimed because the type is moving from or to this store, and whether jobs
+    /// have moved away.
+    pub(crate) async fn unclaimed_types(&self) -> Result<(Vec<TypeId>, bool), StoreError> {
+        let row = self.general().await?.query_one(Statement::UnclaimedTypes, &[]).await?;
         Ok((row.get("type_ids"), row.get("has_moved")))
     }
 
-    /// Whether every broker that lives goes by this version of all settings, or a later one.
-    pub(crate) async fn all_go_by(&self, version: i64) -> Result<bool, StoreError> {
-        Ok(self.general().await?.query_one(Statement::AllGoBy, &[&version]).await?.get(0))
+    /// Whether every broker with an unexpired lease uses this version of all settings or a later one.
+    pub(crate) async fn all_brokers_use_version(&self, version: i64) -> Result<bool, StoreError> {
+        Ok(self.general().await?.query_one(Statement::AllBrokersUseVersion, &[&version]).await?.get(0))
     }
 }

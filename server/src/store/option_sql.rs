@@ -1,20 +1,20 @@
-//! What the schema says of the options of a job, made from their rows (`job::options::OPTIONS`). So a new option is an
-//! argument of `howdah.enqueue`, and is checked, without a line of SQL.
+//! Generates schema text for job options from their definitions (`job::options::OPTIONS`). So a new option becomes an
+//! argument of `howdah.enqueue`, with its checks, without a change of the SQL files.
 //!
-//! The files of `server/schema` have these in double braces:
+//! Placeholders in double braces in the files of `server/schema`:
 //!
 //! | | |
 //! |---|---|
-//! | `arguments` | arguments of a function, with their types; null where the caller gives none, but for `priority` |
-//! | `argument_names` | their names |
-//! | `given` | the arguments that are null if they are not given |
-//! | `passed` | the same, passed on by name |
+//! | `arguments` | arguments of a function, with types; their default is null, except for `priority` |
+//! | `argument_names` | names of the arguments |
+//! | `given` | arguments that are null if the caller omits them |
+//! | `passed` | the arguments of `given`, as `name => name` |
 //! | `pairs` | names and values of all arguments, for `jsonb_build_object` |
 //! | `names` | names of the options of a job in an object, as texts |
-//! | `texts` | those whose value is a JSON text |
-//! | `checked` | checked values under their names in the column, for `jsonb_build_object`: of `j` by the settings `s`, with `p` before the names |
-//! | `tag_limits` | the most tags of a job, and the most bytes of one |
-//! | `retry_texts`, `retry_checked` | the same of a retry policy: of `policy`, with `field` before the names |
+//! | `texts` | names of the options whose value is a JSON string |
+//! | `checked` | checked values by column name, for `jsonb_build_object`; from object `j`, settings `s`, error prefix `p` |
+//! | `tag_limits` | maximum number of tags of a job, and maximum bytes of a tag |
+//! | `retry_texts`, `retry_checked` | `texts` and `checked` of a retry policy; from object `policy`, error prefix `field` |
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -23,10 +23,10 @@ use crate::job::{
     options::{JobOption, OPTIONS, OptionKind},
 };
 
-/// The prefix of the options of a retry policy, which SQL takes as one object.
+/// Prefix of the names of retry policy options. SQL functions take these options as one JSON object.
 const RETRY: &str = "retry_policy.";
 
-/// A text of the schema with what the braces stand for.
+/// Replaces the placeholders in a schema text.
 pub(super) fn expand(text: &str) -> Cow<'_, str> {
     if !text.contains("{{") {
         return text.into();
@@ -53,17 +53,17 @@ pub(super) fn expand(text: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// Options that are not inside another.
+/// Returns options that are not nested in another one.
 fn top() -> impl Iterator<Item = &'static JobOption> {
     OPTIONS.iter().filter(|option| !option.name.contains('.'))
 }
 
-/// Options of a retry policy.
+/// Returns options of a retry policy.
 fn retry() -> impl Iterator<Item = (&'static str, OptionKind)> {
     OPTIONS.iter().filter_map(|option| Some((option.name.strip_prefix(RETRY)?, option.kind)))
 }
 
-/// The arguments of a function that stores one job, in the order of the rows.
+/// Returns the arguments of a function that stores one job, in the order of the option definitions.
 fn argument_kinds() -> impl Iterator<Item = (&'static str, Option<OptionKind>)> {
     let mut before = "";
     OPTIONS.iter().filter_map(move |option| {
@@ -83,14 +83,14 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 fn arguments() -> String {
     let argument = |(name, kind): (&str, Option<OptionKind>)| match name {
-        // Most often given of all; a call with 0 is still the plain one.
+        // Callers set it most often. An explicit 0 still counts as a plain job.
         "priority" => "priority integer DEFAULT 0".to_owned(),
         _ => format!("{name} {} DEFAULT NULL", sql_type(kind)),
     };
     joined(", ", argument_kinds().map(argument))
 }
 
-/// The type of an argument; nothing: an object of options.
+/// Returns the SQL type of an argument. Kind `None` is the retry policy, a JSON object.
 fn sql_type(kind: Option<OptionKind>) -> &'static str {
     match kind {
         None | Some(OptionKind::Headers) => "jsonb",
@@ -108,13 +108,13 @@ fn sql_type(kind: Option<OptionKind>) -> &'static str {
     }
 }
 
-/// Whether its value in an object is a JSON text: a number that looks like a time or a name is a mistake.
+/// Whether the value must be a JSON string. A number in place of a time or a name is a mistake of the caller.
 fn is_text(kind: OptionKind) -> bool {
     use OptionKind::{Duration, Key, TaskType, Text, Time, Word};
     matches!(kind, Text(_) | Key | Duration(..) | Time | Word(_) | TaskType)
 }
 
-/// Its name in the column, and its value there; nothing for what only a request knows.
+/// Returns the column name and the checked value as SQL. `None` for options that only a request with several jobs has.
 fn checked(name: &str, kind: OptionKind, prefix: &str, object: &str) -> Option<String> {
     let (field, text, value) =
         (format!("{prefix} || '{name}'"), format!("{object} ->> '{name}'"), format!("{object} -> '{name}'"));

@@ -1,16 +1,16 @@
-//! Releases, compared as semantic versions.
+//! Comparison of releases as semantic versions.
 
 use std::cmp::Ordering;
 
-/// The release of this broker.
+/// Release of this broker.
 pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// The order of two releases. A part that is not a number counts as less than any number, so an invalid text never
-/// keeps a broker from its functions.
+/// Compares two releases. A component that is not a number sorts before any number. So an invalid release in the
+/// database counts as older, and this broker replaces its functions.
 pub(super) fn order(left: &str, right: &str) -> Ordering {
     let (left, right) = (parts(left), parts(right));
     left.0.cmp(&right.0).then_with(|| match (left.1, right.1) {
-        // 1.0.0-rc.1 comes before 1.0.0.
+        // A pre-release such as 1.0.0-rc.1 comes before its release 1.0.0.
         (None, None) => Ordering::Equal,
         (None, Some(_)) => Ordering::Greater,
         (Some(_), None) => Ordering::Less,
@@ -18,7 +18,7 @@ pub(super) fn order(left: &str, right: &str) -> Ordering {
     })
 }
 
-/// The numbers and the pre-release of a release; the part after `+` does not count.
+/// Splits a release into its three numbers and its pre-release. Ignores build metadata after `+`.
 fn parts(release: &str) -> ([Option<u64>; 3], Option<&str>) {
     let release = release.split('+').next().unwrap_or_default();
     let (numbers, pre) = release.split_once('-').map_or((release, None), |(numbers, pre)| (numbers, Some(pre)));
@@ -26,7 +26,7 @@ fn parts(release: &str) -> ([Option<u64>; 3], Option<&str>) {
     (std::array::from_fn(|_| numbers.next().flatten()), pre)
 }
 
-/// A part of a pre-release: numbers come before words, and are compared as numbers.
+/// Returns the sort key of a pre-release identifier: numbers sort before words, and numerically.
 fn identifier(part: &str) -> (bool, u64, &str) {
     part.parse().map_or((true, 0, part), |number| (false, number, ""))
 }

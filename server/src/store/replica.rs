@@ -1,6 +1,7 @@
-//! A replica for those who read a lot and can wait for the latest: lists, searches, statistics. Once a second the position of
-//! the primary's log is taken, and the replica is asked how far it has got. So its lag is measured by this broker's own clock,
-//! and it is known whether the replica has what was changed here.
+//! Read replica for queries that tolerate a lag: lists, searches, statistics. Once a second, the broker reads the WAL
+//! position of the primary, and then the position up to which the replica has replayed the WAL. So the lag is measured
+//! with the broker's clock alone. The replica is read only if it has replayed the last audited change made through this
+//! broker.
 
 use std::{
     collections::VecDeque,
@@ -13,60 +14,63 @@ use tokio::sync::watch;
 use tokio_postgres::Row;
 
 use super::{
-    Purpose, Statement, Store, StoreError, connection::Params, outage::Outage, pool::Manager, servers::Servers,
-    timeline::Latest,
+    Purpose, Statement, Store, StoreError, circuit_breaker::CircuitBreaker, connection::Params, pool::Manager,
+    servers::Servers, source::Source, timeline::Latest,
 };
-use crate::config::{Config, Dsn};
+use crate::config::Config;
 
-/// Most connections.
+/// Maximum number of connections to the replica.
 const CONNECTIONS: u32 = 4;
-/// How long a read waits for a connection before it goes to the primary.
+/// How long a read waits for a connection before it falls back to the primary.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// How long the replica may take to say how far it has got. Then it is away.
-const ASKING: Duration = Duration::from_secs(3);
-/// It is asked so often within a measurement, as long as it has not got there.
+/// How long the replica may take to report its position. After that it counts as unreachable.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum number of times that one measurement asks the replica for its position. It stops when the replica has
+/// reached the primary's position.
 const QUESTIONS: u32 = 4;
+/// Pause between two such questions.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Positions that it has not reached yet: one a second. Older ones are forgotten, so the lag is not thought to be less.
+/// Maximum number of stored positions that the replica has not reached, one per second. Beyond it the oldest is
+/// dropped. Then the lag is overestimated, never underestimated.
 const MOST_POSITIONS: usize = 3_600;
 
-/// When somebody changed something through this broker last: with a row in the audit.
+/// Time of the last audited change through this broker.
 #[derive(Default)]
 pub(super) struct LastChange(Mutex<Option<Instant>>);
 
 impl LastChange {
-    /// It is committed.
+    /// Records that an audited change was committed now.
     pub(super) fn now(&self) {
         *self.0.lock() = Some(Instant::now());
     }
 }
 
-/// The replica of a store.
+/// Read replica of a store.
 pub(super) struct Replica {
     pool: bb8::Pool<Manager>,
-    outage: Arc<Outage>,
+    breaker: Arc<CircuitBreaker>,
     most_lag: Duration,
     last_change: Arc<LastChange>,
     progress: Mutex<Progress>,
-    /// Whether it does not answer. At first nobody knows.
-    away: watch::Sender<bool>,
+    /// Whether the replica is unreachable. True until the first measurement.
+    unavailable: watch::Sender<bool>,
 }
 
-/// How far it has got.
+/// Replay progress of the replica.
 #[derive(Default)]
 struct Progress {
-    /// Positions of the primary, and when they were taken.
+    /// WAL positions of the primary that the replica has not reached, with the times at which they were read.
     ahead: VecDeque<(Instant, i64)>,
-    /// All that was committed before this time can be read.
+    /// Transactions committed before this time are visible on the replica.
     caught_up: Option<Instant>,
 }
 
-/// What a replica is good for now.
+/// State of the read replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaState {
-    /// How far it is behind, at most; `None`: that was never known.
+    /// Upper bound of the lag. `None` before the first measurement.
     pub lag: Option<Duration>,
-    /// Whether it is not away, and not too far behind.
+    /// Whether the replica is reachable and its lag is within the limit.
     pub is_read: bool,
 }
 
@@ -86,22 +90,16 @@ impl Progress {
 }
 
 impl Replica {
-    /// That of a configuration, if it names one.
-    pub(super) fn of(config: &Config, last_change: &Arc<LastChange>) -> Result<Option<Arc<Self>>, String> {
+    /// Creates the replica if the configuration names one.
+    pub(super) fn new(config: &Config, last_change: &Arc<LastChange>) -> Result<Option<Arc<Self>>, String> {
         let Some(url) = &config.read_database_url else { return Ok(None) };
-        let dsn = Dsn::parse_for_reading(url).map_err(|problem| format!("read_database_url: {problem}"))?;
-        // Whichever of several answers first: none of them must be the primary.
-        let servers = Servers::new(&dsn, &Arc::new(Latest::new()), true)?;
-        let (outage, timeout) = (Arc::<Outage>::default(), config.database_timeout);
-        let manager = Manager::new(
-            servers,
-            config.schema.clone(),
-            Purpose::General,
-            timeout,
-            false,
-            outage.clone(),
-            last_change.clone(),
-        );
+        let source = Source::new(url, config.url_file(url)).for_reading();
+        let (breaker, timeout) = (Arc::<CircuitBreaker>::default(), config.database_timeout);
+        // `pooled` is true, so the first server that answers is used: the replica need not be the primary.
+        let servers = Servers::new(source, &Arc::new(Latest::new()), true, breaker.clone())
+            .map_err(|problem| format!("read_database_url: {problem}"))?;
+        let manager =
+            Manager::new(servers, config.schema.clone(), Purpose::General, timeout, false, last_change.clone());
         let pool = bb8::Pool::builder()
             .max_size(CONNECTIONS)
             .min_idle(Some(0))
@@ -110,43 +108,44 @@ impl Replica {
             .build_unchecked(manager);
         Ok(Some(Arc::new(Self {
             pool,
-            outage,
+            breaker,
             most_lag: config.read_replica_max_lag,
             last_change: last_change.clone(),
             progress: Mutex::default(),
-            away: watch::Sender::new(true),
+            unavailable: watch::Sender::new(true),
         })))
     }
 
     fn state(&self) -> ReplicaState {
         let lag = self.progress.lock().caught_up.map(|at| at.elapsed());
-        ReplicaState { lag, is_read: !*self.away.borrow() && lag.is_some_and(|lag| lag <= self.most_lag) }
+        ReplicaState { lag, is_read: !*self.unavailable.borrow() && lag.is_some_and(|lag| lag <= self.most_lag) }
     }
 
-    /// Whether it may be read now: what was changed here is there, too.
+    /// Whether the replica may be read now: it is reachable, its lag is within the limit, and it has replayed the last
+    /// audited change made through this broker.
     fn is_usable(&self) -> bool {
         let (caught_up, changed) = (self.progress.lock().caught_up, *self.last_change.0.lock());
         self.state().is_read && changed.is_none_or(|changed| caught_up.is_some_and(|at| at > changed))
     }
 
-    /// Returns when it does not answer any more.
-    async fn until_away(&self) {
-        // It is not gone while it is borrowed.
-        let _ = self.away.subscribe().wait_for(|away| *away).await;
+    /// Waits until the replica is unreachable.
+    async fn until_unavailable(&self) {
+        // `wait_for` cannot fail: `self` keeps the sender alive.
+        let _ = self.unavailable.subscribe().wait_for(|unavailable| *unavailable).await;
     }
 
-    fn set_away(&self, away: bool) {
-        self.away.send_if_modified(|before| std::mem::replace(before, away) != away);
+    fn set_unavailable(&self, unavailable: bool) {
+        self.unavailable.send_if_modified(|before| std::mem::replace(before, unavailable) != unavailable);
     }
 }
 
-/// A position in the log, and whose tables the server has.
+/// Returns the WAL position, and the identity of the database.
 fn position(row: &Row) -> (i64, String) {
     (row.get("position"), row.get("identity"))
 }
 
 impl Store {
-    /// Reads for people: at the replica if it may be read and answers, otherwise at the primary.
+    /// Runs a read-only query of an operator on the replica if that is usable, otherwise on the primary.
     pub(super) async fn read(&self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         if let Some(replica) = self.readable() {
             match self.read_there(replica, statement, params).await {
@@ -157,14 +156,15 @@ impl Store {
         self.general().await?.query(statement, params).await
     }
 
-    /// The same for a statement that returns exactly one row.
+    /// Runs a read-only query that returns exactly one row, on the replica or the primary.
     pub(super) async fn read_one(&self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
         let rows = self.read(statement, params).await?;
-        let none = || StoreError::Refused(format!("{} returned no row", statement.name()).into());
+        let none = || StoreError::Refused(format!("statement {} returned no row", statement.name()).into());
         rows.into_iter().next().ok_or_else(none)
     }
 
-    /// The same for a statement that Postgres gives up after so long. That is not tried again.
+    /// Runs a read-only query with its own statement timeout, on the replica or the primary. If the replica exceeds the
+    /// timeout, returns that error instead of reading the primary.
     pub(super) async fn read_within(
         &self,
         within: Duration,
@@ -173,8 +173,8 @@ impl Store {
     ) -> Result<Vec<Row>, StoreError> {
         if let Some(replica) = self.readable() {
             let read = tokio::select! {
-                rows = self.run_within(&replica.pool, within, statement, params) => rows,
-                () = replica.until_away() => Err(StoreError::Unknown("the replica does not answer".into())),
+                rows = self.run_within((&replica.pool, &replica.breaker), within, statement, params) => rows,
+                () = replica.until_unavailable() => Err(StoreError::Unknown("the replica does not answer".into())),
             };
             match read {
                 Err(error) if !error.is_timeout() => {
@@ -183,17 +183,17 @@ impl Store {
                 other => return other,
             }
         }
-        self.run_within(&self.general, within, statement, params).await
+        self.run_within((&self.general, &self.breaker), within, statement, params).await
     }
 
     async fn run_within(
         &self,
-        pool: &bb8::Pool<Manager>,
+        (pool, breaker): (&bb8::Pool<Manager>, &CircuitBreaker),
         within: Duration,
         statement: Statement,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        let mut transaction = Self::begin_on(self.loan(pool).await?).await?;
+        let mut transaction = Self::begin_on(self.loan(pool, breaker).await?).await?;
         let limit = format!("SET LOCAL statement_timeout = {}", within.as_millis());
         transaction.connection().batch(&limit).await?;
         match transaction.query(statement, params).await {
@@ -215,51 +215,52 @@ impl Store {
         statement: Statement,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        let reading = async { self.loan(&replica.pool).await?.query(statement, params).await };
+        let reading = async { self.loan(&replica.pool, &replica.breaker).await?.query(statement, params).await };
         tokio::select! {
             rows = reading => rows,
-            () = replica.until_away() => Err(StoreError::Unknown("the replica does not answer".into())),
+            () = replica.until_unavailable() => Err(StoreError::Unknown("the replica does not answer".into())),
         }
     }
 
-    /// Whether there is a replica to read.
+    /// Whether a read replica is configured.
     pub fn has_replica(&self) -> bool {
         self.replica.is_some()
     }
 
-    /// What the replica is good for now, if there is one.
+    /// Returns the state of the read replica, if one is configured.
     pub fn replica_state(&self) -> Option<ReplicaState> {
         self.replica.as_deref().map(Replica::state)
     }
 
-    /// Measures how far the replica is behind. An error of the primary is returned, one of the replica is logged.
+    /// Measures the lag of the replica. Returns errors of the primary, and logs errors of the replica.
     pub async fn measure_replica(&self) -> Result<(), StoreError> {
         let Some(replica) = self.replica.as_deref() else { return Ok(()) };
         let taken = Instant::now();
         let row = self.general().await?.query_one(Statement::WalPosition, &[]).await?;
         let (ahead, identity) = position(&row);
         replica.progress.lock().taken(taken, ahead);
-        let asking = tokio::time::timeout(ASKING, self.ask_replica(replica, ahead, &identity));
-        let asked =
-            asking.await.unwrap_or_else(|_| Err(StoreError::Unknown(format!("no answer within {ASKING:?}").into())));
-        replica.set_away(asked.is_err());
-        match asked {
-            Ok(()) => replica.outage.over(),
-            Err(error) => replica.outage.failed("reading the replica", &error),
+        let query = tokio::time::timeout(QUERY_TIMEOUT, self.query_replica(replica, ahead, &identity));
+        let result = query
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unknown(format!("no answer within {QUERY_TIMEOUT:?}").into())));
+        replica.set_unavailable(result.is_err());
+        match result {
+            Ok(()) => replica.breaker.answered(),
+            Err(error) => replica.breaker.log_failure("reading the replica", &error),
         }
         Ok(())
     }
 
-    /// Asks the replica until it has got there, a few times.
-    async fn ask_replica(&self, replica: &Replica, ahead: i64, identity: &str) -> Result<(), StoreError> {
-        let mut connection = self.loan(&replica.pool).await?;
+    /// Queries the position of the replica up to `QUESTIONS` times, until it has reached `ahead`.
+    async fn query_replica(&self, replica: &Replica, ahead: i64, identity: &str) -> Result<(), StoreError> {
+        let mut connection = self.loan(&replica.pool, &replica.breaker).await?;
         for question in 0..QUESTIONS {
             if question > 0 {
                 tokio::time::sleep(BETWEEN).await;
             }
             let (reached, other) = position(&connection.query_one(Statement::WalPosition, &[]).await?);
             if other != identity {
-                let problem = "read_database_url leads to another database, or to a copy with an identity of its own";
+                let problem = "read_database_url leads to another database, or to a copy that has a new identity";
                 return Err(StoreError::Refused(problem.into()));
             }
             replica.progress.lock().reached(reached);

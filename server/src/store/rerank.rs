@@ -1,46 +1,46 @@
-//! New priorities of jobs, and ranks for them or for a type's new step.
+//! Changes priorities of jobs, and recomputes ranks after a change of a priority or of a type's priority step.
 
 use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params, transaction::Transaction};
 use crate::job::{Chosen, JobState, TypeId};
 
-/// A position in the walk through a type's jobs.
+/// Position in the scan of a task type's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalkPosition {
-    /// The state: ready, scheduled or waiting.
+    /// State of the jobs: ready, scheduled or waiting.
     pub state: JobState,
-    /// The rank of the last job seen; for ready jobs only.
+    /// Rank of the last job that was scanned. Used for ready jobs only.
     pub rank: i64,
-    /// Its id.
+    /// Id of the last job that was scanned.
     pub id: i64,
 }
 
-/// The result of one step of the walk.
+/// Result of one bounded scan step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The number of jobs that were changed.
+    /// Number of changed jobs.
     pub moved: i64,
-    /// The number of jobs that were not, because they were locked.
+    /// Number of jobs that were skipped because another transaction had locked them.
     pub missed: i64,
-    /// The lowest rank of the changed jobs.
+    /// Lowest rank of the changed jobs.
     pub lowest_rank: Option<i64>,
-    /// The position to go on from; `None`: this state is done.
+    /// Position to continue from. `None` if all jobs of this state were scanned.
     pub next: Option<WalkPosition>,
 }
 
 /// A job with a new priority.
 #[derive(Clone, Copy, Debug)]
 pub struct Reprioritized {
-    /// The job.
+    /// Job id.
     pub id: i64,
-    /// Its type.
+    /// Id of the task type.
     pub type_id: TypeId,
-    /// Its rank, if it is ready.
+    /// Rank of the job, if it is ready.
     pub rank: Option<i64>,
 }
 
 impl Store {
-    /// One step through the jobs of a type in one state. They get this priority (`None`: keep theirs), and ranks for
-    /// the type's current step.
+    /// Runs one bounded scan step over the jobs of a task type in one state. Sets their priority (`None`: unchanged),
+    /// and recomputes ranks with the current priority step of the type.
     pub async fn rerank(
         &self,
         type_id: TypeId,
@@ -78,7 +78,8 @@ impl Store {
         Ok(Step { moved, missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
     }
 
-    /// Gives jobs (sorted, an id once) another priority. A job that moves at this moment may be missed.
+    /// Sets the priority of the given jobs, which must be unique and sorted. May miss a job that changes its state
+    /// concurrently.
     pub async fn reprioritize(
         &self,
         jobs: &Chosen,
@@ -91,21 +92,23 @@ impl Store {
         Ok(done)
     }
 
-    /// If ranks of a type do not follow its step yet: the ms until statements that ran at the change have ended, given
-    /// that they take at most `under_way_ms` (negative: they have).
+    /// Returns the ms until all statements have ended that began before the type's priority step changed, and may still
+    /// store ranks with the old step. They take at most `under_way_ms`. Negative if they have ended. `None` if no ranks
+    /// have to be recomputed.
     pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
         let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Records that every rank of the type follows its step, unless that was changed less than this many ms ago.
+    /// Records that all ranks of the task type use its current step, unless the step was changed less than
+    /// `under_way_ms` ago.
     pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
         self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)
     }
 }
 
 impl Transaction<'_> {
-    /// Gives jobs another priority, as [`Store::reprioritize`] does.
+    /// Sets the priority of jobs, as [`Store::reprioritize`] does.
     pub(super) async fn reprioritize(
         &mut self,
         jobs: &Chosen,

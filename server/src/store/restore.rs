@@ -1,38 +1,39 @@
-//! Archived jobs, enqueued again as new ones.
+//! Restores archived jobs by enqueueing copies of them.
 
 use howdah_archive::Row;
 
 use super::{Actor, Statement, Store, StoreError, audit::Change};
 
-/// The most task types that the audit names.
+/// Maximum number of task types that the audit row of a restore names.
 const NAMED: usize = 10;
 
-/// What has become of a job that was to be restored.
+/// Outcome of restoring one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreOutcome {
-    /// It is there as a new job.
+    /// A copy was enqueued.
     Restored,
-    /// It was restored in the last 24 hours, by an earlier call, or another of its ends was.
+    /// Not restored: a call within the last 24 hours has already restored this job, from this archive row or another
+    /// one.
     Earlier,
-    /// A job that has not finished holds its key: that one is kept.
+    /// Not restored: an unfinished job holds the key.
     KeyHeld,
-    /// The job itself has come back, and has not finished.
+    /// Not restored: the job itself exists and is unfinished.
     Unfinished,
 }
 
-/// A job that was to be restored.
+/// Result of restoring one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredJob {
-    /// Its id in the archive.
+    /// Job id in the archive.
     pub old_id: i64,
-    /// The new job, or the one that is in its way.
+    /// Id of the copy, or of the job because of which no copy was enqueued.
     pub id: i64,
-    /// What has become of it.
+    /// Outcome of the restore.
     pub outcome: RestoreOutcome,
 }
 
 impl Store {
-    /// Enqueues copies of these jobs, which have their payloads, all or none.
+    /// Enqueues copies of the given archived jobs, which must have payloads, in one transaction.
     pub async fn restore_jobs(&self, jobs: &[Row], by: &Actor) -> Result<Vec<RestoredJob>, StoreError> {
         fn column<'a, T>(jobs: &'a [Row], value: impl Fn(&'a Row) -> T) -> Vec<T> {
             jobs.iter().map(value).collect()

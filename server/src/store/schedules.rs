@@ -1,4 +1,4 @@
-//! Schedules: their rows, and the transaction that fires them.
+//! Rows of schedules, and the transaction that fires them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,38 +13,38 @@ use super::{
     audit::{self, Change},
     connection::{Param, Params},
     enqueue_coordinated::insert_coordinated,
-    transaction::until_unlocked,
+    transaction::retry_while_locked_in_side_lane,
 };
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
 
-/// A page of schedules, and whether more follow.
+/// A page of schedules.
 #[derive(Debug, Default)]
 pub struct SchedulePage {
-    /// By name, without payloads.
+    /// Schedules by name, without payloads.
     pub schedules: Vec<Schedule>,
-    /// Whether more follow.
+    /// Whether more schedules follow.
     pub more: bool,
 }
 
-/// Schedules that exist.
+/// Number of schedules.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleCount {
-    /// All of them.
+    /// All schedules.
     pub all: i64,
-    /// Those that one principal has created.
+    /// Schedules created by one principal.
     pub own: i64,
-    /// The database's clock, in µs after 1970.
+    /// Database time in µs since 1970.
     pub now: i64,
 }
 
 impl Store {
-    /// The schedule of this name.
+    /// Returns a schedule by name.
     pub async fn get_schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
         let rows = self.general().await?.query(Statement::GetSchedule, &[&name]).await?;
         Ok(rows.first().map(schedule))
     }
 
-    /// Schedules by name after `after`, at most this many, and this many bytes.
+    /// Returns schedules after the name `after`, up to a number of schedules and of bytes.
     pub async fn list_schedules(&self, after: &str, at_most: i32, bytes: i64) -> Result<SchedulePage, StoreError> {
         let rows = self.read(Statement::ListSchedules, &[&after, &at_most, &bytes]).await?;
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
@@ -52,7 +52,7 @@ impl Store {
         Ok(SchedulePage { schedules: rows.iter().map(schedule).collect(), more })
     }
 
-    /// Deletes a schedule; returns whether there was one.
+    /// Deletes a schedule. False if it did not exist.
     pub async fn delete_schedule(&self, name: &str, task_type: &str, by: &Actor) -> Result<bool, StoreError> {
         let delete = |store: Self| async move {
             let mut transaction = store.begin().await?;
@@ -63,16 +63,16 @@ impl Store {
             transaction.commit().await?;
             Ok(!rows.is_empty())
         };
-        until_unlocked(self, delete).await
+        retry_while_locked_in_side_lane(self, delete).await
     }
 
-    /// How many schedules there are, in all and of this principal.
+    /// Counts all schedules, and the schedules of this principal.
     pub async fn count_schedules(&self, by: &str) -> Result<ScheduleCount, StoreError> {
         let row = self.general().await?.query_one(Statement::CountSchedules, &[&by]).await?;
         Ok(ScheduleCount { all: row.get(0), own: row.get(1), now: us(row.get(2)) })
     }
 
-    /// Creates a schedule. `None`: one of its name exists.
+    /// Creates a schedule. `None` if a schedule with this name exists.
     pub async fn create_schedule(&self, schedule: &Schedule, by: &Actor) -> Result<Option<Schedule>, StoreError> {
         let create = |store: Self| async move {
             let mut transaction = store.begin().await?;
@@ -84,22 +84,22 @@ impl Store {
             transaction.commit().await?;
             Ok(rows.first().map(self::schedule))
         };
-        until_unlocked(self, create).await
+        retry_while_locked_in_side_lane(self, create).await
     }
 
-    /// Schedules that wait for their jobs to finish, with the ids of these jobs.
+    /// Returns schedules that wait for their jobs to finish, with the ids of these jobs.
     pub async fn watched_schedules(&self) -> Result<Vec<(String, Vec<i64>)>, StoreError> {
         let rows = self.general().await?.query(Statement::WatchedSchedules, &[]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Those of these jobs that have not finished.
+    /// Returns the given jobs that are ready, leased, scheduled or waiting. Dead jobs count as finished.
     pub async fn unfinished(&self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut *self.hot().await?, ids).await
     }
 
-    /// Begins a transaction with the schedule of this name locked, and the database's clock, in µs after 1970. If somebody else
-    /// has it locked, it waits for that for as long as calls wait for Postgres: a broker that fires it is done in a moment.
+    /// Begins a transaction, and locks the schedule of this name. Also returns the database time in µs since 1970.
+    /// Retries until the call timeout while the schedule is locked, because brokers hold the lock only briefly.
     pub async fn lock_schedule(
         &self,
         name: &str,
@@ -113,10 +113,10 @@ impl Store {
                 Ok((transaction, found))
             };
             let seen = async |holders: &mut Option<String>| {
-                *holders = Some(self.until_seen(Lane::Operate).await);
+                *holders = Some(self.until_holders_found(Lane::Operate).await);
                 std::future::pending().await
             };
-            // Who is not held up does not wait for the look.
+            // The search for lock holders runs beside the lock request, so it does not delay a free lock.
             let result = tokio::select! {
                 result = lock => result,
                 never = seen(&mut holders) => never,
@@ -137,7 +137,7 @@ impl Store {
     }
 }
 
-/// A transaction with locked schedules. If it is dropped, it is rolled back with its connection.
+/// A transaction with locked schedules. A drop without commit discards the connection and so rolls back.
 pub struct ScheduleTransaction<'a> {
     connection: Loan<'a>,
     open: bool,
@@ -146,43 +146,49 @@ pub struct ScheduleTransaction<'a> {
 impl Drop for ScheduleTransaction<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.connection.retire();
+            self.connection.mark_broken();
         }
     }
 }
 
 impl ScheduleTransaction<'_> {
-    /// Locks the schedule of this name. Also returns the database's clock, in µs after 1970.
+    /// Locks the schedule of this name. Also returns the database time in µs since 1970.
     pub async fn lock(&mut self, name: &str) -> Result<Option<(Schedule, i64)>, StoreError> {
         let rows = self.connection.query(Statement::LockSchedule, &[&name]).await?;
         Ok(locked(&rows).pop())
     }
 
-    /// Locks due schedules that no other transaction has locked.
-    pub async fn lock_due(&mut self, at_most: i32) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most]).await?;
+    /// Locks due schedules, except the schedules named in `but`. Skips schedules that another transaction has locked.
+    pub async fn lock_due(&mut self, at_most: i32, but: &[String]) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most, &but]).await?;
         Ok(locked(&rows))
     }
 
-    /// Locks those of these schedules that wait for their jobs and that no other transaction has locked.
-    pub async fn lock_watching(&mut self, names: &[&str], at_most: i32) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most]).await?;
+    /// Locks the given schedules that wait for their jobs, except the schedules named in `but`. Skips schedules that
+    /// another transaction has locked.
+    pub async fn lock_watching(
+        &mut self,
+        names: &[&str],
+        but: &[String],
+        at_most: i32,
+    ) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most, &but]).await?;
         Ok(locked(&rows))
     }
 
-    /// Those of these jobs that have not finished. It is called after the schedules are locked, so it sees the jobs of
-    /// whoever locked them before.
+    /// Returns the given jobs that are ready, leased, scheduled or waiting. Call it after locking the schedules, so
+    /// that its snapshot includes the jobs that the previous lock holder has fired.
     pub async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut self.connection, ids).await
     }
 
-    /// When these jobs finished, as far as that is known, in µs after 1970.
+    /// Returns the finish times of these jobs in µs since 1970. Omits jobs without a known finish time.
     pub async fn finish_times(&mut self, ids: &[i64]) -> Result<HashMap<i64, i64>, StoreError> {
         let rows = self.connection.query(Statement::FinishTimes, &[&ids]).await?;
         Ok(rows.iter().map(|row| (row.get(0), us(row.get(1)))).collect())
     }
 
-    /// Stores jobs.
+    /// Enqueues the jobs that a schedule fires.
     pub async fn enqueue(
         &mut self,
         jobs: &[KeyedJob<'_>],
@@ -191,7 +197,7 @@ impl ScheduleTransaction<'_> {
         insert_coordinated(&mut self.connection, jobs, requests).await
     }
 
-    /// The hash and ids of the first call with this request key.
+    /// Returns the body hash and job ids of the first call with this request key.
     pub async fn repeated(&mut self, key: &str) -> Result<Option<(Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.connection.query(Statement::RepeatedRequests, &[&[key].as_slice()]).await?;
         Ok(rows.first().map(|row| (row.get("body_hash"), row.get("ids"))))
@@ -199,7 +205,7 @@ impl ScheduleTransaction<'_> {
 
     /// Stores the state of a locked schedule.
     pub async fn save(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
-        let row = StateRow::of(schedule);
+        let row = StateRow::new(schedule);
         let mut params: Vec<Param<'_>> = vec![&schedule.spec.name];
         params.extend(row.params());
         let row = self.connection.query_one(Statement::SaveSchedule, &params).await?;
@@ -209,10 +215,12 @@ impl ScheduleTransaction<'_> {
     /// Stores the definition and the state of a locked schedule.
     pub async fn redefine(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
         let rows = write(&mut self.connection, Statement::UpdateSchedule, schedule, &[]).await?;
-        rows.first().map(self::schedule).ok_or_else(|| StoreError::Refused("a locked schedule was deleted".into()))
+        rows.first()
+            .map(self::schedule)
+            .ok_or_else(|| StoreError::Refused("bug: a schedule was deleted while it was locked".into()))
     }
 
-    /// Records in this transaction that it has changed a schedule.
+    /// Audits a change of a schedule by this transaction.
     pub async fn record(&mut self, schedule: &Schedule, by: &Actor) -> Result<(), StoreError> {
         audit::record(&mut self.connection, by, &change(schedule)).await
     }
@@ -224,7 +232,7 @@ impl ScheduleTransaction<'_> {
         Ok(())
     }
 
-    /// Rolls the transaction back.
+    /// Rolls back the transaction.
     pub async fn roll_back(mut self) {
         self.connection.roll_back().await;
         self.open = false;
@@ -240,32 +248,34 @@ async fn unfinished(connection: &mut Connection, ids: &[i64]) -> Result<HashSet<
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// The columns of a schedule's state.
+/// Columns of a schedule's state.
 struct StateRow<'a> {
     state: &'a ScheduleState,
     anchor: SystemTime,
     next: Option<SystemTime>,
     next_at: Option<SystemTime>,
+    zone_offset: Option<i32>,
     held: Option<SystemTime>,
     last_planned: Option<SystemTime>,
     last_fired: Option<SystemTime>,
 }
 
 impl<'a> StateRow<'a> {
-    fn of(schedule: &'a Schedule) -> Self {
+    fn new(schedule: &'a Schedule) -> Self {
         let state = &schedule.state;
         Self {
             state,
             anchor: time(state.anchor),
             next: state.next.map(time),
             next_at: schedule.next_at().map(time),
+            zone_offset: schedule.zone_offset(),
             held: state.held.map(time),
             last_planned: state.last_planned.map(time),
             last_fired: state.last_fired.map(time),
         }
     }
 
-    fn params(&self) -> [Param<'_>; 13] {
+    fn params(&self) -> [Param<'_>; 14] {
         let state = self.state;
         [
             &state.paused,
@@ -281,11 +291,12 @@ impl<'a> StateRow<'a> {
             &state.fired,
             &state.skipped,
             &state.last_error,
+            &self.zone_offset,
         ]
     }
 }
 
-/// Stores a schedule, with definition and state, and what the statement takes besides.
+/// Stores the definition and the state of a schedule. `more` are the last parameters of the statement.
 async fn write(
     connection: &mut Connection,
     statement: Statement,
@@ -300,7 +311,7 @@ async fn write(
     let (message, payload) = (&spec.template.message[..], &spec.template.payload[..]);
     let (drift, overlap, missed) = (spec.drift.name(), spec.overlap.name(), spec.missed.name());
     let (limit, start, end) = (spec.missed.limit() as i32, spec.start.map(time), spec.end.map(time));
-    let state = StateRow::of(schedule);
+    let state = StateRow::new(schedule);
     let mut params: Vec<Param<'_>> = vec![
         &spec.name,
         &message,
@@ -357,6 +368,7 @@ fn schedule(row: &Row) -> Schedule {
             paused: row.get("paused"),
             anchor: us(row.get("anchor")),
             next: time("next_planned"),
+            zone_offset: time("next_planned").zip(row.get("zone_offset_s")),
             held: time("held"),
             watching: row.get("watching"),
             job_ids: row.get("job_ids"),
@@ -373,7 +385,7 @@ fn schedule(row: &Row) -> Schedule {
     }
 }
 
-/// µs after 1970.
+/// Converts a time to µs since 1970.
 fn us(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => after.as_micros() as i64,

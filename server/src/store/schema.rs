@@ -1,6 +1,6 @@
-//! The sources of the schema, in the order in which they are applied (`server/schema/README.md`).
+//! Sources of the schema, in the order in which they are applied (`server/schema/README.md`).
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
@@ -13,10 +13,30 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Its text, with what it says of the options of a job.
+    /// Returns the SQL of the file. Replaces placeholders in double braces by generated text: job options
+    /// (`option_sql`) and names of schema objects.
     pub(super) fn text(&self) -> Cow<'static, str> {
-        option_sql::expand(self.source)
+        let text = option_sql::expand(self.source);
+        if !text.contains("{{own_") {
+            return text;
+        }
+        let functions = names_of(&["FUNCTION"]).join(",");
+        let relations = names_of(&["TABLE", "SEQUENCE", "VIEW"]).join("|");
+        text.replace("{{own_functions}}", &functions).replace("{{own_relations}}", &relations).into()
     }
+}
+
+/// Returns the names of objects of the given kinds that the files create. For objects that a loop creates (`CREATE
+/// SEQUENCE howdah.announced_%s`), it returns their common prefix.
+fn names_of(kinds: &[&str]) -> Vec<&'static str> {
+    let sources = [SCHEMA_PART, VALUES, TABLES, FUNCTIONS, VIEW].into_iter().flatten();
+    let created = sources.flat_map(|source| source.source.split("CREATE ").skip(1)).filter_map(|rest| {
+        let rest = rest.strip_prefix("OR REPLACE ").unwrap_or(rest);
+        let name = kinds.iter().find_map(|kind| rest.strip_prefix(kind)?.strip_prefix(" howdah."))?;
+        let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+        Some(name[..end].trim_end_matches('_'))
+    });
+    created.filter(|name| !name.is_empty()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 macro_rules! sources {
@@ -25,10 +45,10 @@ macro_rules! sources {
     };
 }
 
-/// What the schema is made of. It comes first.
+/// The table `schema_part`, which records the installed parts. It is created first.
 pub(super) const SCHEMA_PART: &[Source] = sources!["tables/schema_part.sql",];
 
-/// Functions that tables need, so they come before them.
+/// Functions that table definitions use. They are created before the tables.
 pub(super) const VALUES: &[Source] = sources![
     "values/errors.sql",
     "values/ranks.sql",
@@ -38,7 +58,7 @@ pub(super) const VALUES: &[Source] = sources![
     "values/statistics.sql",
 ];
 
-/// The current tables. An existing database gets there by [`MIGRATIONS`].
+/// Current table definitions, for a new database. An existing database is changed by [`MIGRATIONS`].
 pub(super) const TABLES: &[Source] = sources![
     "tables/enums.sql",
     "tables/settings.sql",
@@ -58,21 +78,24 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/moving.sql",
 ];
 
-/// Functions that were taken out of the source a release ago.
+/// Drops functions of earlier releases that this release no longer has.
 pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 
 /// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/stores.sql",
+    "functions/replicated.sql",
     "functions/closing.sql",
     "functions/task_types.sql",
     "functions/statistics.sql",
     "functions/announce.sql",
     "functions/limits.sql",
     "functions/limit_changes.sql",
+    "functions/clock.sql",
     "functions/fair.sql",
     "functions/route.sql",
     "functions/claim.sql",
+    "functions/lookup.sql",
     "functions/settle.sql",
     "functions/keys.sql",
     "functions/enqueue.sql",
@@ -97,23 +120,22 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "api/settle.sql",
     "api/operate.sql",
     "api/on_change.sql",
-    // Last: it revokes the rights of PUBLIC on all of these.
     "api/rights.sql",
 ];
 
-/// The view. It is a part of its own: replacing a view waits for every transaction that has read it.
+/// The view. It is a separate part, because replacing it waits for every transaction that has read it.
 pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
 
 /// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
 pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
 
-/// The number of a migration: 3 of `V3__what_it_does`.
+/// Returns the number of a migration, such as 3 for `V3__what_it_does`.
 pub(super) fn number(name: &str) -> u32 {
     let digits = name.strip_prefix('V').and_then(|rest| rest.split("__").next());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
 
-/// The hash of the text of some lists, in hexadecimal digits.
+/// Returns the SHA-256 of the expanded texts of all files in these lists, in hexadecimal digits.
 pub(super) fn hash(lists: &[&[Source]]) -> String {
     let mut hash = Sha256::new();
     for source in lists.iter().copied().flatten() {
@@ -124,18 +146,18 @@ pub(super) fn hash(lists: &[&[Source]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, path::Path};
+    use std::path::Path;
 
     use super::*;
 
-    /// Most lines of a file.
+    /// Maximum number of lines of a schema file.
     const LINES: usize = 400;
 
     fn all() -> impl Iterator<Item = &'static Source> {
         [SCHEMA_PART, VALUES, TABLES, DROPPED, FUNCTIONS, VIEW].into_iter().flatten()
     }
 
-    /// The SQL files below a folder, by their paths in `server/schema`.
+    /// Collects the SQL files below a folder, as paths relative to `server/schema`.
     fn files(folder: &Path, into: &mut BTreeSet<String>) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema");
         for entry in std::fs::read_dir(root.join(folder)).expect("a folder") {
@@ -148,8 +170,8 @@ mod tests {
         }
     }
 
-    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have
-    /// no line that begins so.
+    /// Returns the signatures of the functions that a text creates. Function bodies contain no line that begins with
+    /// `CREATE OR REPLACE FUNCTION`.
     fn functions(text: &str) -> Vec<String> {
         let mut found = Vec::new();
         for (at, start) in text.match_indices("\nCREATE OR REPLACE FUNCTION ") {
@@ -194,7 +216,7 @@ mod tests {
                 assert!(seen.insert(function.clone()), "{}: {function} is defined twice", source.path);
             }
         }
-        // By their types alone: names of arguments do not tell two functions apart.
+        // Compare names alone: overloads differ in argument types.
         let names: BTreeSet<_> = seen.iter().filter_map(|function| function.split('(').next()).collect();
         assert!(names.len() > 90, "functions are found: {}", names.len());
         for function in &seen {
@@ -223,7 +245,8 @@ mod tests {
         assert_eq!([number("V3__what_it_does"), number("V12__more"), number("junk")], [3, 12, 0]);
     }
 
-    /// Whether a backslash in quotes is only a backslash depends on a setting of the session, unless an E is before it.
+    /// In a literal without the prefix E, the session setting `standard_conforming_strings` decides whether a backslash
+    /// is an escape character.
     #[test]
     fn no_backslash_stands_in_a_literal_whose_reading_depends_on_a_setting() {
         let statements =

@@ -1,69 +1,69 @@
-//! Searches: jobs by key or tag, and steps of a look at jobs one by one.
+//! Searches for jobs: by key or tag with an index, and by content in bounded scan steps.
 
 use std::time::Duration;
 
 use super::{Statement, Store, StoreError, connection::Param, jobs::job_view};
 use crate::job::{Having, JobState, JobView, PagePosition, SearchRange, TypeId};
 
-/// A step of a search.
+/// Parameters of one bounded scan step of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchStep<'a> {
-    /// The type to look for.
+    /// Task type of the jobs.
     pub type_id: TypeId,
-    /// Where to look.
+    /// State and time range to scan.
     pub range: &'a SearchRange,
-    /// What the jobs have; `None`: nothing is compared.
+    /// Condition on the content of the jobs. `None` matches every job.
     pub having: Option<&'a Having>,
-    /// The job after which the step begins.
+    /// Position of the last job that the previous step scanned.
     pub from: PagePosition,
-    /// The most jobs to look at.
+    /// Maximum number of jobs to scan.
     pub rows: i32,
-    /// The most bytes of payloads to look at, in addition to the first.
+    /// Maximum payload bytes to scan. The first job is scanned even if it is larger.
     pub bytes: i64,
-    /// The most jobs to find.
+    /// Maximum number of jobs to find.
     pub found: i32,
-    /// How long it may take.
+    /// Statement timeout of the step. A step that exceeds it returns `TimedOut`.
     pub within: Duration,
 }
 
-/// A job that a step looked at.
+/// A job that a step scanned.
 #[derive(Clone, Copy, Debug)]
-pub struct LookedAt {
-    /// Its position.
+pub struct Scanned {
+    /// Position of the job.
     pub at: PagePosition,
-    /// How many jobs the step had looked at with it.
+    /// Number of jobs that the step scanned up to and including this one.
     pub ordinal: i64,
 }
 
-/// What a step did.
+/// Result of one bounded scan step.
 #[derive(Debug)]
-pub enum Stepped {
-    /// It looked at jobs.
+pub enum SearchStepResult {
+    /// The step scanned jobs.
     To {
-        /// Those that it found.
-        found: Vec<LookedAt>,
-        /// The last one that it looked at.
-        last: LookedAt,
+        /// Jobs that match.
+        found: Vec<Scanned>,
+        /// Last job that the step scanned.
+        last: Scanned,
     },
-    /// There was nothing left to look at.
+    /// No jobs were left to scan.
     End,
-    /// It took too long.
+    /// The step exceeded its timeout.
     TimedOut,
 }
 
-/// Jobs by id.
+/// Jobs found by id.
 #[derive(Debug)]
 pub struct FoundJobs {
-    /// The jobs, in the order of the ids.
+    /// Jobs in the order of the requested ids.
     pub jobs: Vec<JobView>,
-    /// Whether more of them did not fit.
+    /// Whether more of the requested jobs exist, but did not fit into the limit of bytes.
     pub cut: bool,
-    /// Their bytes.
+    /// Size of the jobs in bytes.
     pub bytes: i64,
 }
 
 impl Store {
-    /// Ids of jobs of a key, the newest first, below `before` (0: the newest).
+    /// Returns ids of jobs with a key, newest first, below `before` (0: from the newest).
     pub async fn search_key(
         &self,
         type_id: TypeId,
@@ -75,13 +75,13 @@ impl Store {
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 
-    /// How many there are, counted up to a bound.
+    /// Counts jobs with a key, up to `at_most`.
     pub async fn count_key(&self, type_id: TypeId, key: &str, at_most: i64) -> Result<i64, StoreError> {
         let row = self.read_one(Statement::CountKey, &[&type_id, &key, &at_most]).await?;
         Ok(row.get("jobs"))
     }
 
-    /// Ids of jobs that may have a tag, the newest first, below `before` (0: the newest). A job may come several times.
+    /// Returns ids of jobs that may have a tag, newest first, below `before` (0: from the newest). May repeat an id.
     pub async fn search_tag(
         &self,
         type_id: TypeId,
@@ -93,14 +93,14 @@ impl Store {
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 
-    /// How many there are, counted up to a bound.
+    /// Counts jobs with a tag, up to `at_most`.
     pub async fn count_tag(&self, type_id: TypeId, tag: &str, at_most: i64) -> Result<i64, StoreError> {
         let row = self.read_one(Statement::CountTag, &[&type_id, &tag, &at_most]).await?;
         Ok(row.get("jobs"))
     }
 
-    /// Looks at the next jobs.
-    pub async fn search_step(&self, step: &SearchStep<'_>) -> Result<Stepped, StoreError> {
+    /// Runs one bounded scan step of a search.
+    pub async fn search_step(&self, step: &SearchStep<'_>) -> Result<SearchStepResult, StoreError> {
         let SearchStep { range, from, .. } = *step;
         let statement = match range.state {
             JobState::Ready => Statement::SearchReady,
@@ -135,24 +135,24 @@ impl Store {
         ];
         let rows = match self.read_within(step.within, statement, &params).await {
             Ok(rows) => rows,
-            Err(error) if error.is_timeout() => return Ok(Stepped::TimedOut),
+            Err(error) if error.is_timeout() => return Ok(SearchStepResult::TimedOut),
             Err(error) => return Err(error),
         };
-        let mut looked_at: Vec<LookedAt> = rows
+        let mut scanned_count: Vec<Scanned> = rows
             .iter()
-            .map(|row| LookedAt {
+            .map(|row| Scanned {
                 at: PagePosition { state: range.state, rank: row.get("rank"), id: row.get("id") },
                 ordinal: row.get("ordinal"),
             })
             .collect();
-        Ok(match looked_at.pop() {
-            Some(last) => Stepped::To { found: looked_at, last },
-            None => Stepped::End,
+        Ok(match scanned_count.pop() {
+            Some(last) => SearchStepResult::To { found: scanned_count, last },
+            None => SearchStepResult::End,
         })
     }
 
-    /// Those of these jobs that exist: the first one, and as many more as fit into these bytes. `payload`: with payload and
-    /// every failure instead of only the last.
+    /// Returns the given jobs that exist. The first is always returned, others up to `bytes`. `payload` adds payloads
+    /// and all failures instead of only the last.
     pub async fn found_jobs(&self, ids: &[i64], bytes: i64, payload: bool) -> Result<FoundJobs, StoreError> {
         let rows = self.read(Statement::FoundJobs, &[&ids, &bytes, &payload]).await?;
         let jobs: Vec<JobView> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
@@ -160,13 +160,13 @@ impl Store {
         Ok(FoundJobs { cut: jobs.len() < found as usize, jobs, bytes })
     }
 
-    /// About how many finished jobs there are where a search looks.
+    /// Estimates the number of finished jobs in the range of a search.
     pub async fn estimate_finished(&self, range: &SearchRange) -> Result<i64, StoreError> {
         let row = self.read_one(Statement::EstimateFinished, &[&range.since, &range.until]).await?;
         Ok(row.get("jobs"))
     }
 
-    /// What Postgres says of a path that is not valid.
+    /// Returns the error of Postgres for a JSON path. `None` if the path is valid.
     pub async fn json_path_problem(&self, path: &str) -> Result<Option<String>, StoreError> {
         let row = self.general().await?.query_one(Statement::JsonPathProblem, &[&path]).await?;
         Ok(row.get("problem"))

@@ -1,5 +1,5 @@
-//! The servers of one database, of which one is the primary. All are asked at once: one that does not answer, because it is
-//! frozen or cut off, must not keep anybody from the others.
+//! The Postgres servers of one store: a primary and its standbys. Connection attempts go to all servers at once, so
+//! that a frozen or unreachable server does not delay the search for the primary.
 
 use std::{
     sync::{
@@ -17,217 +17,361 @@ use tokio_postgres::Client;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
+    circuit_breaker::CircuitBreaker,
+    connect_backoff::{self, ConnectBackoff},
     error::{Cause, StoreError},
-    outage::Outage,
     pool::{Notifications, open},
+    source::{Loaded, Source},
     timeline::{Latest, Timeline},
-    tls,
 };
 use crate::config::Dsn;
 
 /// The servers that a connection string names.
 pub(super) struct Servers {
-    /// A connection string for each.
-    each: Vec<Dsn>,
-    connector: MakeRustlsConnect,
-    /// Which of them is the primary, if there are several and each connection leads to one of them for good.
+    source: Source,
+    /// Latest timeline that a server has reported. `None` with a single server, or with a pooler between the broker and
+    /// the servers: then former primaries are not detected.
     latest: Option<Arc<Latest>>,
-    is_asking: AtomicBool,
+    breaker: Arc<CircuitBreaker>,
+    /// Backoff of connection attempts. Its lock serialises the attempts of all pools.
+    backoff: tokio::sync::Mutex<ConnectBackoff>,
+    is_probing: AtomicBool,
 }
 
-/// A connection, not set up yet, and what it leads to.
+/// A new connection, before session setup, and its server.
 pub(super) struct Opened {
     pub(super) client: Client,
-    /// Must be polled for anything to happen, and ends with the connection.
+    /// Future that runs the connection's input and output. The client makes progress only while it is polled. It ends
+    /// with the connection.
     pub(super) driver: BoxFuture<'static, ()>,
     pub(super) primary: Primary,
+    /// Major version of the server. 0 if it is unknown.
+    pub(super) version: u32,
 }
 
-/// The first pause between two attempts to connect. Pauses double, and half of each is random, so that brokers do not
-/// come together.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// The longest pause: Postgres is found this soon after it is back. (bb8 itself waits up to half of its timeout.)
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// After the first answer of a primary: until the others have answered, too. One of them may have been promoted since.
-const OTHERS: Duration = Duration::from_millis(250);
-/// After so long without an answer to a statement, the servers are asked who the primary is.
-const DOUBT: Duration = Duration::from_secs(1);
-/// How long that may take.
-const ASKING: Duration = Duration::from_secs(5);
+/// Time to wait for other servers after the first primary has answered. The first one may be a former primary, and the
+/// new one may answer later.
+const WAIT_FOR_OTHERS: Duration = Duration::from_millis(250);
+/// Time without an answer to a statement after which all servers are probed for liveness and promotions.
+const PROBE_AFTER: Duration = Duration::from_millis(750);
+/// Longest pause between two probes during one slow statement. With a single server the pauses double up to this value,
+/// because a slow statement is usually no failure.
+const MAX_PROBE_AFTER: Duration = Duration::from_secs(8);
+/// Time after which an unanswered connection attempt counts as failed for the circuit breaker. The attempt continues.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Timeout of the query for the timeline.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An attempt at a server, by its number in the list and the number of the attempt.
+/// An attempt to connect to a server. Returns the index of the server, the number of earlier attempts at it, and the
+/// result.
 type Attempt<'a> = BoxFuture<'a, (usize, u32, Result<Opened, StoreError>)>;
 
 impl Servers {
-    /// With `pooled`, a connection leads to a pooler, which may have another server behind it at any time.
-    pub(super) fn new(dsn: &Dsn, latest: &Arc<Latest>, pooled: bool) -> Result<Arc<Self>, String> {
-        let each = dsn.each_host();
-        let latest = (each.len() > 1 && !pooled).then(|| latest.clone());
-        Ok(Arc::new(Self { connector: tls::connector(dsn)?, each, latest, is_asking: AtomicBool::new(false) }))
+    /// Creates the set of servers. `pooled` means that a pooler may route each connection to any server, so timelines
+    /// are not compared.
+    pub(super) fn new(
+        source: Source,
+        latest: &Arc<Latest>,
+        pooled: bool,
+        breaker: Arc<CircuitBreaker>,
+    ) -> Result<Arc<Self>, String> {
+        let loaded = source.load()?;
+        let latest = (loaded.each.len() > 1 && !pooled).then(|| latest.clone());
+        let backoff = tokio::sync::Mutex::default();
+        Ok(Arc::new(Self { source, latest, breaker, backoff, is_probing: AtomicBool::new(false) }))
     }
 
-    /// Tries until one of them is found that takes writes, or for so long.
+    /// Connects to the server that accepts writes. Retries until it succeeds or the time `limit` is over.
     pub(super) async fn connect(
         self: &Arc<Self>,
         limit: Duration,
         notifications: Option<&Notifications>,
-        outage: &Outage,
+    ) -> Result<Opened, StoreError> {
+        let until = Instant::now() + limit;
+        loop {
+            let Ok(mut backoff) = tokio::time::timeout_at(until.into(), self.backoff.lock()).await else {
+                return Err(self.breaker.error());
+            };
+            backoff.pause().await;
+            let error = match self.try_all(&mut backoff, notifications).await {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            drop(backoff);
+            self.probe();
+            if Instant::now() >= until {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Tries to connect to all servers. A server that refuses is tried again until all servers have answered. Records
+    /// the result in the backoff and the circuit breaker.
+    async fn try_all(
+        self: &Arc<Self>,
+        backoff: &mut ConnectBackoff,
+        notifications: Option<&Notifications>,
+    ) -> Result<Opened, StoreError> {
+        let begun = Instant::now();
+        let result = match self.source.load_again() {
+            Ok(loaded) => {
+                let attempt = self.try_loaded(&loaded, notifications);
+                tokio::pin!(attempt);
+                if let Ok(result) = tokio::time::timeout(ATTEMPT_TIMEOUT, &mut attempt).await {
+                    result
+                } else {
+                    let silent = StoreError::NotSent(format!("no answer within {ATTEMPT_TIMEOUT:?}").into());
+                    self.breaker.cannot_connect(begun, &silent);
+                    attempt.await
+                }
+            }
+            Err(problem) => Err(StoreError::NotSent(Cause::permanent(problem))),
+        };
+        let result = result.map_err(|error| self.source.name_file(error));
+        match &result {
+            Ok(_) => {
+                backoff.succeeded();
+                self.breaker.connected();
+            }
+            Err(error) => {
+                self.source.failed();
+                backoff.failed(error);
+                self.breaker.cannot_connect(begun, error);
+            }
+        }
+        result
+    }
+
+    async fn try_loaded(
+        self: &Arc<Self>,
+        loaded: &Loaded,
+        notifications: Option<&Notifications>,
     ) -> Result<Opened, StoreError> {
         let begun = Instant::now();
         let mut attempts: FuturesUnordered<Attempt<'_>> =
-            (0..self.each.len()).map(|n| self.attempt(n, 0, notifications)).collect();
-        let mut errors: Vec<Option<StoreError>> = vec![None; self.each.len()];
+            (0..loaded.each.len()).map(|n| self.attempt(loaded, n, 0, notifications)).collect();
+        let mut errors: Vec<Option<StoreError>> = vec![None; loaded.each.len()];
         while let Some((n, number, result)) = attempts.next().await {
             let error = match result {
-                Ok(opened) => return Ok(self.best(opened, n, &errors, attempts).await),
+                Ok(opened) => return Ok(latest_primary(opened, n, &errors, attempts).await),
                 Err(error) => error,
             };
             errors[n] = Some(error);
-            // Of several, all but one refuse, which is nothing to speak of before that one has had its time to answer.
-            let known = self.each.len() == 1 || number > 0;
-            if let Some(error) = known.then(|| self.describe(&errors)).flatten() {
-                outage.failed("connecting to Postgres", &error);
-                *outage.last_error.lock() = Some(error.to_string());
+            if errors.iter().all(Option::is_some) {
+                break;
             }
-            if begun.elapsed() <= limit {
-                attempts.push(self.attempt(n, number + 1, notifications));
+            // The refusing servers may be standbys. So their error is reported to the circuit breaker only after a
+            // second attempt, when the silent server has had time to answer.
+            if number > 0
+                && let Some(error) = describe(loaded, &errors)
+            {
+                self.breaker.cannot_connect(begun, &error);
             }
+            attempts.push(self.attempt(loaded, n, number + 1, notifications));
         }
-        Err(self.describe(&errors).unwrap_or_else(|| StoreError::NotSent("no server is named".into())))
+        Err(describe(loaded, &errors)
+            .unwrap_or_else(|| StoreError::NotSent("the connection string names no server".into())))
     }
 
     fn attempt<'a>(
         self: &'a Arc<Self>,
+        loaded: &'a Loaded,
         n: usize,
         number: u32,
         notifications: Option<&'a Notifications>,
     ) -> Attempt<'a> {
         Box::pin(async move {
             if let Some(before) = number.checked_sub(1) {
-                let wait = FIRST_WAIT.saturating_mul(1 << before.min(8)).min(LONGEST_WAIT);
-                tokio::time::sleep(wait.mul_f64(rand::random_range(0.5..1.0))).await;
+                tokio::time::sleep(connect_backoff::short_pause(before)).await;
             }
-            (n, number, self.open(&self.each[n], notifications.cloned()).await)
+            (n, number, self.open(&loaded.each[n], notifications.cloned()).await)
         })
     }
 
-    /// Connects to one, if it takes writes and no other was promoted after it.
-    async fn open(self: &Arc<Self>, dsn: &Dsn, notifications: Option<Notifications>) -> Result<Opened, StoreError> {
-        let (client, mut driver) = open(dsn, self.connector.clone(), notifications).await?;
+    /// Connects to one server. Fails if it does not accept writes, or another server was promoted after it.
+    async fn open(
+        self: &Arc<Self>,
+        (dsn, connector): &(Dsn, MakeRustlsConnect),
+        notifications: Option<Notifications>,
+    ) -> Result<Opened, StoreError> {
+        let (client, mut driver, version) = open(dsn, connector.clone(), notifications).await?;
+        let primary = |timeline| Primary { servers: self.clone(), timeline };
         let Some(latest) = &self.latest else {
-            return Ok(Opened { client, driver, primary: Primary(None) });
+            return Ok(Opened { client, driver, primary: primary(None), version });
         };
-        let asking = tokio::time::timeout(ASKING, Timeline::of(&client));
+        let query = tokio::time::timeout(QUERY_TIMEOUT, Timeline::query(&client));
         let timeline = tokio::select! {
             () = &mut driver => return Err(StoreError::NotSent("the connection ended".into())),
-            asked = asking => asked.map_err(|_| StoreError::NotSent(format!("no answer within {ASKING:?}").into()))?,
+            timeline = query => timeline.map_err(|_| StoreError::NotSent(format!("no answer within {QUERY_TIMEOUT:?}").into()))?,
         };
         let Some(timeline) = timeline else {
-            return Ok(Opened { client, driver, primary: Primary(None) });
+            return Ok(Opened { client, driver, primary: primary(None), version });
         };
-        if !latest.admits(timeline) {
-            return Err(StoreError::NotSent("it is a former primary: another server was promoted after it".into()));
+        if !latest.record_contact(timeline) {
+            return Err(StoreError::NotSent(
+                "this server is a former primary: another one was promoted after it".into(),
+            ));
         }
-        Ok(Opened { client, driver, primary: Primary(Some((self.clone(), timeline))) })
+        Ok(Opened { client, driver, primary: primary(Some(timeline)), version })
     }
 
-    /// The one that was promoted last, of the first and those that answer soon and have not yet.
-    async fn best(
-        &self,
-        first: Opened,
-        n: usize,
-        errors: &[Option<StoreError>],
-        mut attempts: FuturesUnordered<Attempt<'_>>,
-    ) -> Opened {
-        let mut best = first;
-        let mut silent: Vec<usize> =
-            (0..errors.len()).filter(|other| *other != n && errors[*other].is_none()).collect();
-        let others = async {
-            while !silent.is_empty()
-                && let Some((n, _, result)) = attempts.next().await
-            {
-                silent.retain(|other| *other != n);
-                if let Ok(other) = result
-                    && other.primary.is_after(&best.primary)
-                {
-                    best = other;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(OTHERS, others).await;
-        best
-    }
-
-    /// The errors of all; of several, each with its server.
-    fn describe(&self, errors: &[Option<StoreError>]) -> Option<StoreError> {
-        if let [error] = errors {
-            return error.clone();
-        }
-        let each = self.each.iter().zip(errors).filter_map(|(dsn, error)| {
-            let (StoreError::NotSent(cause) | StoreError::RolledBack(cause)) = error.as_ref()? else {
-                return Some(format!("{}: {}", dsn.server(), error.as_ref()?));
-            };
-            Some(format!("{}: {cause}", dsn.server()))
-        });
-        let all = each.collect::<Vec<_>>().join("; ");
-        (!all.is_empty()).then(|| StoreError::NotSent(Cause::foreign(all)))
-    }
-
-    /// Asks all of them whether another one was promoted, unless that is being done.
-    fn ask_all(self: &Arc<Self>) {
-        if self.is_asking.swap(true, Ordering::AcqRel) {
-            return;
-        }
+    /// Opens connections to all servers once, to find out whether they answer and whether another one was promoted.
+    /// Does nothing while a connection attempt is in progress.
+    fn probe_once(self: &Arc<Self>) {
         let servers = self.clone();
         tokio::spawn(async move {
-            let each = servers.each.iter().map(|dsn| servers.open(dsn, None));
-            // A standby refuses: there is nothing to learn from it.
-            let asking = futures::future::join_all(each);
-            let _ = tokio::time::timeout(DOUBT, asking).await;
-            servers.is_asking.store(false, Ordering::Release);
+            let Ok(mut backoff) = servers.backoff.try_lock() else { return };
+            if !backoff.is_due() {
+                return;
+            }
+            let begun = Instant::now();
+            let query = servers.try_all(&mut backoff, None);
+            if tokio::time::timeout(PROBE_AFTER, query).await.is_err() {
+                let error = StoreError::NotSent(format!("no answer within {PROBE_AFTER:?}").into());
+                backoff.failed(&error);
+                servers.breaker.cannot_connect(begun, &error);
+            }
+            drop(backoff);
+            if servers.breaker.is_down() {
+                servers.probe();
+            }
+        });
+    }
+
+    /// Retries in a background task until Postgres answers. While the circuit breaker is open, calls make no connection
+    /// attempts, so only this task can close it.
+    fn probe(self: &Arc<Self>) {
+        if self.is_probing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let servers = Arc::downgrade(self);
+        tokio::spawn(async move {
+            // The upgrade fails when the store is dropped, which ends the task.
+            while let Some(servers) = servers.upgrade() {
+                if !servers.breaker.is_down() {
+                    return servers.is_probing.store(false, Ordering::Release);
+                }
+                let mut backoff = servers.backoff.lock().await;
+                backoff.pause().await;
+                if servers.breaker.is_down() {
+                    let _ = servers.try_all(&mut backoff, None).await;
+                }
+            }
         });
     }
 }
 
-/// What a connection leads to: a primary for as long as no other server is promoted. Of a single server it is not asked.
+/// Returns the connection to the server that was promoted last, among the first one and others that answer soon.
+async fn latest_primary(
+    first: Opened,
+    n: usize,
+    errors: &[Option<StoreError>],
+    mut attempts: FuturesUnordered<Attempt<'_>>,
+) -> Opened {
+    let mut latest_primary = first;
+    let mut silent: Vec<usize> = (0..errors.len()).filter(|other| *other != n && errors[*other].is_none()).collect();
+    let others = async {
+        while !silent.is_empty()
+            && let Some((n, _, result)) = attempts.next().await
+        {
+            silent.retain(|other| *other != n);
+            if let Ok(other) = result
+                && other.primary.is_after(&latest_primary.primary)
+            {
+                latest_primary = other;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(WAIT_FOR_OTHERS, others).await;
+    latest_primary
+}
+
+/// Combines the errors of all servers. If there are several, each error names its server.
+fn describe(loaded: &Loaded, errors: &[Option<StoreError>]) -> Option<StoreError> {
+    if let [error] = errors {
+        return error.clone();
+    }
+    let each = loaded.each.iter().zip(errors).filter_map(|((dsn, _), error)| {
+        let (StoreError::NotSent(cause) | StoreError::RolledBack(cause)) = error.as_ref()? else {
+            return Some(format!("{}: {}", dsn.server(), error.as_ref()?));
+        };
+        Some(format!("{}: {cause}", dsn.server()))
+    });
+    let all = each.collect::<Vec<_>>().join("; ");
+    let permanent = errors.iter().all(|error| error.as_ref().is_some_and(StoreError::is_permanent));
+    let cause = if permanent { Cause::permanent(all.clone()) } else { Cause::private(all.clone()) };
+    (!all.is_empty()).then_some(StoreError::NotSent(cause))
+}
+
+/// The server to which a connection leads. It is the primary until another server is promoted. `timeline` is `None` if
+/// it is unknown, as with a single server.
 #[derive(Clone)]
-pub(super) struct Primary(Option<(Arc<Servers>, Timeline)>);
+pub(super) struct Primary {
+    servers: Arc<Servers>,
+    timeline: Option<Timeline>,
+}
+
+/// Reason why a connection waits no longer for an answer.
+pub(super) enum Lost {
+    /// Another server was promoted.
+    Former,
+    /// The server answers no connection attempt.
+    Silent,
+}
 
 impl Primary {
+    /// Returns the circuit breaker of the server.
+    pub(super) fn breaker(&self) -> &CircuitBreaker {
+        &self.servers.breaker
+    }
+
+    fn known(&self) -> Option<(&Latest, Timeline)> {
+        Some((self.servers.latest.as_deref()?, self.timeline?))
+    }
+
     /// Whether another server was promoted after this one.
     pub(super) fn is_former(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|(servers, timeline)| servers.latest.as_ref().is_some_and(|latest| latest.is_after(*timeline)))
+        self.known().is_some_and(|(latest, timeline)| latest.is_after(timeline))
     }
 
     fn is_after(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some((_, this)), Some((_, other))) => this.is_after(*other),
+        match (self.timeline, other.timeline) {
+            (Some(this), Some(other)) => this.is_after(other),
             _ => false,
         }
     }
 
-    /// Returns when another server was promoted, as far as anybody asks.
+    /// Waits until a probe or connection attempt finds that another server was promoted.
     pub(super) async fn until_former(&self) {
-        let Some((servers, timeline)) = &self.0 else { return std::future::pending().await };
-        let Some(latest) = &servers.latest else { return std::future::pending().await };
+        let Some((latest, timeline)) = self.known() else { return std::future::pending().await };
         loop {
             let changed = latest.changed();
-            if latest.is_after(*timeline) {
+            if latest.is_after(timeline) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// The same for whoever waits for an answer: the servers are asked once a second, beginning a second from now.
-    pub(super) async fn until_known_former(&self) {
-        let Some((servers, _)) = &self.0 else { return std::future::pending().await };
-        let former = self.until_former();
-        tokio::pin!(former);
-        while tokio::time::timeout(DOUBT, &mut former).await.is_err() {
-            servers.ask_all();
+    /// Waits until the answer to a statement can no longer be expected: another server was promoted, or the circuit
+    /// breaker is open. Meanwhile probes the servers from time to time.
+    pub(super) async fn until_lost(&self) -> Lost {
+        let lost = async {
+            tokio::select! {
+                () = self.until_former() => Lost::Former,
+                () = self.servers.breaker.until_open() => Lost::Silent,
+            }
+        };
+        tokio::pin!(lost);
+        let mut probe_after = PROBE_AFTER;
+        loop {
+            match tokio::time::timeout(probe_after, &mut lost).await {
+                Ok(lost) => return lost,
+                Err(_) => self.servers.probe_once(),
+            }
+            if self.known().is_none() {
+                probe_after = (probe_after * 2).min(MAX_PROBE_AFTER);
+            }
         }
     }
 }

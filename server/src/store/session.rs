@@ -1,5 +1,5 @@
-//! The session behind a connection: our own, or a transaction pooler's. With a pooler, each transaction may get another
-//! session, which knows nothing of the one before.
+//! Use of Postgres sessions. On a direct connection, the session keeps settings and prepared statements. A transaction
+//! pooler may run each transaction in another session, so behind a pooler each transaction sets its own settings.
 
 use std::{
     borrow::Cow,
@@ -11,33 +11,33 @@ use tokio_postgres::{Client, Error, Row, types::Type};
 
 use super::{connection::Params, pool::Purpose, statement::Statement};
 
-/// The kind of session.
+/// Kind of session.
 pub(super) enum Session {
-    /// Our own: settings are made once, statements are prepared once.
+    /// Direct session: settings are applied once, and each statement is prepared once.
     Own { prepared: Vec<Option<tokio_postgres::Statement>> },
-    /// A transaction at a time.
-    Shared { begin: Arc<Begin>, types: ParamTypes, in_transaction: bool },
+    /// Session of a transaction pooler: it belongs to this connection only until the transaction ends.
+    Shared { begin: Begin, types: ParamTypes, in_transaction: bool },
 }
 
-/// The types of each statement's parameters, once they were asked for: then it need not be prepared.
+/// Parameter types of each statement, read at its first use. With known types, a statement runs without being prepared.
 pub(super) type ParamTypes = Arc<[OnceLock<Vec<Type>>]>;
 
-/// No types were asked for yet.
+/// Creates an empty cache of parameter types.
 pub(super) fn param_types() -> ParamTypes {
     Statement::ALL.iter().map(|_| OnceLock::new()).collect()
 }
 
-/// How a transaction gets the settings that a session of ours would have.
+/// SQL that gives a transaction the settings of a direct session.
 pub(super) struct Begin {
-    /// Begins it.
+    /// Begins the transaction and applies the settings.
     begin: String,
-    /// Stands before texts that are a transaction of their own.
+    /// `SET LOCAL` statements that are put in front of SQL text. Postgres runs both as one implicit transaction.
     settings: String,
 }
 
 impl Begin {
-    pub(super) fn of(purpose: Purpose) -> Self {
-        let settings = purpose.session().replace("SET ", "SET LOCAL ");
+    pub(super) fn new(purpose: Purpose, version: u32) -> Self {
+        let settings = purpose.session(version).replace("SET ", "SET LOCAL ");
         Self { begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED; {settings}"), settings }
     }
 }
@@ -47,7 +47,8 @@ impl Session {
         Self::Own { prepared: vec![None; Statement::ALL.len()] }
     }
 
-    /// A text without parameters, as this session needs it.
+    /// Returns the SQL to send for a constant SQL text. Behind a pooler, `BEGIN` also sets the session settings for the
+    /// transaction; a direct session gets the text unchanged.
     pub(super) fn batch<'a>(&'a mut self, sql: &'a str) -> Cow<'a, str> {
         let Self::Shared { begin, in_transaction, .. } = self else { return sql.into() };
         match sql {
@@ -60,7 +61,7 @@ impl Session {
                 sql.into()
             }
             _ if *in_transaction || sql.is_empty() => sql.into(),
-            // Statements that are sent as one text are one transaction.
+            // Postgres runs several statements in one simple query as one transaction.
             _ => format!("{}; {sql}", begin.settings).into(),
         }
     }
@@ -87,13 +88,14 @@ impl Session {
                 let text = statement.text_in(schema);
                 if types[slot].get().is_none() {
                     let asked = ask_types(client, begin, &text).await?;
-                    // Another connection may have set them first, to the same.
+                    // Another connection may have stored the same types first.
                     let _ = types[slot].set(asked);
                 }
                 let types = types[slot].get().map(Vec::as_slice).unwrap_or_default();
                 let params: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
                 let Some(begin) = begin else { return client.query_typed(&text, &params).await };
-                // Sent in this order without waiting in between. If the statement fails, COMMIT rolls back.
+                // The three statements are pipelined: the client sends all before it waits for answers. If the middle
+                // one fails, COMMIT rolls back.
                 let (begun, rows, committed) = join3(
                     client.batch_execute(begin),
                     client.query_typed(&text, &params),
@@ -109,7 +111,8 @@ impl Session {
     }
 }
 
-/// Prepares a statement, and deallocates it, in one transaction: so in one session.
+/// Reads the parameter types of a statement by preparing it. That takes several round trips, so it runs in a
+/// transaction, which a pooler keeps in one session.
 async fn ask_types(client: &Client, begin: Option<&str>, text: &str) -> Result<Vec<Type>, Error> {
     let Some(begin) = begin else {
         return Ok(client.prepare(text).await?.params().to_vec());

@@ -1,4 +1,4 @@
-//! leased → history, scheduled, ready or dead.
+//! Settles jobs: leased → history, scheduled, ready or dead.
 
 use postgres_types::Json;
 use tokio_postgres::Row;
@@ -8,31 +8,31 @@ use super::{
     audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
-    transaction::{Transaction, until_it_wins},
+    transaction::{Transaction, retry_conflicts},
 };
 use crate::job::{AttemptGroups, Lease, TypeId};
 
-/// What to do with a job that is not acked (`howdah.settle_action`).
+/// How to settle a job other than by ack (`howdah.settle_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Try again after the delay.
+    /// Retry after the delay.
     Retry,
-    /// The job is dead.
+    /// Make the job dead.
     Dead,
-    /// Run it later; the attempt does not count.
+    /// Run the job later. The attempt does not count.
     Snooze,
-    /// Make it ready at once; the attempt does not count.
+    /// Make the job ready at once. The attempt does not count.
     Release,
-    /// The worker is lost: make it ready at once; the attempt counts.
+    /// Make the job ready at once, because its worker is lost. The attempt counts.
     Lost,
-    /// Only in answers: a job that would be dead goes to its fallback.
+    /// Only in results: the job has no attempts left and goes to its fallback type instead of being dead.
     Fallback,
-    /// Only in answers: a job that would be retried is cancelled, since a newer one with its key waits.
+    /// Only in results: the job is cancelled instead of retried, because a newer job with its key waits.
     Superseded,
 }
 
 impl Action {
-    /// As the schema and the metrics call it.
+    /// Returns the name in the schema and in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -51,58 +51,59 @@ impl Action {
     }
 }
 
-/// So many acks are a few: there is a statement for them that begins sooner, and takes longer for each.
+/// Maximum number of acks that `SettleSmallBatch` settles. That statement has a lower fixed cost than `SettleAck`, and
+/// a higher cost per ack.
 const FEW: usize = 16;
 
 /// Acks that took effect.
 #[derive(Debug, Default)]
 pub struct Acked {
-    /// The jobs.
+    /// Job ids.
     pub ids: Vec<i64>,
-    /// Types with a limit among the jobs' types, each once or more often.
+    /// Types of those jobs that count against a limit, which the ack has freed. May contain duplicates.
     pub limited_types: Vec<TypeId>,
-    /// The wakeups.
+    /// Wake-ups for brokers.
     pub wakeups: Wakeups,
 }
 
-/// A settlement that is not an ack.
+/// A settlement other than an ack.
 #[derive(Clone, Debug)]
 pub struct Nack {
-    /// The lease.
+    /// Lease of the attempt.
     pub lease: Lease,
-    /// The action.
+    /// How to settle the job.
     pub action: Action,
-    /// The delay, for retry and snooze.
+    /// Delay in ms, for retry and snooze.
     pub delay_ms: i64,
-    /// The error, for retry, dead and lost.
+    /// Error text, for retry, dead and lost.
     pub error: Option<String>,
 }
 
 /// A nack that took effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Nacked {
-    /// The job.
+    /// Job id.
     pub id: i64,
-    /// Its current type.
+    /// Task type after the nack: the fallback type if the job has moved to it.
     pub type_id: TypeId,
-    /// The action: a retry without attempts left is dead, or goes to its fallback.
+    /// Actual action. A retry without attempts left becomes dead or fallback.
     pub action: Action,
-    /// The delay until its next attempt, if there is one.
+    /// Delay in ms until the next attempt, if there is one.
     pub delay_ms: i64,
-    /// The broker that held the lease.
+    /// Broker that held the lease.
     pub broker_id: Option<i32>,
-    /// Its rank, if it is ready. It is not ready if its limit key holds it back.
+    /// Rank of the job, if it is ready. `None` if its limit key holds it back.
     pub rank: Option<i64>,
 }
 
-/// The two columns that every settle compares; sorted and unique, as the statements need.
+/// Returns ids and fencing tokens as columns. The leases must be unique and sorted by id, as the statements require.
 pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec<i64>, Vec<i64>) {
     let ids: Vec<i64> = leases.clone().map(|l| l.id).collect();
     debug_assert!(ids.is_sorted_by(|a, b| a < b), "ids must be sorted and unique: {ids:?}");
     (ids, leases.map(|l| l.token).collect())
 }
 
-/// Nacks as columns of their statement.
+/// Nacks as parameter columns of their statement.
 struct NackColumns<'a> {
     ids: Vec<i64>,
     tokens: Vec<i64>,
@@ -127,9 +128,10 @@ impl<'a> NackColumns<'a> {
         }
     }
 
-    fn params(&self, coordinated: bool) -> [Param<'_>; 8] {
+    fn params(&self, coordinated: bool, by_operator: bool) -> [Param<'_>; 9] {
         let Self { ids, tokens, actions, delays, errors, owners, expired } = self;
-        [ids, tokens, actions, delays, errors, owners, expired, if coordinated { &true } else { &false }]
+        let is = |so: bool| if so { &true } else { &false };
+        [ids, tokens, actions, delays, errors, owners, expired, is(coordinated), is(by_operator)]
     }
 }
 
@@ -144,7 +146,8 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// The ending of a coordinated job; none if the job is ready again: `requeue_for_limit` handles its limit key.
+/// Returns how a nacked coordinated job ended. `None` if the job is ready again: it has not ended, and
+/// `requeue_for_limit` handles its limit key.
 fn ended(row: &Row, superseded: &[i64]) -> Option<Ended> {
     let id: i64 = row.get("id");
     let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("coordinated_options")?;
@@ -161,27 +164,28 @@ fn ended(row: &Row, superseded: &[i64]) -> Option<Ended> {
     Some(Ended { id, type_id: row.get("left_type"), key: row.get("key"), options, ending })
 }
 
-/// Types whose history does not keep every succeeded job; there are few.
+/// Task types whose history does not keep every succeeded job. Usually only few task types have this setting.
 #[derive(Clone, Debug, Default)]
 pub struct ShortHistories {
     /// Types that keep no succeeded jobs.
     pub none: Vec<TypeId>,
-    /// Types that keep those with a failed attempt.
+    /// Types that keep succeeded jobs with a failed attempt.
     pub failures: Vec<TypeId>,
-    /// Types that also keep those with a result.
+    /// Types among `failures` that also keep succeeded jobs with a result.
     pub results: Vec<TypeId>,
 }
 
 impl ShortHistories {
-    /// Types that do not keep every succeeded job.
-    pub fn forgetful(&self) -> Vec<TypeId> {
+    /// Returns all types that do not keep every succeeded job.
+    pub fn incomplete(&self) -> Vec<TypeId> {
         self.none.iter().chain(&self.failures).copied().collect()
     }
 }
 
 impl Store {
-    /// Acks jobs, sorted by id, an id once; `short` decides which of them go to history. Returns those that took
-    /// effect; coordinated jobs do not. `attempts` are all of these, for statistics; `None`: not all of them are known.
+    /// Acks jobs, which must be unique and sorted by id. `short` decides which of them go to history. Returns the acks
+    /// that took effect. Coordinated jobs are skipped, because `ack_coordinated` settles them. `attempts` are the
+    /// attempts of all these jobs, for statistics, or `None` if some are unknown.
     pub async fn settle_acks(
         &self,
         acks: &[(Lease, &[u8])],
@@ -208,7 +212,7 @@ impl Store {
             &attempts.map(|groups| &groups.waits_us),
         ];
         let row = if acks.len() <= FEW {
-            connection.query_one(Statement::SettleFew, &params[..6]).await?
+            connection.query_one(Statement::SettleSmallBatch, &params[..6]).await?
         } else {
             connection.query_one(Statement::SettleAck, &params).await?
         };
@@ -219,9 +223,10 @@ impl Store {
         })
     }
 
-    /// All other outcomes, sorted by id, an id once. With owners, only their leases; with `expired`, only those whose
-    /// deadline has passed. Adds those that took effect to `done`, also if it fails afterwards: coordinated jobs have a
-    /// transaction of their own. Returns the wakeups for them.
+    /// Settles jobs other than by ack. The nacks must be unique and sorted by id. `owners` restricts them to leases of
+    /// these brokers, `expired` to leases whose deadline has passed. Adds the nacks that took effect to `nacked`.
+    /// Coordinated jobs are settled in a second transaction, so `nacked` may have entries even after an error. Returns
+    /// wake-ups.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
@@ -230,18 +235,19 @@ impl Store {
         nacked: &mut Vec<Nacked>,
     ) -> Result<Wakeups, StoreError> {
         let columns = NackColumns::new(nacks, owners, expired);
-        let rows = self.hot().await?.query(Statement::SettleNack, &columns.params(false)).await?;
+        let rows = self.hot().await?.query(Statement::SettleNack, &columns.params(false, false)).await?;
         nacked.extend(rows.iter().map(self::nacked));
         if rows.len() == nacks.len() {
             return Ok(Wakeups::default());
         }
-        // The rest is coordinated, or lost.
-        let (coordinated, wakeups) = self.settle_together(&columns, None).await?;
+        // The jobs that the first statement has not settled are coordinated, or their leases are lost.
+        let (coordinated, wakeups) = self.settle_coordinated(&columns, None).await?;
         nacked.extend(coordinated);
         Ok(wakeups)
     }
 
-    /// Ends leases of a broker (0: of none) for an operator, with what follows and the row of the audit in one transaction.
+    /// Ends leases of a broker (0: of pulled jobs) for an operator. The effects on other jobs and the audit row are in
+    /// the same transaction.
     pub async fn end_leases(
         &self,
         nacks: &[Nack],
@@ -250,17 +256,18 @@ impl Store {
     ) -> Result<(Vec<Nacked>, Wakeups), StoreError> {
         let owners = [owner];
         let columns = NackColumns::new(nacks, Some(&owners), false);
-        until_it_wins(|| self.settle_together(&columns, Some(by))).await
+        retry_conflicts(|| self.settle_coordinated(&columns, Some(by))).await
     }
 
-    /// Nacks in one transaction with what follows for coordinated jobs.
-    async fn settle_together(
+    /// Settles nacks, also of coordinated jobs, and applies the effects on other jobs in the same transaction. If an
+    /// operator ends the leases, `by` is the author of the audit row.
+    async fn settle_coordinated(
         &self,
         columns: &NackColumns<'_>,
         by: Option<&Actor>,
     ) -> Result<(Vec<Nacked>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::SettleNack, &columns.params(true)).await?;
+        let rows = transaction.query(Statement::SettleNack, &columns.params(true, by.is_some())).await?;
         let superseded = transaction.supersede(&rows).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| ended(row, &superseded)).collect();
         let mut wakeups = transaction.after_end(&ended).await?;
@@ -281,7 +288,7 @@ impl Store {
         Ok((nacked.collect(), wakeups))
     }
 
-    /// Which of these leases were settled before with the same kind of outcome: their indexes.
+    /// Returns the indexes of leases that were settled before with the same kind of outcome.
     pub async fn settled_before(&self, outcomes: &[(Lease, i64)]) -> Result<Vec<usize>, StoreError> {
         let ids: Vec<i64> = outcomes.iter().map(|(lease, _)| lease.id).collect();
         let tokens: Vec<i64> = outcomes.iter().map(|(lease, kind)| lease.token ^ kind).collect();
@@ -292,7 +299,7 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Of these coordinated jobs, cancels those whose attempt has failed while a newer job with their key waits.
+    /// Cancels coordinated jobs whose attempt has failed while a newer job with their key waits. Returns their ids.
     async fn supersede(&mut self, rows: &[Row]) -> Result<Vec<i64>, StoreError> {
         let (mut ids, mut types, mut keys, mut options) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {

@@ -1,7 +1,7 @@
-//! The statements by name. The text of each is a file of `server/sql`, with its reasons. If it only calls a function of
-//! `server/schema`, it is given here. Enums go in and out as text: a driver would have to ask for their types.
+//! Enum of all statements. Their texts are files of `server/sql`, or stand here if they only call a schema function.
+//! Enum values are passed as text, because tokio-postgres would first have to query their types.
 
-/// The text of a statement: given here, or from its file.
+/// Expands to the text of a statement: the given literal, or the content of its file.
 macro_rules! text {
     ($folder:ident, $name:literal) => {
         include_str!(concat!("../../sql/", stringify!($folder), "/", $name, ".sql"))
@@ -13,27 +13,27 @@ macro_rules! text {
 
 macro_rules! statements {
     ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)?,)* })*) => {
-        /// A statement that brokers run; prepared once per connection.
+        /// A statement that brokers run. Each connection prepares it once.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Statement {
             $($(#[doc = concat!("`", stringify!($folder), "/", $name, "`")] $variant,)*)*
         }
 
         impl Statement {
-            /// Every statement.
+            /// All statements.
             pub const ALL: &'static [Self] = &[$($(Self::$variant,)*)*];
 
-            /// Its name, for logs and metrics.
+            /// Statement name, for logs and metrics.
             pub const fn name(self) -> &'static str {
                 match self { $($(Self::$variant => $name,)*)* }
             }
 
-            /// Its text, in the schema `howdah`.
+            /// SQL text for the schema `howdah`.
             pub const fn text(self) -> &'static str {
                 match self { $($(Self::$variant => text!($folder, $name $(, $sql)?),)*)* }
             }
 
-            /// Its folder in `server/sql`.
+            /// Folder of the statement in `server/sql`.
             #[cfg(test)]
             const fn folder(self) -> &'static str {
                 match self { $($(Self::$variant => stringify!($folder),)*)* }
@@ -69,9 +69,10 @@ statements! {
     }
     settle {
         SettleAck = "settle_ack",
-        SettleFew = "settle_few",
+        SettleSmallBatch = "settle_small_batch",
         AckCoordinated = "ack_coordinated":
             "SELECT kind::text, id, type_id, rank, jobs, in_us FROM howdah.ack_coordinated($1, $2, $3, $4)",
+        Regain = "regain": "SELECT howdah.regain($1, $2) AS id",
         SettleNack = "settle_nack",
         AfterEnd = "after_end":
             "SELECT kind::text, type_id, rank, jobs, in_us
@@ -104,6 +105,13 @@ statements! {
         ForgetMoved = "forget_moved",
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
+        Clock = "clock": "SELECT now() AS now",
+        ClockWentBack = "clock_went_back": "SELECT howdah.clock_went_back() AS went_back",
+        CorrectTimes = "correct_times": "SELECT howdah.correct_times()",
+        CorrectScheduledTimes = "correct_scheduled_times":
+            "SELECT last_time, last_id, moved FROM howdah.correct_scheduled_times($1, $2, $3)",
+        ForgetStatistics = "forget_statistics",
+        EndListeners = "end_listeners",
         ReportWorkers = "report_workers",
         ReportPulls = "report_pulls",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
@@ -113,11 +121,19 @@ statements! {
         Timeline = "timeline",
         WalPosition = "wal_position",
         Readiness = "readiness",
+        TryWrite = "try_write",
         DeleteUnusedTaskTypes = "delete_unused_task_types":
             "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
         UseTaskTypes = "use_task_types",
         PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
-        MakePartitions = "make_partitions",
+        MissingPartitions = "missing_partitions",
+        MakeDayPartition = "make_day_partition": "SELECT howdah.make_day_partition($1, $2, $3::text::date) AS made",
+        ExcludeFromDefault = "exclude_from_default":
+            "SELECT howdah.exclude_from_default($1, $2, $3::text::date) AS excluded",
+        ValidateDefault = "validate_default": "SELECT howdah.validate_default($1, $2::text::date)",
+        RecordIdRange = "record_id_range": "SELECT howdah.record_id_range() AS recorded",
+        DeleteFromDefault = "delete_from_default":
+            "SELECT deleted, next_block FROM howdah.delete_from_default($1, $2, $3, $4, $5)",
         DropPartitions = "drop_partitions",
         DropAuditPartitions = "drop_audit_partitions":
             "SELECT howdah.drop_audit_partitions((now() AT TIME ZONE 'UTC')::date - $1::integer) AS dropped",
@@ -138,6 +154,8 @@ statements! {
         Upkeep = "upkeep",
     }
     access {
+        EndSession = "end_session",
+        HasEnded = "has_ended": "SELECT EXISTS (SELECT FROM howdah.ended_session WHERE hash = $1) AS ended",
         ActiveTokens = "active_tokens",
         CreateToken = "create_token",
         ListTokens = "list_tokens",
@@ -150,6 +168,7 @@ statements! {
     }
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
+        SyncStateWithRows = "sync_state_with_rows": "SELECT howdah.sync_state_with_rows() AS changed",
         TaskTypesByName = "task_types_by_name",
         TaskTypeCreated = "task_type_created",
         CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1, nullif($2, ''))",
@@ -161,26 +180,26 @@ statements! {
         HasUnfinished = "has_unfinished",
         BeginMove = "begin_move": "SELECT version, to_name, owner, is_new FROM howdah.begin_move($1, $2, $3, $4, $5)",
         LeaveJobs = "leave_jobs":
-            "SELECT id, place, job::text AS job, payload FROM howdah.leave_jobs($1, $2, $3, $4, $5, $6, $7)",
-        OnTheWay = "on_the_way",
+            "SELECT id, sort_position, job::text AS job, payload FROM howdah.leave_jobs($1, $2, $3, $4, $5, $6, $7)",
+        JobsInTransit = "jobs_in_transit",
         ArriveJobs = "arrive_jobs":
             "SELECT old_id, new_id FROM howdah.arrive_jobs($1, $2, $3::text[]::jsonb[], $4)",
         LeaveDone = "leave_done": "SELECT howdah.leave_done($1, $2, $3) AS done",
         LeftToMove = "left_to_move": "SELECT running, staying, first_ids, leaving FROM howdah.left_to_move($1, $2)",
         EndMove = "end_move": "SELECT howdah.end_move($1, $2) AS version",
-        DisownMove = "disown_move",
+        ReleaseMove = "release_move",
         MoveOfType = "move_of_type",
         MoveOfJob = "move_of_job",
         MovedJobs = "moved_jobs",
         BeginArrival = "begin_arrival": "SELECT howdah.begin_arrival($1, $2) AS version",
-        BeHome = "be_home": "SELECT howdah.be_home($1, $2) AS version",
+        MakeHomeStore = "make_home_store": "SELECT howdah.make_home_store($1, $2) AS version",
         EndArrival = "end_arrival": "SELECT howdah.end_arrival($1) AS version",
-        ForgetArrival = "forget_arrival",
+        DeleteArrival = "delete_arrival",
         LeaveSchedules = "leave_schedules": "SELECT s::text AS schedule FROM howdah.leave_schedules($1) s",
         ArriveSchedules = "arrive_schedules": "SELECT n AS name FROM howdah.arrive_schedules($1::text[]::jsonb[]) n",
         LeaveSchedulesDone = "leave_schedules_done": "SELECT howdah.leave_schedules_done($1, $2)",
-        RestingTypes = "resting_types",
-        AllGoBy = "all_go_by",
+        UnclaimedTypes = "unclaimed_types",
+        AllBrokersUseVersion = "all_brokers_use_version",
         UpdateClusterSettings = "update_cluster_settings",
         SetLimits = "set_limits",
         BeginLimitChange = "begin_limit_change": "SELECT howdah.begin_limit_change($1)",
@@ -195,6 +214,9 @@ statements! {
         StatisticsByType = "statistics_by_type",
         StorageHealth = "storage_health",
         Examine = "examine",
+        ExamineSchema = "examine_schema",
+        ExamineOwned = "examine_owned",
+        ConnectionLimits = "connection_limits",
         LockHolders = "lock_holders",
         ListBrokers = "list_brokers",
         GetJob = "get_job",
@@ -264,9 +286,9 @@ statements! {
         PickDeadForBulk = "pick_dead_for_bulk",
         PickDeadGroupForBulk = "pick_dead_group_for_bulk",
         PickChangesForBulk = "pick_changes_for_bulk",
-        NoteInBulk = "note_in_bulk",
+        WriteBulkJournal = "write_bulk_journal",
         DependentsForBulk = "dependents_for_bulk",
-        LackingForBulk = "lacking_for_bulk",
+        ChangeableForBulk = "changeable_for_bulk",
         UndoBulk = "undo_bulk":
             "SELECT kind::text, id, type_id, rank, jobs, in_us, problem FROM howdah.undo_bulk($1, $2, $3)",
         MoveJobs = "move_jobs":
@@ -337,13 +359,13 @@ statements! {
 }
 
 impl Statement {
-    /// Its text for another schema. The schema's name was checked to need no quotes.
+    /// Returns the SQL text for another schema. The schema name must be valid without quotes.
     pub fn text_in(self, schema: &str) -> String {
         in_schema(self.text(), schema)
     }
 }
 
-/// SQL written for the schema `howdah`, for another one.
+/// Converts SQL for the schema `howdah` to another schema.
 pub(super) fn in_schema(sql: &str, schema: &str) -> String {
     if schema == "howdah" { sql.to_owned() } else { sql.replace("howdah.", &format!("{schema}.")) }
 }

@@ -1,4 +1,4 @@
-//! Statistics of task types: summed up, and read.
+//! Statistics of task types: aggregation and queries.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,38 +7,44 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError, connection::Param};
 use crate::job::{DurationStats, Stats, StatsPeriod, TypeId, TypeView};
 
-/// Statistics of a type in a period, or in all periods that were asked for.
+/// Statistics of a task type in one period, or totals of all requested periods.
 #[derive(Clone, Debug)]
 pub struct StatsRow {
-    /// The name of the type.
+    /// Name of the task type.
     pub name: String,
-    /// When the period starts; for a total, when the first one does.
+    /// Start of the period, or of the first period of a total.
     pub starts: SystemTime,
-    /// What happened in it.
+    /// Counters and durations.
     pub stats: Stats,
 }
 
-/// The periods whose statistics are asked for.
+/// Range of periods to query.
 #[derive(Clone, Copy, Debug)]
 pub struct StatsRange {
-    /// How long each is.
+    /// Length of a period.
     pub period: StatsPeriod,
-    /// The first is the one in which this time is; `None`: the oldest.
+    /// Start of the range: the period that contains this time. `None` for the oldest period.
     pub since: Option<SystemTime>,
-    /// None starts at this time or later.
+    /// End of the range (exclusive): no period starts at this time or later.
     pub until: Option<SystemTime>,
 }
 
 impl Store {
-    /// Sums up at most this many changes, unless that was done less than `every_ms` ago. Returns their number; `None`: another
-    /// broker does it.
+    /// Adds at most `at_most` rows of `statistics_change` to the statistics, and deletes these rows. Returns their
+    /// number. `None` if another broker is doing it, or has done it less than `every_ms` ago.
     pub async fn sum_statistics(&self, at_most: i32, every_ms: i64) -> Result<Option<i64>, StoreError> {
         let mut connection = self.general().await?;
         let row = connection.query_one(Statement::SumStatistics, &[&at_most, &every_ms]).await?;
         Ok(row.get("summed"))
     }
 
-    /// Stores how many jobs types have, unless that was done in this minute. Returns whether it was done now.
+    /// Deletes statistics whose retention has ended.
+    pub async fn forget_statistics(&self) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::ForgetStatistics, &[]).await.map(drop)
+    }
+
+    /// Stores a sample of the number of jobs per task type and state, at most one per minute. False if the sample
+    /// exists.
     pub async fn sample_backlog(&self, types: &[TypeView]) -> Result<bool, StoreError> {
         let types: Vec<&TypeView> = types.iter().filter(|view| view.counts.iter().any(|count| *count > 0)).collect();
         let names: Vec<&str> = types.iter().map(|view| view.name.as_str()).collect();
@@ -49,14 +55,15 @@ impl Store {
         Ok(row.get::<_, i64>("samples") > 0)
     }
 
-    /// Until when statistics are complete (`None`: they have never been summed up), and whether that is longer ago than `age`.
+    /// Returns the time up to which statistics are complete (`None`: never aggregated), and whether that time is more
+    /// than `age` ago.
     pub async fn statistics_until(&self, age: Duration) -> Result<(Option<SystemTime>, bool), StoreError> {
         let age_ms = age.as_millis() as i64;
         let row = self.general().await?.query_one(Statement::StatisticsUntil, &[&age_ms]).await?;
         Ok((row.get("summed"), row.get("is_old")))
     }
 
-    /// The periods of a type in which anything happened or jobs were there, oldest first.
+    /// Returns the periods in which a task type had jobs or events, oldest first.
     pub async fn statistics_of_type(&self, type_id: TypeId, range: StatsRange) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&type_id, &period.minutes(), &since, &until];
@@ -64,7 +71,7 @@ impl Store {
         Ok(rows.iter().map(row).collect())
     }
 
-    /// The totals of the busiest types.
+    /// Returns totals of the busiest task types.
     pub async fn statistics_by_type(&self, range: StatsRange, at_most: i32) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&period.minutes(), &since, &until, &at_most];
@@ -90,7 +97,7 @@ fn row(row: &Row) -> StatsRow {
             expired: row.get("expired"),
             wait: durations("wait_us", "wait_buckets", "wait_counts"),
             run: durations("run_us", "run_buckets", "run_counts"),
-            // Totals have none.
+            // Totals have no backlog column.
             backlog: row.try_get::<_, Option<Vec<i64>>>("backlog").ok().flatten().and_then(|n| n.try_into().ok()),
         },
     }

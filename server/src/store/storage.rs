@@ -1,4 +1,4 @@
-//! The health of the storage: dead rows, snapshots that hold back VACUUM, the notification queue, partitions.
+//! Figures on the health of storage: dead rows, snapshots that hold back VACUUM, the notification queue, partitions.
 
 use std::time::Duration;
 
@@ -6,61 +6,64 @@ use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError};
 
-/// The tables of unfinished jobs, in the order of the statement's arrays.
+/// Tables of unfinished jobs, in the order of the arrays that the statement returns.
 const HOT_TABLES: [&str; 4] = ["ready", "leased", "scheduled", "waiting"];
 
-/// Figures for an operator whose tables grow.
+/// Storage figures for metrics and warnings.
 #[derive(Clone, Debug, Default)]
 pub struct StorageHealth {
-    /// The tables ready, leased, scheduled and waiting.
+    /// Figures of the tables ready, leased, scheduled and waiting.
     pub tables: Vec<TableHealth>,
-    /// The oldest snapshot that holds back VACUUM of this database, if there is one.
+    /// The oldest snapshot that holds back VACUUM in this database.
     pub oldest_snapshot: Option<SnapshotHolder>,
-    /// How full the notification queue is, 0 to 1.
+    /// Usage of the notification queue, from 0 to 1.
     pub notification_queue_usage: f64,
-    /// Partitions of history, without the default one.
+    /// Number of history partitions without the default partition.
     pub history_partitions: i64,
 }
 
-/// Rows of a table, as Postgres estimates them.
+/// Row counts of a table, estimated by Postgres.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableHealth {
-    /// Its name.
+    /// Table name.
     pub name: &'static str,
-    /// Live rows.
+    /// Estimated live rows.
     pub live_rows: i64,
-    /// Dead rows.
+    /// Estimated dead rows.
     pub dead_rows: i64,
-    /// The number of dead rows at which autovacuum starts.
+    /// Number of dead rows at which autovacuum starts.
     pub autovacuum_threshold: i64,
 }
 
-/// A holder of a snapshot; fields that this role may not read are `None`.
+/// The holder of a snapshot. Fields that this role may not read are `None`.
 #[derive(Clone, Debug)]
 pub struct SnapshotHolder {
-    /// Its kind.
+    /// Kind of the holder.
     pub kind: HolderKind,
-    /// The process, if there is one.
+    /// Process id, if the holder is a session.
     pub pid: Option<i32>,
-    /// The name of a prepared transaction or slot.
+    /// Name of a prepared transaction or replication slot.
     pub name: Option<String>,
-    /// The role.
+    /// Name of the role.
     pub user: Option<String>,
-    /// Its database.
+    /// Name of the database.
     pub database: Option<String>,
-    /// Its application name.
+    /// Application name of the session.
     pub application: Option<String>,
-    /// Its state in `pg_stat_activity`.
+    /// Name and id of the broker that listens in this session. `None` if no broker does.
+    pub broker: Option<String>,
+    /// Session state in `pg_stat_activity`.
     pub state: Option<String>,
-    /// Rows that died in this transaction or later must be kept.
+    /// Oldest transaction id that the holder's snapshot may need. VACUUM cannot remove rows that this or a later
+    /// transaction deleted.
     pub xid: i64,
-    /// The number of transactions since.
+    /// Number of transactions that began since `xid`.
     pub xid_age: i64,
-    /// The time since its transaction began; its snapshot may be younger.
+    /// Time since the transaction of the holder began. The snapshot may be younger.
     pub age: Option<Duration>,
 }
 
-/// The kind of a snapshot holder.
+/// Kind of snapshot holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderKind {
     /// A session, or a standby that sends feedback.
@@ -72,7 +75,7 @@ pub enum HolderKind {
 }
 
 impl HolderKind {
-    /// Its name, for logs.
+    /// Returns the name for logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -81,7 +84,7 @@ impl HolderKind {
         }
     }
 
-    fn of(number: i32) -> Self {
+    fn from_number(number: i32) -> Self {
         match number {
             2 => Self::PreparedTransaction,
             3 => Self::ReplicationSlot,
@@ -91,7 +94,13 @@ impl HolderKind {
 }
 
 impl Store {
-    /// Reads the health of the storage. Reads no jobs.
+    /// Ends LISTEN sessions of brokers whose lease has expired. Returns pairs of broker id and process id.
+    pub async fn end_listeners(&self) -> Result<Vec<(i32, i32)>, StoreError> {
+        let rows = self.general().await?.query(Statement::EndListeners, &[]).await?;
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("pid"))).collect())
+    }
+
+    /// Reads the storage health from catalogs and statistics of Postgres. Reads no job rows.
     pub async fn storage_health(&self) -> Result<StorageHealth, StoreError> {
         let row = self.general().await?.query_one(Statement::StorageHealth, &[]).await?;
         let rows = |column| row.get::<_, Vec<i64>>(column).into_iter();
@@ -104,7 +113,7 @@ impl Store {
         };
         Ok(StorageHealth {
             tables: HOT_TABLES.into_iter().zip(figures).map(table).collect(),
-            oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|kind| holder(HolderKind::of(kind), &row)),
+            oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|kind| holder(HolderKind::from_number(kind), &row)),
             notification_queue_usage: row.get("queue_usage"),
             history_partitions: row.get("partitions"),
         })
@@ -119,6 +128,7 @@ fn holder(kind: HolderKind, row: &Row) -> SnapshotHolder {
         user: row.get("user_name"),
         database: row.get("database"),
         application: row.get("application"),
+        broker: row.get("broker"),
         state: row.get("state"),
         xid: row.get("xid"),
         xid_age: row.get("xid_age"),

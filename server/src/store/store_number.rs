@@ -1,33 +1,33 @@
-//! What tells the stores of one fleet apart.
+//! Number of a store, which distinguishes its job ids from ids of other stores.
 
 use super::{Actor, Statement, Store, StoreError, audit::Change};
 use crate::job::StoreNumber;
 
-/// What a database says of itself.
+/// Facts that identify a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFacts {
-    /// Its number.
+    /// Store number.
     pub number: StoreNumber,
-    /// What tells it from others; a copy has the same.
+    /// Identity of the database. A copy of the database has the same identity.
     pub identity: String,
-    /// Whether it has given out ids: then its number stays.
+    /// Whether the store has given out job ids. Then its number can no longer change, because the ids contain it.
     pub has_ids: bool,
 }
 
 impl Store {
-    /// What tells this store from others.
+    /// Reads the facts that identify this store.
     pub async fn facts(&self) -> Result<StoreFacts, StoreError> {
         let row = self.general().await?.query_one(Statement::StoreFacts, &[]).await?;
         let number: i32 = row.get("number");
         let known = u16::try_from(number).ok().and_then(StoreNumber::new);
         let number = known.ok_or_else(|| {
-            let range = format!("the sequence job_id begins in the range of store {number}, and there is none");
+            let range = format!("sequence job_id starts in the range of store number {number}, which is not valid");
             StoreError::Refused(range.into())
         })?;
         Ok(StoreFacts { number, identity: row.get("identity"), has_ids: row.get("has_ids") })
     }
 
-    /// Gives the store a number, before its first job and while no broker runs on it.
+    /// Sets the store number. Call it before the first job is stored, and while no broker serves the store.
     pub async fn set_number(&self, number: StoreNumber, by: &Actor) -> Result<(), StoreError> {
         let mut transaction = self.begin_general().await?;
         transaction.query(Statement::SetStoreNumber, &[&i32::from(number.get())]).await?;

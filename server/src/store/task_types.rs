@@ -5,63 +5,65 @@ use std::time::{Duration, SystemTime};
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Actor, Lane, Patience, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
+use super::{
+    Actor, Lane, LockWait, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane,
+};
 use crate::job::{HistoryMode, JobState, TaskTypeName, TypeId, TypeSettings, TypeView};
 
-/// The settings of a task type.
+/// A task type with its settings.
 #[derive(Clone, Debug)]
 pub struct SettingsRow {
-    /// Its id.
+    /// Id of the task type.
     pub id: TypeId,
-    /// Its name.
+    /// Name of the task type.
     pub name: String,
-    /// Its settings.
+    /// Settings of the task type.
     pub settings: TypeSettings,
-    /// Whether its step was changed, and ranks may not follow it yet.
+    /// Whether the priority step was changed, and some ranks may still use the old step.
     pub step_changed: bool,
 }
 
 impl Store {
-    /// Ids and names of existing types with these names.
+    /// Returns ids and names of task types that exist under these names.
     pub async fn task_types(&self, names: &[&str]) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypesByName, &[&names]).await?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
     }
 
-    /// Since when there has been a type of this name; `None`: there is none.
+    /// Returns the creation time of the task type with this name. `None` if it does not exist.
     pub(crate) async fn task_type_created(&self, name: &str) -> Result<Option<SystemTime>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypeCreated, &[&name]).await?;
         Ok(rows.first().map(|row| row.get("created")))
     }
 
-    /// Creates the types of these names that do not exist, for this principal (empty: nobody in particular). Another
-    /// transaction may be creating them too: then they are locked.
+    /// Creates missing task types for a principal (empty if authentication is off). Fails with `Locked` if another
+    /// transaction is creating one of them.
     pub async fn create_task_types(&self, names: &[&str], by: &str) -> Result<(), StoreError> {
-        let store = self.aside(Lane::Operate, Patience::Short);
+        let store = self.side_lane(Lane::Operate, LockWait::Short);
         store.hot().await?.query(Statement::CreateTaskTypes, &[&names, &by]).await.map(drop)
     }
 
-    /// The same, and waits for other transactions that create them.
+    /// Creates missing task types, and waits for other transactions that are creating them.
     pub async fn create_locked_task_types(&self, names: &[&str], by: &str) -> Result<(), StoreError> {
         let create = |store: Store| async move {
             store.hot().await?.query(Statement::CreateTaskTypes, &[&names, &by]).await.map(drop)
         };
-        until_unlocked(&self.aside(Lane::Operate, Patience::Short), create).await
+        retry_while_locked_in_side_lane(&self.side_lane(Lane::Operate, LockWait::Short), create).await
     }
 
-    /// Notes that these types are in use.
+    /// Records that these task types are in use, so that they are not deleted as unused.
     pub async fn use_task_types(&self, ids: &[TypeId]) -> Result<(), StoreError> {
         self.general().await?.query(Statement::UseTaskTypes, &[&ids]).await.map(drop)
     }
 
-    /// Notes which types are unused, and deletes at most this many of those that were so for so many days. Returns their
-    /// names.
+    /// Records which task types have no jobs, settings or schedules. Deletes at most `at_most` types that have been
+    /// unused for `days` days. Returns the names of deleted types.
     pub async fn delete_unused_task_types(&self, days: i64, at_most: i32) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::DeleteUnusedTaskTypes, &[&days, &at_most]).await?;
         Ok(rows.iter().map(|row| row.get("name")).collect())
     }
 
-    /// Every type that has settings.
+    /// Returns all task types that have settings.
     pub async fn all_settings(&self) -> Result<Vec<SettingsRow>, StoreError> {
         let rows = self.general().await?.query(Statement::AllSettings, &[]).await?;
         let row = |row: &Row| SettingsRow {
@@ -73,8 +75,8 @@ impl Store {
         Ok(rows.iter().map(row).collect())
     }
 
-    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns
-    /// the version of all settings.
+    /// Replaces the settings of a task type, and creates the type if it does not exist. `fallback` is the id of its
+    /// fallback type. Returns the version of all settings.
     pub async fn update_task_type(
         &self,
         name: &str,
@@ -82,7 +84,11 @@ impl Store {
         fallback: Option<TypeId>,
         by: &Actor,
     ) -> Result<i64, StoreError> {
-        until_unlocked(self, |store| async move { store.update_once(name, settings, fallback, by).await }).await
+        retry_while_locked_in_side_lane(
+            self,
+            |store| async move { store.update_once(name, settings, fallback, by).await },
+        )
+        .await
     }
 
     async fn update_once(
@@ -119,7 +125,7 @@ impl Store {
         Ok(rows.first().map_or(0, |row| row.get("version")))
     }
 
-    /// Types by name after `after`, with their numbers of jobs.
+    /// Returns task types after the name `after`, with their job counts.
     pub async fn list_task_types(
         &self,
         after: &str,
@@ -142,7 +148,7 @@ impl Store {
             .collect())
     }
 
-    /// The backlog of these types, counted no further than the number beside the type.
+    /// Counts the backlog of each given task type, up to the number that is paired with the type.
     pub async fn backlogs(&self, types: &[(TypeId, i64)]) -> Result<Vec<(TypeId, i64)>, StoreError> {
         let (ids, most): (Vec<TypeId>, Vec<i64>) = types.iter().copied().unzip();
         let rows = self.hot().await?.query(Statement::Backlogs, &[&ids, &most]).await?;
@@ -151,7 +157,7 @@ impl Store {
 }
 
 fn settings(row: &Row) -> TypeSettings {
-    // Anybody with SQL access may have written anything: an invalid value counts as not set.
+    // A role with SQL access may have written an invalid value, which counts as unset.
     let retry: Option<Json<_>> = row.try_get("retry_policy").unwrap_or_default();
     let limits: Option<Json<_>> = row.try_get("limits").unwrap_or_default();
     TypeSettings {

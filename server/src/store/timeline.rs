@@ -1,6 +1,5 @@
-//! Which of several servers is the primary. One that was not told of its end, because its own manager is stopped or cut off,
-//! answers as if it were; but whoever took over was promoted later, and each promotion begins a timeline with a higher
-//! number.
+//! Detects the primary among several servers. A former primary still accepts writes if its cluster manager is stopped
+//! or unreachable. Its successor is recognised by its timeline: each promotion begins a timeline with a higher number.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +8,23 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::Statement;
 
-/// The history that a primary writes.
+/// Timeline on which a primary writes its WAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timeline {
-    /// What tells this database system from others.
+    /// System identifier of the database cluster.
     pub(super) system: u64,
-    /// One more with each promotion.
+    /// Timeline number, which increases with each promotion.
     pub(super) number: u32,
 }
 
-/// So long after its last sign a later primary keeps earlier ones out. Then it is gone, and what is there now was restored.
-const MEMORY: Duration = Duration::from_secs(60);
+/// Time after the last contact with a later primary during which servers on earlier timelines are rejected. After that,
+/// a server on an earlier timeline is accepted, because it may have been restored from a backup.
+const LATEST_TTL: Duration = Duration::from_secs(60);
 
 impl Timeline {
-    /// Asks a server. `None`: it does not say, as some that are only like Postgres do not.
-    pub(super) async fn of(client: &Client) -> Option<Self> {
+    /// Queries the timeline of a server. `None` if the server does not report it, as some Postgres-compatible servers
+    /// do not.
+    pub(super) async fn query(client: &Client) -> Option<Self> {
         let messages = client.simple_query(Statement::Timeline.text()).await.ok()?;
         messages.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Self::parse(row.get("system")?, row.get("timeline")?),
@@ -35,13 +36,13 @@ impl Timeline {
         Some(Self { system: system.parse().ok()?, number: u32::from_str_radix(number, 16).ok()? })
     }
 
-    /// Whether whoever writes this one was promoted after the other.
+    /// Whether this timeline comes from a later promotion than the other one, in the same cluster.
     pub(super) const fn is_after(self, other: Self) -> bool {
         self.system == other.system && self.number > other.number
     }
 }
 
-/// The latest that was seen, and when.
+/// The latest timeline that a server has reported, and the time of the last contact with a server on it.
 #[derive(Debug)]
 pub(super) struct Latest(watch::Sender<Option<(Timeline, Instant)>>);
 
@@ -50,30 +51,30 @@ impl Latest {
         Self(watch::Sender::new(None))
     }
 
-    /// A server that writes this timeline has answered. False: it is a former primary.
-    pub(super) fn admits(&self, seen: Timeline) -> bool {
-        let mut admitted = true;
+    /// Records contact with a server on this timeline. False if the server is a former primary.
+    pub(super) fn record_contact(&self, seen: Timeline) -> bool {
+        let mut accepted = true;
         self.0.send_if_modified(|latest| {
             let (before, now) = (*latest, Instant::now());
-            admitted = before.is_none_or(|(latest, at)| !latest.is_after(seen) || now - at > MEMORY);
-            if admitted {
+            accepted = before.is_none_or(|(latest, at)| !latest.is_after(seen) || now - at > LATEST_TTL);
+            if accepted {
                 *latest = Some((seen, now));
             }
-            admitted && before.map(|(latest, _)| latest) != Some(seen)
+            accepted && before.map(|(latest, _)| latest) != Some(seen)
         });
-        admitted
+        accepted
     }
 
-    /// Whether another server was promoted after the one that writes this.
+    /// Whether a server on a later timeline was seen.
     pub(super) fn is_after(&self, timeline: Timeline) -> bool {
         self.0.borrow().is_some_and(|(latest, _)| latest.is_after(timeline))
     }
 
-    /// Returns when there is another latest one.
+    /// Waits until the latest timeline changes.
     pub(super) fn changed(&self) -> impl Future<Output = ()> {
         let mut latest = self.0.subscribe();
         async move {
-            // An error says that the store is gone.
+            // `changed` fails only when the store is dropped.
             let _ = latest.changed().await;
         }
     }
@@ -96,23 +97,23 @@ mod tests {
     #[test]
     fn a_former_primary_is_not_admitted_once_a_later_one_was_seen() {
         let latest = Latest::new();
-        assert!(latest.admits(FIRST) && !latest.is_after(FIRST));
-        assert!(latest.admits(SECOND) && latest.admits(SECOND));
-        assert!(!latest.admits(FIRST) && latest.is_after(FIRST) && !latest.is_after(SECOND));
+        assert!(latest.record_contact(FIRST) && !latest.is_after(FIRST));
+        assert!(latest.record_contact(SECOND) && latest.record_contact(SECOND));
+        assert!(!latest.record_contact(FIRST) && latest.is_after(FIRST) && !latest.is_after(SECOND));
     }
 
     #[test]
     fn another_database_system_is_neither_before_nor_after() {
         let latest = Latest::new();
-        assert!(latest.admits(SECOND) && latest.admits(OTHER));
+        assert!(latest.record_contact(SECOND) && latest.record_contact(OTHER));
         assert!(!latest.is_after(SECOND) && !latest.is_after(OTHER));
     }
 
     #[test]
     fn a_later_primary_that_is_silent_for_long_is_forgotten() {
         let latest = Latest::new();
-        let before = Instant::now().checked_sub(MEMORY + Duration::from_secs(1)).expect("a time");
+        let before = Instant::now().checked_sub(LATEST_TTL + Duration::from_secs(1)).expect("a time");
         latest.0.send_replace(Some((SECOND, before)));
-        assert!(latest.admits(FIRST) && !latest.is_after(FIRST));
+        assert!(latest.record_contact(FIRST) && !latest.is_after(FIRST));
     }
 }

@@ -1,4 +1,4 @@
-//! TLS to Postgres with rustls, as `sslmode` asks.
+//! TLS connections to Postgres with rustls, according to `sslmode`.
 
 use std::{path::Path, sync::Arc};
 
@@ -9,14 +9,14 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::config::{Dsn, Verify};
+use crate::config::{Dsn, TlsVersion, Verify};
 
-/// The TLS connector for a connection string; an error names the file.
-pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
+/// Creates the TLS connector for a connection string. An error names the invalid file.
+pub(super) fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(Verifier {
         inner: match dsn.verify {
@@ -26,6 +26,7 @@ pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
                     Arc::new(roots(dsn.root_cert.as_deref())?),
                     provider.clone(),
                 )
+                .with_crls(dsn.crl.as_deref().map(read_crls).transpose()?.unwrap_or_default())
                 .build()
                 .map_err(|error| format!("sslrootcert: {error}"))?,
             ),
@@ -33,12 +34,19 @@ pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
         any_name: dsn.verify != Verify::Full,
         provider: provider.clone(),
     });
+    let (lowest, highest) = dsn.tls_versions;
+    let all = [(TlsVersion::V12, &rustls::version::TLS12), (TlsVersion::V13, &rustls::version::TLS13)];
+    let versions: Vec<_> = all
+        .into_iter()
+        .filter(|(version, _)| (lowest..=highest).contains(version))
+        .map(|(_, version)| version)
+        .collect();
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    let config = match &dsn.client_cert {
+    let mut config = match &dsn.client_cert {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => {
             let certs = read_certs(cert, "sslcert")?;
@@ -47,6 +55,9 @@ pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
             builder.with_client_auth_cert(certs, key).map_err(|error| format!("sslcert: {error}"))?
         }
     };
+    // Servers require ALPN for direct TLS (`sslnegotiation=direct`). With the usual negotiation they ignore it.
+    config.alpn_protocols = vec![b"postgresql".to_vec()];
+    config.enable_sni = dsn.sends_name;
     Ok(MakeRustlsConnect::new(config))
 }
 
@@ -70,7 +81,13 @@ fn read_certs(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>>,
         .map_err(|error| format!("{option} {}: {error}", file.display()))
 }
 
-/// libpq's modes: no check; the authority only; or authority and name.
+fn read_crls(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    CertificateRevocationListDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| format!("sslcrl {}: {error}", file.display()))
+}
+
+/// Certificate verifier with the modes of libpq: no check, authority only, or authority and host name.
 #[derive(Debug)]
 struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,

@@ -1,83 +1,94 @@
-//! Tokens of callers.
+//! Tokens of callers, revoked JSON Web Tokens, and ended browser sessions.
 
 use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
+use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane};
 use crate::job::TypeId;
 
-/// A token that holds.
+/// A token that is valid now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveToken {
-    /// Its public part.
+    /// Public part of the token.
     pub id: String,
-    /// SHA-256 of the whole.
+    /// SHA-256 of the whole token.
     pub hash: Vec<u8>,
-    /// Whose it is.
+    /// Principal that the token authenticates.
     pub principal: String,
-    /// What it allows.
+    /// Scopes of the token.
     pub scopes: Vec<String>,
-    /// How long it holds from now on; `None`: until it is revoked.
+    /// Remaining lifetime. `None` if the token has no expiry.
     pub ends_in: Option<Duration>,
 }
 
 /// A token to store.
 #[derive(Clone, Copy, Debug)]
 pub struct NewToken<'a> {
-    /// Its public part.
+    /// Public part of the token.
     pub id: &'a str,
-    /// SHA-256 of the whole.
+    /// SHA-256 of the whole token.
     pub hash: &'a [u8],
-    /// Whose it is.
+    /// Principal that the token authenticates.
     pub principal: &'a str,
-    /// What it allows.
+    /// Scopes of the token.
     pub scopes: &'a [String],
-    /// Who makes it.
+    /// Principal that creates the token.
     pub created_by: &'a str,
-    /// How long it holds.
+    /// Lifetime from now. `None` if the token has no expiry.
     pub lifetime: Option<Duration>,
 }
 
-/// A token as people see it.
+/// A token as shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenView {
-    /// Its public part.
+    /// Public part of the token.
     pub id: String,
-    /// Whose it is.
+    /// Principal that the token authenticates.
     pub principal: String,
-    /// What it allows.
+    /// Scopes of the token.
     pub scopes: Vec<String>,
-    /// Who made it; empty: nobody in particular.
+    /// Principal that created the token. Empty if authentication was off.
     pub created_by: String,
-    /// When it was made.
+    /// Creation time.
     pub created: SystemTime,
-    /// When it ends by itself.
+    /// Expiry time, if the token has one.
     pub expires: Option<SystemTime>,
-    /// When it was revoked.
+    /// Time of revocation, if the token was revoked.
     pub revoked: Option<SystemTime>,
 }
 
-/// A JSON Web Token that was revoked, or all of a principal.
+/// A revoked JSON Web Token, or a principal whose tokens are revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokedJwt {
-    /// The token, or the principal.
+    /// Id of the token, or name of the principal.
     pub name: String,
-    /// Until when the principal's tokens were issued, in seconds of Unix time; `None`: it is a token.
+    /// For a principal: tokens issued up to this Unix time in seconds are revoked. `None` for a single token.
     pub issued_until: Option<u64>,
 }
 
-/// The most tokens that hold at once. Each broker keeps them in memory.
+/// Maximum number of valid tokens. Each broker keeps them in memory.
 pub const MOST_TOKENS: i64 = 10_000;
 
 impl Store {
-    /// The task types of these jobs. Jobs that do not exist are left out.
+    /// Records that the session of the cookie with this hash was logged out, for its remaining lifetime.
+    pub async fn end_session(&self, hash: &[u8], lasts: Duration) -> Result<(), StoreError> {
+        let lasts = lasts.as_millis() as i64;
+        self.general().await?.query(Statement::EndSession, &[&hash, &lasts]).await.map(drop)
+    }
+
+    /// Whether the session of the cookie with this hash was logged out.
+    pub async fn has_ended(&self, hash: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.general().await?.query_one(Statement::HasEnded, &[&hash]).await?.get("ended"))
+    }
+
+    /// Returns the task types of the given jobs. Omits jobs that do not exist.
     pub async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TypesOf, &[&ids]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
     }
 
-    /// All tokens that hold now.
+    /// Returns all tokens that are valid now.
     pub async fn active_tokens(&self) -> Result<Vec<ActiveToken>, StoreError> {
         let rows = self.general().await?.query(Statement::ActiveTokens, &[]).await?;
         let token = |row: &Row| ActiveToken {
@@ -90,7 +101,7 @@ impl Store {
         Ok(rows.iter().map(token).collect())
     }
 
-    /// The JSON Web Tokens that are revoked.
+    /// Returns the revoked JSON Web Tokens.
     pub async fn revoked_jwts(&self) -> Result<Vec<RevokedJwt>, StoreError> {
         let rows = self.general().await?.query(Statement::RevokedJwts, &[]).await?;
         let revoked = |row: &Row| RevokedJwt {
@@ -100,7 +111,8 @@ impl Store {
         Ok(rows.iter().map(revoked).collect())
     }
 
-    /// Revokes a JSON Web Token, or those of a principal, which could hold for this long. False: `MOST_TOKENS` are revoked.
+    /// Revokes a JSON Web Token, or all tokens of a principal. `lifetime` is the longest remaining lifetime of the
+    /// tokens. False if `MOST_TOKENS` revocations exist.
     pub async fn revoke_jwt(
         &self,
         name: &str,
@@ -117,10 +129,10 @@ impl Store {
             transaction.commit().await?;
             Ok(!rows.is_empty())
         };
-        until_unlocked(self, revoke).await
+        retry_while_locked_in_side_lane(self, revoke).await
     }
 
-    /// Stores a token; `None`: there are `MOST_TOKENS`.
+    /// Stores a token. `None` if `MOST_TOKENS` valid tokens exist.
     pub async fn create_token(&self, token: NewToken<'_>, by: &Actor) -> Result<Option<TokenView>, StoreError> {
         let lifetime = token.lifetime.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
         let NewToken { id, hash, principal, scopes, created_by, .. } = token;
@@ -133,16 +145,16 @@ impl Store {
             transaction.commit().await?;
             Ok(rows.first().map(view))
         };
-        until_unlocked(self, create).await
+        retry_while_locked_in_side_lane(self, create).await
     }
 
-    /// A page of tokens, in the order of their ids.
+    /// Returns a page of tokens with ids above `after`, ordered by id. `ended_too` includes expired and revoked tokens.
     pub async fn list_tokens(&self, after: &str, ended_too: bool, at_most: i32) -> Result<Vec<TokenView>, StoreError> {
         let rows = self.general().await?.query(Statement::ListTokens, &[&after, &ended_too, &at_most]).await?;
         Ok(rows.iter().map(view).collect())
     }
 
-    /// Revokes a token by its id, or all tokens of a principal; returns the ids.
+    /// Revokes a token by its id, or all tokens of a principal. Returns the ids.
     pub async fn revoke_tokens(
         &self,
         id: Option<&str>,
@@ -156,7 +168,7 @@ impl Store {
             transaction.commit().await?;
             Ok(rows.iter().map(|row| row.get("id")).collect())
         };
-        until_unlocked(self, revoke).await
+        retry_while_locked_in_side_lane(self, revoke).await
     }
 }
 

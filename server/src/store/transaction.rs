@@ -1,29 +1,32 @@
-//! Several statements in one transaction.
+//! Transactions of several statements.
 
-use std::{future::Future, time::Instant};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use tokio_postgres::Row;
 
-use super::{Connection, Lane, Loan, Patience, Statement, Store, StoreError, connection::Params};
+use super::{Connection, Lane, Loan, LockWait, Statement, Store, StoreError, connection::Params};
 
-/// An open transaction. If it is dropped, it is rolled back with its connection.
+/// An open transaction. A drop without commit discards the connection and so rolls back.
 pub(super) struct Transaction<'a> {
     connection: Loan<'a>,
     open: bool,
 }
 
-/// How often a transaction that lost against another one (a deadlock) is tried.
+/// Maximum attempts of a transaction that is rolled back because of a conflict, such as a deadlock.
 const TRIES: usize = 5;
 
-/// Runs a transaction again if it lost against another one and was rolled back.
-pub(super) async fn until_it_wins<T, F>(mut run: impl FnMut() -> F) -> Result<T, StoreError>
+/// Retries a transaction that was rolled back because of a conflict with another transaction.
+pub(super) async fn retry_conflicts<T, F>(mut run: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     for _ in 1..TRIES {
         match run().await {
             Err(StoreError::Conflict(problem)) => {
-                tracing::debug!(%problem, "a transaction lost against another one; trying again");
+                tracing::debug!(%problem, "transaction conflict; retrying");
             }
             other => return other,
         }
@@ -31,21 +34,25 @@ where
     run().await
 }
 
-/// The same for a call of a person or program. If something that it needs is locked, it waits for that aside, for as
-/// long as calls wait for Postgres.
-pub(super) async fn until_unlocked<T, F>(store: &Store, run: impl Fn(Store) -> F) -> Result<T, StoreError>
+/// Runs a transaction of an operator's call. Retries conflicts as `retry_conflicts` does. While another transaction's
+/// lock blocks it, retries in side lane `Operate` until the database timeout.
+pub(super) async fn retry_while_locked_in_side_lane<T, F>(
+    store: &Store,
+    run: impl Fn(Store) -> F,
+) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    match until_it_wins(|| run(store.clone())).await {
+    match retry_conflicts(|| run(store.clone())).await {
         Err(StoreError::Locked(_)) => {}
         other => return other,
     }
     let until = Instant::now() + store.timeout;
-    let patient = store.aside(Lane::Operate, Patience::Long);
+    let side_lane_store = store.side_lane(Lane::Operate, LockWait::Long);
     let mut holders = None;
     loop {
-        let (result, found) = store.with_holders(Lane::Operate, Box::pin(until_it_wins(|| run(patient.clone())))).await;
+        let (result, found) =
+            store.with_holders(Lane::Operate, Box::pin(retry_conflicts(|| run(side_lane_store.clone())))).await;
         holders = found.or(holders);
         match result {
             Err(StoreError::Locked(_)) if Instant::now() < until => {}
@@ -56,14 +63,32 @@ where
 }
 
 impl Store {
-    /// Begins a transaction, on a connection of the hot pool.
+    /// Begins a transaction on a connection of the hot pool.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         Self::begin_on(self.hot().await?).await
     }
 
-    /// Begins a transaction, on a connection on which the planner is free.
+    /// Begins a transaction on a connection of the general pool, where the planner is unrestricted.
     pub(super) async fn begin_general(&self) -> Result<Transaction<'_>, StoreError> {
         Self::begin_on(self.general().await?).await
+    }
+
+    /// Runs a statement of a maintenance task with a longer timeout than usual.
+    pub(super) async fn query_within(
+        &self,
+        longest: Duration,
+        statement: Statement,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut transaction = self.begin_general().await?;
+        let connection = transaction.connection();
+        connection.batch(&format!("SET LOCAL statement_timeout = {}", longest.as_millis())).await?;
+        connection.set_timeout(longest);
+        let rows = transaction.query(statement, params).await;
+        transaction.connection().set_timeout(self.timeout);
+        let rows = rows?;
+        transaction.commit().await?;
+        Ok(rows)
     }
 
     pub(super) async fn begin_on(mut connection: Loan<'_>) -> Result<Transaction<'_>, StoreError> {
@@ -73,28 +98,28 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Its connection.
+    /// Returns the connection of the transaction.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// Runs a statement in it. After an error it cannot be used any more.
+    /// Runs a statement in the transaction. After an error, the transaction cannot be used any more.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         self.connection.query(statement, params).await
     }
 
-    /// Runs a statement that returns one row.
+    /// Runs a statement that returns exactly one row.
     pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
         self.connection.query_one(statement, params).await
     }
 
-    /// Rolls it back; its connection can be used again.
+    /// Rolls the transaction back. The connection can be reused.
     pub(super) async fn roll_back(mut self) {
         self.connection.roll_back().await;
         self.open = false;
     }
 
-    /// Commits it.
+    /// Commits the transaction.
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;
@@ -105,7 +130,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.connection.retire();
+            self.connection.mark_broken();
         }
     }
 }

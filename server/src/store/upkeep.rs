@@ -1,24 +1,24 @@
-//! Whether brokers keep up with what happens by the clock, and how large the tables are.
+//! Figures that show whether maintenance tasks keep up, and how large the tables are.
 
 use std::time::Duration;
 
 use super::{Statement, Store, StoreError};
 
-/// Figures for the metrics.
+/// Maintenance figures for metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Upkeep {
-    /// How long the most overdue planned time of a schedule has been due.
+    /// Time by which the most overdue schedule is late. Zero if no schedule is late.
     pub schedule_delay: Duration,
-    /// Schedules whose last planned time could not fire.
+    /// Number of active schedules whose last attempt to fire failed.
     pub schedules_failing: i64,
-    /// Days after today whose partitions exist.
+    /// Number of the next `days` days for which all day partitions exist.
     pub days_ahead: i64,
-    /// Tables with their bytes, as of their last VACUUM or ANALYZE.
+    /// Tables and their sizes in bytes, at their last VACUUM or ANALYZE.
     pub tables: Vec<(String, i64)>,
 }
 
 impl Store {
-    /// Reads the figures; partitions are looked for on so many days.
+    /// Reads the maintenance figures. Looks for partitions on the next `days` days.
     pub async fn upkeep(&self, days: i32) -> Result<Upkeep, StoreError> {
         let row = self.general().await?.query_one(Statement::Upkeep, &[&days]).await?;
         let names = row.get::<_, Option<Vec<String>>>("tables").unwrap_or_default();
@@ -33,12 +33,12 @@ impl Store {
         })
     }
 
-    /// How many days have been over for these minutes and are not archived; 0 if none are to be archived.
+    /// Counts days that ended at least `minutes` ago and are not archived. 0 if archiving is off.
     pub async fn archive_overdue(&self, minutes: i32) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::ArchiveOverdue, &[&minutes]).await?.get(0))
     }
 
-    /// From now on no broker drops a day that is not archived.
+    /// Turns archiving on: from now on, no broker drops a day that is not archived.
     pub async fn set_archive_target(&self, url: &str, who: &str) -> Result<(), StoreError> {
         self.general().await?.query(Statement::SetArchiveTarget, &[&url, &who]).await.map(drop)
     }

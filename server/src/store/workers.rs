@@ -1,4 +1,4 @@
-//! The sessions of all brokers, and when programs without one have called.
+//! Sessions of workers at all brokers, and the time of the last pull of each task type.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Statement, Store, StoreError};
 use crate::job::{ListedWorker, TypeId, WorkerPosition};
 
 impl Store {
-    /// Writes these sessions of a broker, and deletes those that have ended.
+    /// Stores changed sessions of a broker, and deletes its ended ones. Does nothing if the broker's row is gone.
     pub async fn report_workers(
         &self,
         broker_id: i32,
@@ -18,12 +18,13 @@ impl Store {
         connection.query(Statement::ReportWorkers, &[&broker_id, &numbers, &summaries, &ended]).await.map(drop)
     }
 
-    /// Notes how long ago, in ms, programs have last called for jobs of these types without a stream.
+    /// Records how many ms ago jobs of these task types were last pulled.
     pub async fn report_pulls(&self, types: &[TypeId], ago_ms: &[i64]) -> Result<(), StoreError> {
         self.general().await?.query(Statement::ReportPulls, &[&types, &ago_ms]).await.map(drop)
     }
 
-    /// Sessions of brokers other than these, after a position, and only of one task type if it is given.
+    /// Returns sessions after a position, except sessions of the brokers `but_of`. `task_type` restricts them to one
+    /// task type.
     pub async fn list_workers(
         &self,
         after: WorkerPosition,
@@ -38,14 +39,16 @@ impl Store {
         let listed = rows.iter().map(|row| ListedWorker {
             position: WorkerPosition { broker_id: row.get("broker_id"), number: row.get("number") },
             broker: row.get("broker"),
-            // One that a later release wrote in another way is a worker without figures.
+            // A later release may have written the summary in an unknown format. Such a worker is listed without
+            // figures.
             view: serde_json::from_str(row.get("summary")).unwrap_or_default(),
             age: Duration::from_millis(u64::try_from(row.get::<_, i64>("age_ms")).unwrap_or_default()),
         });
         Ok(listed.collect())
     }
 
-    /// The worker of another broker that holds this job, if that is known.
+    /// Returns the id of the worker that holds this job, as its broker has reported it. `None` if no report names the
+    /// job.
     pub async fn worker_of_job(&self, id: i64) -> Result<Option<String>, StoreError> {
         let rows = self.general().await?.query(Statement::WorkerOfJob, &[&id]).await?;
         Ok(rows.first().and_then(|row| row.get("worker_id")))

@@ -1,6 +1,7 @@
-//! Where a task type lives. Its home is the store that has had it for longest, so it stays where it is, whatever other stores
-//! are added and whoever enqueues jobs of it elsewhere by SQL. A new type gets its home by its name: rendezvous hashing (Thaler
-//! and Ravishankar, 1998) among the stores that take new types, so all brokers choose the same store without asking each other.
+//! The home of a task type: the store that has had the type for the longest time. Jobs go to the home of their type
+//! unless the caller names a store. Added stores do not change it, nor do callers who create the type in another store
+//! by SQL. Rendezvous hashing (Thaler and Ravishankar, 1998) of the name chooses the home of a new type among the
+//! stores with `new_types`. So all brokers choose the same store without coordination.
 
 use std::{
     collections::HashMap,
@@ -11,22 +12,22 @@ use futures::future::join_all;
 use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
 
-use super::fleet::{Engine, Fleet, Member};
+use super::served::{ConfiguredStore, ServedStore, Stores};
 use crate::{error::Error, job::TaskTypeName};
 
-/// How long a home is remembered, if no settings change. A type that is moved changes them; otherwise it moves only when it was
-/// deleted as unused.
-const REMEMBERED: Duration = Duration::from_mins(1);
-/// The most homes that are remembered: as many as there may be types in a few stores.
+/// Time for which a cached home is valid while no settings change. A move of the type to another store changes the
+/// settings. Without a move, the home changes only if the type is deleted as unused and created again.
+const HOME_TTL: Duration = Duration::from_mins(1);
+/// Maximum number of cached homes, enough for the types of a few stores.
 const MOST: usize = 100_000;
-/// How long a store may take to say whether it has a type. A store that is known to be away is not asked; one that is held up
-/// for some seconds is not away.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The same if the home is remembered, and no settings have changed since: then only the time is over, and enqueues do not wait
-/// for a store that does not answer.
-const BRIEFLY: Duration = Duration::from_millis(100);
+/// Timeout of asking a store whether it has a type. A store whose circuit breaker is open is not asked. The limit is
+/// long, because a store that is slow for some seconds does not open its circuit breaker.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of asking a store when the cached home is expired but no settings have changed. It is short, because the
+/// cached home is probably still right, and enqueues must not wait for a store that does not answer.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The homes that were looked up lately: positions in the list of stores.
+/// Cache of homes, as positions in the list of stores.
 #[derive(Debug, Default)]
 pub(super) struct Homes(RwLock<HashMap<TaskTypeName, Home>>);
 
@@ -34,31 +35,31 @@ pub(super) struct Homes(RwLock<HashMap<TaskTypeName, Home>>);
 struct Home {
     nth: usize,
     since: Instant,
-    /// The settings of all stores then: a type that moves to another store changes them.
+    /// Sum of the settings versions of all stores at the lookup. The sum changes when a type moves to another store.
     settings: i64,
 }
 
-/// What a home that is remembered is worth.
+/// Validity of a cached home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Worth {
-    /// It needs no other look.
+enum Freshness {
+    /// Valid.
     Fresh,
-    /// It is remembered for too long.
+    /// Expired.
     Old,
-    /// Settings have changed since: the type may have moved.
+    /// Settings have changed since the lookup, so the type may have moved.
     Changed,
 }
 
 impl Homes {
-    fn get(&self, name: &TaskTypeName, settings: i64) -> Option<(usize, Worth)> {
+    fn get(&self, name: &TaskTypeName, settings: i64) -> Option<(usize, Freshness)> {
         let homes = self.0.read();
         let home = homes.get(name)?;
-        let worth = match home.settings == settings {
-            true if home.since.elapsed() < REMEMBERED => Worth::Fresh,
-            true => Worth::Old,
-            false => Worth::Changed,
+        let freshness = match home.settings == settings {
+            true if home.since.elapsed() < HOME_TTL => Freshness::Fresh,
+            true => Freshness::Old,
+            false => Freshness::Changed,
         };
-        Some((home.nth, worth))
+        Some((home.nth, freshness))
     }
 
     fn set(&self, name: &TaskTypeName, nth: usize, settings: i64) {
@@ -70,44 +71,49 @@ impl Homes {
     }
 }
 
-/// What a store knows of a type.
+/// Answer of a store to the question whether it has a task type.
 enum Known {
+    /// The store has had the type since this time.
     Since(SystemTime),
     Missing,
-    /// It cannot be asked.
-    Away,
+    /// The store has not answered, so it may have the type.
+    Unreachable,
 }
 
-impl Fleet {
-    /// The store in which a type lives, or would live.
-    pub(crate) async fn home(&self, name: &TaskTypeName) -> Result<&Engine, Error> {
+impl Stores {
+    /// Returns the home of a type, or the store in which a new type will be created.
+    pub(crate) async fn home(&self, name: &TaskTypeName) -> Result<&ServedStore, Error> {
         let nth = self.home_at(name).await?;
-        self.members().get(nth).ok_or_else(|| Error::Internal("a home is no store".into()))?.reachable()
+        self.all()
+            .get(nth)
+            .ok_or_else(|| Error::Internal("bug: the home of a task type is not in the list of stores".into()))?
+            .reachable()
     }
 
     async fn home_at(&self, name: &TaskTypeName) -> Result<usize, Error> {
         let settings = self.settings_of_all();
-        let remembered = self.homes.get(name, settings);
-        if let Some((home, Worth::Fresh)) = remembered {
+        let cached = self.homes.get(name, settings);
+        if let Some((home, Freshness::Fresh)) = cached {
             return Ok(home);
         }
-        let patience = if let Some((_, Worth::Old)) = remembered { BRIEFLY } else { PATIENCE };
-        let known = join_all(self.members().iter().map(|member| known(member, name, patience))).await;
+        let timeout = if let Some((_, Freshness::Old)) = cached { SHORT_TIMEOUT } else { TIMEOUT };
+        let known = join_all(self.all().iter().map(|store| known(store, name, timeout))).await;
         let oldest = known.iter().enumerate().filter_map(|(nth, known)| match known {
             Known::Since(created) => Some((*created, nth)),
-            Known::Missing | Known::Away => None,
+            Known::Missing | Known::Unreachable => None,
         });
         let oldest = oldest.min().map(|(_, nth)| nth);
-        let is_away = |nth: &usize| matches!(known.get(*nth), Some(Known::Away));
-        let home = match (oldest, remembered) {
-            // It may be older in the store that is away, where it was at home a minute ago.
-            (_, Some((home, _))) if is_away(&home) => home,
+        let is_unreachable = |nth: &usize| matches!(known.get(*nth), Some(Known::Unreachable));
+        let home = match (oldest, cached) {
+            // The type may be older in the unreachable store than in the others. That store was the home at the last
+            // lookup, so it stays the home.
+            (_, Some((home, _))) if is_unreachable(&home) => home,
             (Some(home), _) => home,
             (None, _) => {
-                if let Some(unknown) = (0..known.len()).find(is_away).and_then(|nth| self.members().get(nth)) {
+                if let Some(unknown) = (0..known.len()).find(is_unreachable).and_then(|nth| self.all().get(nth)) {
                     return Err(Error::Unavailable(format!(
-                        "task type {name} may be at home in store {}, whose database cannot be reached now; \
-                         name another store to enqueue it there",
+                        "the home of task type {name} may be store {}, whose database cannot be reached now; \
+                         retry later, or name the store to enqueue in",
                         unknown.name()
                     )));
                 }
@@ -118,44 +124,46 @@ impl Fleet {
         Ok(home)
     }
 
-    /// A number that changes with the settings of each store, as this process knows them.
+    /// Returns the sum of the settings versions of all stores that this process serves. It changes when the settings of
+    /// a store change.
     fn settings_of_all(&self) -> i64 {
-        self.engines().fold(0, |sum, engine| sum.wrapping_add(engine.broker.settings_version()))
+        self.served().fold(0, |sum, served| sum.wrapping_add(served.broker.settings_version()))
     }
 
-    /// The stores that have a type, by their places in the list; those that cannot be asked are named.
-    pub(crate) async fn having(&self, name: &TaskTypeName) -> (Vec<&Engine>, Vec<&str>) {
-        let known = join_all(self.members().iter().map(|member| known(member, name, PATIENCE))).await;
-        let (mut having, mut away) = (Vec::new(), Vec::new());
-        for (member, known) in self.members().iter().zip(known) {
-            match (known, member.engine()) {
-                (Known::Since(_), Ok(engine)) => having.push(engine),
-                (Known::Away, _) => away.push(member.name()),
+    /// Stores that have a type, and the names of stores that are unreachable.
+    pub(crate) async fn having(&self, name: &TaskTypeName) -> (Vec<&ServedStore>, Vec<&str>) {
+        let known = join_all(self.all().iter().map(|store| known(store, name, TIMEOUT))).await;
+        let (mut having, mut unreachable) = (Vec::new(), Vec::new());
+        for (store, known) in self.all().iter().zip(known) {
+            match (known, store.served()) {
+                (Known::Since(_), Ok(served)) => having.push(served),
+                (Known::Unreachable, _) => unreachable.push(store.name()),
                 _ => {}
             }
         }
-        (having, away)
+        (having, unreachable)
     }
 
-    /// The home of a new type: a store that takes new jobs, if there is one.
+    /// Returns the position of the home of a new type. Among the stores with `new_types`, a store that is open to new
+    /// jobs goes before a closed one.
     pub(crate) fn chosen(&self, name: &TaskTypeName) -> usize {
-        let weight = |member: &Member| {
-            let number = member.engine().map_or(0, |engine| engine.number.get());
+        let weight = |store: &ConfiguredStore| {
+            let number = store.served().map_or(0, |served| served.number.get());
             Sha256::new().chain_update(number.to_be_bytes()).chain_update(name.as_str()).finalize()
         };
-        let is_open = |member: &Member| member.engine().is_ok_and(|engine| !engine.broker.is_closed());
-        let takes_it = self.members().iter().enumerate().filter(|(_, member)| member.configured.new_types);
-        takes_it.max_by_key(|(_, member)| (is_open(member), weight(member))).map_or(0, |(nth, _)| nth)
+        let is_open = |store: &ConfiguredStore| store.served().is_ok_and(|served| !served.broker.is_closed());
+        let takes_it = self.all().iter().enumerate().filter(|(_, store)| store.configured.new_types);
+        takes_it.max_by_key(|(_, store)| (is_open(store), weight(store))).map_or(0, |(nth, _)| nth)
     }
 }
 
-async fn known(member: &Member, name: &TaskTypeName, patience: Duration) -> Known {
-    let Ok(engine) = member.reachable() else { return Known::Away };
-    let created = engine.broker.type_created(name);
-    match tokio::time::timeout(patience, created).await {
+async fn known(store: &ConfiguredStore, name: &TaskTypeName, timeout: Duration) -> Known {
+    let Ok(served) = store.reachable() else { return Known::Unreachable };
+    let created = served.broker.type_created(name);
+    match tokio::time::timeout(timeout, created).await {
         Ok(Ok(Some(created))) => Known::Since(created),
         Ok(Ok(None)) => Known::Missing,
-        Ok(Err(_)) | Err(_) => Known::Away,
+        Ok(Err(_)) | Err(_) => Known::Unreachable,
     }
 }
 
@@ -168,10 +176,10 @@ mod tests {
         let (homes, name) = (Homes::default(), TaskTypeName::parse("t").unwrap());
         assert_eq!(homes.get(&name, 1), None);
         homes.set(&name, 1, 1);
-        assert_eq!(homes.get(&name, 1), Some((1, Worth::Fresh)));
-        assert_eq!(homes.get(&name, 2), Some((1, Worth::Changed)));
-        homes.0.write().get_mut(&name).unwrap().since -= REMEMBERED;
-        assert_eq!(homes.get(&name, 1), Some((1, Worth::Old)));
-        assert_eq!(homes.get(&name, 2), Some((1, Worth::Changed)));
+        assert_eq!(homes.get(&name, 1), Some((1, Freshness::Fresh)));
+        assert_eq!(homes.get(&name, 2), Some((1, Freshness::Changed)));
+        homes.0.write().get_mut(&name).unwrap().since -= HOME_TTL;
+        assert_eq!(homes.get(&name, 1), Some((1, Freshness::Old)));
+        assert_eq!(homes.get(&name, 2), Some((1, Freshness::Changed)));
     }
 }

@@ -1,5 +1,5 @@
-//! A task type moves to another store (`docs/internals/stores.md`). Every step is a transaction in one of the two stores that may be
-//! repeated, so whatever stops a move, the next call goes on where it was.
+//! Moves a task type to another store (`docs/internals/stores.md`). Every step is an idempotent transaction in one of the two
+//! stores, so after any interruption the next call resumes the move.
 
 mod pass;
 mod start;
@@ -13,72 +13,76 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
-use super::fleet::{Engine, SharedFleet};
+use super::served::{ServedStore, SharedStores};
 use crate::{
     error::Error,
     job::{StoreNumber, TaskTypeName, TypeId},
     store::{Actor, LeftToMove, StoreError},
 };
 
-/// How often to look whether jobs that run have ended: as often as brokers sweep.
+/// Interval at which a move looks for running jobs that have ended in the old store.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often to ask whether brokers have read the settings. They are notified, so it takes milliseconds.
+/// Interval at which a move checks whether all brokers use its new settings version. It is short, because brokers are
+/// notified of a change and read it within milliseconds.
 const ASK: Duration = Duration::from_millis(50);
-/// How long to wait before a step is repeated whose store does not answer.
+/// Wait before a step is retried if its store does not answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a caller may leave a report unread.
+/// Maximum time for which a progress report waits until the caller reads it. Then the move stops, because the task type
+/// is paused meanwhile.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// What a move does at the moment.
+/// Phase of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MovePhase {
-    /// It waits until all brokers know that the type rests.
+    /// Waits until all brokers know that the type is paused for the move.
     #[default]
     Pausing,
-    /// Jobs move.
+    /// Jobs are being moved.
     Moving,
-    /// The type goes on in the new store. Jobs that still run in the old one end there, or follow.
+    /// The type runs in the new store. Jobs that still run in the old store end there or follow.
     Following,
-    /// It is over.
+    /// The move is complete.
     Done,
 }
 
-/// How far a move is.
+/// Progress of a move.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MoveProgress {
     pub(crate) phase: MovePhase,
-    /// Jobs that this call has moved.
+    /// Number of jobs that this call has moved.
     pub(crate) moved: i64,
     pub(crate) left: LeftToMove,
-    /// Schedules that have moved, and those of whose name the new store has another one.
+    /// Number of schedules that have moved to the new store, and number of schedules that stay in the old store because
+    /// the new one has another schedule with the same name.
     pub(crate) schedules: usize,
     pub(crate) staying_schedules: usize,
-    /// Why it waits for a store; empty: it does not.
+    /// Error of the store whose answer the move waits for. Empty while no step is being retried.
     pub(crate) problem: String,
 }
 
-/// The moves that this process goes on with: the number of the store that a type leaves, and the type there.
+/// Moves that this process is executing: number of the old store, and id of the type there.
 #[derive(Debug, Default)]
 pub(super) struct Moves(Mutex<HashSet<(StoreNumber, TypeId)>>);
 
-/// A move that can begin.
+/// A move that has passed its checks and has not started.
 pub(crate) struct Move {
-    fleet: SharedFleet,
+    stores: SharedStores,
     name: TaskTypeName,
-    /// Positions in the list of stores.
+    /// Positions of the old and the new store in the list of stores.
     from: usize,
     to: usize,
     type_id: TypeId,
-    /// When the oldest store got the type.
+    /// Creation time of the type in the oldest store other than the new one. The type in the new store is dated before
+    /// it, so that the new store becomes the home.
     oldest: SystemTime,
     by: Actor,
 }
 
-/// Why a move stops.
+/// Reason why a move stops.
 enum Stop {
-    /// Nobody waits for it any more, or the broker stops.
+    /// The caller no longer listens, or the broker is stopping.
     Cancelled,
-    /// It cannot go on.
+    /// The move cannot continue.
     Failed(Error),
 }
 
@@ -88,55 +92,60 @@ impl From<Error> for Stop {
     }
 }
 
-/// Whether a step that failed so may be repeated: its store will answer again.
+/// Whether a move retries a step that failed with this error. Steps are idempotent, so an unknown outcome is retried
+/// too.
 fn passes(error: &StoreError) -> bool {
-    error.may_be_repeated() || matches!(error, StoreError::Unknown(_))
+    error.is_retryable() || matches!(error, StoreError::Unknown(_))
 }
 
-/// A move under way.
+/// A move in progress.
 struct Running<'a> {
     job: &'a Move,
     progress: MoveProgress,
     to: Sender<Result<MoveProgress, Error>>,
     stopping: CancellationToken,
-    /// The type in the store that it goes to.
+    /// Id of the type in the new store.
     new_type: TypeId,
 }
 
 impl Move {
-    fn engine(&self, nth: usize) -> Result<&Engine, Error> {
-        self.fleet.members().get(nth).ok_or_else(|| Error::Internal("a store of a move is none".into()))?.engine()
+    fn served(&self, nth: usize) -> Result<&ServedStore, Error> {
+        self.stores
+            .all()
+            .get(nth)
+            .ok_or_else(|| Error::Internal("bug: a store of the move is not in the list".into()))?
+            .served()
     }
 
-    /// The names of the two stores.
+    /// Names of the old and the new store.
     pub(crate) fn stores(&self) -> (String, String) {
-        let name =
-            |nth: usize| self.fleet.members().get(nth).map(|member| member.name().to_owned()).unwrap_or_default();
+        let name = |nth: usize| self.stores.all().get(nth).map(|store| store.name().to_owned()).unwrap_or_default();
         (name(self.from), name(self.to))
     }
 
-    /// Moves the jobs, and reports how far it is, until all have moved or nobody waits for it.
+    /// Moves the jobs and reports progress until all have moved or the caller no longer listens.
     pub(crate) async fn run(self, to: Sender<Result<MoveProgress, Error>>, stopping: CancellationToken) {
-        let Ok(from) = self.engine(self.from) else { return };
+        let Ok(from) = self.served(self.from) else { return };
         let key = (from.number, self.type_id);
-        if !self.fleet.moves.0.lock().insert(key) {
-            let said = format!("task type {} is being moved by this broker already", self.name);
+        if !self.stores.moves.0.lock().insert(key) {
+            let said = format!("task type {} is already being moved by this broker", self.name);
             return drop(to.send(Err(Error::Moving(said))).await);
         }
         let mut running =
             Running { job: &self, progress: MoveProgress::default(), to: to.clone(), stopping, new_type: 0 };
         let ended = running.run_on().await;
-        // Another broker may go on with it at once.
+        // Gives up the ownership of the move. Otherwise other brokers could resume it only after this broker's lease
+        // has expired.
         let store = from.broker.operator.store();
-        if let Err(error) = store.disown_move(self.type_id, from.broker.operator.broker_id()).await {
-            tracing::debug!(%error, "a move stays with this broker");
+        if let Err(error) = store.release_move(self.type_id, from.broker.operator.broker_id()).await {
+            tracing::debug!(%error, "cannot give up the ownership of a move of a task type");
         }
-        self.fleet.moves.0.lock().remove(&key);
+        self.stores.moves.0.lock().remove(&key);
         match ended {
             Ok(()) => tracing::info!(task_type = %self.name, jobs = running.progress.moved, "a task type has moved"),
-            Err(Stop::Cancelled) => tracing::info!(task_type = %self.name, "a move rests"),
+            Err(Stop::Cancelled) => tracing::info!(task_type = %self.name, "the move of a task type was interrupted"),
             Err(Stop::Failed(error)) => {
-                tracing::warn!(task_type = %self.name, %error, "a move rests");
+                tracing::warn!(task_type = %self.name, %error, "the move of a task type was interrupted");
                 let _ = to.send(Err(error)).await;
             }
         }
@@ -144,33 +153,35 @@ impl Move {
 }
 
 impl Running<'_> {
-    /// The stores, each with its broker.
-    fn source(&self) -> Result<&Engine, Stop> {
-        Ok(self.job.engine(self.job.from)?)
+    /// The old store.
+    fn source(&self) -> Result<&ServedStore, Stop> {
+        Ok(self.job.served(self.job.from)?)
     }
 
-    fn target(&self) -> Result<&Engine, Stop> {
-        Ok(self.job.engine(self.job.to)?)
+    fn target(&self) -> Result<&ServedStore, Stop> {
+        Ok(self.job.served(self.job.to)?)
     }
 
-    /// Says how far it is. Nobody listens or reads any more: it stops, because the type rests meanwhile.
-    async fn tell(&self) -> Result<(), Stop> {
+    /// Sends the progress to the caller. Stops the move if the caller does not read it within `UNREAD`, because the
+    /// type must not stay paused.
+    async fn report(&self) -> Result<(), Stop> {
         if self.stopping.is_cancelled() {
-            return Err(Error::Unavailable("this broker is stopping; call again, and the move goes on".into()).into());
+            return Err(Error::Unavailable("this broker is stopping; repeat the call to resume the move".into()).into());
         }
         self.to.send_timeout(Ok(self.progress.clone()), UNREAD).await.map_err(|_| Stop::Cancelled)
     }
 
-    /// Waits, unless nobody listens any more.
+    /// Waits, unless the caller no longer listens.
     async fn pause(&self, pause: Duration) -> Result<(), Stop> {
         tokio::select! {
             () = tokio::time::sleep(pause) => Ok(()),
             () = self.to.closed() => Err(Stop::Cancelled),
-            () = self.stopping.cancelled() => self.tell().await,
+            () = self.stopping.cancelled() => self.report().await,
         }
     }
 
-    /// Runs a step until its store has answered.
+    /// Runs a step of the move at a store. Retries temporary errors until the store answers, and reports the error as
+    /// `problem`.
     async fn step<T, F>(&mut self, store: &str, run: impl Fn() -> F) -> Result<T, Stop>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -179,16 +190,16 @@ impl Running<'_> {
             match run().await {
                 Ok(done) => {
                     if !std::mem::take(&mut self.progress.problem).is_empty() {
-                        self.tell().await?;
+                        self.report().await?;
                     }
                     return Ok(done);
                 }
                 Err(error) if passes(&error) => {
-                    tracing::debug!(store, %error, "a step of a move is repeated");
-                    let problem = format!("store {store}: {}", error.told());
+                    tracing::debug!(store, %error, "retrying a step of a move");
+                    let problem = format!("store {store}: {}", error.public_text());
                     if self.progress.problem != problem {
                         self.progress.problem = problem;
-                        self.tell().await?;
+                        self.report().await?;
                     }
                     self.pause(AGAIN).await?;
                 }

@@ -1,16 +1,16 @@
-//! Which number each store has, or gets.
+//! Assignment of store numbers.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::{config::StoreConfig, job::StoreNumber, store::StoreFacts};
 
-/// What is known of a store.
+/// A store for which a number is decided.
 pub(super) struct Found<'a> {
     name: &'a str,
-    /// The number that the configuration says.
+    /// Configured number.
     wanted: Option<StoreNumber>,
     facts: &'a StoreFacts,
-    /// A broker serves it under its number.
+    /// Whether this process already serves the store, so that its number cannot change.
     is_served: bool,
 }
 
@@ -19,19 +19,20 @@ impl<'a> Found<'a> {
         Self { name: &configured.name, wanted: configured.number, facts, is_served: false }
     }
 
-    /// The same, of a store that is served already.
     pub(super) fn served(configured: &'a StoreConfig, facts: &'a StoreFacts) -> Self {
         Self { is_served: true, ..Self::new(configured, facts) }
     }
 
-    /// The number that it has to have.
+    /// Returns the number that the store must have: the configured one, or its present one if it is served or has given
+    /// out job ids. `None` if the store may get any number.
     fn fixed(&self) -> Option<StoreNumber> {
         self.wanted.or_else(|| (self.is_served || self.facts.has_ids).then_some(self.facts.number))
     }
 }
 
-/// The stores that must get a number, by their places in the list. A store without ids and without a configured number gives
-/// way to the others, in the order of the list. The error says what to do.
+/// Returns the stores whose number must change, as positions in `found` with the new number. A store without job ids
+/// and without a configured number gets a number that no other store has. Fails if two stores need the same number, or
+/// one database is configured twice.
 pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, String> {
     let mut identities = HashMap::new();
     for store in found {
@@ -39,7 +40,7 @@ pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, S
         if let Some(other) = identities.insert(&store.facts.identity, name) {
             return Err(format!(
                 "stores {other} and {name} are one database and schema, or one is a copy of the other: leave one of them \
-                 out, or give the copy an identity of its own with howdah migrate --new-identity"
+                 out, or give the copy a new identity with howdah migrate --new-identity"
             ));
         }
         if let Some(wanted) = store.wanted.filter(|wanted| store.facts.has_ids && *wanted != number) {
@@ -54,7 +55,7 @@ pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, S
         if let Some(other) = taken.insert(number, store.name) {
             return Err(format!(
                 "stores {other} and {} both have the number {number}, so the ids of their jobs would be the same: \
-                 a number stays with a store that has had jobs, so one of the two cannot be in this fleet",
+                 a store that has had jobs keeps its number, so one broker cannot serve both; remove one of them",
                 store.name
             ));
         }
@@ -71,7 +72,8 @@ pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, S
     Ok(changes)
 }
 
-/// This number, or else the lowest that is free. There are more numbers than a broker has stores.
+/// Returns the store's present number `own` if no other store has it, else the lowest free number. A free number always
+/// exists, because a broker has fewer stores than there are numbers.
 fn free(taken: &HashSet<StoreNumber>, own: StoreNumber) -> StoreNumber {
     let lowest = || (0..=StoreNumber::MOST).filter_map(StoreNumber::new).find(|number| !taken.contains(number));
     if taken.contains(&own) { lowest().unwrap_or(own) } else { own }
@@ -85,7 +87,7 @@ mod tests {
         StoreFacts { number: StoreNumber::new(number).unwrap(), identity: identity.into(), has_ids }
     }
 
-    /// Stores a, b, c: the wanted number, and what the database says.
+    /// Calls `decide` for stores named a, b and c, each given as configured number and facts from its database.
     fn decided(stores: &[(Option<u16>, StoreFacts)]) -> Result<Vec<(usize, u16)>, String> {
         let names = ["a", "b", "c"].into_iter();
         let found = names.zip(stores).map(|(name, (wanted, facts))| Found {
@@ -103,7 +105,7 @@ mod tests {
         let new = |identity| (None, facts(identity, 0, false));
         assert_eq!(decided(&[new("x")]), Ok(vec![]));
         assert_eq!(decided(&[new("x"), new("y"), new("z")]), Ok(vec![(1, 1), (2, 2)]));
-        // One that has jobs keeps its number, wherever it stands.
+        // A store with jobs keeps its number, regardless of its position.
         assert_eq!(decided(&[new("x"), (None, facts("y", 0, true)), new("z")]), Ok(vec![(0, 1), (2, 2)]));
         assert_eq!(decided(&[(Some(7), facts("x", 0, false)), new("y")]), Ok(vec![(0, 7)]));
         assert_eq!(decided(&[(None, facts("x", 4, false)), (Some(4), facts("y", 4, true))]), Ok(vec![(0, 0)]));

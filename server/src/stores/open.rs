@@ -1,51 +1,69 @@
-//! What a broker needs of its database before it starts.
+//! Checks of a store before its broker starts.
 
 use std::time::Duration;
 
 use super::{ReadyStore, StoresError};
 use crate::{
     config::WakeMode,
-    store::{Store, StoreError, unless_locked},
+    store::{Store, StoreError, retry_while_locked},
 };
 
-/// How long the test of LISTEN may take.
+/// Time after which the LISTEN test fails if its notification has not arrived.
 const LISTEN_PROBE: Duration = Duration::from_secs(15);
 
-/// Says what the migration did, and makes what the first jobs need.
+/// Logs what the migration changed. Unless `wake` is `poll`, tests whether notifications arrive.
 pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
     let (name, store) = (&ready.name, &ready.store);
     if let Some(facts) = &ready.facts {
-        tracing::info!(store = %name, number = %facts.number, "store");
+        tracing::info!(store = %name, number = %facts.number, "this store has this number");
     }
     if let Some(report) = &ready.report {
         if report.created {
-            tracing::info!(schema = store.schema(), "created");
+            tracing::info!(schema = store.schema(), "created the schema");
         }
         for name in &report.applied {
-            tracing::info!(migration = %name, "applied");
+            tracing::info!(migration = %name, "applied a migration of the tables");
         }
         for part in &report.replaced {
-            tracing::info!(part = %part, "replaced");
+            tracing::info!(part = %part, "replaced a part of the schema");
+        }
+        if report.rights_set > 0 {
+            tracing::warn!(objects = report.rights_set, "corrected rights and owners of database objects");
+        }
+        for left in &report.rights_left {
+            tracing::warn!(rights = %left, "unintended rights remain; howdah doctor shows how to revoke them");
         }
         if let Some(release) = &report.newer {
-            tracing::info!(%release, "the schema's functions are of a newer release; leaving them unchanged");
+            tracing::info!(%release, "functions or view of the schema are of a newer release; leaving them unchanged");
         }
     }
     let of = |error| StoresError::Store { name: name.clone(), error };
-    // The first ack needs the partition of today.
-    unless_locked("the partitions of today", || store.make_partitions(1)).await.map_err(of)?;
-    if ready.config.wake == WakeMode::Listen && !hears_itself(store).await.map_err(of)? {
-        return Err(StoresError::NoNotifications(name.clone()));
+    if ready.config.wake == WakeMode::Poll {
+        return Ok(());
     }
-    Ok(())
+    match test_listen(store).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(StoresError::NoNotifications(name.clone())),
+        // A permanent error means that the connection string for LISTEN is wrong, so polling would hide a mistake.
+        Err(error) if error.is_permanent() => Err(of(error)),
+        Err(error) => {
+            tracing::warn!(
+                store = %name, %error,
+                "LISTEN or NOTIFY failed; polling every {:?} until it works. With wake = \"poll\" no LISTEN is needed",
+                ready.config.poll_interval
+            );
+            Ok(())
+        }
+    }
 }
 
-/// Notifies ourselves: behind a transaction pooler LISTEN succeeds, but no notification ever arrives.
-async fn hears_itself(store: &Store) -> Result<bool, StoreError> {
+/// Sends a notification and waits for it. Behind a transaction pooler, LISTEN succeeds, but no notification ever
+/// arrives, so only a received one proves that LISTEN works.
+async fn test_listen(store: &Store) -> Result<bool, StoreError> {
     let channel = format!("{}_probe", store.schema());
     let payload = hex::encode(rand::random::<[u8; 8]>());
-    let mut listener = store.listen(&channel).await?;
-    unless_locked("a notification", || store.notify(&channel, &payload)).await?;
+    let mut listener = store.listen(&channel, None).await?;
+    retry_while_locked("a notification", || store.notify(&channel, &payload)).await?;
     let heard = async {
         while let Some(heard) = listener.next().await {
             if heard == payload {

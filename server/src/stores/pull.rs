@@ -1,16 +1,17 @@
-//! Jobs for a worker without a stream, from several stores: they are asked one after the other, beginning with any of them, until
-//! one has jobs. One that does not answer soon holds up none of the others.
+//! Pull calls on several stores, for workers without a stream. A pull queries the stores one after the other, starting
+//! with a random one, until one has jobs. If a store has not answered after `OVERLAP_AFTER`, the next one is queried as
+//! well.
 
-mod asking;
-mod part;
-mod patient;
+mod late_wait;
+mod pulled_store;
+mod query_order;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::select_all, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until};
 
-use super::stream::{EngineOfStream, Home, Serving};
+use super::stream::{Home, Serving, StreamStore};
 use crate::{
     dispatch::Waiter,
     error::Error,
@@ -18,125 +19,132 @@ use crate::{
     memory::{AnswerMemory, Held},
     session::{SessionContext, Unsent, pull::PULL_BYTES},
 };
-use asking::{Asking, Times};
-use part::{Part, look, parts};
-use patient::Patient;
+use late_wait::LateWait;
+use pulled_store::{PulledStore, pulled_stores, query};
+use query_order::{QueryOrder, Times};
 
-/// After this time without an answer, the next store is asked, too.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// This long after the call's wait is over, a store that has not answered counts as empty. Far longer than a claim takes on a busy
-/// machine: jobs that a slow store has found are given back if nobody waits for them, and the next call would find it no faster.
-const LONGEST: Duration = Duration::from_secs(10);
-/// A store that has failed is asked again after this time.
+/// Time without an answer of the queried store after which the next store is queried as well.
+const OVERLAP_AFTER: Duration = Duration::from_millis(500);
+/// Time after the end of the call's wait at which the call stops waiting for a store's answer. It is far longer than a
+/// claim on a busy machine takes: jobs that a store returns later are released, and the next call would not get them
+/// sooner.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+/// Pause before a store whose query failed is queried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a call asks for.
+/// Arguments of a pull.
 pub(crate) struct PullArgs {
-    /// The types; at least one.
+    /// Task types; at least one.
     pub(crate) types: Vec<TaskTypeName>,
-    /// The most jobs.
+    /// Maximum number of jobs.
     pub(crate) max_jobs: usize,
-    /// How long they are leased.
+    /// Length of the leases.
     pub(crate) lease: Duration,
-    /// How long to wait for the first.
+    /// Maximum time for which the call waits until a job is ready.
     pub(crate) wait: Duration,
 }
 
-/// Leases ready jobs of one of the stores that have the types, as `SessionContext::pull` does, which it is with one engine. They
-/// are released if the answer with them is not sent.
+/// Leases ready jobs of one store that has the task types. With one store, this is `SessionContext::pull`. `room`
+/// reserves memory for the answer, and `by` is the caller's principal. The jobs are released if the answer is not sent.
 pub(crate) async fn pull(
-    engines: &[EngineOfStream],
+    stores: &[StreamStore],
     home: &Home,
     args: PullArgs,
     (room, by): (AnswerMemory, &str),
 ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
     let served: Vec<(usize, Serving)> =
-        engines.iter().enumerate().filter_map(|(nth, engine)| Some((nth, engine.now()?))).collect();
-    if let ([(_, only)], 1) = (&served[..], engines.len()) {
+        stores.iter().enumerate().filter_map(|(nth, store_no)| Some((nth, store_no.now()?))).collect();
+    if let ([(_, only)], 1) = (&served[..], stores.len()) {
         return only.context.clone().pull(args.types, args.max_jobs, args.lease, args.wait, (room, by)).await;
     }
     let until = Instant::now() + args.wait;
-    let parts = parts(&served, engines.len(), home, &args.types, by).await?;
-    first_found(parts, &args, until, room).await
+    let pulled_stores = pulled_stores(&served, stores.len(), home, &args.types, by).await?;
+    first_found(pulled_stores, &args, until, room).await
 }
 
-/// The jobs of the first of these stores that has some.
+/// Queries the stores until one returns jobs or the call's wait is over. Returns the jobs of the first store that has
+/// some.
 async fn first_found(
-    mut parts: Vec<Part>,
+    mut pulled_stores: Vec<PulledStore>,
     args: &PullArgs,
     until: Instant,
     room: AnswerMemory,
 ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
-    let contexts: Vec<Arc<SessionContext>> = parts.iter().map(|part| part.context().clone()).collect();
-    // Registered before the first look, so that no job that comes in between is missed.
+    let contexts: Vec<Arc<SessionContext>> = pulled_stores.iter().map(|store| store.context().clone()).collect();
+    // The waiters are registered before the first query, so that the call also learns of jobs that become ready after
+    // its query.
     let mut waiters: Vec<Waiter<'_>> =
-        contexts.iter().zip(&parts).map(|(context, part)| context.dispatch.wait_for(part.ids())).collect();
-    let is_away = |nth: usize| contexts.get(nth).is_some_and(|context| context.store.is_away());
-    let mut asking =
-        Asking::new(parts.len(), is_away, Times { patience: PATIENCE, longest: LONGEST, again: LOOK_AGAIN });
-    let (mut patient, mut looks) = (Patient::new(&contexts), FuturesUnordered::new());
+        contexts.iter().zip(&pulled_stores).map(|(context, store)| context.dispatch.wait_for(store.ids())).collect();
+    let is_unreachable = |nth: usize| contexts.get(nth).is_some_and(|context| context.store.is_unreachable());
+    let mut query_order = QueryOrder::new(
+        pulled_stores.len(),
+        is_unreachable,
+        Times { overlap_after: OVERLAP_AFTER, longest: GIVE_UP_AFTER, again: LOOK_AGAIN },
+    );
+    let (mut late_wait, mut queries) = (LateWait::new(&contexts), FuturesUnordered::new());
     let mut held: Option<Held> = None;
     loop {
         if contexts.iter().any(|context| context.is_draining()) {
             return Err(Error::Unavailable("the broker is stopping; call another one".into()));
         }
-        if let Some(nth) = asking.next()
-            && let Some(part) = parts.get(nth)
+        if let Some(nth) = query_order.next()
+            && let Some(store) = pulled_stores.get(nth)
         {
             if held.is_none() {
                 held = Some(room.take(answer_bytes(&contexts)).await?);
             }
-            looks.push(look(nth, part.question(), args));
-        } else if asking.is_idle() {
-            if asking.is_last() {
-                return nothing(&contexts, held, asking.failure());
+            queries.push(query(nth, store.query_args(), args));
+        } else if query_order.is_idle() {
+            if query_order.is_last() {
+                return nothing(&contexts, held, query_order.failure());
             }
-            // Not held while the call waits for jobs.
+            // No query is running, so the memory reserved for an answer is released while the call waits for jobs.
             held = None;
         }
         tokio::select! {
-            Some((nth, found, looked)) = looks.next(), if !looks.is_empty() => {
-                if let Some((jobs, unsent)) = asking.answered(nth, looked)
+            Some((nth, found, answer)) = queries.next(), if !queries.is_empty() => {
+                if let Some((jobs, unsent)) = query_order.answered(nth, answer)
                     && let Some(held) = held.take()
                 {
                     return Ok((jobs, unsent, held));
                 }
-                if let (Some(found), Some(part), Some(waiter), Some(context)) =
-                    (found, parts.get_mut(nth), waiters.get_mut(nth), contexts.get(nth))
+                if let (Some(found), Some(store), Some(waiter), Some(context)) =
+                    (found, pulled_stores.get_mut(nth), waiters.get_mut(nth), contexts.get(nth))
                 {
-                    part.has(&found, &args.types);
-                    *waiter = context.dispatch.wait_for(part.ids());
-                    // For what has come in between.
-                    asking.ask(nth);
+                    store.has(&found, &args.types);
+                    *waiter = context.dispatch.wait_for(store.ids());
+                    // The waiter did not know these types before, so jobs that arrived during the query are found only
+                    // by another one.
+                    query_order.enqueue(nth);
                 }
             }
-            () = sleep_until(asking.patient_until()), if asking.is_waiting() => {
-                if asking.gives_up(|nth| !patient.waits_for(nth)) {
-                    return nothing(&contexts, held, asking.failure());
+            () = sleep_until(query_order.timeout_at()), if query_order.is_waiting() => {
+                if query_order.gives_up(|nth| !late_wait.waits_for(nth)) {
+                    return nothing(&contexts, held, query_order.failure());
                 }
             }
-            // It is in the queue then.
-            () = sleep_until(asking.again_at()), if asking.has_failed() => {}
-            nth = rung(&waiters) => asking.ask(nth),
-            nth = appeared(&parts) => {
-                if let Some(part) = parts.get_mut(nth) {
-                    part.forget();
-                    asking.ask(nth);
+            // `next` moves the failed store back to the queue at this time, so the loop only has to run again.
+            () = sleep_until(query_order.again_at()), if query_order.has_failed() => {}
+            nth = first_notified(&waiters) => query_order.enqueue(nth),
+            nth = appeared(&pulled_stores) => {
+                if let Some(store) = pulled_stores.get_mut(nth) {
+                    store.clear_types();
+                    query_order.enqueue(nth);
                 }
             }
-            // When the wait is over, look once more.
-            () = sleep_until(until), if !asking.is_last() => asking.ask_last(),
+            // When the call's wait is over, all stores are queried a last time.
+            () = sleep_until(until), if !query_order.is_last() => query_order.start_last_round(),
         }
     }
 }
 
-/// Memory for an answer, with which it is made.
+/// Returns the bytes of memory to reserve for an answer.
 fn answer_bytes(contexts: &[Arc<SessionContext>]) -> usize {
     let job_bytes = contexts.iter().map(|context| context.registry.cluster().job_bytes()).max();
     2 * (PULL_BYTES as usize + job_bytes.unwrap_or_default())
 }
 
-/// Nothing was found; an error only if no store has answered.
+/// Returns an answer without jobs, or `failure` if no store has answered.
 fn nothing(
     contexts: &[Arc<SessionContext>],
     held: Option<Held>,
@@ -144,20 +152,20 @@ fn nothing(
 ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
     match (contexts.first(), held, failure) {
         (Some(context), Some(held), None) => Ok((Vec::new(), Unsent::new(Vec::new(), context.release.clone()), held)),
-        (_, _, failure) => Err(failure.unwrap_or_else(silence)),
+        (_, _, failure) => Err(failure.unwrap_or_else(no_store_answered)),
     }
 }
 
-fn silence() -> Error {
-    Error::Unavailable("no store has answered in time".into())
+fn no_store_answered() -> Error {
+    Error::Unavailable("no store answered this pull in time; call again".into())
 }
 
-/// The first that may have jobs.
-async fn rung(waiters: &[Waiter<'_>]) -> usize {
-    select_all(waiters.iter().map(|waiter| Box::pin(waiter.rung()))).await.1
+/// Waits for a wake-up of a store. Returns the position of the first store that may have new jobs.
+async fn first_notified(waiters: &[Waiter<'_>]) -> usize {
+    select_all(waiters.iter().map(|waiter| Box::pin(waiter.notified()))).await.1
 }
 
-/// The first that has one more of the types.
-async fn appeared(parts: &[Part]) -> usize {
-    select_all(parts.iter().map(|part| Box::pin(part.appeared()))).await.1
+/// Waits until a store gets a requested type that it did not have. Returns the position of that store.
+async fn appeared(pulled_stores: &[PulledStore]) -> usize {
+    select_all(pulled_stores.iter().map(|store| Box::pin(store.appeared()))).await.1
 }

@@ -1,14 +1,14 @@
-//! One worker's stream, served by the engines of several stores. In each the worker has a session of the same id; windows
-//! are dealt to in turn (`dispatch::Turns`). A task reads and hands each message to the engine that it is for; what the
-//! engines send is put together when the transport can take it. An engine whose database is away holds up nobody.
+//! A worker's stream, served by the brokers of several stores. The worker has a session with the same id in each store, and the
+//! stores share its windows (`dispatch::FillRights`). One task reads the stream and passes each message to its store; the messages of
+//! all stores are merged when the transport is ready. A store with an unreachable database delays none of the others.
 
-mod inbox; // messages on their way to an engine
-mod lane; // one engine: attached, and attached again
-mod merge; // what goes out
-mod open; // the first message
-mod own; // answers that no engine gives
-mod router; // what comes in
-mod wanted; // which windows an engine gets
+mod inbox; // queue of a worker's messages to one store
+mod store_stream; // the worker's session in one store, retried while the store is unreachable
+mod merge; // outgoing messages of all stores
+mod open; // opens a stream from its first message
+mod local_messages; // answers and pings that come from no store
+mod router; // incoming messages, passed to their stores
+mod wanted; // the worker's windows, and which store gets which
 
 use std::sync::Arc;
 
@@ -23,42 +23,42 @@ use crate::{
 };
 use merge::Merge;
 
-/// The most engines of a stream.
-pub const MOST_ENGINES: usize = u64::BITS as usize;
+/// Maximum number of stores of a stream.
+pub const MOST_STORES: usize = u64::BITS as usize;
 
-/// An engine that is there.
+/// A reachable store.
 #[derive(Clone)]
 pub struct Serving {
-    /// The number of its store.
+    /// Number of the store.
     pub number: StoreNumber,
-    /// Its part that serves workers.
+    /// Context with which the store's broker serves sessions of workers.
     pub context: Arc<SessionContext>,
 }
 
-/// An engine, for the streams of workers.
+/// A configured store, as seen by the streams of workers.
 #[derive(Clone)]
-pub struct EngineOfStream {
-    /// The name of its store.
+pub struct StreamStore {
+    /// Name of the store.
     pub name: String,
-    /// The number that the configuration gives its store. It is asked for while the engine is not there.
+    /// Configured number of the store, used until its database is reached. `None` if no number is configured.
     pub configured: Option<StoreNumber>,
-    /// The engine, as soon as it is there.
+    /// The number and context of the store. `None` until its database is reached.
     pub serving: watch::Receiver<Option<Serving>>,
 }
 
-impl EngineOfStream {
-    /// One that is there.
+impl StreamStore {
+    /// Creates a store whose database was reached.
     pub fn served(name: &str, number: StoreNumber, context: Arc<SessionContext>) -> Self {
         let (_, serving) = watch::channel(Some(Serving { number, context }));
         Self { name: name.to_owned(), configured: Some(number), serving }
     }
 
-    /// The engine, if it is there.
+    /// Returns the number and context of the store. `None` if its database was not reached yet.
     pub(super) fn now(&self) -> Option<Serving> {
         self.serving.borrow().clone()
     }
 
-    /// Whether an id is of its store, as far as that is known.
+    /// Whether job ids with this store number may belong to the store. True if the number of the store is unknown.
     fn may_have(&self, number: StoreNumber) -> bool {
         match &*self.serving.borrow() {
             Some(serving) => serving.number == number,
@@ -67,12 +67,13 @@ impl EngineOfStream {
     }
 }
 
-/// Which engine creates a type that no store has.
+/// Returns the position of the home store of a task type. That store creates the type if no store has it.
 pub type Home = Arc<dyn Fn(&TaskTypeName) -> usize + Send + Sync>;
 
-/// Serves a worker, as `session::serve` does, which it is with one engine. Jobs of a message are of one store.
+/// Serves a worker's stream. With one store, this is `session::serve`. Each message with jobs to the worker has jobs of
+/// one store.
 pub fn serve<S>(
-    engines: Vec<EngineOfStream>,
+    stores: Vec<StreamStore>,
     caller: Caller,
     client: ClientInfo,
     home: Home,
@@ -81,13 +82,13 @@ pub fn serve<S>(
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
-    if let [only] = &engines[..]
+    if let [only] = &stores[..]
         && let Some(Serving { context, .. }) = only.now()
     {
         return session::serve(context, caller, client, incoming).left_stream();
     }
     let (opened, opening) = oneshot::channel();
-    tokio::spawn(open::open_and_read(engines, caller, client, home, incoming, opened));
+    tokio::spawn(open::open_and_read(stores, caller, client, home, incoming, opened));
     let stopped = || Err(Error::Unavailable("the broker is stopping".into()));
     let answers = futures::stream::once(opening).flat_map(move |opened| match opened.unwrap_or_else(|_| stopped()) {
         Ok(merge) => Merge::messages(merge).left_stream(),

@@ -1,4 +1,4 @@
-//! What a certificate says: when it expires, and whom it names.
+//! Fields of certificates: the expiry time, and the name of the client.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-/// The longest name of a client, in bytes.
+/// Maximum length of a client's name, in bytes.
 const NAME_BYTES: usize = 512;
 
-/// Who a client is: the name in its certificate, which an authority of `tls_client_ca` has signed.
+/// Identity of a client: the name in its certificate, which an authority of `tls_client_ca` has signed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
     /// The first URI among the certificate's subject alternative names, else the first DNS name; never the common name.
@@ -22,12 +22,12 @@ pub struct PeerIdentity {
 }
 
 impl PeerIdentity {
-    /// Who made a call; `None` if clients show no certificates here.
-    pub fn of(extensions: &Extensions) -> Option<&Self> {
+    /// Identity of a call's client; `None` if the port does not ask for client certificates.
+    pub fn get(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 
-    /// The name in a certificate that has been verified.
+    /// Identity from a verified certificate.
     pub(super) fn in_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
         let (_, SubjectAltName(names)) = certificate.tbs_certificate.get().ok()??;
@@ -47,13 +47,13 @@ impl PeerIdentity {
     }
 }
 
-/// When a certificate expires, in seconds of Unix time.
+/// Expiry time of a certificate, in seconds of Unix time.
 pub(super) fn expires(certificate: &CertificateDer<'_>) -> Result<u64, String> {
     let certificate = Certificate::from_der(certificate).map_err(|error| format!("is not a certificate: {error}"))?;
     Ok(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
 }
 
-/// A time for people.
+/// Formats a time that is given in seconds of Unix time.
 pub(super) fn date(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| format!("{seconds} s after 1970"), |time| time.to_string())

@@ -1,4 +1,4 @@
-//! Clients that have shown a certificate: their connections end when it expires or is revoked.
+//! Connections of clients with certificates. They end when the certificate expires or is revoked.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{PeerIdentity, certificate};
 
-/// The connections of clients with certificates.
+/// Open connections of clients with certificates.
 #[derive(Default)]
 pub(super) struct OpenClients {
     last: AtomicU64,
@@ -30,34 +30,34 @@ struct Open {
     ended: CancellationToken,
 }
 
-/// A client whose certificate is good. While this lives, its connection is looked after.
+/// A client with a valid certificate. Its connection is monitored until this is dropped.
 pub(crate) struct PeerCertificate {
-    /// The name in it.
+    /// Identity from the certificate.
     pub(crate) identity: PeerIdentity,
-    /// Cancelled when the certificate is good no longer, or when the broker closes all connections.
+    /// Cancelled when the certificate becomes invalid, or when the broker closes all connections.
     pub(crate) ended: CancellationToken,
     number: u64,
     clients: Arc<OpenClients>,
 }
 
 impl OpenClients {
-    /// Looks after a connection from now on. The error says why the certificate is of no use here.
+    /// Starts to monitor a connection. The error tells why the certificate is unusable.
     pub(super) fn enter(
         self: &Arc<Self>,
         chain: &[CertificateDer<'static>],
         cut: &CancellationToken,
     ) -> Result<PeerCertificate, String> {
-        let first = chain.first().ok_or("there is none")?;
+        let first = chain.first().ok_or("the certificate chain is empty")?;
         let identity = PeerIdentity::in_certificate(first)
-            .ok_or("it names nobody: it needs a URI or a DNS name as subject alternative name")?;
+            .ok_or("it contains no name: it needs a URI or a DNS name as subject alternative name")?;
         let expires = certificate::expires(first)?;
         let (number, ended) = (self.last.fetch_add(1, Ordering::Relaxed), cut.child_token());
         self.open.lock().insert(number, Open { chain: chain.to_vec(), expires, ended: ended.clone() });
         Ok(PeerCertificate { identity, ended, number, clients: self.clone() })
     }
 
-    /// Ends the connections of certificates that have expired, and after a change of the files, of those that are no
-    /// longer good; how many.
+    /// Ends the connections of expired certificates, and after a change of the files, of certificates that are no longer valid.
+    /// Returns their number.
     pub(super) fn end(&self, verifier: Option<&Arc<dyn ClientCertVerifier>>) -> usize {
         let now = UnixTime::now();
         let is_bad = |open: &Open| {
@@ -67,7 +67,7 @@ impl OpenClients {
             };
             open.expires < now.as_secs() || verifier.is_some_and(|verifier| verify(verifier).is_none())
         };
-        // Verifying takes long, and connections come and go meanwhile.
+        // Verification is slow, so the lock is held for one connection at a time. Connections open and close meanwhile.
         let numbers: Vec<u64> = self.open.lock().keys().copied().collect();
         let mut ended = 0;
         for number in numbers {

@@ -1,6 +1,6 @@
-//! The handshake takes any certificate of a client, or none; what it takes is verified right after it, before a byte is
-//! read. So the client can be told in words why it does not get in, and there is one place that verifies, for full and
-//! resumed handshakes alike. That the client has the key of the certificate is verified by the handshake.
+//! Deferred verification of client certificates. The handshake accepts any certificate or none, and the certificate is verified
+//! right after it, before a byte is read. So the client can get an error text, and one place verifies certificates for full and
+//! resumed handshakes. The handshake itself verifies that the client has the private key.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-/// Verifies signatures only.
+/// Verifies only signatures during the handshake.
 #[derive(Debug)]
 pub(super) struct Deferred(pub(super) Arc<dyn ClientCertVerifier>);
 

@@ -1,4 +1,4 @@
-//! Handshakes that failed: counted by reason, and logged at most once a second for each reason.
+//! Failed handshakes: counted by reason, and logged at most once a second per reason.
 
 use std::{io, net::SocketAddr};
 
@@ -10,26 +10,26 @@ use crate::{
     metrics::{ByReason, TlsMetrics},
 };
 
-/// Why there is no TLS connection.
+/// Reason of a failed handshake.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The client closed the connection: a probe of the network, or a client that does not trust us.
+    /// The client closed the connection: a port scan, or a client that does not trust the broker's certificate.
     Closed,
-    /// It took too long.
+    /// The handshake exceeded its time limit.
     Late,
-    /// The client speaks no TLS.
+    /// The client does not use TLS.
     Plaintext,
-    /// The client does not say that it speaks HTTP/2.
+    /// The client does not offer HTTP/2 (ALPN).
     NoHttp2,
-    /// The client shows no certificate, or a bad one.
+    /// The client has no certificate, or an invalid one.
     Client(String),
-    /// Everything else.
+    /// Any other error.
     Other(String),
 }
 
 impl Failure {
-    /// The error of rustls inside an error of a connection.
-    pub(super) fn of(error: &io::Error) -> Self {
+    /// Extracts the rustls error from an error of a connection.
+    pub(super) fn new(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match inner {
             None => Self::Closed,
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// What is wrong with a client's certificate.
+/// Describes the problem of a client certificate.
 pub(super) fn of_certificate(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
@@ -61,7 +61,7 @@ pub(super) fn of_certificate(error: &rustls::Error) -> String {
         }
         rustls::Error::InvalidCertificate(CertificateError::Revoked) => "it is revoked".into(),
         rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
-            "its authority has no revocation list here (tls_client_crl)".into()
+            "tls_client_crl has no revocation list of its authority".into()
         }
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             "it has expired".into()
@@ -70,7 +70,7 @@ pub(super) fn of_certificate(error: &rustls::Error) -> String {
     }
 }
 
-/// What a port reports of failed handshakes.
+/// Reporter of failed handshakes of a port.
 pub(super) struct Failures {
     port: &'static str,
     metrics: TlsMetrics,
@@ -84,24 +84,24 @@ impl Failures {
         Self { port, metrics, plaintext: Mutex::default(), client: Mutex::default(), other: Mutex::default() }
     }
 
-    /// Counts it; says it, if a line is due.
+    /// Counts the failure, and logs it if the throttle permits.
     pub(super) fn report(&self, failure: &Failure, peer: Option<SocketAddr>) {
         self.metrics.failed_handshakes.get_or_create(&ByReason { reason: failure.label() }).inc();
         let port = self.port;
         let peer = peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
-        let due = |throttle: &Mutex<Throttle>| throttle.lock().ready();
+        let due = |throttle: &Mutex<Throttle>| throttle.lock().count();
         match failure {
             Failure::Closed | Failure::Late => {
-                tracing::debug!(port, peer, reason = failure.label(), "no TLS handshake");
+                tracing::debug!(port, peer, reason = failure.label(), "a client did not complete the TLS handshake");
             }
             Failure::Plaintext => {
                 if let Some(times) = due(&self.plaintext) {
-                    tracing::warn!(port, peer, times, "a client without TLS; it must use https:// on this port");
+                    tracing::warn!(port, peer, times, "a client connected without TLS; this port needs https://");
                 }
             }
             Failure::Client(why) => {
                 if let Some(times) = due(&self.client) {
-                    tracing::warn!(port, peer, times, %why, "refused a client");
+                    tracing::warn!(port, peer, times, %why, "refused a client because of its certificate");
                 }
             }
             Failure::NoHttp2 => {

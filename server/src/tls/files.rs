@@ -1,4 +1,4 @@
-//! The files of TLS: read, taken apart, and what is wrong with them in words that help.
+//! TLS files: reading, parsing, and helpful errors.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use rustls::pki_types::{
 
 use crate::config::TlsFiles;
 
-/// The largest file, in bytes. Revocation lists of large authorities have megabytes.
+/// Maximum size of a file, in bytes. Revocation lists of large authorities have megabytes.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What the files hold. They are compared to see whether anything has changed.
+/// Contents of the TLS files, compared to detect changes.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Files {
     cert: Vec<u8>,
@@ -24,7 +24,7 @@ pub(super) struct Files {
     client_crl: Option<Vec<u8>>,
 }
 
-/// One sentence with the flag, the file and its problem.
+/// Formats an error with the flag, the file and the problem.
 pub(super) fn problem(flag: &str, path: Option<&Path>, why: &str) -> String {
     format!("{flag} {}: {why}", path.unwrap_or(Path::new("")).display())
 }
@@ -41,14 +41,14 @@ impl Files {
         }
     }
 
-    /// The broker's certificate and those above it.
+    /// The broker's certificate and its intermediate certificates.
     pub(super) fn chain(&self, paths: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, String> {
         certificates(&self.cert).map_err(|why| {
             let swapped = key(&self.cert).is_ok() && certificates(&self.key).is_ok();
             let hint = match why {
                 Wrong::None if swapped => "holds a key, and --tls-key a certificate: exchange the two files".into(),
-                Wrong::None => "holds no certificate; it must be PEM: the broker's certificate first, then those of \
-                                the authorities between it and the root"
+                Wrong::None => "holds no certificate; it must be PEM: the broker's certificate first, then the \
+                                intermediate certificates"
                     .into(),
                 Wrong::Pem(why) => why,
             };
@@ -62,7 +62,7 @@ impl Files {
             let text = String::from_utf8_lossy(&self.key);
             let why = match why {
                 _ if text.contains("ENCRYPTED") => format!(
-                    "the key is encrypted, and nobody is there to type its passphrase; decrypt it with \
+                    "the key is encrypted, and the broker cannot ask for its passphrase; decrypt it with \
                      `openssl pkey -in {} -out plain.key` and protect the file with mode 0600",
                     path.unwrap_or(Path::new("")).display()
                 ),
@@ -73,7 +73,7 @@ impl Files {
         })
     }
 
-    /// The authorities of clients.
+    /// Authorities of client certificates.
     pub(super) fn authorities(&self, paths: &TlsFiles) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
         let Some(client_ca) = &self.client_ca else { return Ok(None) };
         certificates(client_ca).map(Some).map_err(|why| {
@@ -83,7 +83,7 @@ impl Files {
         })
     }
 
-    /// Lists of clients' certificates that are revoked.
+    /// Revocation lists of client certificates.
     pub(super) fn revoked(&self, paths: &TlsFiles) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
         let Some(client_crl) = &self.client_crl else { return Ok(Vec::new()) };
         all(CertificateRevocationListDer::pem_slice_iter(client_crl).collect()).map_err(|why| {
@@ -93,9 +93,9 @@ impl Files {
     }
 }
 
-/// Why a file is of no use.
+/// Reason why a file is unusable.
 enum Wrong {
-    /// It holds nothing of the kind.
+    /// It contains no item of the expected kind.
     None,
     Pem(String),
 }
@@ -117,14 +117,14 @@ fn all<T>(found: Result<Vec<T>, pem::Error>) -> Result<Vec<T>, Wrong> {
     match found {
         Ok(found) if found.is_empty() => Err(Wrong::None),
         Ok(found) => Ok(found),
-        Err(error) => Err(Wrong::Pem(format!("is not good PEM: {error}"))),
+        Err(error) => Err(Wrong::Pem(format!("is not valid PEM: {error}"))),
     }
 }
 
 fn key(text: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
     PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         pem::Error::NoItemsFound => Wrong::None,
-        error => Wrong::Pem(format!("is not good PEM: {error}")),
+        error => Wrong::Pem(format!("is not valid PEM: {error}")),
     })
 }
 
@@ -141,7 +141,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Warns if others than the owner and the group may read the key.
+/// Warns if users other than the owner and the group can read the key.
 pub(super) fn warn_of_modes(paths: &TlsFiles) {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(path) = &paths.key else { return };

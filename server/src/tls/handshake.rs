@@ -1,4 +1,4 @@
-//! The handshake of one connection. It never runs in the accept loop, so a slow one holds up nobody.
+//! Handshake of a connection. It runs outside the accept loop, so that a slow client delays no others.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -14,34 +14,34 @@ use super::{
 };
 use crate::metrics::TlsMetrics;
 
-/// How long a handshake keeps its place. Afterwards it goes on without one, to the deadline: what it waits for then is the
-/// client. So clients that stall keep others waiting for a second at most.
+/// Time for which a handshake occupies a slot. It then continues without one until the deadline, because it only waits for the
+/// client. So stalling clients delay others for at most a second.
 const PLACE: Duration = Duration::from_secs(1);
-/// Bytes that rustls keeps of what the client does not take: four records. HTTP/2 then waits.
+/// Maximum bytes that rustls buffers for a client that does not read: four records. With a full buffer, HTTP/2 waits.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// TLS on one port.
+/// TLS of one port.
 pub(crate) struct TlsPort {
     tls: Arc<Tls>,
     port: Port,
-    /// Handshakes at once. A client that has not sent all of its hello takes none.
-    places: Arc<Semaphore>,
+    /// Slots for concurrent handshakes. A client needs one only after it has sent its complete hello.
+    slots: Arc<Semaphore>,
     failures: Failures,
 }
 
 impl TlsPort {
     pub(crate) fn new(tls: Arc<Tls>, port: Port, metrics: TlsMetrics) -> Self {
         let name = if port == Port::Grpc { "grpc" } else { "http" };
-        Self { tls, port, places: Arc::new(Semaphore::new(HANDSHAKES)), failures: Failures::new(name, metrics) }
+        Self { tls, port, slots: Arc::new(Semaphore::new(HANDSHAKES)), failures: Failures::new(name, metrics) }
     }
 
-    /// Whether clients show certificates.
+    /// Whether the port asks for client certificates.
     pub(crate) fn asks_clients(&self) -> bool {
         self.tls.asks_clients()
     }
 
-    /// Makes a TLS connection of one that has been accepted, and says who the client is. `None`: there is none, and the
-    /// reason has been reported. `cut` ends the connection, as the end of the client's certificate does.
+    /// Performs the handshake of an accepted connection, and returns the client's identity. Returns `None` after a reported
+    /// failure. The connection ends when `cut` is cancelled or the client's certificate becomes invalid.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -67,13 +67,13 @@ impl TlsPort {
             refusal::refuse(stream, begin, NEEDS_TLS).await;
             return Err(Failure::Plaintext);
         }
-        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(|error| Failure::of(&error))?;
-        let place = self.places.acquire().await;
-        // Not before there is a place: the files may have changed meanwhile.
-        let config = self.tls.in_force.load().of(self.port);
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(|error| Failure::new(&error))?;
+        let slot = self.slots.acquire().await;
+        // Loaded after the wait for a slot, because the files may have changed meanwhile.
+        let config = self.tls.in_force.load().for_port(self.port);
         let mut finish = pin!(hello.into_stream(config).into_fallible());
         let finished = timeout(PLACE, &mut finish).await;
-        drop(place);
+        drop(slot);
         let finished = match finished {
             Ok(finished) => finished,
             Err(_) => finish.await,
@@ -81,9 +81,9 @@ impl TlsPort {
         let mut stream = match finished {
             Ok(stream) => stream,
             Err((error, stream)) => {
-                // The client shall read the alert.
+                // Gives the client time to read the alert.
                 refusal::close(stream).await;
-                return Err(Failure::of(&error));
+                return Err(Failure::new(&error));
             }
         };
         stream.get_mut().1.set_buffer_limit(Some(BUFFER_BYTES));
@@ -99,8 +99,8 @@ impl TlsPort {
         }
     }
 
-    /// What the handshake leaves to us: the protocol, and the client's certificate. The HTTP port also takes clients
-    /// without one, since probes have none, and refuses them where it matters.
+    /// Checks the protocol (ALPN) and the client's certificate after the handshake. The HTTP port also accepts clients
+    /// without a certificate, because probes have none, and rejects them for protected requests.
     fn check(
         &self,
         stream: &TlsStream<TcpStream>,
@@ -118,10 +118,11 @@ impl TlsPort {
             return if self.port == Port::Grpc { Err(Failure::Client(none)) } else { Ok(None) };
         };
         let refused = |why| Failure::Client(format!("client certificate refused: {why}"));
-        // It enters before it is verified: else, files that change in between would find it in neither place.
+        // Registered before the verification. Otherwise, files that change in between would apply neither here nor to the
+        // registered clients.
         let client = self.tls.clients.enter(chain, cut).map_err(refused)?;
         let in_force = self.tls.in_force.load();
-        let verifier = in_force.clients.as_ref().ok_or_else(|| refused("nothing is there to verify it".into()))?;
+        let verifier = in_force.clients.as_ref().ok_or_else(|| refused("bug: the broker has no verifier".into()))?;
         let verified = verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now());
         verified.map_err(|error| refused(failure::of_certificate(&error)))?;
         Ok(Some(client))

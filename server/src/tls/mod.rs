@@ -1,19 +1,18 @@
-//! TLS of both ports: the files of the certificate, the handshake, and who the client is.
+//! TLS of both ports: certificate files, handshake, and client identity.
 //!
-//! The files are read at the start, and again while the broker runs. New ones replace those in force only if they are
-//! good, and only for connections that come later. The open connections of clients whose certificate is
-//! good no longer are closed.
+//! The files are read at the start, and again while the broker runs. Changed files take effect only if they are valid, and only
+//! for new connections. Open connections of clients whose certificate is no longer valid are closed.
 
-mod certificate; // when it expires, whom it names
+mod certificate; // expiry time and client name
 mod clients; // connections end with the client's certificate
-mod deferred; // certificates are verified right after the handshake
-mod failure; // handshakes that failed: counted, logged
-mod files; // PEM files, and what is wrong with them
-mod handshake; // from a TCP connection to a TLS one, within bounds
-mod refusal; // clients that do not get in are told why
-mod server_config; // files in force, as rustls wants them
-mod transport; // a connection with TLS or without
-mod watch; // the files are read again
+mod deferred; // verification right after the handshake
+mod failure; // failed handshakes: counted, logged
+mod files; // PEM files and their errors
+mod handshake; // from a TCP connection to a TLS connection, within limits
+mod refusal; // tells rejected clients the reason
+mod server_config; // active files as a rustls configuration
+mod transport; // a connection with or without TLS
+mod watch; // reloads the files
 
 #[cfg(test)]
 mod tests;
@@ -37,13 +36,13 @@ pub(crate) use watch::watch;
 use self::{clients::OpenClients, files::Files, server_config::InForce};
 use crate::config::TlsFiles;
 
-/// How long a handshake may take.
+/// Time limit of a handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Handshakes that a port works on at once.
+/// Maximum number of concurrent handshakes per port.
 pub(crate) const HANDSHAKES: usize = 256;
-/// How often the files are read again.
+/// Interval of reading the files again.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
-/// How long before its end the log warns of the certificate.
+/// Time before its expiry at which the log warns of the certificate.
 pub(crate) const WARN_BEFORE: Duration = Duration::from_hours(14 * 24);
 
 /// One of the two ports.
@@ -53,12 +52,12 @@ pub(crate) enum Port {
     Http,
 }
 
-/// The certificate of a broker, which its ports share.
+/// Certificate of a broker, shared by its ports.
 pub struct Tls {
     paths: TlsFiles,
     tickets: server_config::Tickets,
     in_force: ArcSwap<InForce>,
-    /// The files as last read, good or not, so that a change is reported once.
+    /// Files as last read, valid or not, so that a change is reported once.
     seen: Mutex<Result<Files, String>>,
     look_now: Notify,
     clients: Arc<OpenClients>,
@@ -88,22 +87,22 @@ impl Tls {
         })))
     }
 
-    /// Reads the files again now.
+    /// Reads the files again immediately.
     pub fn look_now(&self) {
         self.look_now.notify_one();
     }
 
-    /// When the certificate in force expires.
+    /// Expiry time of the active certificate.
     pub fn expires(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.in_force.load().expires)
     }
 
-    /// Whether clients show certificates.
+    /// Whether the ports ask for client certificates.
     pub(crate) fn asks_clients(&self) -> bool {
         self.paths.client_ca.is_some()
     }
 
-    /// Reads the files, and puts them in force if they have changed and are good. `None`: nothing has changed.
+    /// Reads the files, and activates them if they have changed and are valid. `None` if nothing has changed.
     fn reload(&self) -> Option<Result<(), String>> {
         let now = Files::read(&self.paths);
         let mut seen = self.seen.lock();

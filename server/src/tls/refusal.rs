@@ -1,5 +1,5 @@
-//! Clients that do not get in are told why, in their own protocol. If the connection only broke, the cause would be hard to
-//! find: few clients show the alerts of TLS.
+//! Tells rejected clients the reason in their own protocol. A broken connection would hide the cause, because few clients show TLS
+//! alerts.
 
 use std::{io, time::Duration};
 
@@ -9,31 +9,32 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The first byte of every TLS connection: a record of the handshake.
+/// First byte of every TLS connection: a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
-/// How long the client may take to read the answer.
+/// Time for a rejected client to read the error before its connection is closed.
 const TO_READ_IT: Duration = Duration::from_secs(1);
-/// Clients tell the reason only to calls. A connection that ends before its first call says no more than that it ended.
+/// Delay before the error is sent over HTTP/2. Clients report its text only for a call in progress; without a call,
+/// they report only that the connection has ended.
 const UNTIL_A_CALL: Duration = Duration::from_millis(100);
-/// What is read of a client at most, before the connection is closed.
+/// Maximum number of bytes read from a client before the connection is closed.
 const READ_BYTES: u64 = 64 << 10;
 
-/// What clients without TLS are told.
+/// Error for clients without TLS.
 pub(super) const NEEDS_TLS: &str =
     "this port needs TLS: use https:// and, if its certificate is your own, the CA file (--tls-ca)";
 
-/// What a connection begins with.
+/// First bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
     Tls,
-    /// The preface of HTTP/2.
+    /// HTTP/2 preface.
     Http2,
-    /// A request of HTTP/1.
+    /// HTTP/1 request.
     Http1,
     Other,
 }
 
-/// Waits for the first bytes and leaves them unread. An error: the client has closed the connection.
+/// Waits for the first bytes without consuming them. Fails if the client has closed the connection.
 pub(super) async fn begin(stream: &TcpStream) -> io::Result<Begin> {
     let mut bytes = [0; 4];
     let read = stream.peek(&mut bytes).await?;
@@ -46,7 +47,7 @@ pub(super) async fn begin(stream: &TcpStream) -> io::Result<Begin> {
     }
 }
 
-/// Tells the client in the protocol that it speaks, and closes the connection.
+/// Sends the error in the client's protocol, and closes the connection.
 pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, speaks: Begin, words: &str) {
     let answer = match speaks {
         Begin::Http2 => {
@@ -66,14 +67,14 @@ pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, spe
     }
 }
 
-/// Closes a connection so that the client can read what was written last. Bytes that nobody has read would make the close
-/// a reset, and the client would lose it.
+/// Closes a connection so that the client can read the last data. Unread bytes would turn the close into a reset, and the client
+/// would lose the data.
 pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let read = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(READ_BYTES), &mut tokio::io::sink()).await
     };
-    // A client that does not listen cannot be helped.
+    // Ignores the result: a client that does not read cannot be helped.
     let _ = timeout(TO_READ_IT, read).await;
 }
 

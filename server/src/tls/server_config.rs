@@ -1,4 +1,4 @@
-//! The files in force, as rustls wants them: one configuration for each port.
+//! Active TLS files as rustls configurations, one per port.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::config::TlsFiles;
 
-/// The keys of session tickets. They outlive a change of the certificate, so that clients resume across it. Each port has
-/// its own: a session of one is none of the other.
+/// Keys of session tickets. They outlive a change of the certificate, so that clients can still resume sessions. Each port has its
+/// own key, so a session of one port is invalid on the other.
 pub(super) struct Tickets {
     grpc: Arc<dyn ProducesTickets>,
     http: Arc<dyn ProducesTickets>,
@@ -32,18 +32,18 @@ impl Tickets {
     }
 }
 
-/// What new connections are served with.
+/// Configuration for new connections.
 pub(super) struct InForce {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
-    /// When the certificate expires, in seconds of Unix time.
+    /// Expiry time of the certificate, in seconds of Unix time.
     pub(super) expires: u64,
-    /// What checks the certificates of clients.
+    /// Verifier of client certificates; `None` if the ports do not ask for them.
     pub(super) clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl InForce {
-    /// An error names the flag, the file and what to do.
+    /// Builds the configuration. An error names the flag, the file and what to do.
     pub(super) fn new(files: &Files, paths: &TlsFiles, tickets: &Tickets) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = files.chain(paths)?;
@@ -79,7 +79,7 @@ impl InForce {
                 Port::Http => (b"http/1.1", &tickets.http),
             };
             config.alpn_protocols = vec![protocol.to_vec()];
-            // Tickets cost no memory here, and work across a change of the files.
+            // Tickets need no server memory, and survive a change of the files.
             config.ticketer = ticketer.clone();
             config.session_storage = Arc::new(NoServerSessionStorage {});
             Ok::<_, String>(Arc::new(config))
@@ -88,7 +88,7 @@ impl InForce {
         Ok(Self { grpc, http, expires, clients })
     }
 
-    pub(super) fn of(&self, port: Port) -> Arc<ServerConfig> {
+    pub(super) fn for_port(&self, port: Port) -> Arc<ServerConfig> {
         match port {
             Port::Grpc => self.grpc.clone(),
             Port::Http => self.http.clone(),
@@ -106,7 +106,7 @@ fn roots(certs: Vec<CertificateDer<'static>>, paths: &TlsFiles) -> Result<RootCe
     Ok(roots)
 }
 
-/// Verifies the certificates of clients.
+/// Creates the verifier of client certificates.
 fn verifier(
     roots: &Arc<RootCertStore>,
     revoked: &[CertificateRevocationListDer<'static>],

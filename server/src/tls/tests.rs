@@ -1,4 +1,4 @@
-//! What certificates say, and what is said of files that are of no use.
+//! Fields of certificates, and errors for unusable files.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -49,13 +49,13 @@ fn a_name_that_could_forge_a_line_or_is_endless_is_no_name() {
 #[test]
 fn the_services_read_the_identity_from_the_extensions_of_a_request() {
     let mut extensions = Extensions::new();
-    assert_eq!(PeerIdentity::of(&extensions), None);
+    assert_eq!(PeerIdentity::get(&extensions), None);
     let mailer = PeerIdentity { name: "mailer".into() };
     extensions.insert(mailer.clone());
-    assert_eq!(PeerIdentity::of(&extensions), Some(&mailer));
+    assert_eq!(PeerIdentity::get(&extensions), Some(&mailer));
 }
 
-/// A directory with a good certificate and its key.
+/// A directory with a valid certificate and its key.
 struct Directory(TempDir);
 
 impl Directory {
@@ -85,7 +85,7 @@ impl Directory {
         TlsFiles { cert: Some(self.path("cert.pem")), key: Some(self.path("key.pem")), ..TlsFiles::default() }
     }
 
-    /// Why the files cannot be used, without the directory.
+    /// Error for these files, without the name of the directory.
     fn problem(&self, files: &TlsFiles) -> String {
         let problem = Tls::load(files).err().expect("a problem");
         problem.replace(&format!("{}/", self.0.path().display()), "")
@@ -107,7 +107,7 @@ fn files_that_cannot_be_used_are_named_with_their_flag_and_what_to_do() {
             "junk",
             "--tls-cert cert.pem: holds no certificate; it must be PEM: the broker's certificate first",
         ),
-        ("cert.pem", "-----BEGIN CERTIFICATE-----\nAAAA", "--tls-cert cert.pem: is not good PEM"),
+        ("cert.pem", "-----BEGIN CERTIFICATE-----\nAAAA", "--tls-cert cert.pem: is not valid PEM"),
         ("key.pem", &cert, "--tls-key key.pem: holds no private key"),
         ("key.pem", &other, "--tls-key key.pem: does not belong to the certificate of --tls-cert cert.pem"),
         (

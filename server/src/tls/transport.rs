@@ -1,4 +1,4 @@
-//! A connection with TLS or without.
+//! A connection with or without TLS.
 
 use std::{
     io::{self, IoSlice},
@@ -13,17 +13,17 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// A connection with TLS or without.
+/// A connection with or without TLS.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// As it came.
+    /// The plain TCP connection.
     Plain(TcpStream),
-    /// After the handshake. It is boxed, because the state of rustls has a kilobyte.
+    /// TLS after the handshake; boxed, because the state of rustls takes a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Transport {
-    /// The address of the other end, if the connection still has one.
+    /// Remote address, if still connected.
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
         let stream = match self {
             Self::Plain(stream) => stream,

@@ -1,4 +1,4 @@
-//! Reads the files again: every ten seconds, and when asked.
+//! Reloads the TLS files every ten seconds, and on request.
 
 use std::{
     sync::Arc,
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{LOOK, Tls, WARN_BEFORE};
 use crate::metrics::TlsMetrics;
 
-/// How often the log warns of a certificate that ends soon.
+/// Interval of warnings about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_hours(24);
 
 /// Keeps the certificate current until `stop`.
@@ -25,17 +25,14 @@ pub(crate) async fn watch(tls: Arc<Tls>, metrics: TlsMetrics, stop: Cancellation
             () = tls.look_now.notified() => {}
         }
         let looking = tls.clone();
-        // The files may be on a slow disk, and to verify thousands of certificates takes seconds.
+        // Runs in a blocking task: the disk may be slow, and verifying thousands of certificates takes seconds.
         let look = move || {
             let reloaded = looking.reload();
             let in_force = looking.in_force.load_full();
             let verifier = in_force.clients.as_ref().filter(|_| matches!(reloaded, Some(Ok(()))));
             let ended = looking.clients.end(verifier);
             if ended > 0 {
-                tracing::warn!(
-                    connections = ended,
-                    "closed connections: their clients' certificates are good no longer"
-                );
+                tracing::warn!(connections = ended, "closed connections whose client certificates are no longer valid");
             }
             reloaded
         };

@@ -1,4 +1,4 @@
-//! Sampled attempts that are under way.
+//! Sampled attempts in progress.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use super::context::Creation;
 use crate::job::Lease;
 
-/// The most attempts; of more, the spans are dropped.
+/// Maximum number of open attempts; the spans of further ones are dropped.
 pub(crate) const MOST_OPEN: usize = 100_000;
-/// Between two searches for attempts of which nothing was heard.
+/// Interval between two searches for overdue attempts.
 const LATE_PAUSE: Duration = Duration::from_mins(1);
 
 /// An attempt of a sampled job.
@@ -26,18 +26,18 @@ pub(super) struct Attempt {
     pub(super) number: i16,
     pub(super) creation: Creation,
     pub(super) span_id: SpanId,
-    /// By the clock of the database.
+    /// Start time, by the clock of the database.
     pub(super) started: SystemTime,
     pub(super) since: Instant,
-    /// When it is over, if nothing was heard of it.
+    /// Time at which the attempt ends if nothing was reported about it.
     pub(super) until: Option<Instant>,
 }
 
-/// There are `MOST_OPEN` already.
+/// Error: `MOST_OPEN` attempts are open.
 #[derive(Debug)]
 pub(super) struct TooMany;
 
-/// The attempts, by job: it has one at a time.
+/// Open attempts by job; a job has at most one.
 #[derive(Default)]
 pub(super) struct OpenAttempts {
     count: AtomicUsize,
@@ -55,7 +55,7 @@ impl OpenAttempts {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns an earlier attempt of the same job.
+    /// Adds an attempt. Returns an earlier attempt of the same job.
     pub(super) fn insert(&self, attempt: Attempt) -> Result<Option<Attempt>, TooMany> {
         let mut state = self.state.lock();
         let is_full = state.by_job.len() >= MOST_OPEN;
@@ -70,7 +70,7 @@ impl OpenAttempts {
         }
     }
 
-    /// The attempts that ran under these leases, with what was said of them.
+    /// Removes the attempts of these leases, and returns each with the value that came with its lease.
     pub(super) fn take<T>(&self, leases: impl Iterator<Item = (Lease, T)>) -> Vec<(Attempt, T)> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
@@ -85,7 +85,7 @@ impl OpenAttempts {
         taken
     }
 
-    /// The same, of those that were begun before this time.
+    /// Removes the attempts of these leases that began before this time.
     pub(super) fn take_older(&self, leases: impl Iterator<Item = Lease>, before: Instant) -> Vec<Attempt> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
@@ -101,7 +101,7 @@ impl OpenAttempts {
         taken
     }
 
-    /// Moves the end of attempts that have one.
+    /// Postpones `until` of the attempts of these leases that have one.
     pub(super) fn extend(&self, leases: impl Iterator<Item = (Lease, Instant)>) {
         let mut state = self.state.lock();
         for (lease, until) in leases {
@@ -111,7 +111,7 @@ impl OpenAttempts {
         }
     }
 
-    /// Those that are over though nothing was heard of them. Searches once a minute.
+    /// Removes overdue attempts about which nothing was reported. Searches once a minute.
     pub(super) fn take_late(&self) -> Vec<Attempt> {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -125,7 +125,7 @@ impl OpenAttempts {
         late
     }
 
-    /// All of them.
+    /// Removes all attempts.
     pub(super) fn take_all(&self) -> Vec<Attempt> {
         let mut state = self.state.lock();
         self.count.store(0, Ordering::Release);

@@ -1,4 +1,4 @@
-//! W3C trace contexts, and which jobs are sampled.
+//! W3C trace contexts, and the sampling of jobs.
 
 use std::str::FromStr as _;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::job::{JobOptions, LeasedJob};
 
-/// The context in which a job was created: the parent of its spans.
+/// Context in which a job was created; the parent of its spans.
 #[derive(Clone, Debug)]
 pub(super) struct Creation {
     pub(super) trace_id: TraceId,
@@ -16,12 +16,12 @@ pub(super) struct Creation {
 }
 
 impl Creation {
-    /// As a `traceparent`, sampled.
+    /// Formats the context as a `traceparent` with the sampled flag.
     pub(super) fn traceparent(&self) -> String {
         format!("00-{}-{}-01", self.trace_id, self.span_id)
     }
 
-    /// Of a job's own trace context; `None` if its producer did not sample it, or it is no trace context.
+    /// Parses a job's own trace context; `None` if its producer did not sample it, or if it is invalid.
     fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let (trace_id, span_id, flags) = parts(traceparent)?;
         let state = || tracestate.and_then(|state| TraceState::from_str(state).ok()).unwrap_or_default();
@@ -29,12 +29,12 @@ impl Creation {
     }
 }
 
-/// Whether it is the trace context of a W3C `traceparent`.
+/// Whether the text is a valid W3C `traceparent`.
 pub(crate) fn is_trace_context(traceparent: &str) -> bool {
     traceparent.len() <= MOST_BYTES && parts(traceparent).is_some()
 }
 
-/// The longest one that a job may have.
+/// Maximum length of a `traceparent`, in bytes.
 const MOST_BYTES: usize = 200;
 
 fn parts(traceparent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
@@ -46,7 +46,7 @@ fn parts(traceparent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
             && is_hex(trace_id, 32)
             && is_hex(span_id, 16)
             && is_hex(flags, 2)
-            // Later versions may say more.
+            // Later versions may have more parts.
             && (version != "00" || parts.next().is_none());
     if !is_context {
         return None;
@@ -56,10 +56,10 @@ fn parts(traceparent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     (trace_id != TraceId::INVALID && span_id != SpanId::INVALID).then_some((trace_id, span_id, flags))
 }
 
-/// Decides which jobs are sampled. Of a job that has a trace, its producer has decided. Of the others a part is sampled: by
-/// their ids, so that every attempt of a job and every broker decides the same.
+/// Decides which jobs are sampled. The producer has decided for jobs with a trace context. A fraction of the other jobs is sampled
+/// by their ids, so that every broker decides the same for every attempt of a job.
 pub(super) struct Sampler {
-    /// Of 2^64.
+    /// Jobs whose mixed id is below this number are sampled.
     below: u64,
     seed: u64,
     database_id: String,
@@ -69,11 +69,11 @@ impl Sampler {
     pub(super) fn new(ratio: f64, database_id: &str) -> Self {
         let digest = Sha256::digest(database_id);
         let seed = digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        // Saturates: 1 samples all.
+        // The cast saturates: a ratio of 1 samples all jobs.
         Self { below: (ratio * 2_f64.powi(64)) as u64, seed, database_id: database_id.to_owned() }
     }
 
-    /// The context of a sampled job, and whether it was made here.
+    /// Context of a sampled job, and whether this broker created it.
     pub(super) fn creation_of(&self, job: &LeasedJob) -> Option<(Creation, bool)> {
         let options = job.options.as_ref();
         let text = |of: fn(&JobOptions) -> Option<&str>| options.and_then(|options| of(options));
@@ -82,7 +82,7 @@ impl Sampler {
         self.creation_by(job.lease.id, traceparent, tracestate)
     }
 
-    /// The same, of a job that was looked up.
+    /// Like `creation_of`, for a job that was looked up.
     pub(super) fn creation_by(
         &self,
         id: i64,
@@ -99,7 +99,7 @@ impl Sampler {
         self.below == u64::MAX || mixed(id as u64 ^ self.seed) < self.below
     }
 
-    /// The same for every attempt of a job, at every broker. Nothing is stored for it.
+    /// Derives the context of a job from its id. It is equal for every attempt and broker, and nothing is stored.
     fn creation(&self, id: i64) -> Creation {
         let digest = Sha256::new().chain_update(&self.database_id).chain_update(id.to_le_bytes()).finalize();
         let (trace_id, rest) = digest.split_first_chunk::<16>().map_or(([1; 16], &[][..]), |(id, rest)| (*id, rest));
@@ -112,7 +112,7 @@ impl Sampler {
     }
 }
 
-/// Ids follow each other; this makes numbers of them that do not (the finalizer of `SplitMix64`).
+/// Mixes sequential ids into evenly distributed numbers (the finalizer of `SplitMix64`).
 fn mixed(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -131,7 +131,7 @@ mod tests {
         let text = format!("00-{TRACE}-{SPAN}-01");
         let creation = Creation::parse(&text, Some("vendor=abc,other=1")).unwrap();
         assert_eq!((creation.traceparent(), creation.state.header().as_str()), (text, "vendor=abc,other=1"));
-        // A later version, with more to say and other flags.
+        // A later version, with more parts and other flags.
         assert!(Creation::parse(&format!("cc-{TRACE}-{SPAN}-03-more"), None).is_some());
     }
 
@@ -153,7 +153,7 @@ mod tests {
         ] {
             assert!(Creation::parse(&text, None).is_none(), "{text}");
         }
-        // A wrong state is dropped, not the trace.
+        // An invalid state is dropped, but the trace is kept.
         let creation = Creation::parse(&format!("00-{TRACE}-{SPAN}-01"), Some("no state")).unwrap();
         assert_eq!(creation.state.header(), "");
     }

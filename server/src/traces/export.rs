@@ -1,4 +1,4 @@
-//! Spans on their way to the collector. The queue is bounded: what it cannot take is dropped and counted, and nothing waits.
+//! Export of spans to the collector. The queue is bounded: spans beyond it are dropped and counted, and callers never wait.
 
 use std::time::Duration;
 
@@ -18,64 +18,64 @@ use tokio_util::sync::CancellationToken;
 use super::target::EXPORT_WITHIN;
 use crate::metrics::TraceMetrics;
 
-/// Spans that wait for the collector.
+/// Maximum number of spans that wait for the collector.
 pub(crate) const QUEUE: usize = 8_192;
-/// Spans in a message.
+/// Maximum number of spans in a message.
 const BATCH: usize = 512;
-/// How long a span waits for others.
+/// Time for which a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// The end at which spans come in.
+/// Sending end of the queue.
 pub(super) struct Queue {
     spans: mpsc::Sender<SpanData>,
     metrics: TraceMetrics,
 }
 
 impl Queue {
-    /// Adds a span, or drops it.
+    /// Adds a span, or drops it if the queue is full.
     pub(super) fn push(&self, span: SpanData) {
         if self.spans.try_send(span).is_err() {
             self.dropped("queue");
         }
     }
 
-    /// A span was dropped.
+    /// Counts a dropped span.
     pub(super) fn dropped(&self, reason: &'static str) {
         self.metrics.drop_spans(reason, 1);
     }
 }
 
-/// The task that sends them.
+/// Task that sends the spans.
 pub(super) struct Exporter {
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Exporter {
-    /// Sends what is left, for this long at most.
+    /// Sends the remaining spans within this time.
     pub(super) async fn stop(&self, within: Duration) {
         self.stop.cancel();
         let task = self.task.lock().take();
         let Some(mut task) = task else { return };
         if timeout(within, &mut task).await.is_err() {
             task.abort();
-            tracing::warn!("the collector of traces took too long; the last spans are lost");
+            tracing::warn!("the collector of traces did not take the last spans in time; they are lost");
         }
     }
 }
 
-/// Starts the task.
+/// Starts the export task.
 pub(super) fn start(exporter: SpanExporter, metrics: TraceMetrics) -> (Queue, Exporter) {
     let (send, spans) = mpsc::channel(QUEUE);
-    // From the first scrape on there is something to compare with.
+    // Initializes the counters, so that the first scrape shows zeros.
     ["collector", "queue", "attempts"].into_iter().for_each(|reason| metrics.drop_spans(reason, 0));
     let stop = CancellationToken::new();
     let sender = Sender { exporter, metrics: metrics.clone(), is_away: false };
-    let task = tokio::spawn(export_always(sender, spans, stop.clone()));
+    let task = tokio::spawn(run_export(sender, spans, stop.clone()));
     (Queue { spans: send, metrics }, Exporter { stop, task: Mutex::new(Some(task)) })
 }
 
-async fn export_always(mut sender: Sender, mut spans: mpsc::Receiver<SpanData>, stop: CancellationToken) {
+async fn run_export(mut sender: Sender, mut spans: mpsc::Receiver<SpanData>, stop: CancellationToken) {
     let mut batch = Vec::new();
     let mut due = Instant::now();
     loop {
@@ -86,7 +86,7 @@ async fn export_always(mut sender: Sender, mut spans: mpsc::Receiver<SpanData>, 
         let is_due = tokio::select! {
             biased;
             () = stop.cancelled(), if !spans.is_closed() => {
-                // What is in the queue still comes.
+                // The remaining spans of the queue are still received.
                 spans.close();
                 false
             }
@@ -102,7 +102,7 @@ async fn export_always(mut sender: Sender, mut spans: mpsc::Receiver<SpanData>, 
     }
 }
 
-/// Sends batches, and says in the log when the collector goes and comes.
+/// Sends batches, and logs when the collector becomes unavailable and available.
 struct Sender {
     exporter: SpanExporter,
     metrics: TraceMetrics,
@@ -147,7 +147,7 @@ mod tests {
         crate::traces::tests::attempt(1).wait_span(std::time::UNIX_EPOCH)
     }
 
-    /// It takes connections, and says nothing.
+    /// A collector that accepts connections and does not answer.
     fn silent() -> (TcpListener, Config) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut config = Config::new("");
@@ -159,8 +159,8 @@ mod tests {
     async fn what_the_queue_cannot_take_is_dropped_and_counted_and_nobody_waits() {
         let (_listener, config) = silent();
         let metrics = TraceMetrics::default();
-        let (queue, exporter) = start(Collector::of(&config).unwrap().unwrap().0, metrics.clone());
-        // The task takes some of them, or none: it runs beside this.
+        let (queue, exporter) = start(Collector::from_config(&config).unwrap().unwrap().0, metrics.clone());
+        // The task may take some of the spans, because it runs concurrently.
         (0..QUEUE + 2 * BATCH + 10).for_each(|_| queue.push(span()));
         assert!(dropped(&metrics, "queue") >= 10, "{}", dropped(&metrics, "queue"));
         exporter.stop(Duration::ZERO).await;
@@ -171,7 +171,7 @@ mod tests {
     async fn an_exporter_that_is_stopped_takes_no_more() {
         let (_listener, config) = silent();
         let metrics = TraceMetrics::default();
-        let (queue, exporter) = start(Collector::of(&config).unwrap().unwrap().0, metrics.clone());
+        let (queue, exporter) = start(Collector::from_config(&config).unwrap().unwrap().0, metrics.clone());
         exporter.stop(Duration::from_secs(60)).await;
         queue.push(span());
         assert_eq!(dropped(&metrics, "queue"), 1);

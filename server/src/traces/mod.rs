@@ -1,13 +1,13 @@
-//! Spans of sampled jobs, for a collector of OpenTelemetry. For each attempt there are two: `wait`, from the time at which
-//! the job was due until a worker got it, and `attempt`, from then until it was settled. Both are children of the context
-//! in which the job was created, so a worker that knows nothing of OpenTelemetry shows up in the trace of its job. An attempt
-//! that its worker takes to another broker has a span at each of them.
+//! Spans of sampled jobs, for an OpenTelemetry collector. Each attempt has two spans: `wait`, from the time at which the job was
+//! due until a worker got it, and `attempt`, from then until it was settled. Both are children of the context in which the job was
+//! created, so a worker without OpenTelemetry shows up in the trace of its job. An attempt that its worker takes to another broker
+//! has a span at each broker.
 //!
-//! Without an endpoint all of this is one comparison for each batch of jobs. A job that is not sampled costs no allocation.
+//! Without an endpoint, tracing costs one comparison per batch of jobs. A job that is not sampled costs no allocation.
 
-mod attempts; // attempts under way
-mod context; // W3C trace contexts, and which jobs are sampled
-mod export; // the queue, and the task that empties it
+mod attempts; // attempts in progress
+mod context; // W3C trace contexts, and sampling
+mod export; // the queue, and the task that exports it
 mod span; // attributes and times
 mod target; // the collector: address, certificates, headers
 
@@ -36,11 +36,11 @@ use export::{Exporter, Queue};
 pub(crate) use span::Ending;
 pub use target::Collector;
 
-/// A lease without a stream may be extended or settled at another broker, which this one does not learn: its attempt ends
-/// here this long after its deadline.
+/// Time after its deadline at which an attempt without a stream ends here. Its lease may have been extended or settled at another
+/// broker, which this broker does not learn.
 const UNKNOWN_AFTER: Duration = Duration::from_mins(5);
 
-/// Makes spans, or nothing. Clones share everything.
+/// Creates spans if a collector is configured. Clones share everything.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Arc<Tracer>>);
 
@@ -53,7 +53,7 @@ struct Tracer {
 }
 
 impl Traces {
-    /// Starts to export; without a collector, no span is made.
+    /// Starts the export; creates no spans without a collector.
     pub(crate) fn start(
         collector: Option<Collector>,
         sample_ratio: f64,
@@ -68,17 +68,17 @@ impl Traces {
         }))
     }
 
-    /// Jobs on their way to workers. A sampled job without a trace gets one. Returns those that are sampled, by their index.
+    /// Records jobs that are sent to workers. A sampled job without a trace context gets one. Returns the sampled jobs by index.
     pub(crate) fn leased(&self, jobs: &mut [LeasedJob], is_pulled: bool) -> Vec<(usize, Traced)> {
         self.0.as_ref().map(|tracer| tracer.leased(jobs, is_pulled)).unwrap_or_default()
     }
 
-    /// Whether nothing has to be told of attempts that end.
+    /// Whether ended attempts need not be reported.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.as_ref().is_none_or(|tracer| tracer.open.is_empty())
     }
 
-    /// Attempts have ended. Returns a trace of them. Attempts that are not sampled, or have ended before, are left out.
+    /// Records the end of attempts. Returns the trace of one of them. Ignores attempts that are not sampled or have ended before.
     pub(crate) fn ended<T>(
         &self,
         attempts: impl Iterator<Item = (Lease, T)>,
@@ -93,23 +93,23 @@ impl Traces {
         trace
     }
 
-    /// These attempts go on at another broker, unless they have come back here since this time.
+    /// Records that these attempts continue at another broker, unless they came back after `before`.
     pub(crate) fn moved(&self, leases: impl Iterator<Item = Lease>, before: Instant) {
         if let Some(tracer) = self.0.as_ref().filter(|tracer| !tracer.open.is_empty()) {
             for attempt in tracer.open.take_older(leases, before) {
-                tracer.queue.push(attempt.span(Ending::of("moved")));
+                tracer.queue.push(attempt.span(Ending::new("moved")));
             }
         }
     }
 
-    /// These attempts, which were another broker's, go on here: the rest of each is a span of its own.
+    /// Records that these attempts of another broker continue here. This broker makes a span for the rest of each.
     pub(crate) fn adopted(&self, attempts: impl Iterator<Item = AdoptedAttempt>) {
         if let Some(tracer) = &self.0 {
             attempts.for_each(|attempt| tracer.adopted(&attempt));
         }
     }
 
-    /// The deadlines of these leases were moved.
+    /// Records the new deadlines of these leases.
     pub(crate) fn extended(&self, leases: &[(Lease, Duration)]) {
         if let Some(tracer) = self.0.as_ref().filter(|tracer| !tracer.open.is_empty()) {
             let until = |(lease, duration): &(Lease, Duration)| (*lease, Instant::now() + *duration + UNKNOWN_AFTER);
@@ -117,11 +117,11 @@ impl Traces {
         }
     }
 
-    /// Exports what is left, for this long at most. The workers whose attempts are under way go on at other brokers.
+    /// Exports the remaining spans within this time. The workers of open attempts continue at other brokers.
     pub(crate) async fn stop(&self, within: Duration) {
         if let Some(tracer) = &self.0 {
             for attempt in tracer.open.take_all() {
-                tracer.queue.push(attempt.span(Ending::of("moved")));
+                tracer.queue.push(attempt.span(Ending::new("moved")));
             }
             tracer.exporter.stop(within).await;
         }
@@ -157,13 +157,13 @@ impl Tracer {
             sampled.push((index, attempt.trace()));
             match self.open.insert(attempt) {
                 Ok(None) => {}
-                // An earlier lease of the same job was lost without a word.
-                Ok(Some(lost)) => self.queue.push(lost.span(Ending::of("lost"))),
+                // An earlier lease of the same job was lost without a report.
+                Ok(Some(lost)) => self.queue.push(lost.span(Ending::new("lost"))),
                 Err(TooMany) => self.queue.dropped("attempts"),
             }
         }
         for late in self.open.take_late() {
-            self.queue.push(late.span(Ending::of("unknown")));
+            self.queue.push(late.span(Ending::new("unknown")));
         }
         sampled
     }
@@ -183,20 +183,20 @@ impl Tracer {
             span_id: new_span_id(),
             started: time_of(adopted.at_us),
             since: Instant::now(),
-            // Its session ends it.
+            // The worker's session reports the end of the attempt.
             until: None,
         };
         match self.open.insert(attempt) {
             Ok(None) => {}
-            // It was here before, and has come back before this broker knew that it had gone.
-            Ok(Some(earlier)) if earlier.token == lease.token => self.queue.push(earlier.span(Ending::of("moved"))),
-            Ok(Some(lost)) => self.queue.push(lost.span(Ending::of("lost"))),
+            // The attempt has come back before this broker knew that it had left.
+            Ok(Some(earlier)) if earlier.token == lease.token => self.queue.push(earlier.span(Ending::new("moved"))),
+            Ok(Some(lost)) => self.queue.push(lost.span(Ending::new("lost"))),
             Err(TooMany) => self.queue.dropped("attempts"),
         }
     }
 }
 
-/// A time of the database, µs after 1970.
+/// Converts a time of the database, in µs after 1970.
 fn time_of(us: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(u64::try_from(us).unwrap_or_default())
 }
@@ -205,7 +205,7 @@ fn new_span_id() -> SpanId {
     SpanId::from(rand::random_range(1..=u64::MAX))
 }
 
-/// As it is written in exemplars.
+/// Labels for exemplars.
 fn traced(trace_id: TraceId, span_id: SpanId) -> Traced {
     Traced { trace_id: trace_id.to_string(), span_id: span_id.to_string() }
 }

@@ -1,4 +1,4 @@
-//! The spans, by the conventions of OpenTelemetry for messaging.
+//! Construction of spans, following the OpenTelemetry conventions for messaging.
 
 use std::{borrow::Cow, time::SystemTime};
 
@@ -11,25 +11,25 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use super::{attempts::Attempt, traced};
 use crate::metrics::Traced;
 
-/// The most bytes of an error in a span.
+/// Maximum length of an error in a span, in bytes.
 const ERROR_BYTES: usize = 1_024;
 
-/// How an attempt ended.
+/// Ending of an attempt.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    /// The attribute `howdah.outcome`.
+    /// Value of the attribute `howdah.outcome`.
     outcome: &'static str,
-    /// The attempt has failed, with this error if there is one.
+    /// Error of a failed attempt; `None` if it has not failed.
     error: Option<String>,
 }
 
 impl Ending {
-    /// Not with a failure.
-    pub(crate) const fn of(outcome: &'static str) -> Self {
+    /// An ending without a failure.
+    pub(crate) const fn new(outcome: &'static str) -> Self {
         Self { outcome, error: None }
     }
 
-    /// With a failure.
+    /// An ending with a failure.
     pub(crate) fn failed(outcome: &'static str, error: &str) -> Self {
         let mut end = error.len().min(ERROR_BYTES);
         while !error.is_char_boundary(end) {
@@ -40,12 +40,12 @@ impl Ending {
 }
 
 impl Attempt {
-    /// What exemplars say.
+    /// Labels for exemplars.
     pub(super) fn trace(&self) -> Traced {
         traced(self.creation.trace_id, self.span_id)
     }
 
-    /// The creation of a job whose producer made no trace.
+    /// Span for the creation of a job whose producer made no trace.
     pub(super) fn create_span(&self, at: SystemTime) -> SpanData {
         let mut span = self.base("create", "create", self.creation.span_id, (at, at));
         span.parent_span_id = SpanId::INVALID;
@@ -54,16 +54,16 @@ impl Attempt {
         span
     }
 
-    /// From when the job was due until the attempt.
+    /// Span from the time at which the job was due until the attempt.
     pub(super) fn wait_span(&self, due: SystemTime) -> SpanData {
         let mut span = self.base("wait", "receive", super::new_span_id(), (due.min(self.started), self.started));
         span.attributes.push(KeyValue::new("howdah.attempt", i64::from(self.number)));
         span
     }
 
-    /// The attempt, which ends now.
+    /// Span of the attempt, which ends now.
     pub(super) fn span(self, ending: Ending) -> SpanData {
-        // The clock of this machine may differ from that of the database: it measures the duration only.
+        // The clock of this machine may differ from the database's clock, so it is only used for the duration.
         let ended = self.started + self.since.elapsed();
         let mut span = self.base("attempt", "process", self.span_id, (self.started, ended));
         span.attributes.push(KeyValue::new("howdah.attempt", i64::from(self.number)));

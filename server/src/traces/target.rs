@@ -1,4 +1,4 @@
-//! The collector: its address, its certificate, the headers that it asks for. Errors never have the values of headers.
+//! The collector: address, certificate and request headers. Errors never contain header values.
 
 use std::{env, fs, path::Path, str::FromStr as _, time::Duration};
 
@@ -13,21 +13,21 @@ use tonic::{
 
 use crate::config::Config;
 
-/// How long a batch may take.
+/// Time limit for a batch.
 pub(super) const EXPORT_WITHIN: Duration = Duration::from_secs(10);
-/// How long a connection may take.
+/// Time limit for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The largest files.
+/// Maximum size of a file.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// A collector that takes spans.
+/// A collector of spans.
 #[derive(Debug)]
 pub struct Collector(pub(super) SpanExporter);
 
 impl Collector {
-    /// That of the configuration; `None` without an endpoint. Reads the files that the settings name; the error says which
-    /// setting is wrong. Connects when the first spans go.
-    pub(crate) fn of(config: &Config) -> Result<Option<Self>, String> {
+    /// The configured collector; `None` without an endpoint. Reads the files that the settings name; an error names the setting.
+    /// Connects when the first spans are sent.
+    pub(crate) fn from_config(config: &Config) -> Result<Option<Self>, String> {
         let Some(endpoint) = config.otlp.endpoint.as_deref().filter(|_| config.otlp.is_on()) else { return Ok(None) };
         let channel = channel(endpoint, config.otlp.ca.as_deref())?;
         let headers = match &config.otlp.headers_file {
@@ -45,7 +45,7 @@ impl Collector {
     }
 }
 
-/// A connection that is made when the first spans go.
+/// Creates a channel that connects when the first spans are sent.
 fn channel(endpoint: &str, ca: Option<&Path>) -> Result<Channel, String> {
     let is_tls = endpoint.starts_with("https://");
     let failed = |error| format!("otlp_endpoint {endpoint} cannot be used: {error}");
@@ -60,7 +60,7 @@ fn channel(endpoint: &str, ca: Option<&Path>) -> Result<Channel, String> {
     Ok(address.connect_timeout(CONNECT_WITHIN).timeout(EXPORT_WITHIN).connect_lazy())
 }
 
-/// A header on each line: `NAME: VALUE`. Empty lines and lines that begin with `#` say nothing.
+/// Parses headers, one per line: `NAME: VALUE`. Ignores empty lines and lines that start with `#`.
 fn headers_of(path: &Path) -> Result<HeaderMap, String> {
     let text = read("otlp_headers_file", path)?;
     let mut headers = HeaderMap::new();
@@ -88,7 +88,7 @@ fn read(setting: &str, path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| failed(error.to_string()))
 }
 
-/// What names this broker in traces. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say more, as everywhere.
+/// Resource attributes of this broker. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` add to them, as in other programs.
 fn resource(name: &str) -> Resource {
     let resource = Resource::builder_empty()
         .with_service_name("howdah")

@@ -1,4 +1,4 @@
-//! Attempts under way, and their spans.
+//! Attempts in progress, and their spans.
 
 use opentelemetry::trace::TraceState;
 
@@ -47,7 +47,7 @@ fn an_attempt_of_which_nothing_is_heard_ends_unless_it_is_extended() {
         open.insert(Attempt { until: past.filter(|_| job < 3), ..attempt(job) }).unwrap();
     }
     let later = Instant::now() + Duration::from_secs(60);
-    // The third belongs to a session, which will end it.
+    // The third attempt belongs to a session, which will end it.
     open.extend([1, 3].into_iter().map(|id| (Lease { id, token: 1 }, later)));
     let late: Vec<i64> = open.take_late().iter().map(|attempt| attempt.job).collect();
     assert_eq!((late, open.take_all().len()), (vec![2], 2));

@@ -1,4 +1,4 @@
-//! An alarm that rings once, at the earliest of the times it was set to.
+//! An alarm that rings once, at the earliest of the times set.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ impl Alarm {
         Self { at: Mutex::new(None), changed: Notify::new() }
     }
 
-    /// Rings after `delay`, or sooner if it was set so.
+    /// Sets the alarm to ring after `delay`. An earlier time stays.
     pub fn within(&self, delay: Duration) {
-        // The sweep finds distant ones in time. The bound also keeps Instant from overflowing.
+        // The sweep finds more distant work in time. The bound also prevents an overflow of Instant.
         let at = Instant::now() + delay.min(Duration::from_secs(3600));
         let mut set = self.at.lock();
         if set.is_none_or(|earlier| at < earlier) {
@@ -27,7 +27,7 @@ impl Alarm {
         }
     }
 
-    /// Waits until it rings; then it is unset.
+    /// Waits until the alarm rings, and resets it.
     pub async fn rung(&self) {
         loop {
             let changed = self.changed.notified();

@@ -1,4 +1,4 @@
-//! Sends NOTIFY outside the hot path: at once when idle, at most every few milliseconds under load.
+//! Sends NOTIFY outside the hot path: immediately when idle, at most every few milliseconds under load.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,14 +8,14 @@ use tokio::sync::Notify;
 use super::{LostLeases, Notice, SessionMark, Wake};
 use crate::{job::Ready, store::Store};
 
-/// The pause after an announcement. Whatever comes meanwhile goes with the next one.
+/// Pause after an announcement. Changes during the pause go into the next one.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Lists of lost leases that may wait to be announced; more are dropped: they are hints.
+/// Maximum number of pending lists of lost leases. Further ones are dropped, because they are hints.
 const MOST_LOST: usize = 1_000;
-/// The same of sessions.
+/// Maximum number of pending session marks; further ones are dropped.
 const MOST_SESSIONS: usize = 20_000;
 
-/// Changes to announce to other brokers.
+/// Pending announcements to other brokers.
 pub(crate) struct Announcements {
     enabled: bool,
     pending: Mutex<Pending>,
@@ -53,7 +53,7 @@ impl Announcements {
         });
     }
 
-    pub(super) fn went_on(&self, session: SessionMark) {
+    pub(super) fn resumed_here(&self, session: SessionMark) {
         self.add(|pending| {
             if pending.sessions.len() < MOST_SESSIONS {
                 pending.sessions.push(session);
@@ -88,15 +88,15 @@ impl Announcements {
     }
 }
 
-/// Announces. Never ends.
+/// Sends pending announcements; never returns.
 pub(crate) async fn announce_all(wake: Wake, store: Store, channel: String) {
     let announcements = wake.announcements();
     loop {
         announcements.arrived.notified().await;
         for payload in announcements.take().iter().flat_map(Notice::payloads) {
-            // Without the hint, other brokers notice a poll interval later.
+            // Without the notification, other brokers notice the change a poll interval later.
             if let Err(error) = store.notify(&channel, &payload).await {
-                store.failed("notifying other brokers", &error);
+                store.log_failure("notifying other brokers", &error);
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -19,11 +19,17 @@ pub(crate) enum Heard {
 /// The longest pause between attempts to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Listens on the channel and passes on what arrives.
-pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Metrics>, heard: mpsc::Sender<Heard>) {
+/// Listens on the channel for the broker, whose id may change, and passes on what arrives.
+pub(crate) async fn run_listen(
+    store: Store,
+    channel: String,
+    broker_id: impl Fn() -> i32,
+    metrics: Arc<Metrics>,
+    heard: mpsc::Sender<Heard>,
+) {
     let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
     while !heard.is_closed() {
-        match store.listen(&channel).await {
+        match store.listen(&channel, Some(broker_id())).await {
             Ok(mut listener) => {
                 backoff.reset();
                 metrics.listening.set(1);
@@ -36,7 +42,7 @@ pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Me
                 metrics.listening.set(0);
                 tracing::info!("the LISTEN connection ended; polling until it is back");
             }
-            Err(error) => store.failed("LISTEN", &error),
+            Err(error) => store.log_failure("LISTEN", &error),
         }
         backoff.pause().await;
     }

@@ -1,58 +1,57 @@
-//! The notifications between brokers. Anybody with a database login may write to the channel. So a payload that does
-//! not parse is ignored, and none is more than a hint.
+//! Notifications between brokers. Any role with a database login may write to the channel, so an invalid payload is ignored, and
+//! no notification is more than a hint.
 
 use std::fmt::Write as _;
 
-/// Longest payload; Postgres refuses 8,000 bytes.
+/// Maximum length of a payload; Postgres rejects 8,000 bytes.
 const MAX_BYTES: usize = 7_900;
 
-/// A hash of a session's id and its principal (`SessionId::mark`).
+/// Hash of a session's id and its principal (`SessionId::mark`).
 pub type SessionMark = [u8; 16];
 
 /// A notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Types that have ready jobs, and their lowest ranks: `r 12:345,13:99`.
+    /// Types with ready jobs, and their lowest ranks: `r 12:345,13:99`.
     Ready(Vec<(i32, i64)>),
-    /// A transaction has enqueued by SQL, and others that do so at the same time do not announce: `e 12:345`. Sent by
-    /// `howdah.announce`.
+    /// Jobs enqueued by SQL: `e 12:345`. Sent by `howdah.announce`. Of several concurrent transactions, only one sends it.
     Enqueued(Vec<(i32, i64)>),
-    /// Leases that a broker does not have any more: `c <broker> <0 cancelled, 1 timed out, 2 moved> 17,18`. It compares
-    /// them with the tables.
+    /// Leases that a broker has lost: `c <broker> <0 cancelled, 1 timed out, 2 moved> 17,18`. The broker compares them with the
+    /// tables.
     Lost(LostLeases),
-    /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
+    /// Jobs that callers wait for have ended: `d 17,18`. Sent by `howdah.after_end`.
     Ended(Vec<i64>),
-    /// Workers went on at another broker, with all that they have: `m 0123…,4567…`. Only who knows a session's id can
-    /// make its mark, so this is no mere hint.
+    /// Workers have reattached at another broker, with all of their leases: `m 0123…,4567…`. A mark can only be made with the
+    /// secret session id, so this is more than a hint.
     WentOn(Vec<SessionMark>),
-    /// Settings changed: `s`.
+    /// Settings have changed: `s`.
     Settings,
 }
 
-/// How a broker lost leases.
+/// Reason why a broker lost leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The jobs were cancelled.
     Cancelled = 0,
     /// Their deadlines passed.
     TimedOut = 1,
-    /// Their worker went on at another broker, which took them over.
+    /// Their worker reattached at another broker, which took them over.
     Moved = 2,
 }
 
-/// Leases that one broker had.
+/// Leases that a broker has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostLeases {
-    /// Which.
+    /// The broker.
     pub broker_id: i32,
-    /// How.
+    /// The reason.
     pub loss: Loss,
-    /// Of which jobs. Not their tokens, which would let anybody who hears this settle them.
+    /// Ids of the jobs. Tokens are omitted, because any listener could settle the jobs with them.
     pub ids: Vec<i64>,
 }
 
 impl Notice {
-    /// The payloads of the notice: several if it is long.
+    /// Returns the payloads of the notice: several if one would exceed `MAX_BYTES`.
     pub fn payloads(&self) -> Vec<String> {
         match self {
             Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
@@ -67,7 +66,7 @@ impl Notice {
         }
     }
 
-    /// The notice of a payload; `None` for anything else.
+    /// Parses a payload; `None` if it is invalid.
     pub fn parse(payload: &str) -> Option<Self> {
         let (kind, rest) = payload.split_once(' ').unwrap_or((payload, ""));
         match kind {

@@ -1,8 +1,8 @@
-//! Wakeups: alarms for work that becomes due in this broker, notifications to and from the others.
+//! Step 2, wake: alarms for work that becomes due in this broker, and notifications between brokers.
 //!
-//! At commit, NOTIFY takes a lock over the whole cluster, so it is never part of an enqueue. A broker announces jobs
-//! afterwards, many together, and only those for which its own workers have no capacity. A notification is a hint: the
-//! sweep (`maintain::sweep`) finds what was lost.
+//! At commit, NOTIFY takes a lock over the whole database cluster, so it is never part of an enqueue. A broker announces jobs
+//! afterwards, in batches, and only jobs for which its own workers have no capacity. A notification is a hint: the sweep
+//! (`maintain::sweep`) finds work whose notification was lost.
 
 mod alarm;
 mod announce;
@@ -14,10 +14,10 @@ use std::{sync::Arc, time::Duration};
 use crate::job::Ready;
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
-pub(crate) use listen::{Heard, listen_always};
+pub(crate) use listen::{Heard, run_listen};
 pub use message::{Loss, LostLeases, Notice, SessionMark};
 
-/// The alarms of this broker, and its announcements to others.
+/// Alarms of this broker, and its announcements to other brokers.
 #[derive(Clone)]
 pub struct Wake {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
 }
 
 impl Wake {
-    /// `announcing`: whether other brokers are notified.
+    /// Creates the alarms. `announcing`: whether to notify other brokers.
     pub fn new(announcing: bool) -> Self {
         let inner = Inner {
             announcements: announce::Announcements::new(announcing),
@@ -48,82 +48,82 @@ impl Wake {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Tells other brokers of these ready jobs.
+    /// Announces these ready jobs to other brokers.
     pub(crate) fn announce(&self, ready: &[Ready]) {
         self.inner.announcements.ready(ready);
     }
 
-    /// A job is scheduled, this far from now.
+    /// Sets the alarm for a scheduled job that is due after this delay.
     pub fn due_in(&self, delay: Duration) {
         self.inner.due.within(delay);
     }
 
-    /// A lease has a deadline, this far from now.
+    /// Sets the alarm for a lease deadline after this delay.
     pub fn deadline_in(&self, delay: Duration) {
         self.inner.deadline.within(delay);
     }
 
-    /// A limit key is to be checked, this far from now.
+    /// Sets the alarm for a check of limit keys after this delay.
     pub fn limit_in(&self, delay: Duration) {
         self.inner.limit.within(delay);
     }
 
-    /// A job expires, this far from now.
+    /// Sets the alarm for the expiry of a job after this delay.
     pub fn expiry_in(&self, delay: Duration) {
         self.inner.expiry.within(delay);
     }
 
-    /// A schedule is to be checked, this far from now.
+    /// Sets the alarm for a check of schedules after this delay.
     pub fn schedule_in(&self, delay: Duration) {
         self.inner.schedule.within(delay);
     }
 
-    /// A bulk operation goes on, this far from now.
+    /// Sets the alarm for a bulk operation that continues after this delay.
     pub fn bulk_in(&self, delay: Duration) {
         self.inner.bulk.within(delay);
     }
 
-    /// Another broker does not have the leases of these jobs any more.
+    /// Announces that another broker has lost the leases of these jobs.
     pub fn lost_elsewhere(&self, broker_id: i32, ids: Vec<i64>, loss: Loss) {
         self.inner.announcements.lost(LostLeases { broker_id, loss, ids });
     }
 
-    /// A worker went on here, with all that it has. Another broker may still think that it is there.
-    pub(crate) fn went_on_here(&self, session: SessionMark) {
-        self.inner.announcements.went_on(session);
+    /// Announces that a worker has reattached here, with all of its leases. Another broker may still consider it attached there.
+    pub(crate) fn resumed_here(&self, session: SessionMark) {
+        self.inner.announcements.resumed_here(session);
     }
 
-    /// Settings of a task type or of the cluster changed.
+    /// Announces that settings of a task type or of the cluster have changed.
     pub fn settings_changed(&self) {
         self.inner.announcements.settings();
     }
 
-    /// Rings when a scheduled job is due.
+    /// Alarm for due scheduled jobs.
     pub(crate) fn due_alarm(&self) -> &Alarm {
         &self.inner.due
     }
 
-    /// Rings when a deadline passes.
+    /// Alarm for lease deadlines.
     pub(crate) fn deadline_alarm(&self) -> &Alarm {
         &self.inner.deadline
     }
 
-    /// Rings when a limit key is to be checked.
+    /// Alarm for checks of limit keys.
     pub(crate) fn limit_alarm(&self) -> &Alarm {
         &self.inner.limit
     }
 
-    /// Rings when a job expires.
+    /// Alarm for the expiry of jobs.
     pub(crate) fn expiry_alarm(&self) -> &Alarm {
         &self.inner.expiry
     }
 
-    /// Rings when a schedule is to be checked.
+    /// Alarm for checks of schedules.
     pub(crate) fn schedule_alarm(&self) -> &Alarm {
         &self.inner.schedule
     }
 
-    /// Rings when a bulk operation goes on.
+    /// Alarm for bulk operations.
     pub(crate) fn bulk_alarm(&self) -> &Alarm {
         &self.inner.bulk
     }

@@ -1,4 +1,4 @@
-//! The body of a request, which takes memory as it arrives.
+//! Request bodies of the HTTP port. A body reserves memory as it arrives.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,19 +13,19 @@ use crate::{
     memory::{Account, Held, Memory},
 };
 
-/// How long a body may wait for memory.
+/// Time limit to wait for memory.
 pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
-/// Memory is taken when this many bytes have come.
+/// Memory is reserved in steps of this many bytes.
 const STEP: usize = 4 << 10;
 
-/// How large a body may be, and how many times larger it may be in memory.
+/// Maximum size of a body in bytes, and how many bytes of memory to reserve for each byte of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) most: usize,
     pub(super) growth: usize,
 }
 
-/// Receives a body, and its memory.
+/// Receives a body and reserves memory for it.
 pub(super) async fn receive(
     mut body: Body,
     bounds: Bounds,
@@ -56,7 +56,7 @@ pub(super) async fn receive(
 
 async fn room<T>(memory: impl Future<Output = Result<T, crate::memory::Full>>) -> Result<T, Error> {
     timeout(ROOM_WITHIN, memory).await.ok().and_then(Result::ok).ok_or_else(|| {
-        let problem = "limits.received_bytes are in use by bodies of earlier requests; try again later";
+        let problem = "the memory for bodies (limits.received_bytes) is in use by earlier requests; try again later";
         Error::Unavailable(problem.into())
     })
 }
@@ -65,11 +65,11 @@ fn slow(slow: Slow) -> Error {
     Error::Deadline(match slow {
         Slow::Late => format!("the body did not arrive within {BODY_WITHIN:?}"),
         Slow::Others => {
-            format!("the body came with less than {} KiB a second while others waited for memory", LEAST >> 10)
+            format!("the body arrived at less than {} KiB/s while other requests waited for memory", LEAST >> 10)
         }
     })
 }
 
 pub(super) fn too_large(most: usize) -> Error {
-    Error::invalid("body", format!("has more than {most} bytes, or ended early"))
+    Error::invalid("body", format!("has more than {most} bytes, or was cut off"))
 }

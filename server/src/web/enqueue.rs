@@ -1,7 +1,7 @@
-//! Jobs over HTTP: `POST /v1/jobs/TYPE` with the payload as the body, or `POST /v1/jobs` with an `EnqueueJobsRequest`
-//! as JSON. Only if `http_enqueue` is on.
+//! Enqueue over HTTP: `POST /v1/jobs/TYPE` with the payload as the body, or `POST /v1/jobs` with an `EnqueueJobsRequest` as JSON.
+//! Requires the setting `http_enqueue`.
 //!
-//! Requests become messages of the protocol. From there on they get the same checks and errors as gRPC.
+//! Requests are converted to protocol messages and then get the same checks and errors as gRPC requests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,40 +21,40 @@ use super::{
     ENQUEUES,
     body::{self, Bounds, too_large},
     job_words::JobWords,
-    places::Place,
+    slots::Slot,
 };
 use crate::{
     access::rule,
     api, browser,
     error::{Error, http_status},
     memory::{Account, Memory},
-    stores::SharedFleet,
+    stores::SharedStores,
 };
 
-/// How long a body may take to arrive.
+/// Time limit for receiving a body.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// State of the routes.
 #[derive(Clone)]
 struct Producer {
-    fleet: SharedFleet,
+    stores: SharedStores,
     /// Memory for the bodies of all clients.
     memory: Arc<Memory>,
-    /// Places for requests, shared as memory is.
-    places: Arc<Memory>,
+    /// Slots for concurrent enqueue requests. A principal gets at most a quarter of them.
+    slots: Arc<Memory>,
 }
 
 /// The routes.
-pub(super) fn routes(fleet: SharedFleet) -> Router {
-    let memory = Memory::new(fleet.main().config().limits.received_bytes);
-    let producer = Producer { fleet, memory, places: Memory::new(ENQUEUES) };
+pub(super) fn routes(stores: SharedStores) -> Router {
+    let memory = Memory::new(stores.main().config().limits.received_bytes);
+    let producer = Producer { stores, memory, slots: Memory::new(ENQUEUES) };
     Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(producer)
 }
 
-/// One job: its payload is the body, its options are in the query or in headers.
+/// Enqueues one job. The body is its payload; the query or the headers contain its options.
 async fn single(
     State(producer): State<Producer>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(slot): Extension<Arc<Slot>>,
     task_type: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -62,15 +62,15 @@ async fn single(
 ) -> Response {
     let stored = async {
         let Path(task_type) = task_type.map_err(|problem| Error::invalid("task_type", problem.body_text()))?;
-        let words = JobWords::of(query.as_deref().unwrap_or_default(), &headers)?;
-        let most = producer.fleet.main().cluster().payload_bytes;
+        let words = JobWords::parse(query.as_deref().unwrap_or_default(), &headers)?;
+        let most = producer.stores.main().cluster().payload_bytes;
         let request_key = words.request_key.clone();
-        // Twice its size: once as received, once as a job.
-        let stored = producer.enqueue(body, &headers, (&place, Bounds { most, growth: 2 }), async |payload| {
+        // Growth 2: the payload is in memory twice, in the received body and in the job.
+        let stored = producer.enqueue(body, &headers, (&slot, Bounds { most, growth: 2 }), async |payload| {
             let job = words.job(task_type, payload)?;
             Ok((vec![job], request_key))
         });
-        // There is only one job, so the field is not `jobs[0]`.
+        // A single job, so errors name the field without `jobs[0]`.
         stored.await.map_err(|error| match error {
             Error::Invalid { field, problem } => {
                 let field = field.strip_prefix("jobs[0].").unwrap_or(&field).to_owned();
@@ -82,49 +82,49 @@ async fn single(
     match stored.await {
         Ok(jobs) => match jobs.first() {
             Some(job) => answered("EnqueuedJob", job),
-            None => failed(&Error::Internal("the store returned no id for the job".into())),
+            None => failed(&Error::Internal("bug: Postgres returned no id for the job, which may be stored".into())),
         },
         Err(error) => producer.refused(&error),
     }
 }
 
-/// Several jobs, all or none.
+/// Enqueues several jobs atomically.
 async fn batch(
     State(producer): State<Producer>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(slot): Extension<Arc<Slot>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let most = producer.fleet.main().config().limits.message_bytes;
-    // JSON takes less memory than the messages that it becomes.
+    let most = producer.stores.main().config().limits.message_bytes;
+    // Growth 16: the decoded jobs take more memory than their JSON.
     let parse = async |body: Bytes| {
         let request: v1::EnqueueJobsRequest = json::read("EnqueueJobsRequest", &body)
             .map_err(|error| Error::invalid("body", format!("is not an EnqueueJobsRequest: {error}")))?;
         Ok((request.jobs, request.request_key))
     };
-    match producer.enqueue(body, &headers, (&place, Bounds { most, growth: 16 }), parse).await {
+    match producer.enqueue(body, &headers, (&slot, Bounds { most, growth: 16 }), parse).await {
         Ok(jobs) => answered("EnqueueJobsResponse", &v1::EnqueueJobsResponse { jobs }),
         Err(error) => producer.refused(&error),
     }
 }
 
 impl Producer {
-    /// The answer with an error, which is noted if it refuses the caller.
+    /// Response with an error. Records the error if it rejects the caller.
     fn refused(&self, error: &Error) -> Response {
-        self.fleet.main().access.refusals.note_http(error, "/v1/jobs");
+        self.stores.main().access.refusals.note_http(error, "/v1/jobs");
         failed(error)
     }
 
-    /// Receives a body within its bounds, and stores the jobs made of it.
+    /// Receives a body within its limits, and enqueues its jobs.
     async fn enqueue(
         &self,
         body: Body,
         headers: &HeaderMap,
-        (place, bounds): (&Arc<Place>, Bounds),
+        (slot, bounds): (&Arc<Slot>, Bounds),
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let caller = self.fleet.main().access.caller(credential, place.peer()).await?;
+        let caller = self.stores.main().access.caller(credential, slot.peer()).await?;
         caller.check_rule(rule(Rpc::EnqueueJobs))?;
         browser::refuse(headers)?;
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -134,24 +134,25 @@ impl Producer {
             return Err(too_large(bounds.most));
         }
         let shares = caller.quota().map(|principal| &principal.shares);
-        // The other connections are for probes. A connection has one request at a time.
+        // The port has more connections than slots, so that probes always get one. A connection has one request at a
+        // time.
         let sends = shares.map_or_else(Arc::default, |shares| shares.sends.clone());
-        let Some(_place) = self.places.try_take(&sends, 1) else {
+        let Some(_place) = self.slots.try_take(&sends, 1) else {
             return Err(Error::Unavailable(format!(
-                "{ENQUEUES} requests send jobs already, or a quarter of them are of this principal; try again later"
+                "the limit of {ENQUEUES} concurrent enqueue requests, or of a quarter of it per principal, is reached; try again later"
             )));
         };
-        let _kept = place.keep();
-        let account = shares.map_or_else(|| place.account.clone(), |shares| Account::part_of(&shares.bodies));
+        let _kept = slot.keep();
+        let account = shares.map_or_else(|| slot.account.clone(), |shares| Account::part_of(&shares.bodies));
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (mut jobs, request_key) = jobs(body).await?;
         api::give_trace_context(headers, &mut jobs);
-        let broker = api::fleet::store_of_http(&self.fleet, headers, &caller, &jobs).await?;
+        let broker = api::routing::store_of_http(&self.stores, headers, &caller, &jobs).await?;
         api::enqueue(broker, caller, jobs, request_key, None).await
     }
 }
 
-/// A message of the protocol as JSON.
+/// Formats a protocol message as a JSON response.
 fn answered(message: &str, value: &impl prost::Message) -> Response {
     match json::write(message, value) {
         Ok(body) => answer(StatusCode::OK, &body),
@@ -163,7 +164,7 @@ fn answer(status: StatusCode, body: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
 }
 
-/// The error as a `google.rpc.Status` in JSON, as gRPC would return it.
+/// Formats an error as a `google.rpc.Status` in JSON, like the gRPC error.
 pub(super) fn failed(error: &Error) -> Response {
     let (code, reason) = error.code();
     let mut details = vec![json!({
@@ -187,7 +188,7 @@ pub(super) fn failed(error: &Error) -> Response {
     let body = json!({ "code": code as i32, "message": error.to_string(), "details": details });
     let mut answer = answer(StatusCode::from_u16(http_status(code)).unwrap_or_default(), &body);
     if let Some(wait) = retry_after {
-        // Whole seconds, and not too early.
+        // Rounded up to whole seconds, so that the client does not retry too early.
         answer.headers_mut().insert(header::RETRY_AFTER, (wait.as_secs() + 1).into());
     }
     answer

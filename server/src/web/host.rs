@@ -1,5 +1,5 @@
-//! Which names this port answers to. A web page can make a browser ask any address under a name of its own (DNS rebinding);
-//! it cannot choose the name that the browser then sends. So addresses are fine, and names must be known.
+//! Protection against DNS rebinding. A web page can make a browser send requests to any address under a host name of the page's
+//! owner, but it cannot choose the name in the `Host` header. So addresses are accepted, and names must be known.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -10,10 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// The names that are known besides localhost.
+/// Host names that a request may name, besides localhost.
 pub(super) type Hosts = Arc<[String]>;
 
-/// Refuses requests for other names.
+/// Rejects requests for unknown host names.
 pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     match host(request.version(), request.uri(), request.headers()) {
         Err(problem) => (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response(),
@@ -26,7 +26,7 @@ pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
     }
 }
 
-/// The host of a request, with its port. A request of HTTP/1.0 needs none.
+/// Host and port that a request names; `None` for an HTTP/1.0 request that names none.
 fn host<'a>(version: Version, uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, &'static str> {
     let mut given = headers.get_all(header::HOST).iter();
     let host = match (given.next(), given.next()) {
@@ -35,7 +35,7 @@ fn host<'a>(version: Version, uri: &'a Uri, headers: &'a HeaderMap) -> Result<Op
         (None, _) if version >= Version::HTTP_11 => return Err("the Host header is missing"),
         (None, _) => None,
     };
-    // A request for a whole URL names its host there.
+    // A request with an absolute URL contains the host there.
     Ok(uri.authority().map(axum::http::uri::Authority::as_str).or(host))
 }
 

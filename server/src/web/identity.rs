@@ -1,4 +1,4 @@
-//! Who calls, by the certificate of the connection. Probes have none, and are answered without.
+//! Requires client certificates on the HTTP port, except on the paths for probes.
 
 use std::sync::Arc;
 
@@ -10,21 +10,28 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::places::Place;
+use super::slots::Slot;
 
-/// Paths that anybody may ask for. They say no more than whether the broker works.
+/// Paths that need no certificate. They reveal only whether the broker works.
 const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
 
-/// The routes, most of which need a certificate.
+/// Adds the certificate check to the routes.
 pub(super) fn required(router: Router) -> Router {
     router.layer(from_fn(check))
 }
 
-async fn check(request: Request, next: Next) -> Response {
-    let place = request.extensions().get::<Arc<Place>>();
-    if OPEN.contains(&request.uri().path()) || place.is_some_and(|place| place.identity.get().is_some()) {
+/// Marks a request without a client certificate.
+#[derive(Clone, Copy)]
+pub(super) struct Stranger;
+
+async fn check(mut request: Request, next: Next) -> Response {
+    if request.extensions().get::<Arc<Slot>>().is_some_and(|slot| slot.identity.get().is_some()) {
         return next.run(request).await;
     }
-    (StatusCode::FORBIDDEN, "a client certificate is needed here, such as with curl --cert FILE --key FILE\n")
+    if OPEN.contains(&request.uri().path()) {
+        request.extensions_mut().insert(Stranger);
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, "a client certificate is required here, for example curl --cert FILE --key FILE\n")
         .into_response()
 }

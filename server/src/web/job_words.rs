@@ -1,5 +1,5 @@
-//! The options of one job, as words in a query or in headers. Their names are those of the protocol. Their values are
-//! checked together with those of gRPC.
+//! Options of one job as text in a query or in headers. Their names are those used in the protocol, and their values get the same
+//! checks as in gRPC.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -13,20 +13,20 @@ use percent_encoding::percent_decode_str;
 
 use crate::{error::Error, job::options::OPTIONS};
 
-/// The prefix of an option in a header: `Howdah-Max-Attempts` is `max_attempts`.
+/// Header prefix of an option: `Howdah-Max-Attempts` is `max_attempts`.
 const OPTION: &str = "howdah-";
-/// The prefix of a job's header in a header of the request.
+/// Prefix of a request header that becomes a header of the job.
 const HEADER: &str = "howdah-header-";
 
-/// A job, and the key of its request.
+/// A job's options, and the request key.
 pub(super) struct JobWords {
     given: Vec<(String, String)>,
     pub(super) request_key: String,
 }
 
 impl JobWords {
-    /// From a query, and from headers that begin with `Howdah-`. The query takes precedence.
-    pub(super) fn of(query: &str, headers: &HeaderMap) -> Result<Self, Error> {
+    /// Reads the options from a query, and from headers with the prefix `Howdah-`. The query takes precedence.
+    pub(super) fn parse(query: &str, headers: &HeaderMap) -> Result<Self, Error> {
         let mut given: Vec<(String, String)> = Vec::new();
         for (name, value) in headers {
             let name = name.as_str();
@@ -60,9 +60,9 @@ impl JobWords {
         Ok(Self { given, request_key })
     }
 
-    /// The job as a message of the protocol.
+    /// Converts the options to a job of the protocol.
     pub(super) fn job(self, task_type: String, payload: Bytes) -> Result<v1::NewJob, Error> {
-        // The type and the payload are the path and the body.
+        // The path contains the type, and the body is the payload.
         let taken = self.given.iter().find(|(name, _)| matches!(name.as_str(), "task_type" | "payload"));
         if let Some((name, _)) = taken {
             return Err(Error::invalid(name, "is not an option: the type is in the path, and the payload is the body"));
@@ -80,7 +80,7 @@ impl JobWords {
     }
 }
 
-/// An option of one value that is given twice is a mistake: nobody knows which of the two is meant.
+/// Rejects a single-value option that is given twice, because it is ambiguous.
 fn once(given: &[(String, String)]) -> Result<(), Error> {
     let several = |name: &str| OPTIONS.iter().any(|option| option.name == name && option.kind.is_repeated());
     let mut names = HashSet::new();
@@ -106,7 +106,7 @@ mod tests {
 
     fn words(query: &str, headers: &[(&'static str, &'static str)]) -> Result<JobWords, Error> {
         let headers = headers.iter().map(|&(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        JobWords::of(query, &headers.collect())
+        JobWords::parse(query, &headers.collect())
     }
 
     fn job(query: &str) -> Result<v1::NewJob, Error> {
@@ -141,7 +141,7 @@ mod tests {
         for tag in ["a", "b"] {
             headers.append("howdah-tags", tag.parse().unwrap());
         }
-        let words = JobWords::of("", &headers).unwrap().job("a".into(), Bytes::new()).unwrap();
+        let words = JobWords::parse("", &headers).unwrap().job("a".into(), Bytes::new()).unwrap();
         assert_eq!(words.tags, ["a", "b"]);
     }
 
@@ -173,7 +173,7 @@ mod tests {
             headers.append("howdah-key", key.parse().unwrap());
         }
         assert_eq!(
-            JobWords::of("", &headers).err().and_then(|error| error.field().map(str::to_owned)),
+            JobWords::parse("", &headers).err().and_then(|error| error.field().map(str::to_owned)),
             Some("key".into())
         );
     }

@@ -1,17 +1,17 @@
-//! The HTTP port: liveness, readiness, metrics, a list of these; the page for operators; and enqueuing, if it is enabled.
+//! The HTTP port: liveness, readiness, metrics and an index of the paths; the page for operators; enqueuing, if enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
-pub(crate) mod body; // a body takes memory as it arrives
-mod host; // the names that the port answers to
-mod identity; // who calls, by certificate
-mod job_words; // options of a job as words
-mod stores; // what several stores have to say
-mod places; // connections, and always one for a probe
-pub(crate) mod write_within; // who does not read loses its connection
+pub(crate) mod body; // request bodies, which reserve memory as they arrive
+mod host; // protection against DNS rebinding
+mod identity; // client certificates
+mod job_words; // options of a job as text
+mod stores; // readiness and metrics of several stores
+mod slots; // connection slots, of which a probe always gets one
+pub(crate) mod write_within; // closes connections whose peer does not read
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use places::{Place, Places};
+use slots::{Slot, Slots};
 use write_within::{WRITE_WITHIN, WriteWithin};
 
 use axum::{
@@ -34,52 +34,53 @@ use tonic::codegen::Service as _;
 
 use crate::{
     access::{Operation, Rule},
+    error::Error,
     page,
-    stores::SharedFleet,
+    stores::SharedStores,
     tls::{TlsPort, Transport},
 };
 
 /// State of the routes.
 #[derive(Clone)]
 struct Web {
-    fleet: SharedFleet,
+    stores: SharedStores,
     /// The metrics of each store.
     registries: Arc<[Registry]>,
 }
 
-/// A connection is closed if the headers of a request take longer than this, also if it is idle.
+/// Time limit for the headers of a request. An idle connection is closed after this time.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// Connections at once. When all are taken, the one that has been idle for longest is closed for a new one.
+/// Maximum number of concurrent connections. A further connection replaces the connection that has been idle for the longest time.
 pub(crate) const CONNECTIONS: usize = 256;
-/// Requests that send jobs at once. The other connections are for probes and scrapers.
+/// Maximum number of concurrent requests that enqueue jobs. The other connections are reserved for probes and scrapers.
 pub(crate) const ENQUEUES: usize = 192;
 
-/// Serves until `shutdown`.
+/// Serves the HTTP port until `shutdown` completes.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<Arc<TlsPort>>,
-    fleet: SharedFleet,
+    stores: SharedStores,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let broker = fleet.main().clone();
+    let broker = stores.main().clone();
     let mut router = Router::new()
         .route("/", get(root))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Web { fleet: fleet.clone(), registries: stores::registries(&fleet) });
-    if let Some(page) = page::routes(&fleet) {
+        .with_state(Web { stores: stores.clone(), registries: stores::registries(&stores) });
+    if let Some(page) = page::routes(&stores) {
         router = router.merge(page);
     }
     if broker.config().http_enqueue {
-        router = router.merge(enqueue::routes(fleet.clone()));
+        router = router.merge(enqueue::routes(stores.clone()));
     }
     if tls.as_ref().is_some_and(|tls| tls.asks_clients()) {
         router = identity::required(router);
     }
     let hosts: host::Hosts = broker.config().http_host.iter().map(|name| name.to_ascii_lowercase()).collect();
     let router = router.layer(middleware::from_fn_with_state(hosts, host::check));
-    let places = Places::new(CONNECTIONS);
+    let slots = Slots::new(CONNECTIONS);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
@@ -88,24 +89,24 @@ pub(crate) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Usually we are out of file descriptors. This ends, and must not become a busy loop.
+                    // Usually a temporary lack of file descriptors. The pause prevents a busy loop.
                     tracing::warn!(%error, "cannot accept a connection on the HTTP port; trying again");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
                 }
             },
         };
-        let place = tokio::select! {
+        let slot = tokio::select! {
             () = &mut shutdown => return,
-            place = places.take(broker.access.address(from.ip())) => place,
+            slot = slots.take(broker.access.address(from.ip())) => slot,
         };
-        connections.spawn(answer((stream, from), tls.clone(), router.clone(), place));
+        connections.spawn(answer((stream, from), tls.clone(), router.clone(), slot));
         while connections.try_join_next().is_some() {}
     }
 }
 
 /// Serves one connection.
-async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort>>, router: Router, place: Arc<Place>) {
+async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort>>, router: Router, slot: Arc<Slot>) {
     let cut = CancellationToken::new();
     let accepted = async {
         match tls {
@@ -113,31 +114,31 @@ async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort
             Some(tls) => tls.accept(stream, &cut).await,
         }
     };
-    // A connection in its handshake is idle: it makes room for others, too.
-    let accepted = Box::pin(place.closed.run_until_cancelled(accepted)).await;
+    // A connection in its handshake counts as idle, so it may be closed for a new one.
+    let accepted = Box::pin(slot.closed.run_until_cancelled(accepted)).await;
     let Some(Some((stream, client))) = accepted else { return };
     if let Some(client) = &client {
-        let _ = place.identity.set(client.identity.clone());
+        let _ = slot.identity.set(client.identity.clone());
     }
-    let its_place = place.clone();
+    let its_slot = slot.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        its_place.touch();
-        request.extensions_mut().insert(its_place.client(from));
-        request.extensions_mut().insert(its_place.clone());
+        its_slot.touch();
+        request.extensions_mut().insert(its_slot.client(from));
+        request.extensions_mut().insert(its_slot.clone());
         router.clone().call(request)
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
     let stream = TokioIo::new(WriteWithin::new(stream, WRITE_WITHIN));
     tokio::select! {
-        // Errors of a peer are not ours to handle.
+        // Errors of the peer need no handling.
         _ = http.serve_connection(stream, service) => {}
-        () = place.closed.cancelled() => {}
+        () = slot.closed.cancelled() => {}
         () = client.as_ref().map_or(&cut, |client| &client.ended).cancelled() => {}
     }
 }
 
-/// A page for people who open it in a browser.
+/// Lists the paths of the port, for people who open it in a browser.
 async fn root() -> &'static str {
     "Howdah, a job broker. Jobs use gRPC, on another port. This port has:\n\n\
      /ui/      the page for operators, unless it is off\n\
@@ -152,29 +153,32 @@ async fn healthz() -> &'static str {
 }
 
 /// Succeeds if the broker can store, claim and settle jobs, and is not stopping.
-async fn readyz(State(web): State<Web>, RawQuery(query): RawQuery) -> Response {
-    if web.fleet.main().is_draining() {
+async fn readyz(
+    State(web): State<Web>,
+    stranger: Option<Extension<identity::Stranger>>,
+    Extension(slot): Extension<Arc<Slot>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Response {
+    if web.stores.main().is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
-    if web.fleet.only().is_some() {
-        return match web.fleet.main().operator.readiness().await {
+    if web.stores.only().is_some() {
+        return match web.stores.main().operator.readiness().await {
             Ok(()) => "ready\n".into_response(),
             Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
         };
     }
-    stores::readyz(&web.fleet, query.as_deref()).await
+    let is_stranger = stranger.is_some() || may_read(&web, &slot, &headers).await.is_err();
+    stores::readyz(&web.stores, query.as_deref(), is_stranger).await
 }
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics for Prometheus. They name all task types, so they need `read:*`.
-async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>, headers: HeaderMap) -> Response {
-    let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let access = &web.fleet.main().access;
-    let permitted =
-        async { access.caller(credential, place.peer()).await?.check_rule(Rule::Everything(Operation::Read)) };
-    if let Err(error) = permitted.await {
-        access.refusals.note_http(&error, "/metrics");
+/// Metrics for Prometheus. They name all task types, so callers need the scope `read:*`.
+async fn metrics(State(web): State<Web>, Extension(slot): Extension<Arc<Slot>>, headers: HeaderMap) -> Response {
+    if let Err(error) = may_read(&web, &slot, &headers).await {
+        web.stores.main().access.refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);
     }
     match stores::metrics(&web.registries) {
@@ -183,11 +187,18 @@ async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>
     }
 }
 
-/// A job of its options, for fuzzers.
+/// Fails unless the caller may read every task type.
+async fn may_read(web: &Web, slot: &Slot, headers: &HeaderMap) -> Result<(), Error> {
+    let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let access = &web.stores.main().access;
+    access.caller(credential, slot.peer()).await?.check_rule(Rule::Everything(Operation::Read))
+}
+
+/// Builds a job from its options, for fuzzers.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn words_of_job(
     query: &str,
     headers: &axum::http::HeaderMap,
 ) -> Result<howdah_proto::v1::NewJob, crate::error::Error> {
-    job_words::JobWords::of(query, headers)?.job("fuzz".into(), bytes::Bytes::new())
+    job_words::JobWords::parse(query, headers)?.job("fuzz".into(), bytes::Bytes::new())
 }

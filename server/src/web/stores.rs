@@ -1,4 +1,4 @@
-//! What several stores have to say: whether they are ready, and their metrics.
+//! Readiness and metrics of several stores.
 
 use std::{fmt, fmt::Write as _, sync::Arc};
 
@@ -10,45 +10,51 @@ use form_urlencoded::parse;
 use futures::future::join_all;
 use prometheus_client::registry::Registry;
 
-use crate::stores::{Fleet, Member};
+use crate::stores::{ConfiguredStore, Stores};
 
-/// Ready while one store is, so that a broker without one of its stores goes on serving the others; `store=NAME` asks one.
-pub(super) async fn readyz(fleet: &Fleet, query: Option<&str>) -> Response {
+/// Returns 200 if at least one store is ready, so that a broker with an unreachable store still serves the others. `store=NAME`
+/// selects one store. The response to callers without permission contains no store names.
+pub(super) async fn readyz(stores: &Stores, query: Option<&str>, is_stranger: bool) -> Response {
     let asked = parse(query.unwrap_or_default().as_bytes()).find(|(key, _)| key == "store").map(|(_, name)| name);
-    let members: Vec<&Member> = match &asked {
-        None => fleet.members().iter().collect(),
-        Some(name) => match fleet.named(name) {
-            Ok(member) => vec![member],
+    let stores: Vec<&ConfiguredStore> = match &asked {
+        None => stores.all().iter().collect(),
+        Some(name) => match stores.named(name) {
+            Ok(store) => vec![store],
+            Err(_) if is_stranger => return (StatusCode::NOT_FOUND, "there is no such store\n").into_response(),
             Err(error) => return (StatusCode::NOT_FOUND, format!("{error}\n")).into_response(),
         },
     };
-    let states = join_all(members.iter().map(|member| readiness(member))).await;
+    let states = join_all(stores.iter().map(|store| readiness(store))).await;
     let status = if states.iter().any(Result::is_ok) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if is_stranger {
+        let ready = states.iter().filter(|state| state.is_ok()).count();
+        return (status, format!("{ready} of {} stores are ready\n", states.len())).into_response();
+    }
     let mut text = String::new();
-    for (member, state) in members.iter().zip(&states) {
-        let state = state.as_ref().err().map_or("ready", |reason| reason);
+    for (store, state) in stores.iter().zip(&states) {
+        let state = state.as_ref().err().map_or("ready", String::as_str);
         // Writing to a text never fails.
-        let _ = writeln!(text, "store {}: {state}", member.name());
+        let _ = writeln!(text, "store {}: {state}", store.name());
     }
     (status, text).into_response()
 }
 
-async fn readiness(member: &Member) -> Result<(), &'static str> {
-    match member.engine() {
-        Ok(engine) => engine.broker.operator.readiness().await,
-        Err(_) => Err("its database has not been reached since the start of the broker"),
+async fn readiness(store: &ConfiguredStore) -> Result<(), String> {
+    match store.served() {
+        Ok(served) => served.broker.operator.readiness().await,
+        Err(_) => Err("its database has not been reached since the start of the broker".into()),
     }
 }
 
-/// The metrics of each store. With several, they have its name as a label.
-pub(super) fn registries(fleet: &Fleet) -> Arc<[Registry]> {
-    if fleet.only().is_some() {
-        return [fleet.main().metrics().registry()].into();
+/// Returns a metrics registry per store. With several stores, the metrics have the store's name as a label.
+pub(super) fn registries(stores: &Stores) -> Arc<[Registry]> {
+    if stores.only().is_some() {
+        return [stores.main().metrics().registry()].into();
     }
-    fleet.members().iter().map(|member| member.metrics.registry_of_store(member.name())).collect()
+    stores.all().iter().map(|store| store.metrics.registry_of_store(store.name())).collect()
 }
 
-/// Their text.
+/// Formats the metrics of all stores as text.
 pub(super) fn metrics(registries: &[Registry]) -> Result<String, fmt::Error> {
     if let [only] = registries {
         return encoded(only);
@@ -63,7 +69,7 @@ fn encoded(registry: &Registry) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Puts texts of the same metrics together: each metric is described once, and its samples of all stores follow.
+/// Merges the texts of all stores: each metric has one description, followed by the samples of all stores.
 fn merged(texts: &[String]) -> String {
     let mut metrics: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! A connection whose peer must read: if nothing can be written for some time, it ends.
+//! A connection that is closed if the peer does not read for some time.
 
 use std::{
     io,
@@ -12,15 +12,15 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long a peer may leave its answer unread.
+/// Time limit for a peer to read data.
 pub(crate) const WRITE_WITHIN: Duration = Duration::from_secs(30);
 
-/// The connection.
+/// A connection with a write deadline.
 #[derive(Debug)]
 pub(super) struct WriteWithin<S> {
     stream: S,
     within: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -29,7 +29,7 @@ impl<S> WriteWithin<S> {
         Self { stream, within, deadline: None }
     }
 
-    /// Looks at the deadline, if the write waits.
+    /// Checks the deadline while the write is pending.
     fn check<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.deadline = None;
@@ -38,7 +38,7 @@ impl<S> WriteWithin<S> {
         let within = self.within;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(within)));
         if deadline.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads the answer")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read the response")));
         }
         Poll::Pending
     }
@@ -91,7 +91,7 @@ mod tests {
     async fn what_nobody_reads_ends_and_what_is_read_slowly_does_not() {
         let (ours, mut theirs) = duplex(10);
         let mut stream = WriteWithin::new(ours, Duration::from_hours(1));
-        // A byte that is read begins the time anew.
+        // Each read byte restarts the time limit.
         stream.write_all(&[7; 10]).await.unwrap();
         for _ in 0..3 {
             assert!(stream.write(&[7]).now_or_never().is_none() && stream.deadline.is_some());

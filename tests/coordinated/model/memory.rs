@@ -1,4 +1,4 @@
-//! What should happen, in memory: the whole semantics of jobs that ask for more, without a database.
+//! The expected behaviour: the complete semantics of coordinated jobs in memory, without a database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use howdah_server::{
 };
 
 pub const MAX_ATTEMPTS: i16 = 3;
-/// Where jobs are enqueued, and the type of their second stage.
+/// The type to which jobs are enqueued, and the type of their second stage.
 pub const TYPES: [i32; 2] = [1, 2];
 pub const DEAD: i16 = 5;
 pub const SUCCEEDED: i16 = 6;
@@ -27,13 +27,13 @@ pub enum State {
     Ended(i16),
 }
 
-/// What is said at an enqueue. Jobs are known by the order in which they were made.
+/// The options of an enqueue. Jobs are identified by the order of their creation.
 #[derive(Clone, Debug)]
-pub struct Asks {
+pub struct EnqueueOptions {
     pub key: Option<u8>,
     pub policy: KeyPolicy,
-    /// The holder of the key, which runs, is retried.
-    pub patient: bool,
+    /// Whether the job waits until a running holder of its key has used up its retries.
+    pub waits_for_retries: bool,
     pub limit_key: Option<u8>,
     pub after: BTreeSet<usize>,
     pub on_failure: DependencyFailure,
@@ -47,17 +47,17 @@ pub struct Job {
     pub state: State,
     pub attempt: i16,
     pub type_id: i32,
-    pub asks: Asks,
-    /// Those that have not ended yet.
+    pub options: EnqueueOptions,
+    /// The unfinished jobs on which this one depends.
     pub after: BTreeSet<usize>,
-    /// The job that runs with its key.
+    /// Whether the job waits for the running holder of its key.
     pub is_next: bool,
-    /// What follows from its end is looked at.
+    /// Whether the end of the job affects other jobs, keys or limits.
     pub coordinated: bool,
-    pub revivable: bool, // it was cancelled because a job died, and comes back with that one
+    pub revivable: bool, // cancelled because a job died; a retry of that job revives it
 }
 
-/// Who has a key, and who runs after that one.
+/// Holder of a key, and the job that waits for the end of the holder.
 pub type Key = (usize, Option<usize>);
 
 #[derive(Clone, Debug, Default)]
@@ -66,28 +66,28 @@ pub struct Model {
     pub keys: BTreeMap<u8, Key>,
     pub limit: Option<usize>,
     pub strict: bool,
-    /// Of each type.
+    /// Concurrency limit of each type.
     pub max_running: Option<usize>,
 }
 
 impl Model {
-    /// The job that it is about and what it is told; `None`: refused.
-    pub fn enqueue(&mut self, asks: Asks) -> Option<(usize, EnqueueOutcome)> {
+    /// Returns the job that the enqueue created or found, with the outcome; `None` if it was refused.
+    pub fn enqueue(&mut self, options: EnqueueOptions) -> Option<(usize, EnqueueOutcome)> {
         let new = self.jobs.len();
         let mut is_next = false;
-        if let Some(key) = asks.key {
+        if let Some(key) = options.key {
             match self.keys.get(&key).copied() {
                 None => drop(self.keys.insert(key, (new, None))),
                 Some((holder, next)) => {
                     let target = next.unwrap_or(holder);
-                    match asks.policy {
+                    match options.policy {
                         KeyPolicy::Keep | KeyPolicy::ReplaceIfNewer => return Some((target, EnqueueOutcome::Kept)),
                         KeyPolicy::Reject => return None,
                         policy if !matches!(self.jobs[target].state, State::Leased(_)) => {
-                            self.replace(target, asks);
+                            self.replace(target, options);
                             let debounced = policy == KeyPolicy::Debounce;
-                            let told = if debounced { EnqueueOutcome::Debounced } else { EnqueueOutcome::Replaced };
-                            return Some((target, told));
+                            let outcome = if debounced { EnqueueOutcome::Debounced } else { EnqueueOutcome::Replaced };
+                            return Some((target, outcome));
                         }
                         _ => {}
                     }
@@ -97,13 +97,13 @@ impl Model {
                 }
             }
         }
-        let coordinated = is_next || asks.limit_key.is_some() || asks.staged;
-        let after = asks.after.clone();
+        let coordinated = is_next || options.limit_key.is_some() || options.staged;
+        let after = options.after.clone();
         let job = Job {
             state: State::Behind,
             attempt: 0,
             type_id: TYPES[0],
-            asks,
+            options,
             after,
             is_next,
             coordinated,
@@ -114,7 +114,7 @@ impl Model {
         Some((new, if is_next { EnqueueOutcome::Next } else { EnqueueOutcome::New }))
     }
 
-    /// Places a new job; those before it that have ended, end for it now.
+    /// Sets the state of a new job, and applies the ends of its dependencies that ended before.
     fn place_after(&mut self, new: usize) {
         self.jobs[new].state = self.state_of(new);
         let mut ended = Vec::new();
@@ -129,13 +129,13 @@ impl Model {
         self.follow(ended, Some(new));
     }
 
-    fn replace(&mut self, target: usize, asks: Asks) {
+    fn replace(&mut self, target: usize, options: EnqueueOptions) {
         let job = &mut self.jobs[target];
-        job.coordinated |= asks.limit_key.is_some() || asks.staged;
+        job.coordinated |= options.limit_key.is_some() || options.staged;
         job.attempt = 0;
         job.type_id = TYPES[0];
-        // What ties it to other jobs stays.
-        job.asks = Asks { key: job.asks.key, on_failure: job.asks.on_failure, ..asks };
+        // The key and the relation to other jobs do not change.
+        job.options = EnqueueOptions { key: job.options.key, on_failure: job.options.on_failure, ..options };
         self.jobs[target].state = self.state_of(target);
     }
 
@@ -143,9 +143,9 @@ impl Model {
         let job = &self.jobs[i];
         if job.is_next || !job.after.is_empty() {
             State::Behind
-        } else if job.asks.delayed {
+        } else if job.options.delayed {
             State::Scheduled
-        } else if job.asks.limit_key.is_some() && self.limit.is_some() {
+        } else if job.options.limit_key.is_some() && self.limit.is_some() {
             State::AtLimit
         } else {
             State::Ready
@@ -153,9 +153,9 @@ impl Model {
     }
 
     pub fn ack(&mut self, i: usize) {
-        if self.jobs[i].asks.staged {
+        if self.jobs[i].options.staged {
             let job = &mut self.jobs[i];
-            (job.asks.staged, job.asks.expires, job.attempt, job.type_id) = (false, false, 0, TYPES[1]);
+            (job.options.staged, job.options.expires, job.attempt, job.type_id) = (false, false, 0, TYPES[1]);
             self.jobs[i].state = self.state_of(i);
         } else {
             self.end(vec![i], SUCCEEDED);
@@ -167,10 +167,10 @@ impl Model {
         self.hold_back(&[i]);
     }
 
-    /// Of these, those that are ready again with more than their key allows.
+    /// If jobs of `those` are ready again and exceed the limit of their key, they wait at the limit.
     fn hold_back(&mut self, those: &[usize]) {
         let is_over = |job: &Job| {
-            let holders = job.asks.limit_key.map(|key| self.holders(job.type_id, key));
+            let holders = job.options.limit_key.map(|key| self.holders(job.type_id, key));
             job.state == State::Ready && holders.zip(self.limit).is_some_and(|(holders, limit)| holders > limit)
         };
         let held: Vec<usize> = those.iter().copied().filter(|&i| is_over(&self.jobs[i])).collect();
@@ -187,8 +187,8 @@ impl Model {
             _ => State::Ready,
         };
         job.attempt -= i16::from(matches!(action, Action::Snooze | Action::Release));
-        // It has begun, though the attempt does not count.
-        job.asks.expires &= !matches!(action, Action::Snooze);
+        // A snoozed job has started, so it no longer expires, although the attempt does not count.
+        job.options.expires &= !matches!(action, Action::Snooze);
         let failed = matches!(action, Action::Retry | Action::Lost);
         if job.state == State::Dead {
             self.follow(vec![(i, DEAD)], None);
@@ -197,10 +197,10 @@ impl Model {
         }
     }
 
-    /// Whether a newer job waits that does not let it retry.
+    /// Whether a newer job waits for the key of this job, which is then not retried.
     fn is_superseded(&self, i: usize) -> bool {
-        let key = self.jobs[i].asks.key.and_then(|key| self.keys.get(&key));
-        matches!(key, Some(&(holder, Some(next))) if holder == i && !self.jobs[next].asks.patient)
+        let key = self.jobs[i].options.key.and_then(|key| self.keys.get(&key));
+        matches!(key, Some(&(holder, Some(next))) if holder == i && !self.jobs[next].options.waits_for_retries)
     }
 
     pub fn cancel(&mut self, i: usize) {
@@ -209,43 +209,43 @@ impl Model {
         }
     }
 
-    /// All that wait for their first attempt and had to begin by now.
+    /// Expires all jobs that wait for their first attempt and have an expiry.
     pub fn expire(&mut self) {
         let late = |job: &Job| {
             let waits = matches!(job.state, State::Ready | State::Scheduled | State::Behind | State::AtLimit);
-            job.asks.expires && job.attempt == 0 && waits
+            job.options.expires && job.attempt == 0 && waits
         };
         self.end((0..self.jobs.len()).filter(|&i| late(&self.jobs[i])).collect(), EXPIRED);
     }
 
-    /// A dead job gets its attempts anew, unless another job has its key.
+    /// Retries a dead job with new attempts, unless another job holds its key.
     pub fn retry_dead(&mut self, i: usize) {
         if self.jobs[i].state != State::Dead {
             return;
         }
-        if let Some(key) = self.jobs[i].asks.key {
+        if let Some(key) = self.jobs[i].options.key {
             if self.keys.contains_key(&key) {
                 return;
             }
             self.keys.insert(key, (i, None));
         }
         let job = &mut self.jobs[i];
-        (job.attempt, job.asks.expires) = (0, false);
+        (job.attempt, job.options.expires) = (0, false);
         job.state = if job.coordinated { State::Scheduled } else { State::Ready };
         self.revive(i);
     }
 
-    /// Those come back that wait only for jobs that are live again.
+    /// Revives the cancelled jobs whose dependencies are all live again.
     fn revive(&mut self, parent: usize) {
         let below = self.below(parent);
         let is_live = |job: &Job| !matches!(job.state, State::Dead | State::Ended(_));
         let waits = |this: &Self, i: usize| this.jobs[i].after.iter().all(|&p| is_live(&this.jobs[p]));
         while let Some(i) = below.iter().copied().find(|&i| {
             let job = &self.jobs[i];
-            let has_key = job.asks.key.is_none_or(|key| !self.keys.contains_key(&key));
+            let has_key = job.options.key.is_none_or(|key| !self.keys.contains_key(&key));
             job.revivable && has_key && waits(self, i)
         }) {
-            if let Some(key) = self.jobs[i].asks.key {
+            if let Some(key) = self.jobs[i].options.key {
                 self.keys.insert(key, (i, None));
             }
             (self.jobs[i].state, self.jobs[i].revivable) = (State::Behind, false);
@@ -257,10 +257,10 @@ impl Model {
         }
     }
 
-    /// Jobs that waited for this one, and those that waited for them, the oldest first.
-    fn below(&self, of: usize) -> BTreeSet<usize> {
+    /// Jobs that depend on this one directly or indirectly, oldest first.
+    fn below(&self, job: usize) -> BTreeSet<usize> {
         let mut below = BTreeSet::new();
-        let mut next = vec![of];
+        let mut next = vec![job];
         while let Some(parent) = next.pop() {
             let children = (0..self.jobs.len()).filter(|&c| self.jobs[c].after.contains(&parent));
             next.extend(children.filter(|&c| below.insert(c)));
@@ -274,9 +274,9 @@ impl Model {
         }
     }
 
-    /// The clock reaches what is put off.
+    /// Makes scheduled jobs due.
     pub fn promote(&mut self) {
-        self.jobs.iter_mut().for_each(|job| job.asks.delayed = false);
+        self.jobs.iter_mut().for_each(|job| job.options.delayed = false);
         for i in 0..self.jobs.len() {
             if self.jobs[i].state == State::Scheduled {
                 self.jobs[i].state = self.state_of(i);
@@ -295,7 +295,7 @@ impl Model {
         self.hold_back(&Vec::from_iter(0..self.jobs.len()));
     }
 
-    /// Jobs of a type that a claim may take.
+    /// Number of jobs of a type that a claim may take.
     pub fn may_begin(&self, type_id: i32) -> usize {
         let count =
             |has: fn(State) -> bool| self.jobs.iter().filter(|job| job.type_id == type_id && has(job.state)).count();
@@ -305,11 +305,11 @@ impl Model {
     }
 
     fn at(&self, type_id: i32, limit_key: u8) -> impl Iterator<Item = (usize, &Job)> {
-        let here = move |job: &Job| job.type_id == type_id && job.asks.limit_key == Some(limit_key);
+        let here = move |job: &Job| job.type_id == type_id && job.options.limit_key == Some(limit_key);
         self.jobs.iter().enumerate().filter(move |(_, job)| here(job))
     }
 
-    /// Jobs that have a slot of a key.
+    /// Number of jobs that hold a slot of a limit key.
     pub fn holders(&self, type_id: i32, limit_key: u8) -> usize {
         let holds = |job: &Job| match job.state {
             State::Ready | State::Leased(_) => true,
@@ -319,7 +319,7 @@ impl Model {
         self.at(type_id, limit_key).filter(|(_, job)| holds(job)).count()
     }
 
-    /// Jobs that wait at a key, and how many of them may run.
+    /// Jobs that wait at a limit key, and how many of them have a free slot.
     pub fn waiting(&self, type_id: i32, limit_key: u8) -> (Vec<usize>, usize) {
         let waiting: Vec<usize> =
             self.at(type_id, limit_key).filter(|(_, job)| job.state == State::AtLimit).map(|(i, _)| i).collect();
@@ -333,7 +333,8 @@ impl Model {
         self.follow(those.into_iter().map(|i| (i, state)).collect(), None);
     }
 
-    /// Keys are freed or go on, those behind run or are cancelled. `new`: these jobs had ended before, for this one.
+    /// Frees the keys of ended jobs or gives them to the next job, and runs or cancels the dependents. With `new`, the jobs
+    /// have ended before, and only this new dependent is affected.
     fn follow(&mut self, ended: Vec<(usize, i16)>, new: Option<usize>) {
         let mut ended: Vec<_> = ended.into_iter().map(|(i, state)| (i, state, state == DEAD)).collect();
         let mut released = BTreeSet::new();
@@ -341,7 +342,7 @@ impl Model {
             if !revivable && new.is_none() {
                 self.jobs[i].after.clear();
             }
-            if let Some(key) = self.jobs[i].asks.key {
+            if let Some(key) = self.jobs[i].options.key {
                 released.extend(self.free_key(key, i));
             }
             for child in 0..self.jobs.len() {
@@ -349,9 +350,9 @@ impl Model {
                 if !job.after.contains(&i) {
                     continue;
                 }
-                let policy = job.asks.on_failure;
+                let policy = job.options.on_failure;
                 if job.state != State::Behind {
-                    // Cancelled before, because another job died.
+                    // The child does not wait for its dependencies any more: the death of another job has cancelled it.
                     let of_call = new.is_none_or(|new| new == child);
                     match state {
                         SUCCEEDED if of_call => drop(self.jobs[child].after.remove(&i)),

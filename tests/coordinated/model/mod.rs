@@ -1,5 +1,5 @@
-//! Random sequences of what can happen to jobs that ask for more, on two brokers, against a model in memory:
-//! no job is lost or doubled, no slot of a limit key is lost or counted twice, keys and dependencies are right.
+//! Random sequences of operations on coordinated jobs, at two brokers, compared with a model in memory: no job is lost or
+//! duplicated, no slot of a limit key is lost or counted twice, keys and dependencies are correct.
 
 mod memory;
 mod stored;
@@ -10,19 +10,21 @@ use howdah_server::{
     job::{DependencyFailure, KeyPolicy},
     store::Action,
 };
-use memory::{Asks, Model, State, TYPES};
+use memory::{EnqueueOptions, Model, State, TYPES};
 use proptest::prelude::*;
 use stored::Stored;
 use tokio::runtime::Runtime;
 
-/// Limit keys and keys that there are.
+use crate::support::sized;
+
+/// Number of limit keys and of keys.
 const KEYS: u8 = 2;
 
-/// Jobs are named by numbers that wrap around those that there are.
+/// An operation. A number selects a job modulo the number of candidates.
 #[derive(Clone, Debug)]
 enum Step {
     Enqueue {
-        asks: Asks,
+        options: EnqueueOptions,
         after: Vec<usize>,
     },
     Claim {
@@ -45,7 +47,7 @@ enum Step {
     },
     Expire,
     Promote,
-    /// A broker dies, its leases are taken back, and it starts over.
+    /// A broker dies, its leases are released, and it restarts.
     Lose {
         broker: usize,
     },
@@ -71,13 +73,22 @@ fn enqueue() -> impl Strategy<Value = Step> {
     let some = || prop::bool::weighted(0.25);
     let limit_key = prop::option::weighted(0.6, 0..KEYS);
     (key, (policy, some()), limit_key, on_failure, after, some(), some(), some()).prop_map(
-        |(key, (policy, patient), limit_key, on_failure, after, staged, expires, delayed)| {
+        |(key, (policy, waits_for_retries), limit_key, on_failure, after, staged, expires, delayed)| {
             let policy = if key.is_some() { policy } else { KeyPolicy::Keep };
             let delayed = delayed || policy == KeyPolicy::Debounce;
             let after_jobs = std::collections::BTreeSet::new();
-            let asks =
-                Asks { key, policy, patient, limit_key, after: after_jobs, on_failure, staged, expires, delayed };
-            Step::Enqueue { asks, after }
+            let options = EnqueueOptions {
+                key,
+                policy,
+                waits_for_retries,
+                limit_key,
+                after: after_jobs,
+                on_failure,
+                staged,
+                expires,
+                delayed,
+            };
+            Step::Enqueue { options, after }
         },
     )
 }
@@ -107,14 +118,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Both sides.
+/// The model and the database.
 struct Case {
     model: Model,
     stored: Stored,
 }
 
 impl Case {
-    /// The n-th job that has this of those that there are.
+    /// Number `n`, modulo their count, of the jobs whose state satisfies `has`; None if no job does.
     fn one(&self, n: usize, has: impl Fn(State) -> bool) -> Option<usize> {
         let those: Vec<usize> = (0..self.model.jobs.len()).filter(|&i| has(self.model.jobs[i].state)).collect();
         (!those.is_empty()).then(|| those[n % those.len()])
@@ -123,11 +134,11 @@ impl Case {
     async fn apply(&mut self, step: Step) {
         let leased = |state: State| matches!(state, State::Leased(_));
         match step {
-            Step::Enqueue { mut asks, after } => {
-                asks.after = after.into_iter().filter_map(|n| self.one(n, |_| true)).collect();
-                let told = self.stored.enqueue(&asks).await;
-                let expected = self.model.enqueue(asks);
-                assert_eq!(told, expected, "what the enqueue was told");
+            Step::Enqueue { mut options, after } => {
+                options.after = after.into_iter().filter_map(|n| self.one(n, |_| true)).collect();
+                let actual = self.stored.enqueue(&options).await;
+                let expected = self.model.enqueue(options);
+                assert_eq!(actual, expected, "result of the enqueue");
             }
             Step::Claim { broker, jobs } => self.claim(broker, jobs).await,
             Step::Ack { job } => {
@@ -171,7 +182,7 @@ impl Case {
         }
     }
 
-    /// Which ones, Postgres says; how many, the model.
+    /// Which jobs are claimed is up to Postgres; the model says how many.
     async fn claim(&mut self, broker: usize, at_most: usize) {
         for type_id in TYPES {
             let there = self.model.may_begin(type_id);
@@ -180,13 +191,17 @@ impl Case {
             assert_eq!(claimed.len(), at_most.min(there), "jobs claimed of type {type_id}");
             for i in claimed {
                 let job = &mut self.model.jobs[i];
-                assert_eq!((job.state, job.type_id), (State::Ready, type_id), "job {i} was claimed");
+                assert_eq!(
+                    (job.state, job.type_id),
+                    (State::Ready, type_id),
+                    "state of the claimed job {i} in the model"
+                );
                 (job.state, job.attempt) = (State::Leased(broker), job.attempt + 1);
             }
         }
     }
 
-    /// Each key gives as many slots as are free, to those that come first.
+    /// Admits, for each limit key, as many of its first waiting jobs as there are free slots.
     async fn admit(&mut self) {
         let order = self.stored.waiting_in_order().await;
         self.stored.admit().await;
@@ -198,7 +213,7 @@ impl Case {
         }
     }
 
-    /// Whatever happened: both are the same, and where a slot is free somebody will look.
+    /// Asserts that the model equals the database, and that a check is due for each limit with free slots and waiting jobs.
     async fn check(&self) {
         assert_eq!(
             self.stored.jobs().await,
@@ -213,7 +228,10 @@ impl Case {
         let due = self.stored.due_limits().await;
         for limit in limits() {
             let may_run = self.model.waiting(limit.0, limit.1).1;
-            assert!(may_run == 0 || due.contains(&limit), "{may_run} may run at {limit:?}, and none is due");
+            assert!(
+                may_run == 0 || due.contains(&limit),
+                "{may_run} jobs may run at the limit {limit:?}, and no check of it is due"
+            );
         }
     }
 }
@@ -225,7 +243,7 @@ fn limits() -> impl Iterator<Item = (i32, u8)> {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: sized(8, 24), max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_jobs_ask_for_is_done_as_the_model_says(steps in prop::collection::vec(step(), 1..70)) {

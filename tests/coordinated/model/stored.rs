@@ -1,4 +1,4 @@
-//! What does happen: the store of two brokers.
+//! The actual behaviour: the stores of two brokers.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,13 +15,13 @@ use howdah_server::{
 };
 use tokio_postgres::Client;
 
-use super::memory::{Asks, Key, MAX_ATTEMPTS, State, TYPES};
+use super::memory::{EnqueueOptions, Key, MAX_ATTEMPTS, State, TYPES};
 use crate::support::{TestDatabase, database};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct Stored {
-    // Kept for its name in messages of a failure.
+    // Kept for the database's name in failure messages.
     _database: TestDatabase,
     client: Client,
     store: Store,
@@ -43,29 +43,29 @@ impl Stored {
         Self { client, _database: database, store, brokers, ids: Vec::new(), tokens: HashMap::new() }
     }
 
-    pub async fn enqueue(&mut self, asks: &Asks) -> Option<(usize, EnqueueOutcome)> {
-        let job = self.new_job(asks);
+    pub async fn enqueue(&mut self, options: &EnqueueOptions) -> Option<(usize, EnqueueOutcome)> {
+        let job = self.new_job(options);
         let plain =
             PlainJob { job: &job, type_id: TYPES[0], max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: false };
         let full = KeyedJob { plain, request_no: 0 };
         let stored = self.store.enqueue_coordinated(&[full], &RequestColumns::default()).await.ok()?;
-        let told = stored.jobs[0].expect("no request key");
-        if !self.ids.contains(&told.id) {
-            self.ids.push(told.id);
+        let enqueued = stored.jobs[0].expect("no request key");
+        if !self.ids.contains(&enqueued.id) {
+            self.ids.push(enqueued.id);
         }
-        Some((self.state(told.id), told.outcome))
+        Some((self.state(enqueued.id), enqueued.outcome))
     }
 
-    fn new_job(&self, asks: &Asks) -> NewJob {
-        let options = JobOptions {
-            key_policy: Some(asks.policy),
-            on_holder_failure: asks.patient.then_some(HolderFailure::Retry),
-            limit_key: asks.limit_key.map(|key| key.to_string()),
-            expire_after_ms: asks.expires.then_some(2 * HOUR.as_millis() as i64),
-            next_stages: if asks.staged { TYPES[1..].to_vec() } else { Vec::new() },
-            stage_payload: asks.staged.then_some(StagePayload::Result),
-            after: asks.after.iter().map(|i| self.ids[*i]).collect(),
-            on_dependency_failure: (!asks.after.is_empty()).then_some(asks.on_failure),
+    fn new_job(&self, options: &EnqueueOptions) -> NewJob {
+        let job_options = JobOptions {
+            key_policy: Some(options.policy),
+            on_holder_failure: options.waits_for_retries.then_some(HolderFailure::Retry),
+            limit_key: options.limit_key.map(|key| key.to_string()),
+            expire_after_ms: options.expires.then_some(2 * HOUR.as_millis() as i64),
+            next_stages: if options.staged { TYPES[1..].to_vec() } else { Vec::new() },
+            stage_payload: options.staged.then_some(StagePayload::Result),
+            after: options.after.iter().map(|i| self.ids[*i]).collect(),
+            on_dependency_failure: (!options.after.is_empty()).then_some(options.on_failure),
             ..JobOptions::default()
         };
         NewJob {
@@ -73,13 +73,13 @@ impl Stored {
             payload: "p".into(),
             headers: HashMap::new(),
             priority: 0,
-            start: if asks.delayed { Start::After(HOUR) } else { Start::Now },
+            start: if options.delayed { Start::After(HOUR) } else { Start::Now },
             max_attempts: None,
-            key: asks.key.map(|key| key.to_string()),
+            key: options.key.map(|key| key.to_string()),
             timeout: None,
             fallback: None,
             next_stages: Vec::new(),
-            options: options.boxed(),
+            options: job_options.boxed(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Stored {
         claimed.iter().map(|job| self.state(job.lease.id)).collect()
     }
 
-    /// As a broker does it: coordination jobs are left over by the first statement.
+    /// Acks a job with the two statements of a broker: the first one skips coordinated jobs, the second one acks them.
     pub async fn ack(&mut self, i: usize) {
         let lease = self.lease(i);
         let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default(), None).await.expect("ack");
@@ -128,7 +128,7 @@ impl Stored {
         self.store.retry_jobs(&vec![self.ids[i]].into(), &retry, &Actor::of_session("test")).await.expect("retry");
     }
 
-    /// Of those that wait for their first attempt, the time has come.
+    /// Expires all jobs that wait for their first attempt.
     pub async fn expire(&mut self) {
         for table in ["ready", "scheduled", "waiting"] {
             self.sql(&format!(
@@ -192,7 +192,7 @@ impl Stored {
         self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.state(row.get(0))).collect()
     }
 
-    /// Each job's state, attempt and type.
+    /// State, attempt and type of each job.
     pub async fn jobs(&self) -> Vec<(State, i16, i32)> {
         let sql = "SELECT id, 1::smallint AS state, attempt, type_id, NULL::integer AS broker_id FROM howdah.ready
             UNION ALL SELECT id, 2::smallint, attempt, type_id, broker_id FROM howdah.leased
@@ -224,7 +224,7 @@ impl Stored {
             .collect()
     }
 
-    /// Who waits for whom.
+    /// Pairs of a dependent job and its dependency.
     pub async fn dependencies(&self) -> Vec<(usize, usize)> {
         let sql = "SELECT job_id, after_id FROM howdah.dependency ORDER BY 1, 2";
         let rows = self.client.query(sql, &[]).await.expect(sql);

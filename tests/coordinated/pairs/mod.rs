@@ -1,19 +1,19 @@
-//! Every pair of options: each on a task type of its own, all at once, on two brokers, with workers that fail, are
-//! too slow, and vanish. Each job ends as it must, once, and leaves nothing behind.
+//! Every pair of options, each on a separate task type, all concurrently, on two brokers, with workers that fail, are too slow, and
+//! vanish. Each job ends once, as expected, and leaves nothing behind.
 
 mod cases;
 mod workers;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use cases::{Ask, Case, PARENT, ROLE};
+use cases::{Case, JobOption, PARENT, ROLE};
 use howdah_proto::v1::{EnqueueOutcome, EnqueuedJob, NewJob, UpdateTaskTypeRequest};
 use howdah_server::config::Config;
 use tonic::Code;
 
 use crate::support::*;
 
-/// Jobs of a request.
+/// Number of jobs per request.
 const CHUNK: usize = 200;
 
 #[tokio::test]
@@ -24,10 +24,10 @@ async fn two_that_contradict_each_other_are_refused_by_their_field() {
     assert!(refused.len() > 50, "{}", refused.len());
     for (case, field) in refused {
         let mut job = case.job();
-        if case.has(Ask::After) {
+        if case.has(JobOption::After) {
             job.after = vec![1];
         }
-        // Nothing of the request is stored.
+        // The broker refuses the whole request, with the index of the wrong job.
         broker.enqueue_all([new_job("fine", ""), job]).refused().await.names(&format!("jobs[1].{field}"));
     }
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
@@ -36,7 +36,7 @@ async fn two_that_contradict_each_other_are_refused_by_their_field() {
 #[tokio::test]
 async fn every_pair_of_options_works_together() {
     let database = database().await;
-    // Who vanishes does not come back to its leases.
+    // The grace time is so short that vanished workers cannot resume their leases.
     let short_grace = |config: &mut Config| config.session_grace = Duration::from_millis(100);
     let a = TestBroker::on_with(&database, short_grace).await;
     let cases = Arc::new(cases::all());
@@ -45,10 +45,10 @@ async fn every_pair_of_options_works_together() {
     let stored = store(&a, &cases).await;
     store_seconds(&b, &cases, &stored).await;
     let late = "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at < now() + interval '1 minute')";
-    until(&database, "the end of those that came too late", late).await;
+    until(&database, "the end of the jobs that had expired", late).await;
 
     let acked = workers::Acked::default();
-    let (vanishing, others): (Vec<_>, Vec<_>) = runnable(&cases).partition(|case| case.has(Ask::Vanishes));
+    let (vanishing, others): (Vec<_>, Vec<_>) = runnable(&cases).partition(|case| case.has(JobOption::Vanishes));
     let names = |cases: Vec<&Case>| cases.iter().map(|case| case.task_type()).collect::<Vec<String>>();
     let shared = [cases::NEXT, cases::FALLBACK, PARENT].map(str::to_owned);
     let (vanishing, others) = (names(vanishing), [names(others), shared.to_vec()].concat());
@@ -64,7 +64,7 @@ async fn every_pair_of_options_works_together() {
     ended(&database, "true").await;
     tasks.abort_all();
 
-    look(&database, &cases, &stored).await;
+    check_endings(&database, &cases, &stored).await;
     for ((id, task_type), times) in acked.lock().unwrap().iter() {
         assert_eq!(*times, 1, "acks of job {id} in {task_type}");
     }
@@ -87,7 +87,7 @@ async fn set_types(broker: &TestBroker, cases: &[Case]) {
 
 async fn resume(broker: &TestBroker, cases: &[Case]) {
     let mut types = broker.task_types();
-    for case in runnable(cases).filter(|case| case.has(Ask::Paused)) {
+    for case in runnable(cases).filter(|case| case.has(JobOption::Paused)) {
         let settings = howdah_proto::v1::TaskTypeSettings { paused: false, ..case.settings().unwrap() };
         let request = UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings) };
         types.update_task_type(request).await.expect("settings");
@@ -98,25 +98,25 @@ fn parent(role: &str, name: &str) -> NewJob {
     new_job(PARENT, "").local_name(name).header(ROLE, role)
 }
 
-/// Stores the job of each case; the ids by the numbers of the cases.
+/// Stores the job of each case; returns the ids by case number.
 async fn store(broker: &TestBroker, cases: &[Case]) -> HashMap<usize, i64> {
     let parents = broker.enqueue_all([parent("parent", ""), parent("dying", "")]).await;
     let mut stored = HashMap::new();
     let (mut batch, mut numbers) = (Vec::new(), Vec::new());
     for case in runnable(cases) {
         let mut job = case.job();
-        for (ask, id) in [(Ask::After, parents[0]), (Ask::AfterDead, parents[1])] {
-            if case.has(ask) {
+        for (option, id) in [(JobOption::After, parents[0]), (JobOption::AfterDead, parents[1])] {
+            if case.has(option) {
                 job.after.push(id);
             }
         }
         let mut jobs = case.companions();
-        if case.has(Ask::AfterLocal) {
+        if case.has(JobOption::AfterLocal) {
             let name = format!("parent of {}", case.number);
             jobs.push(parent("parent", &name));
             job = job.after_local(&[&name]);
         }
-        if case.has(Ask::RequestKey) {
+        if case.has(JobOption::RequestKey) {
             jobs.insert(0, job);
             stored.insert(case.number, twice(broker, jobs, case.number).await);
             continue;
@@ -125,19 +125,19 @@ async fn store(broker: &TestBroker, cases: &[Case]) -> HashMap<usize, i64> {
         batch.extend(jobs);
         batch.push(job);
         if batch.len() >= CHUNK {
-            note(&mut stored, &numbers, &broker.enqueue_all(std::mem::take(&mut batch)).await);
+            record_ids(&mut stored, &numbers, &broker.enqueue_all(std::mem::take(&mut batch)).await);
             numbers.clear();
         }
     }
-    note(&mut stored, &numbers, &broker.enqueue_all(batch).await);
+    record_ids(&mut stored, &numbers, &broker.enqueue_all(batch).await);
     stored
 }
 
-fn note(stored: &mut HashMap<usize, i64>, numbers: &[Option<usize>], ids: &[i64]) {
+fn record_ids(stored: &mut HashMap<usize, i64>, numbers: &[Option<usize>], ids: &[i64]) {
     stored.extend(numbers.iter().zip(ids).filter_map(|(number, id)| Some(((*number)?, *id))));
 }
 
-/// A request with a key, and its repeat.
+/// Sends a request with a request key, and repeats it.
 async fn twice(broker: &TestBroker, jobs: Vec<NewJob>, number: usize) -> i64 {
     let key = format!("request {number}");
     let first = broker.enqueue_all(jobs.clone()).request_key(&key).outcomes().await;
@@ -148,7 +148,7 @@ async fn twice(broker: &TestBroker, jobs: Vec<NewJob>, number: usize) -> i64 {
     first[0].id
 }
 
-/// On the other broker comes another job with each key.
+/// Enqueues another job with each key at the other broker.
 async fn store_seconds(broker: &TestBroker, cases: &[Case], stored: &HashMap<usize, i64>) {
     let (mut jobs, mut expected) = (Vec::new(), Vec::new());
     for case in runnable(cases) {
@@ -157,20 +157,20 @@ async fn store_seconds(broker: &TestBroker, cases: &[Case], stored: &HashMap<usi
                 let error = broker.enqueue(job).refused().await;
                 assert_eq!(error.code, Code::AlreadyExists, "{case:?}: {error}");
             }
-            Some((job, told)) => {
+            Some((job, outcome)) => {
                 jobs.push(job);
-                expected.push((case, told));
+                expected.push((case, outcome));
             }
             None => {}
         }
     }
     let answers = broker.enqueue_all(jobs).outcomes().await;
-    for (answer, (case, told)) in answers.iter().zip(expected) {
-        assert_eq!((answer.id, answer.is_new, answer.outcome()), (stored[&case.number], false, told), "{case:?}");
+    for (answer, (case, outcome)) in answers.iter().zip(expected) {
+        assert_eq!((answer.id, answer.is_new, answer.outcome()), (stored[&case.number], false, outcome), "{case:?}");
     }
 }
 
-/// Waits for all of these types; no limit is exceeded on the way.
+/// Waits until all jobs of these types have ended, and checks that no limit is exceeded meanwhile.
 async fn ended(database: &TestDatabase, types: &str) {
     let live = "(SELECT id, type_id FROM howdah.ready UNION ALL SELECT id, type_id FROM howdah.leased
         UNION ALL SELECT id, type_id FROM howdah.scheduled UNION ALL SELECT id, type_id FROM howdah.waiting) j";
@@ -184,8 +184,8 @@ async fn ended(database: &TestDatabase, types: &str) {
     assert_eq!(database.count(exceeded).await, 0, "a limit is exceeded");
 }
 
-/// Each job is where it must be, and there only.
-async fn look(database: &TestDatabase, cases: &[Case], stored: &HashMap<usize, i64>) {
+/// Checks that each job has its expected final state, exactly once.
+async fn check_endings(database: &TestDatabase, cases: &[Case], stored: &HashMap<usize, i64>) {
     let sql = "SELECT id, state, task_type, payload, result, failures IS NOT NULL AS failed FROM howdah.job";
     let rows = database.connect().await.query(sql, &[]).await.expect(sql);
     let mut found: HashMap<i64, Vec<cases::Ending>> = HashMap::new();
@@ -215,7 +215,7 @@ async fn look(database: &TestDatabase, cases: &[Case], stored: &HashMap<usize, i
         }
     }
     assert!(wrong.is_empty(), "{} pairs:\n{}", wrong.len(), wrong.join("\n"));
-    // What is over: parents and companions.
+    // `found` still has the jobs that are not the job of their case: dependencies and companions.
     let others = found.values().flatten();
     let (dead, fine): (Vec<_>, Vec<_>) = others.partition(|ending| ending.state == "dead");
     assert_eq!(dead.len(), 1, "{dead:?}");
@@ -224,23 +224,23 @@ async fn look(database: &TestDatabase, cases: &[Case], stored: &HashMap<usize, i
 
 async fn nothing_is_left(database: &TestDatabase, cases: &[Case]) {
     let before = database.count("SELECT count(*) FROM howdah.job").await;
-    // Their time comes after they have ended.
+    // Makes all expiry times pass. The jobs have ended, so the checks only delete the rows.
     until(
         database,
-        "the time",
+        "the changed expiry times",
         "WITH e AS (UPDATE howdah.expiry SET expire_at = expire_at - interval '1 day') SELECT true",
     )
     .await;
-    until(database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
+    until(database, "the check of expired jobs", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
     let gates = "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at IS NOT NULL)";
-    until(database, "the last look at limits", gates).await;
-    let held = runnable(cases).filter(|case| case.has(Ask::Hold)).count() as i64;
-    let short =
-        runnable(cases).filter(|case| case.has(Ask::Large) && case.ending().is_none() && !case.has(Ask::HistoryNone));
+    until(database, "the last check of the limits", gates).await;
+    let held = runnable(cases).filter(|case| case.has(JobOption::Hold)).count() as i64;
+    let short = runnable(cases)
+        .filter(|case| case.has(JobOption::Large) && case.ending().is_none() && !case.has(JobOption::HistoryNone));
     let short = short.count() as i64;
-    for (what, sql, count) in [
+    for (name, sql, count) in [
         ("jobs", "SELECT count(*) FROM howdah.job", before),
-        // Those of jobs that may come back stay.
+        // Ignores dependencies of cancelled jobs that a retry would revive: they are kept.
         (
             "dependencies",
             "SELECT count(*) FROM howdah.dependency d
@@ -249,7 +249,7 @@ async fn nothing_is_left(database: &TestDatabase, cases: &[Case]) {
         ),
         ("keys that are held on", "SELECT count(*) FROM howdah.job_key WHERE held_until > now()", held),
         ("keys", "SELECT count(*) FROM howdah.job_key", held),
-        // Those of jobs that history does not want stay until their day is over.
+        // If history keeps no row of a job, its payload stays until the day partition of the payload is dropped.
         (
             "payloads of no job",
             "SELECT count(*) FROM howdah.payload p WHERE NOT EXISTS (SELECT FROM howdah.job j WHERE j.id = p.id)",
@@ -257,6 +257,6 @@ async fn nothing_is_left(database: &TestDatabase, cases: &[Case]) {
         ),
         ("limited leases", "SELECT count(*) FROM howdah.leased", 0),
     ] {
-        assert_eq!(database.count(sql).await, count, "{what}");
+        assert_eq!(database.count(sql).await, count, "{name}");
     }
 }

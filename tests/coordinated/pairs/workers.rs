@@ -1,4 +1,4 @@
-//! Workers that do with each job what its case says.
+//! Workers that handle each job as its case specifies.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,13 @@ use std::{
 
 use howdah_proto::v1::{LeasedJob, Outcome, SettleStatus, Subscribe, Window, work_response};
 
-use super::cases::{CASE, Case, Deed, ROLE};
+use super::cases::{CASE, Case, ROLE, WorkerAction};
 use crate::support::*;
 
-/// How often the ack of a job took effect in each type.
+/// Number of acks with status OK of each job, by job id and task type.
 pub type Acked = Arc<Mutex<HashMap<(i64, String), usize>>>;
 
-/// Works until it is aborted; when it vanishes it comes back.
+/// Works until it is aborted, and reconnects after it vanished.
 pub async fn work(grpc: String, types: Vec<String>, cases: Arc<Vec<Case>>, acked: Acked) {
     loop {
         session(&grpc, &types, &cases, &acked).await;
@@ -24,25 +24,25 @@ async fn session(grpc: &str, types: &[String], cases: &[Case], acked: &Acked) {
     let window = |task_type: &String| Window { task_type: task_type.clone(), jobs: 4, bytes: 0 };
     let subscribe = Subscribe { windows: types.iter().map(window).collect(), ..Subscribe::default() };
     let mut worker = Worker::subscribe(grpc, subscribe).await;
-    // Acks on their way.
+    // Task types of acked jobs whose results have not arrived, by lease.
     let mut acks: HashMap<(i64, i64), String> = HashMap::new();
     while let Some(message) = worker.message().await.expect("an open stream") {
         match message {
             work_response::Message::Jobs(jobs) => {
-                let deeds: Vec<(LeasedJob, Deed)> = jobs
+                let actions: Vec<(LeasedJob, WorkerAction)> = jobs
                     .jobs
                     .into_iter()
                     .map(|job| {
-                        let deed = deed(cases, &job);
-                        (job, deed)
+                        let action = action(cases, &job);
+                        (job, action)
                     })
                     .collect();
-                if deeds.iter().any(|(_, deed)| *deed == Deed::Vanish) {
+                if actions.iter().any(|(_, action)| *action == WorkerAction::Vanish) {
                     return worker.vanish();
                 }
-                let acked = deeds.iter().filter(|(_, deed)| matches!(deed, Deed::Ack(_)));
+                let acked = actions.iter().filter(|(_, action)| matches!(action, WorkerAction::Ack(_)));
                 acks.extend(acked.map(|(job, _)| ((job.id, job.token), job.task_type.clone())));
-                let outcomes: Vec<Outcome> = deeds.iter().filter_map(|(job, deed)| settled(job, *deed)).collect();
+                let outcomes: Vec<Outcome> = actions.iter().filter_map(|(job, action)| settled(job, *action)).collect();
                 if !outcomes.is_empty() {
                     worker.settle(outcomes).await;
                 }
@@ -53,29 +53,29 @@ async fn session(grpc: &str, types: &[String], cases: &[Case], acked: &Acked) {
                     *acked.lock().unwrap().entry(task_type).or_default() += 1;
                 }
             }
-            // An attempt took too long.
+            // The broker cancels a job whose attempt timed out: the worker ignored the job on purpose.
             work_response::Message::Cancel(_) => {}
             other => panic!("unexpected: {other:?}"),
         }
     }
 }
 
-fn deed(cases: &[Case], job: &LeasedJob) -> Deed {
+fn action(cases: &[Case], job: &LeasedJob) -> WorkerAction {
     match (job.headers.get(ROLE).map(String::as_str), job.headers.get(CASE)) {
-        (Some("dying"), _) => Deed::Fail,
-        (Some(_), _) => Deed::Ack(""),
+        (Some("dying"), _) => WorkerAction::Fail,
+        (Some(_), _) => WorkerAction::Ack(""),
         (None, case) => {
-            cases[case.expect("a case").parse::<usize>().expect("a number")].deed(&job.task_type, job.attempt)
+            cases[case.expect("a case").parse::<usize>().expect("a number")].action(&job.task_type, job.attempt)
         }
     }
 }
 
-fn settled(job: &LeasedJob, deed: Deed) -> Option<Outcome> {
+fn settled(job: &LeasedJob, action: WorkerAction) -> Option<Outcome> {
     let nack = nack(job, "as the case says").at_once();
-    match deed {
-        Deed::Ack(result) => Some(ack(job).result(result)),
-        Deed::Retry => Some(nack),
-        Deed::Fail => Some(nack.no_retry()),
-        Deed::Ignore | Deed::Vanish => None,
+    match action {
+        WorkerAction::Ack(result) => Some(ack(job).result(result)),
+        WorkerAction::Retry => Some(nack),
+        WorkerAction::Fail => Some(nack.no_retry()),
+        WorkerAction::Ignore | WorkerAction::Vanish => None,
     }
 }

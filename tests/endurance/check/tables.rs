@@ -1,4 +1,4 @@
-//! What is in the tables at the end.
+//! Reads the job tables at the end of a run.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::super::load::Load;
 use crate::support::TestDatabase;
 
-/// A job as it is in the tables at the end.
+/// A job in the tables at the end of a run.
 pub(super) struct Stored {
     pub(super) task_type: String,
     pub(super) state: String,
@@ -16,7 +16,7 @@ pub(super) struct Stored {
     pub(super) payload: String,
 }
 
-/// Waits until nothing is left to do in a store.
+/// Waits until a store has no unfinished jobs.
 pub(super) async fn drain(database: &TestDatabase) -> Result<(), String> {
     let client = database.connect().await;
     let left = "SELECT count(*) FROM howdah.job WHERE state NOT IN ('succeeded', 'dead') AND task_type <> 'tick'";
@@ -40,7 +40,7 @@ pub(super) async fn drain(database: &TestDatabase) -> Result<(), String> {
     }
 }
 
-/// The schedule fired once for each second of its life.
+/// Checks that the schedule fired once for each second of its life.
 pub(super) async fn ticks(load: &Load) -> Option<String> {
     let sql =
         "SELECT count(*) = count(DISTINCT planned) AND count(*) = extract(epoch FROM max(planned) - min(planned)) + 1,
@@ -72,7 +72,7 @@ pub(super) async fn stored(load: &Load) -> HashMap<i64, Stored> {
     jobs
 }
 
-/// The ids that jobs had before they moved to another store, and those that they had then.
+/// The new id of each job that moved to another store, by its old id.
 pub(super) async fn moved(load: &Load) -> HashMap<i64, i64> {
     let sql = "SELECT old_id, new_id FROM howdah.moved";
     let mut moved = HashMap::new();

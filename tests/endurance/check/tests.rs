@@ -1,4 +1,4 @@
-//! A check that cannot fail shows nothing: each is given what it is there to find.
+//! Tests of the checks: each must find the violation that it exists for.
 
 use super::*;
 
@@ -25,17 +25,17 @@ fn settled(at: u64, token: i64, status: &str) -> Line {
 fn enqueued() -> Vec<Line> {
     let request = || "r".to_owned();
     vec![
-        Line::Asked { at: 1, request: request() },
+        Line::Requested { at: 1, request: request() },
         Line::Accepted { at: 2, request: request(), after: 1, ids: vec![1] },
     ]
 }
 
-/// What is wrong with this, all in one line.
+/// The violations found in these jobs and records, in one line.
 fn wrong(jobs: Vec<(i64, Stored)>, more: Vec<Line>) -> String {
     wrong_of(jobs, vec![], more)
 }
 
-/// The same of jobs some of which have moved: from this id to that.
+/// The violations found when some jobs have moved: pairs of old and new id.
 fn wrong_of(jobs: Vec<(i64, Stored)>, moved: Vec<(i64, i64)>, more: Vec<Line>) -> String {
     let stored = (jobs.into_iter().collect(), moved.into_iter().collect());
     let mut findings = Findings::read(stored, [enqueued(), more].concat());
@@ -59,9 +59,9 @@ fn lost_unexpected_dead_and_unanswered_jobs_are_found() {
     assert!(wrong(two(), fine()).contains("unexpected: 2"));
     assert!(wrong(vec![(1, job("dead", 2))], vec![]).contains("dead with attempts left: 1"));
     assert!(wrong(vec![(1, job("dead", 3))], vec![]).contains("dead: 1"));
-    assert!(wrong(vec![(1, job("succeeded", 1))], vec![]).contains("nobody acked"));
-    let asked = [fine(), vec![Line::Asked { at: 9, request: "s".into() }]].concat();
-    assert!(wrong(vec![(1, job("succeeded", 1))], asked).contains("never answered: s"));
+    assert!(wrong(vec![(1, job("succeeded", 1))], vec![]).contains("no worker acked"));
+    let unanswered = [fine(), vec![Line::Requested { at: 9, request: "s".into() }]].concat();
+    assert!(wrong(vec![(1, job("succeeded", 1))], unanswered).contains("never answered: s"));
 }
 
 #[test]

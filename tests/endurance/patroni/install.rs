@@ -1,4 +1,4 @@
-//! What Patroni needs: a Python with its packages, etcd, and a user that is not root.
+//! Installs Patroni's requirements: Python with packages, etcd, and a user other than root.
 
 use std::{
     fs,
@@ -7,10 +7,10 @@ use std::{
     process::Command,
 };
 
-/// `psycopg2-binary` needs no compiler. `ydiff` and `python-etcd` are on PyPI as sources only: they are Python alone.
+/// `psycopg2-binary` needs no compiler. PyPI has `ydiff` and `python-etcd` as source packages only, in pure Python.
 const PACKAGES: [&str; 2] = ["patroni[etcd3]==4.1.5", "psycopg2-binary==2.9.13"];
 
-/// A Python with Patroni, in a virtual environment under `target/` that is made once.
+/// A Python with Patroni, in a virtual environment below `target/` that is created once.
 pub(super) fn python() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("patroni");
     let (program, installed) = (directory.join("bin/python"), directory.join("installed"));
@@ -19,7 +19,7 @@ pub(super) fn python() -> PathBuf {
         return program;
     }
     let _ = fs::remove_dir_all(&directory);
-    // Another user runs it, and may not be allowed to run a Python in somebody's home.
+    // Patroni runs as another user, who may have no access to a Python in a home directory.
     let system = Path::new("/usr/bin/python3");
     let maker = if system.exists() { system } else { Path::new("python3") };
     run(Command::new(maker).args(["-m", "venv"]).arg(&directory));
@@ -29,7 +29,7 @@ pub(super) fn python() -> PathBuf {
     program
 }
 
-/// etcd, which keeps who is the primary. As root on Debian it is installed.
+/// etcd, which stores the current primary. As root on Debian, this installs it.
 pub(super) fn etcd() -> PathBuf {
     let found = || {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn etcd() -> PathBuf {
     found().unwrap_or_else(install)
 }
 
-/// Whom servers run as: Postgres refuses root.
+/// User and group of the servers, because Postgres refuses to run as root.
 pub(super) fn user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -57,7 +57,7 @@ pub(super) fn user() -> Option<(u32, u32)> {
     Some((id("-u"), id("-g")))
 }
 
-/// A directory that belongs to that user.
+/// Creates a directory owned by this user.
 pub(super) fn directory_of(path: &Path, user: Option<(u32, u32)>) {
     fs::create_dir(path).expect("a directory");
     if let Some((uid, gid)) = user

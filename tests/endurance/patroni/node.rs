@@ -1,4 +1,4 @@
-//! A node: a Patroni, and the Postgres that it runs.
+//! A node: one Patroni and the Postgres that it manages.
 
 use std::{
     fs,
@@ -19,8 +19,8 @@ use tokio_postgres::{Client, NoTls};
 use super::super::{brokers::send_signal, record::diary};
 use crate::support::signal_postgres;
 
-/// Where all its programs and files are.
-pub(super) struct Place {
+/// Paths of all programs and files of the cluster.
+pub(super) struct Setup {
     pub(super) python: PathBuf,
     pub(super) etcd: SocketAddr,
     pub(super) directory: PathBuf,
@@ -35,7 +35,7 @@ pub(in super::super) struct Node {
     patroni: Option<Child>,
 }
 
-/// The rules of the cluster. 20 s is the least that Patroni allows for `ttl`.
+/// Configuration of the Patroni cluster. 20 s is the lowest `ttl` that Patroni accepts.
 const RULES: &str = r#"{
     "ttl": 20, "loop_wait": 2, "retry_timeout": 3, "primary_start_timeout": 0,
     "synchronous_mode": true, "maximum_lag_on_failover": 1048576,
@@ -49,27 +49,27 @@ const RULES: &str = r#"{
 }"#;
 
 impl Node {
-    /// Its configuration, written and not started.
-    pub(super) fn prepare(place: &Place, name: &str, [postgres, api]: [SocketAddr; 2]) -> Self {
-        let data = place.directory.join(name);
+    /// Writes the configuration of a node without starting it.
+    pub(super) fn prepare(setup: &Setup, name: &str, [postgres, api]: [SocketAddr; 2]) -> Self {
+        let data = setup.directory.join(name);
         let rules: serde_json::Value = serde_json::from_str(RULES).expect("rules");
         let trust =
             ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"];
-        // JSON is YAML.
+        // Patroni reads YAML, and JSON is YAML.
         let configuration = serde_json::json!({
             "scope": "howdah",
             "name": name,
             "restapi": { "listen": api, "connect_address": api },
-            "etcd3": { "host": place.etcd },
+            "etcd3": { "host": setup.etcd },
             "bootstrap": { "dcs": rules, "initdb": ["data-checksums", { "encoding": "UTF8" }, { "locale": "C" }] },
             "postgresql": {
                 "listen": postgres,
                 "connect_address": postgres,
                 "data_dir": data,
                 "bin_dir": Binaries::find(None).expect("Postgres").bin_dir(),
-                "pgpass": place.directory.join(format!("{name}.pgpass")),
+                "pgpass": setup.directory.join(format!("{name}.pgpass")),
                 "pg_hba": trust,
-                "parameters": { "unix_socket_directories": place.directory },
+                "parameters": { "unix_socket_directories": setup.directory },
                 "authentication": {
                     "superuser": { "username": "postgres", "password": "unused" },
                     "replication": { "username": "replicator", "password": "unused" }
@@ -79,30 +79,30 @@ impl Node {
             },
             "watchdog": { "mode": "off" }
         });
-        fs::write(Self::configuration(place, name), configuration.to_string()).expect("a configuration");
+        fs::write(Self::configuration(setup, name), configuration.to_string()).expect("a configuration");
         Self { name: name.into(), postgres, api, data, patroni: None }
     }
 
-    pub(super) fn configuration(place: &Place, name: &str) -> PathBuf {
-        place.directory.join(format!("{name}.json"))
+    pub(super) fn configuration(setup: &Setup, name: &str) -> PathBuf {
+        setup.directory.join(format!("{name}.json"))
     }
 
     /// Starts Patroni, which starts Postgres.
-    pub(super) fn start(&mut self, place: &Place) {
-        let mut command = as_user(place.user, &place.python);
-        command.args(["-m", "patroni"]).arg(Self::configuration(place, &self.name));
-        command.stdout(Stdio::null()).stderr(diary(&place.directory, &self.name));
+    pub(super) fn start(&mut self, setup: &Setup) {
+        let mut command = as_user(setup.user, &setup.python);
+        command.args(["-m", "patroni"]).arg(Self::configuration(setup, &self.name));
+        command.stdout(Stdio::null()).stderr(diary(&setup.directory, &self.name));
         self.patroni = Some(command.spawn().expect("start patroni"));
     }
 
-    /// Whether it answers as a primary now.
+    /// Whether the node responds as a primary now.
     pub(in super::super) async fn is_primary(&self) -> bool {
         self.ask("SELECT current_setting('transaction_read_only') = 'off' AND NOT pg_is_in_recovery()")
             .await
             .unwrap_or(false)
     }
 
-    /// The answer to a question to this node, whatever it is; `None` if it does not answer.
+    /// Result of a query at this node, whatever its role; `None` if it does not respond.
     pub(in super::super) async fn ask(&self, sql: &str) -> Option<bool> {
         let asking = async { self.connect("postgres").await?.query_one(sql, &[]).await };
         Some(timeout(Duration::from_secs(1), asking).await.ok()?.ok()?.get(0))
@@ -118,18 +118,18 @@ impl Node {
         Ok(client)
     }
 
-    /// A signal to its Patroni.
+    /// Sends a signal to its Patroni.
     pub(super) fn signal_patroni(&self, signal: Signal) {
         send_signal(self.patroni.as_ref().expect("Patroni runs"), signal);
     }
 
-    /// `kill -9` of Patroni alone.
+    /// Kills Patroni but not Postgres with SIGKILL.
     pub(super) async fn kill_patroni(&mut self) {
         let mut patroni = self.patroni.take().expect("Patroni runs");
         patroni.kill().await.expect("kill");
     }
 
-    /// A signal to all processes of its Postgres.
+    /// Sends a signal to all processes of its Postgres.
     pub(super) fn signal_postgres(&self, signal: Signal) {
         signal_postgres(&self.data, signal);
     }
@@ -137,13 +137,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It would start Postgres again.
+        // Stops Patroni first, because it would restart Postgres.
         drop(self.patroni.take());
         self.signal_postgres(Signal::KILL);
     }
 }
 
-/// A program as that user. It is told to end when this one ends, and killed when it is dropped.
+/// A command that runs as this user. It gets SIGTERM when this process ends, and is killed when dropped.
 pub(super) fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]);

@@ -1,12 +1,12 @@
-//! Howdah's way: a fair key a tenant. Jobs come one at a time, over gRPC (each by a call, or all over one stream) or by SQL, and
-//! go to the workers of the plan, which ack them.
+//! Howdah's design: one fair key per tenant. Jobs arrive one at a time by gRPC (a call each, or all on one stream) or by SQL. The
+//! workers of the plan ack them.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tokio_postgres::types::ToSql;
 
-use super::{CALLERS, Extent, Part, Way};
+use super::{CALLERS, Design, Direction, Extent};
 use crate::{
     environment::{Environment, Mark, Pgbench, Script},
     error::{Error, Result},
@@ -15,9 +15,9 @@ use crate::{
     workload::{Bench, only_type},
 };
 
-/// Ready jobs of the tenants. $1 type, $2 jobs, $3 bytes of payload, $4 tenants.
+/// Inserts ready jobs of the tenants. $1 type id, $2 number of jobs, $3 payload size in bytes, $4 number of tenants.
 const FILL: &str = include_str!("../../../sql/tenants_fill.sql");
-/// Ready jobs of a type. $1 its name.
+/// Selects the ready jobs of a type. $1 name of the type.
 const OF_TYPE: &str = "FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
 const CALLS: Demand = Demand::Single { producers: CALLERS };
 const STREAM: Demand = Demand::Shared { producers: CALLERS };
@@ -26,7 +26,7 @@ const STREAM: Demand = Demand::Shared { producers: CALLERS };
 pub(super) struct Jobs {
     environment: Environment,
     plan: Plan,
-    /// For what comes by SQL, since its ids have to be known.
+    /// Plan for jobs enqueued by SQL. They have a separate type, because their ids must be known.
     sql_plan: Plan,
     by_sql: Pgbench,
     extent: Extent,
@@ -34,7 +34,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Starts the brokers, and connects.
+    /// Starts the brokers and the connections.
     pub(super) async fn start(bench: &mut Bench, extent: Extent) -> Result<Self> {
         let bar = Bar::spinner("tenants: fair keys");
         let environment = bench.environment().await?;
@@ -55,15 +55,15 @@ impl Jobs {
         };
         let by_sql = Pgbench::start(environment.database()?, script).await?;
         let mut this = Self { environment, plan, sql_plan, by_sql, extent, faults: Faults::default() };
-        // Each connection has stored one.
+        // Each pgbench connection has stored one job during its warm-up. Finish these jobs before the measurement.
         this.faults = this.work_off_sql(&bar).await?;
         Ok(this)
     }
 
-    /// Ends the brokers.
+    /// Stops the brokers.
     pub(super) async fn stop(self, bench: &Bench) -> Result<()> {
         self.by_sql.stop().await;
-        bench.leave(self.environment).await
+        bench.tear_down(self.environment).await
     }
 
     pub(super) fn faults(&self) -> Faults {
@@ -74,21 +74,21 @@ impl Jobs {
         self.environment.brokers.len()
     }
 
-    /// Measures a slice. Afterwards all jobs are done.
-    pub(super) async fn measure(&mut self, part: Part, way: Way, what: &str) -> Result<Span> {
+    /// Measures a slice. All jobs are done when it returns.
+    pub(super) async fn measure(&mut self, direction: Direction, design: Design, message: &str) -> Result<Span> {
         self.environment.settle_down().await;
-        let bar = Bar::new(what.to_owned(), self.extent.time.as_secs_f64());
-        let (span, faults) = match part {
-            Part::In if way == Way::Sql => self.in_by_sql(&bar).await?,
-            Part::In => self.in_by_grpc(if way == Way::Stream { STREAM } else { CALLS }).await?,
-            Part::Out => self.out(&bar).await?,
-            Part::Both => self.both(&bar).await?,
+        let bar = Bar::new(message.to_owned(), self.extent.time.as_secs_f64());
+        let (span, faults) = match direction {
+            Direction::In if design == Design::Sql => self.in_by_sql(&bar).await?,
+            Direction::In => self.in_by_grpc(if design == Design::Stream { STREAM } else { CALLS }).await?,
+            Direction::Out => self.out(&bar).await?,
+            Direction::Both => self.both(&bar).await?,
         };
         self.faults += faults;
         Ok(span)
     }
 
-    /// Jobs come, and nobody works; what was answered counts.
+    /// Measures enqueues by gRPC without workers. Answered enqueues count.
     async fn in_by_grpc(&self, demand: Demand) -> Result<(Span, Faults)> {
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
         trial.produce(demand, None).await?;
@@ -104,7 +104,7 @@ impl Jobs {
         Ok((span, trial.faults(0)))
     }
 
-    /// The same by SQL; what begins in the measured time counts.
+    /// Measures enqueues by SQL without workers. Jobs whose transaction began in the measured time count.
     async fn in_by_sql(&mut self, bar: &Bar) -> Result<(Span, Faults)> {
         self.by_sql.go()?;
         sleep(self.extent.warm_up).await;
@@ -124,13 +124,15 @@ impl Jobs {
         Ok((span(jobs as u64, Duration::from_micros((until - from) as u64), [before, after]), faults))
     }
 
-    /// Has done what came by SQL. Nobody else has stored jobs since, so the ids are consecutive.
+    /// Lets workers finish the jobs that were enqueued by SQL. Only these sessions stored jobs meanwhile, so the ids are
+    /// consecutive.
     async fn work_off_sql(&self, bar: &Bar) -> Result<Faults> {
         let database = self.environment.database()?;
         let mut ends = [0; 3];
-        for (end, what) in ends.iter_mut().zip(["min(r.id)", "max(r.id)", "count(*)"]) {
-            *end =
-                database.number(&format!("SELECT coalesce({what}, 0) {OF_TYPE}"), &[&self.sql_plan.types[0]]).await?;
+        for (end, aggregate) in ends.iter_mut().zip(["min(r.id)", "max(r.id)", "count(*)"]) {
+            *end = database
+                .number(&format!("SELECT coalesce({aggregate}, 0) {OF_TYPE}"), &[&self.sql_plan.types[0]])
+                .await?;
         }
         let [first, last, count] = ends;
         if count == 0 {
@@ -146,7 +148,7 @@ impl Jobs {
         Ok(trial.faults(0))
     }
 
-    /// Jobs wait; then workers come and do them.
+    /// Measures how fast workers take waiting jobs.
     async fn out(&self, bar: &Bar) -> Result<(Span, Faults)> {
         let Extent { waiting, payload, tenants, .. } = self.extent;
         let database = self.environment.database()?;
@@ -163,7 +165,7 @@ impl Jobs {
         Ok((span, trial.faults(0)))
     }
 
-    /// From before the workers connect to the last ack.
+    /// Measures how long workers take for waiting jobs: from before the workers connect to the last ack.
     async fn work_off(&self, trial: &mut Trial<'_>, jobs: u64, bar: &Bar) -> Result<Span> {
         let began = trial.begin();
         trial.connect_workers().await?;
@@ -172,7 +174,7 @@ impl Jobs {
         Ok(span)
     }
 
-    /// Jobs come, and are done meanwhile.
+    /// Measures enqueues and workers at the same time.
     async fn both(&self, bar: &Bar) -> Result<(Span, Faults)> {
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
         trial.connect_workers().await?;

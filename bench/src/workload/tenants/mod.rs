@@ -1,16 +1,16 @@
-//! Many tenants whose jobs take turns (fair keys), beside another way of doing it on the same Postgres: a table a tenant, of
-//! which `bench/sql/tenants.sql` has the statements. Both get their jobs one at a time, hand them on in batches, and do both at once.
-//! All connections are there, and warm, before anything is measured; the ways take turns.
+//! Compares many tenants with fair keys to another design on the same Postgres: one table per tenant, with the statements in
+//! `bench/sql/tenants.sql`. Both designs take jobs in one at a time, hand them out in batches, and do both at once. All connections
+//! are open and warm before the measurement, and the designs are measured in turn.
 
-mod jobs; // Howdah's way
-mod tables; // a table a tenant
+mod jobs; // Howdah's design
+mod tables; // one table per tenant
 
 use std::time::Duration;
 
 use self::{jobs::Jobs, tables::Tables};
 use super::{
     Bench,
-    turns::{median, rates},
+    comparison::{median, rates},
 };
 use crate::{
     error::Result,
@@ -18,68 +18,68 @@ use crate::{
     report::{Row, rounded},
 };
 
-/// Odd, so that one of them is the median.
+/// Number of rounds. Odd, so that one round is the median.
 const ROUNDS: u32 = 5;
-/// Seconds of each case, all rounds together.
+/// Seconds per case, over all rounds.
 const SECONDS: u64 = 20;
-/// Not measured, at the beginning of each slice in which jobs come in.
+/// Warm-up at the start of each slice in which jobs come in.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Connections that jobs come from, and with which tables hand them on.
+/// Number of connections that enqueue jobs.
 const CALLERS: usize = 64;
 const MOVERS: usize = 32;
-/// Two for each caller, one for each mover, and those of brokers.
+/// `max_connections` of Postgres: two per caller, one per mover, and the brokers' connections.
 pub(super) const MAX_CONNECTIONS: u32 = 300;
-/// What waits when it is measured how fast jobs are handed on.
+/// Jobs that wait at the start of an `Out` slice.
 const WAITING: u64 = 500_000;
 
-/// What is measured.
+/// Direction of the work that a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum Direction {
     In,
     Out,
     Both,
 }
 
-/// How.
+/// Design, and for Howdah the interface, that a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Design {
     Tables,
     Grpc,
     Stream,
     Sql,
 }
 
-/// The first of each part is what the others are compared with.
-const CASES: [(Part, Way); 8] = [
-    (Part::In, Way::Tables),
-    (Part::In, Way::Grpc),
-    (Part::In, Way::Stream),
-    (Part::In, Way::Sql),
-    (Part::Out, Way::Tables),
-    (Part::Out, Way::Grpc),
-    (Part::Both, Way::Tables),
-    (Part::Both, Way::Grpc),
+/// The cases. The first case of each direction (`In`, `Out`, `Both`) is the baseline of the other cases of this direction.
+const CASES: [(Direction, Design); 8] = [
+    (Direction::In, Design::Tables),
+    (Direction::In, Design::Grpc),
+    (Direction::In, Design::Stream),
+    (Direction::In, Design::Sql),
+    (Direction::Out, Design::Tables),
+    (Direction::Out, Design::Grpc),
+    (Direction::Both, Design::Tables),
+    (Direction::Both, Design::Grpc),
 ];
 
-fn name((part, way): (Part, Way)) -> &'static str {
-    match (part, way) {
-        (Part::In, Way::Tables) => "in, a table a tenant",
-        (Part::In, Way::Grpc) => "in",
-        (_, Way::Stream) => "in, one stream",
-        (_, Way::Sql) => "in, by SQL",
-        (Part::Out, Way::Tables) => "out, a table a tenant",
-        (Part::Out, Way::Grpc) => "out",
-        (Part::Both, Way::Tables) => "both, a table a tenant",
-        (Part::Both, Way::Grpc) => "both",
+fn name((direction, design): (Direction, Design)) -> &'static str {
+    match (direction, design) {
+        (Direction::In, Design::Tables) => "in, a table a tenant",
+        (Direction::In, Design::Grpc) => "in",
+        (_, Design::Stream) => "in, one stream",
+        (_, Design::Sql) => "in, by SQL",
+        (Direction::Out, Design::Tables) => "out, a table a tenant",
+        (Direction::Out, Design::Grpc) => "out",
+        (Direction::Both, Design::Tables) => "both, a table a tenant",
+        (Direction::Both, Design::Grpc) => "both",
     }
 }
 
-/// How much of it.
+/// Sizes and times of the slices.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     tenants: u32,
     payload: usize,
-    /// Of a slice.
+    /// Duration of a slice.
     time: Duration,
     /// At most as long as the slice.
     warm_up: Duration,
@@ -92,23 +92,23 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let extent = Extent { tenants, payload, time, warm_up: WARM_UP.min(time), waiting: bench.args.jobs(WAITING) };
     let tables = Tables::start(bench, extent).await?;
     let jobs = Jobs::start(bench, extent).await?;
-    // It holds both environments, which is much for a future inside of others.
-    Box::pin(turns(tables, jobs, extent, bench)).await
+    // The future contains both environments, which is too large to be part of another future.
+    Box::pin(compare(tables, jobs, extent, bench)).await
 }
 
-async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench) -> Result<Vec<Row>> {
+async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench) -> Result<Vec<Row>> {
     let mut slices: [Vec<Span>; CASES.len()] = Default::default();
     let rounds = bench.args.rounds(ROUNDS) as usize;
     for round in 0..rounds {
-        for part in [Part::In, Part::Out, Part::Both] {
-            let cases: Vec<usize> = (0..CASES.len()).filter(|&case| CASES[case].0 == part).collect();
-            for turn in 0..cases.len() {
-                // None is always the first.
-                let case = cases[(round + turn) % cases.len()];
-                let what = format!("tenants: {}, round {} of {rounds}", name(CASES[case]), round + 1);
+        for direction in [Direction::In, Direction::Out, Direction::Both] {
+            let cases: Vec<usize> = (0..CASES.len()).filter(|&case| CASES[case].0 == direction).collect();
+            for step in 0..cases.len() {
+                // The order rotates, so that no case is always first.
+                let case = cases[(round + step) % cases.len()];
+                let message = format!("tenants: {}, round {} of {rounds}", name(CASES[case]), round + 1);
                 let span = match CASES[case] {
-                    (part, Way::Tables) => tables.measure(part, &what).await?,
-                    (part, way) => jobs.measure(part, way, &what).await?,
+                    (direction, Design::Tables) => tables.measure(direction, &message).await?,
+                    (direction, design) => jobs.measure(direction, design, &message).await?,
                 };
                 slices[case].push(span);
             }
@@ -121,12 +121,12 @@ async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench
     let each: Vec<Vec<f64>> = slices.iter().map(|slices| rates(slices)).collect();
     let mut rows = Vec::new();
     for (case, slices) in slices.into_iter().enumerate() {
-        let (part, way) = CASES[case];
+        let (direction, design) = CASES[case];
         let Some(span) = Span::all(slices) else { continue };
-        let mut row = Row::of("tenants", name(CASES[case]), span);
+        let mut row = Row::from_span("tenants", name(CASES[case]), span);
         row.fact("tenants", extent.tenants);
         row.fact("payload", extent.payload);
-        let first = CASES.iter().position(|first| first.0 == part).unwrap_or_default();
+        let first = CASES.iter().position(|first| first.0 == direction).unwrap_or_default();
         if case != first {
             let ratios: Vec<f64> =
                 each[case].iter().zip(&each[first]).map(|(rate, first)| rounded(rate / first, 3)).collect();
@@ -134,13 +134,13 @@ async fn turns(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench
             row.fact("of_tables_each", ratios);
             row.fact("brokers", brokers);
         }
-        match part {
-            Part::In | Part::Both => row.fact("producers", CALLERS),
-            Part::Out => row.fact("waiting", extent.waiting),
+        match direction {
+            Direction::In | Direction::Both => row.fact("producers", CALLERS),
+            Direction::Out => row.fact("waiting", extent.waiting),
         }
-        // They are counted over all parts, and told once for each way.
-        if part == Part::In && matches!(way, Way::Tables | Way::Grpc) {
-            row.faults = std::mem::take(&mut faults[usize::from(way == Way::Grpc)]);
+        // Errors are counted over all directions, and reported once per design.
+        if direction == Direction::In && matches!(design, Design::Tables | Design::Grpc) {
+            row.faults = std::mem::take(&mut faults[usize::from(design == Design::Grpc)]);
         }
         rows.push(row);
     }

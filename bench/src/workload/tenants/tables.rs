@@ -1,10 +1,10 @@
-//! The way of a table a tenant. `pgbench` is both ends of it: 64 connections put tasks in, 32 take them out.
+//! The design with one table per tenant. `pgbench` runs both sides: 64 connections insert tasks, 32 move them out.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::{CALLERS, Extent, MOVERS, Part};
+use super::{CALLERS, Direction, Extent, MOVERS};
 use crate::{
     environment::{Database, Environment, Mark, Pgbench, Script},
     error::{Error, Result},
@@ -15,9 +15,9 @@ use crate::{
 
 const DROP: &str = include_str!("../../../sql/tenants_drop.sql");
 const MAKE: &str = include_str!("../../../sql/tenants.sql");
-/// How often it is looked whether all has been taken out.
-const LOOK: Duration = Duration::from_millis(200);
-/// If nothing is taken out for so long, nothing will be.
+/// Interval at which the number of moved tasks is checked.
+const POLL: Duration = Duration::from_millis(200);
+/// The run fails if no task is moved for this long.
 const STALLED: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -30,15 +30,15 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Makes the tables, and connects.
+    /// Creates the tables and the connections.
     pub(super) async fn start(bench: &mut Bench, extent: Extent) -> Result<Self> {
         let _bar = Bar::spinner("tenants: a table for each");
         let environment = bench.setting.environment(0).await?;
         let database = environment.database()?;
-        database.execute(DROP, "dropping the tables of the tenants").await?;
-        database.execute(MAKE, "making the tables of the tenants").await?;
+        database.execute(DROP, "cannot drop the tables of the tenants").await?;
+        database.execute(MAKE, "cannot create the tables of the tenants").await?;
         let make = format!("CALL howdah_tenants.make({})", extent.tenants);
-        database.execute(&make, "making the tables of the tenants").await?;
+        database.execute(&make, "cannot create the tables of the tenants").await?;
         let variables = [("tenants", extent.tenants.to_string()), ("bytes", extent.payload.to_string())];
         let into = Script {
             name: "howdah bench: tasks in",
@@ -56,40 +56,45 @@ impl Tables {
         Ok(Self { environment, into, out, extent, faults: Faults::default() })
     }
 
-    /// Drops everything.
+    /// Stops pgbench and drops the tables.
     pub(super) async fn stop(self, bench: &Bench) -> Result<()> {
         self.into.stop().await;
         self.out.stop().await;
         if !self.environment.is_private() {
-            self.environment.database()?.execute(DROP, "dropping the tables of the tenants").await?;
+            self.environment.database()?.execute(DROP, "cannot drop the tables of the tenants").await?;
         }
-        bench.leave(self.environment).await
+        bench.tear_down(self.environment).await
     }
 
     pub(super) fn faults(&self) -> Faults {
         self.faults
     }
 
-    /// Measures a slice. Afterwards all tasks are history.
-    pub(super) async fn measure(&mut self, part: Part, what: &str) -> Result<Span> {
-        if part == Part::Out {
-            let _bar = Bar::spinner(format!("{what}: filling"));
+    /// Measures a slice. All tasks are in the history table when it returns.
+    pub(super) async fn measure(&mut self, direction: Direction, message: &str) -> Result<Span> {
+        if direction == Direction::Out {
+            let _bar = Bar::spinner(format!("{message}: filling"));
             let Extent { tenants, waiting, payload, .. } = self.extent;
             let fill = format!("CALL howdah_tenants.fill({tenants}, {waiting}, {payload})");
-            self.database()?.execute(&fill, "filling the tables of the tenants").await?;
+            self.database()?.execute(&fill, "cannot fill the tables of the tenants").await?;
         }
         self.environment.settle_down().await;
-        let bar = Bar::new(what.to_owned(), self.extent.time.as_secs_f64());
-        let span = if part == Part::Out { self.take_out().await? } else { self.for_a_while(part, &bar).await? };
+        let bar = Bar::new(message.to_owned(), self.extent.time.as_secs_f64());
+        let span = if direction == Direction::Out {
+            self.take_out().await?
+        } else {
+            self.for_a_while(direction, &bar).await?
+        };
         let left = self.database()?.number("SELECT count(*) FROM howdah_tenants.task", &[]).await?;
         self.faults.lost += left as u64;
         Ok(span)
     }
 
-    /// Tasks come in, and are taken out meanwhile or afterwards. What begins, or ends, in the measured time counts.
-    async fn for_a_while(&mut self, part: Part, bar: &Bar) -> Result<Span> {
+    /// Measures tasks coming in, while other connections move them out (`Both`) or not (`In`). Tasks that are inserted (`In`)
+    /// or moved (`Both`) in the measured time count.
+    async fn for_a_while(&mut self, direction: Direction, bar: &Bar) -> Result<Span> {
         self.into.go()?;
-        if part == Part::Both {
+        if direction == Direction::Both {
             self.out.go()?;
         }
         sleep(self.extent.warm_up).await;
@@ -98,20 +103,20 @@ impl Tables {
         let (until, after) = (now(self.database()?).await?, Mark::take(&self.environment).await);
         bar.at(self.extent.time.as_secs_f64());
         self.into.park().await?;
-        let (table, time) = if part == Part::In { ("task", "created") } else { ("history", "finished") };
+        let (table, time) = if direction == Direction::In { ("task", "created") } else { ("history", "finished") };
         let count = format!(
             "SELECT count(*) FROM howdah_tenants.{table} WHERE {time} >= $1::bigint * interval '1 us' + 'epoch'::timestamptz \
              AND {time} < $2::bigint * interval '1 us' + 'epoch'::timestamptz"
         );
         let mut jobs = self.database()?.number(&count, &[&from, &until]).await?;
         self.all_out(None).await?;
-        if part == Part::Both {
+        if direction == Direction::Both {
             jobs = self.database()?.number(&count, &[&from, &until]).await?;
         }
         Ok(span(jobs, until - from, [before, after]))
     }
 
-    /// Tasks that wait are taken out: from the start to when the last is in history.
+    /// Measures how fast waiting tasks are moved out, from the start until the last is in history.
     async fn take_out(&mut self) -> Result<Span> {
         let moved = self.moved().await?;
         let (before, from) = (Mark::take(&self.environment).await, now(self.database()?).await?);
@@ -122,27 +127,30 @@ impl Tables {
         Ok(span(self.extent.waiting as i64, until - from, [before, after]))
     }
 
-    /// Lets them be taken out until there is none: when so many are in history, if that is known.
+    /// Lets connections move tasks out until no task is left and, if `known` is given, until the counters show `known` tasks in
+    /// history.
     async fn all_out(&mut self, known: Option<i64>) -> Result<()> {
         self.out.go()?;
         let (mut before, mut changed) = (-1, Instant::now());
         loop {
             let done = self.moved().await?;
-            // Sessions may tell late of what they did before.
+            // Sessions report their counters late, so check `known` and not only that no task is left.
             if known.is_none_or(|known| done >= known) && self.database()?.number(ANY_LEFT, &[]).await? == 0 {
                 break;
             }
             if done != before {
                 (before, changed) = (done, Instant::now());
             } else if changed.elapsed() > STALLED {
-                return Err(Error::Process("tasks of tenants are not taken out of their tables".into()));
+                return Err(Error::Process(
+                    "no task was moved out of the tables of the tenants for {STALLED:?}".into(),
+                ));
             }
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
         self.out.park().await
     }
 
-    /// How many tasks are in history, by the counts of Postgres, which its sessions tell once a second.
+    /// Number of tasks in history by the counters of Postgres, which sessions report about once per second.
     async fn moved(&self) -> Result<i64> {
         let moved = "SELECT coalesce(sum(pg_stat_get_tuples_inserted(oid)), 0)::bigint FROM pg_class \
                      WHERE relnamespace = 'howdah_tenants'::regnamespace AND relname ~ '^history_'";
@@ -154,10 +162,10 @@ impl Tables {
     }
 }
 
-/// Whether a task is left.
+/// Query that returns 1 if a task is left, else 0.
 const ANY_LEFT: &str = "SELECT count(*) FROM (SELECT FROM howdah_tenants.task LIMIT 1) t";
 
-/// The clock of Postgres, in microseconds.
+/// Clock of Postgres, in microseconds.
 async fn now(database: &Database) -> Result<i64> {
     database.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", &[]).await
 }

@@ -1,4 +1,4 @@
-//! `howdah archive forget`: finished jobs are forgotten before their time, in the files and in the database.
+//! `howdah archive forget`: deletes finished jobs for good, from the archive files and the database.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use howdah_server::{
 };
 use jiff::Timestamp;
 
-use super::{Failure, Global, SAY_EVERY, Where};
+use super::{Failure, Global, PROGRESS_INTERVAL, Where};
 use crate::commands::{
     confirm,
     context::block_on,
@@ -22,18 +22,18 @@ use crate::commands::{
     text, values,
 };
 
-/// Forget finished jobs: those of a key, of a task type, or before a time
+/// Forget finished jobs: delete them from the archive and the database
 ///
-/// Files of the archive that hold such jobs are written anew without them, and the old files are deleted. Finished jobs that are still
-/// in the database are deleted, too. Jobs that are not finished stay: cancel or discard them first. What is given together must
-/// all fit. Shows how many jobs there are, and asks. It cannot be undone. A command that was stopped can be given again; a
-/// broker with an archive_url finishes the day that it had begun. The exit status is 1 if somebody else worked on a day: then
-/// give the command again when that is over.
+/// Rewrites archive files that contain matching jobs, and deletes matching finished jobs in the database. Unfinished jobs stay:
+/// cancel or discard them first. A job must match all given filters. Shows the number of jobs and asks first. This cannot be
+/// undone. An interrupted command can be run again; brokers with an archive_url finish the day that the command was rewriting.
+/// The exit status is 1 if the command skipped a day because another process was working on it: then run the command again
+/// later.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("choice").args(["key", "task_type", "before"]).required(true).multiple(true))]
 #[command(after_help = "\
 Examples:
-  howdah archive forget --key customer-4711 --reason 'asked for by mail of 3 May'
+  howdah archive forget --key customer-4711 --reason 'requested by mail of 3 May'
   howdah archive forget --type order.ship --before 2020-01-01 --yes")]
 pub(in crate::commands) struct Args {
     /// Forget jobs with this key
@@ -42,30 +42,30 @@ pub(in crate::commands) struct Args {
     /// Forget jobs of this task type
     #[arg(long = "type", value_name = "TYPE")]
     task_type: Option<String>,
-    /// Forget jobs that ended before this time, such as 2027-01-01T03:00:00Z, or before so long ago, such as 90d
+    /// Forget jobs that ended before this time, such as 2027-01-01T03:00:00Z, or longer ago than this, such as 90d
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     before: Option<Timestamp>,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Print one JSON object per line for each day: day (null: the database), jobs, files, busy
+    /// Print one JSON object per line for each day: day (null: the database), jobs, files, busy (true: skipped)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     at: Where,
 }
 
-/// What is forgotten, and where.
+/// The jobs to forget, and their stores.
 struct Work {
     store: Store,
     archiver: Archiver,
     query: ForgetQuery,
-    /// `None`: the database has no such type any more.
+    /// Filter for the database; `None` if the task type no longer exists there.
     live: Option<ForgetInHistory>,
 }
 
 impl Work {
-    async fn of(args: &Args, store: Store, archiver: Archiver) -> Result<Self, Failure> {
+    async fn new(args: &Args, store: Store, archiver: Archiver) -> Result<Self, Failure> {
         let query = ForgetQuery {
             key: args.key.clone(),
             task_type: args.task_type.clone(),
@@ -80,7 +80,7 @@ impl Work {
         Ok(Self { store, archiver, query, live })
     }
 
-    /// Counts, or deletes, those of the database.
+    /// Deletes the matching jobs of the database on behalf of `by`. If `by` is `None`, only counts them.
     async fn in_database(&self, by: Option<&Actor>) -> Result<i64, Failure> {
         let (Some(choice), mut jobs) = (&self.live, 0) else { return Ok(0) };
         for part in self.store.history_parts(choice.before).await? {
@@ -95,13 +95,13 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let (settings, store) = args.at.open(global, None)?;
         let database = store.database_id().await?;
         let who = format!("howdah archive forget, process {}", std::process::id());
-        // Each day stays where it lies.
+        // No archive URL: the database records the URL of each archived day, and the archiver uses that one.
         let archiver = Archiver::new(store.clone(), "", settings.broker.archive_payloads, &who, &database)
             .on_forget(now_and_then());
-        let work = Work::of(args, store, archiver).await?;
+        let work = Work::new(args, store, archiver).await?;
         if !args.yes {
             preview(&work).await?;
-            confirm::needs_terminal("give --yes to forget them")?;
+            confirm::needs_terminal("use --yes to forget the jobs without confirmation")?;
             if !confirm::ask().await? {
                 return Err(Failure::failed("nothing was forgotten"));
             }
@@ -112,13 +112,13 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Says how far it is in a day, if that takes long.
+/// Reports the progress of a long run, at most every [`PROGRESS_INTERVAL`].
 fn now_and_then() -> OnForget {
-    let (begun, said) = (Instant::now(), AtomicU64::new(0));
+    let (begun, last_note) = (Instant::now(), AtomicU64::new(0));
     Arc::new(move |progress| {
         let now = begun.elapsed().as_secs();
-        if now >= said.load(Ordering::Relaxed) + SAY_EVERY.as_secs() {
-            said.store(now, Ordering::Relaxed);
+        if now >= last_note.load(Ordering::Relaxed) + PROGRESS_INTERVAL.as_secs() {
+            last_note.store(now, Ordering::Relaxed);
             note(describe(&progress));
         }
     })
@@ -128,13 +128,13 @@ fn describe(progress: &ForgetProgress) -> String {
     let ForgetProgress { day, is_writing, done, files, jobs } = progress;
     let jobs = text::jobs(*jobs);
     if *is_writing {
-        format!("{day}: {done} of {files} files written anew so far, with {jobs} that stay")
+        format!("{day}: rewrote {done} of {files} files so far, kept {jobs}")
     } else {
-        format!("{day}: {done} of {files} files looked at so far, with {jobs} to be forgotten")
+        format!("{day}: scanned {done} of {files} files so far, found {jobs} to forget")
     }
 }
 
-/// Says how many jobs would be forgotten.
+/// Prints how many jobs would be forgotten.
 async fn preview(work: &Work) -> Result<(), Failure> {
     let mut all = Forgotten::default();
     let mut days = 0;
@@ -146,7 +146,7 @@ async fn preview(work: &Work) -> Result<(), Failure> {
     }
     let live = work.in_database(None).await?;
     note(format_args!(
-        "{} in {} files of {days} days of the archive, which are written anew; {} in the database, which may be the same",
+        "archive: {} in {} files of {days} days, which will be rewritten; database: {}, possibly the same jobs",
         text::jobs(all.jobs),
         all.files,
         text::jobs(live)
@@ -154,50 +154,45 @@ async fn preview(work: &Work) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The database first: what is archived from then on has none of these jobs.
+/// Deletes the jobs. The database comes first, so that no later archive run writes these jobs to files again.
 async fn forget(work: &Work, by: &Actor, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     let live = work.in_database(Some(by)).await?;
-    let mut say = |day: Option<&str>, done: Forgotten, busy: bool| {
+    let mut print = |day: Option<&str>, done: Forgotten, busy: bool| {
         if json {
             let object = serde_json::json!({"day": day, "jobs": done.jobs, "files": done.files, "busy": busy});
             output.json(&object)?;
         } else if busy {
-            note(format_args!("{}: somebody works on this day", day.unwrap_or_default()));
+            note(format_args!("{}: skipped, because another process is working on this day", day.unwrap_or_default()));
         } else if let Some(day) = day {
-            output.line(format_args!(
-                "{day}: forgot {}; {} files were written anew",
-                text::jobs(done.jobs),
-                done.files
-            ))?;
+            output.line(format_args!("{day}: forgot {}, rewrote {} files", text::jobs(done.jobs), done.files))?;
         } else {
             output.line(format_args!("database: forgot {}", text::jobs(done.jobs)))?;
         }
         output.flush()
     };
-    say(None, Forgotten { jobs: live, files: 0 }, false)?;
+    print(None, Forgotten { jobs: live, files: 0 }, false)?;
     let mut busy = 0;
     for day in work.archiver.days_to_forget(&work.query).await? {
         let done = if day.is_busy { None } else { forget_day(work, &day.day, day.is_rewritten, by).await? };
         match done {
-            Some(done) if done.files > 0 => say(Some(&day.day), done, false)?,
+            Some(done) if done.files > 0 => print(Some(&day.day), done, false)?,
             Some(_) => {}
             None => {
                 busy += 1;
-                say(Some(&day.day), Forgotten::default(), true)?;
+                print(Some(&day.day), Forgotten::default(), true)?;
             }
         }
     }
     match busy {
         0 => Ok(()),
-        1 => Err(Failure::failed("jobs of one day may not be forgotten yet: give the command again when it is free")),
-        busy => Err(Failure::failed(format!(
-            "jobs of {busy} days may not be forgotten yet: give the command again when they are free"
-        ))),
+        1 => Err(Failure::failed("skipped one day in use by another process: run the command again")),
+        busy => Err(Failure::failed(format!("skipped {busy} days in use by other processes: run the command again"))),
     }
 }
 
-/// Takes a day only if there is something to do, and others may want it.
+/// Deletes the matching jobs of one archived day. Returns `None` if another process works on the day. A day without matching
+/// jobs is not locked, so that other processes can use it.
 async fn forget_day(work: &Work, day: &str, is_rewritten: bool, by: &Actor) -> Result<Option<Forgotten>, Failure> {
     if !is_rewritten && work.archiver.count_forgettable(day, &work.query).await?.files == 0 {
         return Ok(Some(Forgotten::default()));
@@ -212,8 +207,8 @@ mod tests {
     #[test]
     fn a_long_run_says_how_many_files_and_jobs_it_is_done_with() {
         let looked = ForgetProgress { day: "2026-11-22".into(), is_writing: false, done: 3, files: 85, jobs: 1 };
-        assert_eq!(describe(&looked), "2026-11-22: 3 of 85 files looked at so far, with 1 job to be forgotten");
+        assert_eq!(describe(&looked), "2026-11-22: scanned 3 of 85 files so far, found 1 job to forget");
         let written = ForgetProgress { is_writing: true, jobs: 7, ..looked };
-        assert_eq!(describe(&written), "2026-11-22: 3 of 85 files written anew so far, with 7 jobs that stay");
+        assert_eq!(describe(&written), "2026-11-22: rewrote 3 of 85 files so far, kept 7 jobs");
     }
 }

@@ -8,10 +8,10 @@ use crate::commands::{
     text::{size, summary},
 };
 
-/// List the archived days, the newest first
+/// List the archived days, newest first
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct Args {
-    /// List at most so many days
+    /// List at most this many days
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=100_000))]
     limit: i32,
     /// Print the files of these days, one URL per line, and nothing else
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.flush()?;
         if days.is_empty() {
-            note("nothing is archived");
+            note("no archived days");
         }
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! `howdah archive`: finished jobs as files. These commands use the database and the files themselves, without a broker.
+//! `howdah archive`: finished jobs as files. These commands access the database and the files directly, without a broker.
 
 mod forget;
 mod list;
@@ -18,7 +18,7 @@ use howdah_server::{archive::ArchiveError, config::Settings, store::Store};
 
 /// The commands for the archive.
 #[derive(Debug, clap::Subcommand)]
-#[allow(clippy::large_enum_variant)] // there is one, once
+#[allow(clippy::large_enum_variant)] // one value per process
 pub(super) enum Command {
     Now(now::Args),
     List(list::Args),
@@ -39,10 +39,10 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// How often a long run says how far it is.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Minimum interval between the progress messages of `forget` and `restore`.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where jobs and files are.
+/// Flags that locate the database and the configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Where {
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(super) struct Where {
 }
 
 impl Where {
-    /// Called in the runtime.
+    /// Opens the database. Must be called within the Tokio runtime.
     pub(super) fn open(&self, global: &Global, url: Option<&String>) -> Result<(Settings, Store), Failure> {
         let flags = self.database.flags().into_iter().chain(flag("archive_url", url)).collect();
         let settings = with_database(self.config.load(global, flags)?)?;
@@ -62,13 +62,15 @@ impl Where {
     }
 }
 
-/// The URL in force, or that of the brokers.
+/// The configured archive URL, or else the URL that brokers use.
 async fn url_of(settings: &Settings, store: &Store) -> Result<String, Failure> {
     let url = match &settings.broker.archive_url {
         Some(url) => Some(url.clone()),
         None => store.archive_target().await?,
     };
-    url.ok_or_else(|| Failure::usage("no archive given: set --url, HOWDAH_ARCHIVE_URL, or archive_url in the file"))
+    url.ok_or_else(|| {
+        Failure::usage("no archive given: set --url, HOWDAH_ARCHIVE_URL, or archive_url in the configuration file")
+    })
 }
 
 impl From<ArchiveError> for Failure {

@@ -1,4 +1,4 @@
-//! `howdah archive now`: archives days without waiting for a broker.
+//! `howdah archive now`: archives complete days without a broker.
 
 use howdah_server::archive::Archiver;
 
@@ -9,24 +9,25 @@ use crate::commands::{
     text::size,
 };
 
-/// Archive all days that are over, now
+/// Archive all complete days now
 ///
-/// Brokers with an archive_url do the same by themselves, some minutes after midnight (UTC). A day that somebody else is
-/// archiving is left out. It changes nothing about what brokers do later.
+/// Brokers with an archive_url do this automatically, some minutes after midnight (UTC). Days that another process is archiving are
+/// skipped. Later archiving by brokers is not affected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah archive now --database-url postgres://howdah@db.internal/app --url file:///var/lib/howdah/archive
   howdah archive now --url s3://bucket/howdah       # credentials: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION")]
 pub(in crate::commands) struct Args {
-    /// Archive there; unset: archive_url, or where brokers archive
+    /// Archive to this URL [default: archive_url, or else the URL that brokers use]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Also archive the jobs that the current day has so far. Those that come later are archived when it is over; until
-    /// then each of them costs a row more
+    /// Also archive the jobs that finished today so far. Jobs that finish later are archived when the day is over; until then, each
+    /// of them takes an additional row in the database
     #[arg(long)]
     include_today: bool,
-    /// Take this share of one processor while the database is busy, as archive_share says for brokers; unset: all that there is
+    /// Limit the use of one processor to this fraction while the database is busy, like archive_share for brokers [default: no
+    /// limit]
     #[arg(long, value_name = "PART", default_value_t = 1.0, hide_default_value = true, value_parser = share)]
     share: f64,
     /// Print one JSON object per line for each day: day, jobs, bytes, took_ms
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         for day in &days {
             let Some(done) = archiver.archive(day).await? else {
-                note(format!("{day} is being archived by somebody else"));
+                note(format!("{day} is being archived by another process"));
                 continue;
             };
             if args.json {
@@ -67,7 +68,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.flush()?;
         }
         if days.is_empty() {
-            note("nothing to archive");
+            note("no days to archive");
         }
         Ok(())
     })

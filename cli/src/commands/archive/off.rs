@@ -10,9 +10,9 @@ use crate::commands::{
 
 /// Let brokers drop days that are not archived
 ///
-/// Once a broker was started with an archive_url, no broker of this database drops a day that is not archived, whatever its
-/// own settings are. This ends that. Do it after archive_url was taken from all brokers: one that still has it turns the
-/// archive on again when it starts. Files stay where they are.
+/// Once a broker has started with an archive_url, no broker of this database drops an unarchived day, whatever its own settings.
+/// This command ends that. Remove archive_url from all brokers first: a broker that still has it turns the archive on again when it
+/// starts. Existing files stay.
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct Args {
     #[command(flatten)]
@@ -26,8 +26,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut by = Actor::of_session("howdah archive off");
         by.reason = global.reason.clone().unwrap_or_default();
         match store.clear_archive_target(&by).await? {
-            Some(url) => output.line(format_args!("days are dropped whether they are archived in {url} or not"))?,
-            None => note("there was no archive"),
+            Some(url) => output.line(format_args!("brokers may now drop days that are not archived in {url}"))?,
+            None => note("the archive is already off"),
         }
         output.flush()
     })

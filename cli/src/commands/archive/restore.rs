@@ -1,4 +1,4 @@
-//! `howdah archive restore`: archived jobs come back as new ones.
+//! `howdah archive restore`: enqueues archived jobs again as new jobs.
 
 use std::{collections::BTreeSet, ops::ControlFlow, time::Instant};
 
@@ -9,7 +9,7 @@ use howdah_server::{
 };
 use jiff::Timestamp;
 
-use super::{Failure, Global, SAY_EVERY, Where};
+use super::{Failure, Global, PROGRESS_INTERVAL, Where};
 use crate::commands::{
     confirm,
     context::block_on,
@@ -19,11 +19,11 @@ use crate::commands::{
 
 /// Enqueue archived jobs again, as new jobs
 ///
-/// The new job has the type, payload, headers, keys, tags, priority, attempts and stages of the old one, and its id as the header
-/// howdah-restored-from. It is ready at once. Only jobs in the files of the archive are looked for, and they need their payloads
-/// (archive_payloads = full). Shows how many there are, and asks. A command that was stopped can be given again: within 24 hours
-/// no job is restored twice. A job whose key another job holds is left out, and so is one that has come back and is not finished.
-/// Prints the ids of the new jobs, one per line. The exit status is 1 if a job was left out.
+/// A new job has the type, payload, headers, keys, tags, priority, attempts and stages of the old one, and the old id in the header
+/// howdah-restored-from. It is ready immediately. Only archived jobs with payloads (archive_payloads = full) can be restored. Shows
+/// the number of jobs and asks first. An interrupted command can be run again: within 24 hours no job is restored twice. A job is
+/// skipped if another job holds its key, or if it was retried and is unfinished. Prints the ids of the new jobs, one per line. The
+/// exit status is 1 if a job was skipped.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("choice").args(["id", "task_type", "key", "since", "until", "state"]).required(true).multiple(true))]
 #[command(after_help = "\
@@ -32,7 +32,7 @@ Examples:
   howdah archive restore --type order.ship --key order-4711
   howdah archive restore --type order.ship --state cancelled --since 2026-01-01 --until 2026-02-01 --reason 'cancelled by mistake'")]
 pub(in crate::commands) struct Args {
-    /// Restore the job with this id; give it several times for several jobs
+    /// Restore the job with this id; repeatable
     #[arg(long, value_name = "ID", conflicts_with_all = ["task_type", "key", "since", "until", "state", "limit"], value_parser = values::id)]
     id: Vec<i64>,
     /// Restore jobs of this task type
@@ -41,22 +41,22 @@ pub(in crate::commands) struct Args {
     /// Restore jobs with this key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Restore jobs that ended like this: succeeded, cancelled, expired, discarded
+    /// Restore jobs with this outcome: succeeded, cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = ["succeeded", "cancelled", "expired", "discarded"])]
     state: Option<String>,
-    /// Restore jobs that ended at this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
+    /// Restore jobs that ended at this time or later, such as 2027-01-01T03:00:00Z, or at most this long ago, such as 90m or 7d
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
-    /// Restore jobs that ended before this time, or before so long ago
+    /// Restore jobs that ended before this time, or longer ago than this
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
-    /// Restore at most this many jobs, those of the newest days first. Jobs that were restored by an earlier run count
+    /// Restore at most this many jobs, newest days first. Jobs that an earlier run restored count too
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Print one JSON object per line for each job: id, outcome, job (the new job, or the one in its way), problem
+    /// Print one JSON object per line for each job: id, outcome, job (the new job, or the holder of the key), problem
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let reader = Reader::new(store);
         if !args.yes {
             preview(args, &reader).await?;
-            confirm::needs_terminal("give --yes to restore them")?;
+            confirm::needs_terminal("use --yes to restore the jobs without confirmation")?;
             if !confirm::ask().await? {
                 return Err(Failure::failed("nothing was restored"));
             }
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut by = Actor::of_session("howdah archive restore");
         by.reason = global.reason.clone().unwrap_or_default();
         let mut report = Report::new(args.json);
-        let restore = Restore::new(&reader, &by, args.limit, |event| report.tell(&event));
+        let restore = Restore::new(&reader, &by, args.limit, |event| report.add(&event));
         let done = if args.id.is_empty() {
             restore.chosen(&reader, &args.query()).await
         } else {
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Says how many jobs would be restored.
+/// Prints how many jobs would be restored.
 async fn preview(args: &Args, reader: &Reader) -> Result<(), Failure> {
     let mut count = Count { jobs: 0, most: args.limit };
     if args.id.is_empty() {
@@ -122,7 +122,7 @@ async fn preview(args: &Args, reader: &Reader) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Counts to one more than are wanted.
+/// Counts jobs, up to one more than the limit.
 struct Count {
     jobs: u64,
     most: u64,
@@ -137,36 +137,36 @@ impl Take for Count {
     }
 }
 
-/// What is told while jobs are restored.
+/// Prints the progress and results of a restore.
 struct Report {
     json: bool,
     output: Output,
-    /// The first line that could not be written.
+    /// First error of writing to stdout.
     problem: Result<(), Failure>,
     restored: u64,
     earlier: u64,
-    left_out: u64,
-    said: Instant,
+    not_restored: u64,
+    last_note: Instant,
 }
 
 impl Report {
     fn new(json: bool) -> Self {
-        let said = Instant::now();
-        Self { json, output: Output::new(), problem: Ok(()), restored: 0, earlier: 0, left_out: 0, said }
+        let last_note = Instant::now();
+        Self { json, output: Output::new(), problem: Ok(()), restored: 0, earlier: 0, not_restored: 0, last_note }
     }
 
-    fn tell(&mut self, event: &RestoreEvent) {
+    fn add(&mut self, event: &RestoreEvent) {
         let written = match event {
             RestoreEvent::Done(done) => self.done(*done),
-            RestoreEvent::Refused { old_id, problem } => self.left_out(*old_id, "refused", None, problem),
-            RestoreEvent::Missing(id) => self.left_out(*id, "missing", None, "it is not in the archive"),
+            RestoreEvent::Refused { old_id, problem } => self.not_restored(*old_id, "refused", None, problem),
+            RestoreEvent::Missing(id) => self.not_restored(*id, "missing", None, "it is not in the archive"),
         };
-        // What is restored is restored, whether somebody reads the ids or not.
+        // A closed stdout does not stop the restore. `finish` returns the first write error.
         if self.problem.is_ok() {
             self.problem = written;
         }
-        if self.said.elapsed() > SAY_EVERY {
-            self.said = Instant::now();
+        if self.last_note.elapsed() > PROGRESS_INTERVAL {
+            self.last_note = Instant::now();
             note(format_args!("{} restored so far", text::jobs(self.restored as i64)));
         }
     }
@@ -174,9 +174,11 @@ impl Report {
     fn done(&mut self, done: RestoredJob) -> Result<(), Failure> {
         let RestoredJob { old_id, id, outcome } = done;
         match outcome {
-            RestoreOutcome::KeyHeld => self.left_out(old_id, "key_held", Some(id), &format!("job {id} holds its key")),
+            RestoreOutcome::KeyHeld => {
+                self.not_restored(old_id, "key_held", Some(id), &format!("job {id} holds its key"))
+            }
             RestoreOutcome::Unfinished => {
-                self.left_out(old_id, "unfinished", Some(id), "it has come back, and is not finished")
+                self.not_restored(old_id, "unfinished", Some(id), "it was retried and is unfinished")
             }
             RestoreOutcome::Restored | RestoreOutcome::Earlier => {
                 let is_new = outcome == RestoreOutcome::Restored;
@@ -191,8 +193,8 @@ impl Report {
         }
     }
 
-    fn left_out(&mut self, id: i64, outcome: &str, job: Option<i64>, problem: &str) -> Result<(), Failure> {
-        self.left_out += 1;
+    fn not_restored(&mut self, id: i64, outcome: &str, job: Option<i64>, problem: &str) -> Result<(), Failure> {
+        self.not_restored += 1;
         if self.json {
             return self
                 .output
@@ -206,20 +208,20 @@ impl Report {
         let flushed = self.output.flush();
         let earlier = match self.earlier {
             0 => String::new(),
-            earlier => format!(", {} before, which were left as they are", text::jobs(earlier as i64)),
+            earlier => format!(", and {} already restored earlier", text::jobs(earlier as i64)),
         };
         note(format_args!("restored {}{earlier}", text::jobs(self.restored as i64)));
         let chosen = done.map_err(|error| match error {
             ArchiveError::Store(_) => Failure::from(error),
-            error => Failure::failed(format!("{error}; give the command again to go on")),
+            error => Failure::failed(format!("{error}; run the command again to continue")),
         })?;
         self.problem.and(flushed)?;
         if chosen == limit {
-            note(format_args!("--limit {limit} was reached: there may be more"));
+            note(format_args!("reached --limit {limit}: there may be more jobs"));
         }
-        match self.left_out {
+        match self.not_restored {
             0 => Ok(()),
-            left_out => Err(Failure::failed(format!("{} not restored", text::jobs(left_out as i64)))),
+            not_restored => Err(Failure::failed(format!("{} not restored", text::jobs(not_restored as i64)))),
         }
     }
 }

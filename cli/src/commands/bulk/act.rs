@@ -3,26 +3,26 @@
 use super::shown;
 use crate::commands::{context::Global, failure::Failure, output::note, values};
 
-/// Pause a bulk operation: jobs that are not changed yet stay as they are until it is resumed
+/// Pause a bulk operation: jobs not yet changed stay as they are until it is resumed
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct PauseArgs {
-    /// The id of the bulk operation
+    /// Id of the bulk operation
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
 }
 
-/// Go on with a paused bulk operation, where it was paused
+/// Resume a paused bulk operation where it stopped
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct ResumeArgs {
-    /// The id of the bulk operation
+    /// Id of the bulk operation
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
 }
 
-/// End a bulk operation before its end: jobs that it has changed stay changed, but see howdah bulk start undo
+/// Cancel a bulk operation: jobs already changed stay changed; see howdah bulk start undo
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct CancelArgs {
-    /// The id of the bulk operation
+    /// Id of the bulk operation
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
 }

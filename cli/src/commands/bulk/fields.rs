@@ -1,4 +1,4 @@
-//! What `howdah bulk … set` sets.
+//! Flags of `howdah bulk … set`.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use serde_json::{Value, json};
 
 use crate::commands::{failure::Failure, text, values};
 
-/// The fields to set.
+/// Fields to set.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With set")]
 pub(super) struct FieldArgs {
-    /// Let jobs have this many attempts, 1 to 1000
+    /// Set the number of attempts, 1 to 1000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000))]
     max_attempts: Option<i32>,
-    /// Let an attempt take this long at most, such as 90s, 5m, 2h 30m
+    /// Set the timeout of an attempt, such as 90s, 5m, 2h 30m
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     timeout: Option<Duration>,
-    /// Let jobs start this long from now, such as 90s, 5m, 2h 30m; 0s: now
+    /// Start jobs this long from now, such as 90s, 5m, 2h 30m; 0s: now
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     delay: Option<Duration>,
-    /// Let jobs start at this time, such as 2027-01-01T03:00:00Z; without a zone it is UTC
+    /// Start jobs at this time, such as 2027-01-01T03:00:00Z; UTC if no zone is given
     #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = values::time)]
     run_at: Option<Timestamp>,
-    /// Give jobs this tag; repeatable
+    /// Add this tag; repeatable
     #[arg(long, value_name = "TAG", allow_hyphen_values = true)]
     add_tag: Vec<String>,
-    /// Take this tag from jobs; repeatable
+    /// Remove this tag; repeatable
     #[arg(long, value_name = "TAG", allow_hyphen_values = true)]
     remove_tag: Vec<String>,
 }
 
 impl FieldArgs {
-    /// The fields, if there are any.
+    /// The fields to set; `None` if no flag is given.
     pub(super) fn fields(&self) -> Result<Option<BulkFields>, Failure> {
         let wire = |name: &str, span: Option<Duration>| {
             let span = span.map(prost_types::Duration::try_from).transpose();
@@ -52,9 +52,9 @@ impl FieldArgs {
     }
 }
 
-/// `max attempts 5, start 2027-01-01T03:00:00Z`, each with a comma before it.
+/// Formats the fields as `, max attempts 5, start 2027-01-01T03:00:00Z`.
 pub(super) fn shown(fields: &BulkFields) -> String {
-    // The first is empty: each word begins with a comma.
+    // Start with an empty part, so that each part begins with a comma.
     let mut words = vec![String::new()];
     words.extend(fields.max_attempts.map(|attempts| format!("max attempts {attempts}")));
     words.extend(text::duration(fields.timeout.as_ref()).map(|span| format!("timeout {}", text::short(span))));
@@ -71,7 +71,7 @@ pub(super) fn shown(fields: &BulkFields) -> String {
     words.join(", ")
 }
 
-/// The same as JSON; fields that are not set are left out.
+/// The fields as JSON, without unset ones.
 pub(super) fn json(fields: &BulkFields) -> Value {
     let ms = |span: Option<&_>| text::duration(span).map(|span| span.as_millis() as u64);
     let (mut run_at, mut delay_ms) = (None, None);

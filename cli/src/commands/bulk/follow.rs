@@ -1,4 +1,4 @@
-//! `howdah bulk show`: one bulk operation, now or until it ends.
+//! `howdah bulk show`: shows one bulk operation, once or until it ends.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::commands::{
 };
 use howdah_server::logging::escaped;
 
-/// How often to ask for the progress.
+/// Poll interval for the progress.
 const PACE: Duration = Duration::from_millis(500);
 
-/// Show a bulk operation: its jobs, its progress, who started it and why
+/// Show a bulk operation: its jobs, its progress, its initiator and reason
 ///
-/// With --wait it follows a bulk operation until it ends. Then the exit status is 1 if it was cancelled, or if jobs could
-/// not be changed.
+/// With --wait, follows the bulk operation until it ends. The exit status is then 1 if it was cancelled, or if jobs could not be
+/// changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   howdah bulk show 1 --wait
   howdah bulk show 1 --json | jq .done")]
 pub(in crate::commands) struct Args {
-    /// The id of the bulk operation
+    /// Id of the bulk operation
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
     /// Wait until it ends, and show its progress on stderr
@@ -81,7 +81,7 @@ fn lines(bulk: &Bulk) -> Vec<String> {
     lines
 }
 
-/// Shows the progress until the bulk operation has ended.
+/// Prints the progress until the bulk operation ends.
 pub(super) async fn to_end(client: &Client, mut bulk: Bulk) -> Result<Bulk, Failure> {
     let mut seen = String::new();
     loop {
@@ -98,7 +98,7 @@ pub(super) async fn to_end(client: &Client, mut bulk: Bulk) -> Result<Bulk, Fail
     }
 }
 
-/// Whether it has changed all of its jobs.
+/// Fails if the bulk operation was cancelled, or could not change all jobs.
 pub(super) fn succeeded(bulk: &Bulk) -> Result<(), Failure> {
     match (bulk.state(), bulk.failed_count) {
         (BulkState::Completed, 0) => Ok(()),

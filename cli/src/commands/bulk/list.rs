@@ -1,4 +1,4 @@
-//! `howdah bulk list`: bulk operations, the newest first.
+//! `howdah bulk list`: lists bulk operations, newest first.
 
 use howdah_client::proto::ListBulksRequest;
 use howdah_server::logging::escaped;
@@ -13,19 +13,19 @@ use crate::commands::{
     task_type, text,
 };
 
-/// List bulk operations with their progress, the newest first
+/// List bulk operations with their progress, newest first
 ///
-/// Those that have ended are listed for as long as history is kept.
+/// Ended bulk operations are listed for as long as history is kept.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah bulk list
   howdah bulk list email.send --open")]
 pub(in crate::commands) struct Args {
-    /// Only those of this task type
+    /// List only bulk operations on this task type
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// Only those that are running or paused
+    /// List only running and paused bulk operations
     #[arg(long)]
     open: bool,
     /// Show at most this many, 1 to 10000
@@ -51,8 +51,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if bulks.is_empty() {
             task_type::must_exist(&client, args.task_type.as_deref()).await?;
             let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {}", escaped(name)));
-            let open = if args.open { " that run or are paused" } else { "" };
-            note(format_args!("there are no bulk operations{of}{open}: start one with `howdah bulk start`"));
+            let open = if args.open { " that are running or paused" } else { "" };
+            note(format_args!("no bulk operations{of}{open}: start one with `howdah bulk start`"));
             return Ok(());
         }
         let right = |name| (name, Align::Right);

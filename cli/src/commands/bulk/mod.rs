@@ -1,4 +1,4 @@
-//! `howdah bulk …`: changes of many jobs, which brokers work off in the background.
+//! `howdah bulk …`: changes to many jobs, made by brokers in the background.
 
 mod act;
 mod fields;
@@ -36,10 +36,10 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// What to do with the jobs.
+/// Operation to apply to the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Operation {
-    /// Run dead jobs, and jobs that wait for their next attempt, again now
+    /// Retry dead jobs, and jobs that wait for their next attempt, now
     Retry,
     /// Cancel unfinished jobs
     Cancel,
@@ -47,46 +47,46 @@ enum Operation {
     Discard,
     /// Give unfinished jobs another priority
     Reprioritize,
-    /// Put back what a bulk cancel or discard has ended
+    /// Restore the jobs that a bulk cancel or discard has ended
     Undo,
-    /// Make jobs that do not run, also dead ones, jobs of another task type
+    /// Move jobs that do not run, including dead ones, to another task type
     Move,
     /// Set attempts, start time, timeout or tags
     Set,
 }
 
-/// The operations that need a task type.
+/// Operations that need a task type.
 const OF_TYPE: [&str; 6] = ["retry", "cancel", "discard", "reprioritize", "move", "set"];
 
-/// An operation, and the jobs that it changes.
+/// An operation and the jobs to change.
 #[derive(Debug, clap::Args)]
 struct Spec {
-    /// What to do with the jobs
+    /// Operation to apply to the jobs
     #[arg(value_name = "OPERATION", value_enum)]
     operation: Operation,
-    /// With undo: the id of the bulk operation to undo
+    /// With undo: id of the bulk operation to undo
     #[arg(value_name = "ID", required_if_eq("operation", "undo"), value_parser = values::id)]
     undone: Option<i64>,
-    /// The task type of the jobs; not with undo
+    /// Task type of the jobs; not with undo
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "undone",
           required_if_eq_any = OF_TYPE.map(|operation| ("operation", operation)))]
     task_type: Option<String>,
-    /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: each that the operation changes]
+    /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: all states that the operation changes]
     #[arg(long, value_name = "STATE", value_parser = jobs::state)]
     state: Option<ProtoState>,
-    /// Only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one of the errors
+    /// Only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the errors
     #[arg(long = "error", value_name = "GROUP", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
-    /// With reprioritize: the new priority, -1000 to 1000; jobs of a lower number run first
+    /// With reprioritize: the new priority, -1000 to 1000; jobs with lower numbers run first
     #[arg(long, value_name = "PRIORITY", allow_negative_numbers = true, required_if_eq("operation", "reprioritize"),
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: Option<i32>,
-    /// With move: the task type that the jobs go to; a new one is created
+    /// With move: target task type; created if it does not exist
     #[arg(long = "to", value_name = "TYPE", required_if_eq("operation", "move"))]
     to_task_type: Option<String>,
     #[command(flatten)]
     fields: fields::FieldArgs,
-    /// Change at most this many jobs a second [default: as many as other work leaves room for]
+    /// Change at most this many jobs per second [default: limited only by other load]
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
     rate: Option<i32>,
 }
@@ -105,7 +105,11 @@ impl Spec {
         let fields = self.fields.fields()?;
         if (self.operation == Operation::Set) != fields.is_some() {
             let flags = "--max-attempts, --timeout, --delay, --run-at, --add-tag or --remove-tag";
-            let which = if fields.is_some() { format!("{flags} is for set") } else { format!("set needs {flags}") };
+            let which = if fields.is_some() {
+                format!("{flags} requires the operation set")
+            } else {
+                format!("the operation set requires {flags}")
+            };
             return Err(Failure::usage(which));
         }
         Ok(BulkSpec {

@@ -1,11 +1,11 @@
-//! `howdah bulk preview`: which jobs a bulk operation would change.
+//! `howdah bulk preview`: shows which jobs a bulk operation would change.
 
 use super::{Spec, shown};
 use crate::commands::{context::Global, failure::Failure, output::Output, task_type};
 
 /// Count the jobs that a bulk operation would change, and show three of them
 ///
-/// Nothing is changed. Jobs are counted to 10,000; then the count is "more than 10000".
+/// Changes nothing. The count stops at 10,000 and is then shown as "more than 10000".
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

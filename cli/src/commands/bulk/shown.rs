@@ -1,4 +1,4 @@
-//! Bulk operations, for people and as JSON.
+//! Bulk operations as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::fields;
 use crate::commands::text;
 
-/// `retry`, `cancel`, …
+/// Name of the operation: `retry`, `cancel`, …
 pub(super) fn operation(spec: &BulkSpec) -> String {
     word(spec.operation().as_str_name(), "BULK_OPERATION_")
 }
 
-/// `running`, `paused`, …
+/// Name of the state: `running`, `paused`, …
 pub(super) fn state(bulk: &Bulk) -> String {
     match bulk.state() {
-        // Of a broker of a later release.
+        // The broker is of a later release and has a state that this program does not know.
         BulkState::Unspecified => "?".into(),
         state => word(state.as_str_name(), "BULK_STATE_"),
     }
@@ -31,11 +31,11 @@ fn job_state(spec: &BulkSpec) -> Option<String> {
     (spec.state != 0).then(|| word(spec.state().as_str_name(), "JOB_STATE_"))
 }
 
-/// `retry email.send, dead, error "no such host"`.
+/// Describes the operation and the selected jobs, such as `retry email.send, dead, error "no such host"`.
 pub(super) fn what(spec: &BulkSpec) -> String {
     let mut words = match spec.undo_bulk_id {
         0 => format!("{} {}", operation(spec), escaped(&spec.task_type)),
-        // Before the start, its type is not known here.
+        // The spec of an undo names no task type. The broker adds the type of the undone operation at the start.
         id if spec.task_type.is_empty() => format!("undo bulk operation {id}"),
         id => format!("undo bulk operation {id}, {}", escaped(&spec.task_type)),
     };
@@ -67,7 +67,7 @@ pub(super) fn count(jobs: i64, has_more: bool) -> String {
     format!("{more}{jobs} job{s}")
 }
 
-/// What a bulk operation would change, in lines.
+/// Describes the effect of a bulk operation, in lines.
 pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<String> {
     let mut selected = count(preview.selected_count, preview.has_more);
     if let Some(jobs) = preview.states_count.filter(|_| preview.has_more) {
@@ -91,14 +91,15 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
     }
     if spec.operation() == BulkOperation::Undo {
         lines.push(
-            "Skipped: jobs whose key another job holds, whose time to start has passed, or that ran after a job that"
+            "Skipped: jobs whose key another job holds, whose time to start has passed, or with a dependency that"
                 .into(),
         );
-        lines.push("has not succeeded. What ended or ran because these jobs had ended is not undone.".into());
+        lines.push("has not succeeded. Other jobs that changed because these jobs ended are not undone.".into());
     }
     if spec.operation() == BulkOperation::Move {
         lines.push(
-            "Skipped: jobs whose key another job holds there, and jobs that share their key here. Not undoable.".into(),
+            "Skipped: jobs whose key a job of the new type holds, and jobs that share a key in the old type. Not undoable."
+                .into(),
         );
     }
     lines.extend(text::duration(preview.expected_duration.as_ref()).map(|time| match time.as_secs() {
@@ -119,7 +120,7 @@ fn example(job: &Job) -> String {
     line
 }
 
-/// How far it is, in a line.
+/// State and progress in one line, such as `bulk operation 7 is running: 3 of 5 jobs done`.
 pub(super) fn progress(bulk: &Bulk) -> String {
     let mut line = format!(
         "bulk operation {} is {}: {} of {} done",
@@ -136,7 +137,6 @@ pub(super) fn progress(bulk: &Bulk) -> String {
     line
 }
 
-/// What a bulk operation would change, as JSON.
 pub(super) fn preview_json(preview: &PreviewBulkResponse) -> Value {
     json!({
         "selected": preview.selected_count, "has_more": preview.has_more,
@@ -147,7 +147,7 @@ pub(super) fn preview_json(preview: &PreviewBulkResponse) -> Value {
     })
 }
 
-/// A bulk operation as JSON.
+/// The bulk operation as JSON.
 pub(super) fn json(bulk: &Bulk) -> Value {
     let spec = bulk.spec.clone().unwrap_or_default();
     let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());

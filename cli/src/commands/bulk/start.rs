@@ -1,4 +1,4 @@
-//! `howdah bulk start`: asks, and starts a bulk operation.
+//! `howdah bulk start`: asks for confirmation and starts a bulk operation.
 
 use howdah_client::{
     Client,
@@ -16,10 +16,9 @@ use crate::commands::{
 
 /// Start a bulk operation: change many jobs in the background
 ///
-/// Shows how many jobs are changed and three of them, and asks. Then brokers change the jobs in small transactions, each
-/// job once, and slowly enough that other work goes on; when a broker stops, another one goes on. Only jobs that were
-/// enqueued before are changed. Prints the id of the bulk operation. With --wait, the exit status is 1 if it was cancelled,
-/// or if jobs could not be changed.
+/// Shows the number of jobs and three of them, and asks first. Brokers then change each job once, in small transactions, and slowly
+/// enough that other work continues. If a broker stops, another one continues. Only jobs enqueued before the start are changed.
+/// Prints the id of the bulk operation. With --wait, the exit status is 1 if it was cancelled, or if jobs could not be changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,18 +27,18 @@ Examples:
   howdah bulk start reprioritize --priority -5 --type report --reason 'for the board'
   howdah bulk start move --type email.send --to email.slow --state ready
   howdah bulk start set --type report --state scheduled --delay 0s --add-tag hurried
-  howdah bulk start retry --type email.send --rate 100    # slowly: who answers these jobs has just come back
+  howdah bulk start retry --type email.send --rate 100    # slowly, for a mail server that has just recovered
 
 Then:
   howdah bulk list                                        # progress
   howdah bulk pause 1
   howdah bulk resume 1
-  howdah bulk cancel 1                                    # what was changed stays changed
-  howdah bulk start undo 1                                # puts back what bulk operation 1 has cancelled or discarded")]
+  howdah bulk cancel 1                                    # changed jobs stay changed
+  howdah bulk start undo 1                                # restores jobs that bulk operation 1 cancelled or discarded")]
 pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
     /// Wait until it ends, and show its progress on stderr
@@ -77,9 +76,9 @@ fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
     output.flush()
 }
 
-/// Shows what would be changed, and asks a person.
+/// Shows a preview and asks for confirmation.
 async fn confirmed(client: &Client, spec: &BulkSpec) -> Result<bool, Failure> {
-    confirm::needs_terminal("look at howdah bulk preview, and give --yes")?;
+    confirm::needs_terminal("check with howdah bulk preview, then use --yes")?;
     let preview = client.preview_bulk(spec.clone()).await?;
     if preview.selected_count == 0 && spec.undo_bulk_id == 0 {
         task_type::must_exist(client, &*spec.task_type).await?;

@@ -1,28 +1,28 @@
-//! What a check finds, for people and as JSON.
+//! Findings of checks, as text and as JSON.
 
 use serde::Serialize;
 
 use howdah_server::logging::escaped;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
-    /// Jobs may be lost, or stand still, unless it is changed.
+    /// Jobs may be lost, or may not run, until this is changed.
     Problem,
-    /// It works, and would work better.
+    /// A recommended improvement.
     Advice,
 }
 
-/// Something that should be changed.
+/// Result of a check: a state that should be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was looked at: a stable name.
+    /// Stable name of the check.
     pub(super) check: &'static str,
-    /// What is the case.
+    /// Description of the current state.
     pub(super) found: String,
-    /// What to do.
+    /// Recommended change.
     pub(super) change: String,
 }
 
@@ -35,7 +35,7 @@ impl Finding {
         Self { level: Level::Advice, check, found: found.into(), change: change.into() }
     }
 
-    /// Two lines for people.
+    /// Formats the finding as two lines of text.
     pub(super) fn text(&self) -> String {
         let level = match self.level {
             Level::Problem => "problem",

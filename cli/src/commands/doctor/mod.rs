@@ -1,8 +1,10 @@
-//! `howdah doctor`: says what to change on Postgres and on this machine.
+//! `howdah doctor`: recommends changes to Postgres and to this machine.
 
-mod finding; // what is found
+mod connections; // limits of the role, the database and the server
+mod finding; // results of the checks
 mod machine; // clock, certificate, files
-mod postgres; // settings, connections, rights
+mod postgres; // settings, statistics, replication slots
+mod schema; // owner, rights, collation, sequences, replica identities
 mod tables; // dead rows, snapshots, bloat, partitions, schedules
 
 use std::time::{Instant, SystemTime};
@@ -16,17 +18,17 @@ use super::{
 use finding::{Finding, Level};
 use howdah_server::{config::Config, store::Store};
 
-/// Examine the database and this machine, and say what to change
+/// Examine the database and this machine, and recommend changes
 ///
-/// It reads what a broker with the same flags would use: settings and statistics of Postgres, dead rows, held snapshots,
-/// unused space, partitions, schedules, rights of the role, connections, the clock, certificates, limits on files. It
-/// changes nothing. A problem endangers jobs or stops them; an advice makes things better. Exit status 1: there are
-/// problems.
+/// Checks the environment of a broker with the same flags: settings and statistics of Postgres, dead rows, held snapshots, unused
+/// space, partitions, schedules, owners and rights, collations, sequences, connections, the clock, certificates, and limits on
+/// open files. Changes nothing. A problem endangers jobs or stops them. An advice recommends an improvement. The exit status is 1
+/// if there are problems.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah doctor --database-url postgres://howdah@db.internal/app
-  howdah doctor --database-url 'postgres://howdah@/howdah?host=%2Ftmp%2F…'   # of `howdah dev`: the URL in its ready line
+  howdah doctor --database-url 'postgres://howdah@/howdah?host=%2Ftmp%2F…'   # for `howdah dev`: the URL in its ready line
   howdah doctor --config /etc/howdah/howdah.toml --json | jq -r 'select(.level == \"problem\").change'")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -67,27 +69,33 @@ fn print(findings: &[Finding], json: bool) -> Result<(), Failure> {
     }
     match findings.iter().filter(|finding| finding.level == Level::Problem).count() {
         0 => Ok(()),
-        1 => Err(Failure::failed("there is a problem")),
-        problems => Err(Failure::failed(format!("there are {problems} problems"))),
+        1 => Err(Failure::failed("found 1 problem")),
+        problems => Err(Failure::failed(format!("found {problems} problems"))),
     }
 }
 
 async fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
     let store = Store::new(config).map_err(Failure::usage)?;
-    // The first statement connects; the second one shows how long an answer takes.
-    store.examine().await.map_err(|error| {
-        let missing = error.to_string().contains("does not exist");
-        let failure = Failure::from(error);
-        if missing { failure.followed_by("make the schema with `howdah migrate`, or start a broker") } else { failure }
-    })?;
-    let (asked, began) = (SystemTime::now(), Instant::now());
+    // The first statement opens the connection, so the duration of the second one is the response time.
+    store.examine().await?;
+    let (requested_at, began) = (SystemTime::now(), Instant::now());
     let facts = store.examine().await?;
     let took = began.elapsed();
-    let (health, upkeep) = (store.storage_health().await?, store.upkeep(1).await?);
-    let mut findings = postgres::check(&facts, config);
-    findings.extend(tables::check(&facts, &health, &upkeep));
-    findings.extend(machine::clock(facts.now_us, asked, took));
-    findings.extend(machine::certificate(config, asked));
+    let mut findings = postgres::check(&facts);
+    findings.extend(connections::check(&store.connection_limits().await?, config));
+    if facts.has_schema {
+        let schema = store.examine_schema().await?;
+        findings.extend(schema::check(&facts, &schema, config));
+        findings.extend(tables::check(&schema, &store.storage_health().await?, &store.upkeep(1).await?));
+    } else {
+        findings.push(Finding::advice(
+            "schema",
+            format!("the database has no schema {} yet", config.schema),
+            "run howdah migrate, or start a broker: both create it",
+        ));
+    }
+    findings.extend(machine::clock(facts.now_us, requested_at, took));
+    findings.extend(machine::certificate(config, requested_at));
     findings.extend(machine::files(config));
     Ok(findings)
 }

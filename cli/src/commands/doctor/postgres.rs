@@ -1,34 +1,34 @@
-//! Settings of Postgres, its connections, and the rights of the broker's role.
+//! Checks of Postgres: settings, replication slots, and the rights of the broker's role on statistics.
 
-use howdah_server::{config::Config, store::Facts};
+use howdah_server::store::Facts;
 
 use super::finding::Finding;
 
-/// Connections of a broker besides its pool: operators' calls, LISTEN, and work that waits for locks.
-const BESIDES_POOL: i64 = 4 + 1 + 8;
-/// A database must be vacuumed long before two thousand million.
+/// Age of a transaction that is a problem. Postgres needs a vacuum long before 2,000 million.
 const OLD_TRANSACTIONS: i64 = 1_000_000_000;
+/// Number of concurrent statements over all of history that the lock table should have room for.
+const READERS: i64 = 20;
 const MIB: i64 = 1 << 20;
-/// The size of Postgres's pages, of which `shared_buffers` is told.
+/// Page size of Postgres, the unit of `shared_buffers`.
 const PAGE: i64 = 8 << 10;
 
-/// Settings that must be on, and why.
+/// Settings that must be on, with the reason.
 const MUST_BE_ON: [(&str, &str); 5] = [
     ("fsync", "a crash of the machine loses jobs and may destroy the database"),
     ("full_page_writes", "a crash of the machine may destroy the database"),
     ("synchronous_commit", "a crash loses jobs whose enqueue was answered"),
-    ("autovacuum", "dead rows of every job stay, and the tables grow without end"),
-    ("track_counts", "autovacuum does not know what to do, and the tables grow without end"),
+    ("autovacuum", "dead rows of every job stay, and the tables grow without limit"),
+    ("track_counts", "autovacuum does not know which tables need it, and the tables grow without limit"),
 ];
 
-/// All of them.
-pub(super) fn check(facts: &Facts, config: &Config) -> Vec<Finding> {
+/// Runs all checks of Postgres.
+pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(MUST_BE_ON.iter().filter_map(|(name, why)| must_be_on(facts, name, why)));
     findings.extend(wraparound(facts));
-    findings.extend(connections(facts, config));
-    findings.extend(rights(facts));
-    findings.extend(release(facts));
+    findings.extend(statistics(facts));
+    findings.extend(slots(facts));
+    findings.extend(locks(facts));
     findings.extend(tuning(facts));
     findings
 }
@@ -38,7 +38,7 @@ fn number(facts: &Facts, setting: &str) -> Option<i64> {
 }
 
 fn must_be_on(facts: &Facts, name: &'static str, why: &str) -> Option<Finding> {
-    // synchronous_commit has more values, which only standbys tell apart.
+    // Only `off` counts: the other values of synchronous_commit differ only in how they treat standbys.
     let off = facts.settings.get(name).is_some_and(|value| value == "off");
     off.then(|| {
         Finding::problem(
@@ -54,54 +54,54 @@ fn wraparound(facts: &Facts) -> Option<Finding> {
         Finding::problem(
             "wraparound",
             format!("the oldest transaction that is not frozen is {} transactions old", facts.xid_age),
-            "end what holds the oldest snapshot (howdah types --storage), then VACUUM (FREEZE) the database; Postgres \
+            "end the holder of the oldest snapshot (howdah types --storage), then VACUUM (FREEZE) the database; Postgres \
              stops writing at 2,000 million",
         )
     })
 }
 
-fn connections(facts: &Facts, config: &Config) -> Option<Finding> {
-    let most = number(facts, "max_connections")? - number(facts, "superuser_reserved_connections").unwrap_or_default();
-    let (free, need) = (most - facts.connections, i64::from(config.pool_size) + BESIDES_POOL);
-    (free < need).then(|| {
+fn statistics(facts: &Facts) -> Option<Finding> {
+    (!facts.reads_all_stats).then(|| {
         Finding::advice(
-            "connections",
-            format!("{free} of {most} connections are free, and one more broker may need {need}"),
-            "raise max_connections, or lower the pools of other programs or pool_size",
+            "statistics",
+            "the role may not read which session holds an old snapshot",
+            "GRANT pg_read_all_stats to the role",
         )
     })
 }
 
-fn rights(facts: &Facts) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if !facts.owns {
-        findings.push(Finding::problem(
-            "owner",
-            "the role does not own the tables, so it cannot make the partition of the next day",
-            "give brokers the role that owns the schema, or REASSIGN OWNED",
-        ));
-    }
-    if !facts.reads_all_stats {
-        findings.push(Finding::advice(
-            "statistics",
-            "the role may not read who holds an old snapshot",
-            "GRANT pg_read_all_stats to it",
-        ));
-    }
-    findings
+fn slots(facts: &Facts) -> Option<Finding> {
+    let names = facts.idle_slots.join(", ");
+    (!names.is_empty()).then(|| {
+        let found = format!("the replication slots {names} have no reader, and Postgres keeps its log for them");
+        Finding::advice("slots", found, "restart their readers, or call pg_drop_replication_slot")
+    })
 }
 
-fn release(facts: &Facts) -> Option<Finding> {
-    let own = env!("CARGO_PKG_VERSION");
-    let other = facts.releases.iter().find(|release| *release != own)?;
-    Some(Finding::advice(
-        "release",
-        format!("a part of the schema is of release {other}, and this program is {own}"),
-        "end the upgrade: run one release everywhere (docs/operate/upgrade.md)",
-    ))
+/// Checks the size of the lock table. The server has `max_locks_per_transaction` locks per connection. When the lock table is
+/// full, statements of all sessions fail (SQLSTATE 53200).
+fn locks(facts: &Facts) -> Option<Finding> {
+    let sessions = number(facts, "max_connections")? + number(facts, "max_prepared_transactions").unwrap_or_default();
+    let room = number(facts, "max_locks_per_transaction")? * sessions;
+    let need = facts.history_locks * READERS;
+    (need > room).then(|| {
+        Finding::advice(
+            "max_locks_per_transaction",
+            format!(
+                "a statement over all of history locks {} partitions and indexes, and the server has room for {room} locks: \
+                 {} such statements at once make statements of all sessions fail (SQLSTATE 53200), including claims",
+                facts.history_locks,
+                room / facts.history_locks.max(1) + 1
+            ),
+            format!(
+                "ALTER SYSTEM SET max_locks_per_transaction = {}, and restart Postgres; or keep history for fewer days",
+                need / sessions.max(1) + 1
+            ),
+        )
+    })
 }
 
-/// What the defaults of Postgres leave undone, for machines that are larger than those of the defaults.
+/// Recommends settings for machines that are larger than Postgres's defaults assume.
 fn tuning(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut advise = |check, found: String, change: &str| findings.push(Finding::advice(check, found, change));
@@ -110,13 +110,13 @@ fn tuning(facts: &Facts) -> Vec<Finding> {
         advise("autovacuum_naptime", found, "ALTER SYSTEM SET autovacuum_naptime = '10s', and reload");
     }
     if number(facts, "idle_in_transaction_session_timeout") == Some(0) {
-        let found = "a transaction that somebody leaves open holds back vacuum for ever".to_owned();
-        let change = "ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min', or for the roles of people and applications";
+        let found = "a transaction that a client leaves open holds back vacuum forever".to_owned();
+        let change = "ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min', or only for the roles of people and applications";
         advise("idle_in_transaction_session_timeout", found, change);
     }
     if let Some(mib) = number(facts, "max_wal_size").filter(|mib| *mib < 4096) {
         let found =
-            format!("max_wal_size is {mib} MiB: under load, checkpoints come often and write whole pages again");
+            format!("max_wal_size is {mib} MiB: under load, checkpoints are frequent and write whole pages again");
         advise("max_wal_size", found, "ALTER SYSTEM SET max_wal_size = '4GB' or more, if the disk has it, and reload");
     }
     if let Some(pages) = number(facts, "shared_buffers").filter(|pages| pages * PAGE < 256 * MIB) {
@@ -134,7 +134,7 @@ fn tuning(facts: &Facts) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// A database with nothing to say about.
+    /// Facts of a database for which no check has a finding.
     fn healthy() -> Facts {
         let settings = [
             ("fsync", "on"),
@@ -144,7 +144,7 @@ mod tests {
             ("track_counts", "on"),
             ("autovacuum_naptime", "10"),
             ("max_connections", "100"),
-            ("superuser_reserved_connections", "3"),
+            ("max_locks_per_transaction", "64"),
             ("shared_buffers", "32768"),
             ("max_wal_size", "4096"),
             ("idle_in_transaction_session_timeout", "600000"),
@@ -152,17 +152,16 @@ mod tests {
         Facts {
             settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             reads_all_stats: true,
-            owns: true,
-            releases: vec![env!("CARGO_PKG_VERSION").to_owned()],
+            has_schema: true,
             ..Facts::default()
         }
     }
 
-    /// The names of what is found after a change.
+    /// Names of the checks with findings after a change of the facts.
     fn found(change: impl FnOnce(&mut Facts)) -> Vec<&'static str> {
         let mut facts = healthy();
         change(&mut facts);
-        check(&facts, &Config::new("")).iter().map(|finding| finding.check).collect()
+        check(&facts).iter().map(|finding| finding.check).collect()
     }
 
     #[test]
@@ -195,9 +194,9 @@ mod tests {
     #[test]
     fn what_the_role_and_the_database_cannot_do_is_found() {
         assert_eq!(found(|facts| facts.xid_age = OLD_TRANSACTIONS + 1), ["wraparound"]);
-        assert_eq!(found(|facts| facts.connections = 80), ["connections"]);
-        assert_eq!(found(|facts| facts.owns = false), ["owner"]);
+        assert_eq!(found(|facts| facts.history_locks = 320), [""; 0]);
+        assert_eq!(found(|facts| facts.history_locks = 321), ["max_locks_per_transaction"]);
         assert_eq!(found(|facts| facts.reads_all_stats = false), ["statistics"]);
-        assert_eq!(found(|facts| facts.releases.push("9.9.9".into())), ["release"]);
+        assert_eq!(found(|facts| facts.idle_slots = vec!["a".into(), "b".into()]), ["slots"]);
     }
 }

@@ -1,22 +1,26 @@
-//! The tables: dead rows, held snapshots, space that is not used, partitions, and what happens by the clock.
+//! Checks of the tables: dead rows, held snapshots, unused space, partitions and schedules.
 
 use std::time::Duration;
 
-use howdah_server::store::{Facts, StorageHealth, TableFacts, Upkeep};
+use howdah_server::store::{SchemaFacts, StorageHealth, TableFacts, Upkeep};
 
 use super::{super::text, finding::Finding};
 
-/// How long a snapshot may be held.
+/// Age above which a held snapshot is a problem, because vacuum removes no rows that died since.
 const HELD: Duration = Duration::from_secs(300);
-/// How late a schedule may be.
+/// Delay of a planned time above which a schedule counts as late.
 const LATE: Duration = Duration::from_secs(60);
-/// Below this a table is small, whatever is in it.
+/// Age of a schema in seconds up to which missing partitions are no problem, because no broker may have started yet.
+const NEW_SCHEMA: i64 = 3600;
+/// Time in seconds after the start of a broker up to which missing partitions are no problem: the broker may still create them.
+const NEW_BROKER: i64 = 120;
+/// Size of a table in bytes up to which the check for unused space skips it.
 const SMALL: i64 = 64 << 20;
-/// The most bytes of table and indexes that a job has, payloads of 1 KiB and an index page half full included.
+/// Maximum bytes of table and indexes per job, with a payload of 1 KiB and half-full index pages.
 const BYTES_A_ROW: i64 = 4 << 10;
 
-/// All of them.
-pub(super) fn check(facts: &Facts, health: &StorageHealth, upkeep: &Upkeep) -> Vec<Finding> {
+/// Runs all checks of the tables.
+pub(super) fn check(schema: &SchemaFacts, health: &StorageHealth, upkeep: &Upkeep) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(snapshot(health));
     findings.extend(dead_rows(health));
@@ -24,24 +28,19 @@ pub(super) fn check(facts: &Facts, health: &StorageHealth, upkeep: &Upkeep) -> V
         findings.push(Finding::problem(
             "notifications",
             format!("the notification queue is {:.0}% full", health.notification_queue_usage * 100.0),
-            "end the listening session that stays in a transaction; Postgres's log names its pid",
+            "end the listening session that stays in a transaction; the log of Postgres names its pid",
         ));
     }
-    findings.extend(facts.tables.iter().flat_map(table));
-    findings.extend(partitions(facts, upkeep));
+    findings.extend(schema.tables.iter().flat_map(table));
+    findings.extend(partitions(schema, upkeep));
     findings.extend(schedules(upkeep));
-    if !facts.invalid_indexes.is_empty() {
-        let names = facts.invalid_indexes.join(", ");
+    if !schema.invalid_indexes.is_empty() {
+        let names = schema.invalid_indexes.join(", ");
         findings.push(Finding::problem(
             "indexes",
             format!("invalid indexes are not used: {names}"),
-            "REINDEX INDEX each of them",
+            "run REINDEX INDEX for each of them",
         ));
-    }
-    if !facts.idle_slots.is_empty() {
-        let names = facts.idle_slots.join(", ");
-        let found = format!("nobody reads the replication slots {names}, and Postgres keeps its log for them");
-        findings.push(Finding::advice("slots", found, "bring their readers back, or pg_drop_replication_slot"));
     }
     findings
 }
@@ -59,7 +58,7 @@ fn snapshot(health: &StorageHealth) -> Option<Finding> {
             text::short(holder.age.unwrap_or_default()),
             words.join(", ")
         ),
-        "end it: docs/operate/troubleshoot.md, When the tables grow",
+        "end the holder of the snapshot: docs/operate/troubleshoot.md, When the tables grow",
     ))
 }
 
@@ -72,7 +71,7 @@ fn dead_rows(health: &StorageHealth) -> Option<Finding> {
             "{} has {} dead rows; autovacuum should begin at {}",
             worst.name, worst.dead_rows, worst.autovacuum_threshold
         ),
-        format!("end what holds a snapshot, or give autovacuum more workers; then VACUUM howdah.{}", worst.name),
+        format!("end holders of old snapshots, or raise autovacuum_max_workers; then VACUUM howdah.{}", worst.name),
     ))
 }
 
@@ -90,27 +89,28 @@ fn table(table: &TableFacts) -> Vec<Finding> {
     if *bytes > SMALL && *bytes > live_rows.saturating_mul(BYTES_A_ROW) {
         let found = format!("{name} has {} for about {live_rows} rows", text::size(*bytes as usize));
         let change =
-            format!("the space is used again; to give it back, VACUUM FULL howdah.{name} while no job may move");
+            format!("new rows reuse the space; to release it, run VACUUM FULL howdah.{name}, which blocks all jobs");
         findings.push(Finding::advice("bloat", found, change));
     }
     findings
 }
 
-fn partitions(facts: &Facts, upkeep: &Upkeep) -> Vec<Finding> {
+fn partitions(schema: &SchemaFacts, upkeep: &Upkeep) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // A broker that has just started is about to make them.
-    if upkeep.days_ahead < 1 {
+    // The first broker of a new database creates the partitions, shortly after its start.
+    let is_new = schema.made_s < NEW_SCHEMA || schema.serving_s.is_some_and(|since| since < NEW_BROKER);
+    if upkeep.days_ahead < 1 && !is_new {
         findings.push(Finding::problem(
             "partitions",
             "tomorrow has no partition of history, payloads or the audit",
-            "start a broker, which makes it within a minute; if one runs, its log says why it cannot",
+            "start a broker, which creates it within a minute; if a broker is running, its log has the error",
         ));
     }
-    if facts.default_rows {
+    if schema.default_rows {
         findings.push(Finding::advice(
             "default_partition",
-            "rows of days without a partition are in a default partition, which is never dropped",
-            "keep a broker running; rows of history are moved when the partition of their day is made",
+            "a default partition, which is never dropped, has rows of days without a partition",
+            "keep a broker running; rows of history are moved when the partition of their day is created",
         ));
     }
     findings
@@ -123,7 +123,7 @@ fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
         findings.push(Finding::problem(
             "schedules",
             found,
-            "howdah schedule list shows them, howdah schedule show NAME the error",
+            "howdah schedule list shows the schedules, howdah schedule show NAME the error",
         ));
     }
     if upkeep.schedule_delay > LATE {
@@ -131,7 +131,7 @@ fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
         findings.push(Finding::problem(
             "schedules_late",
             found,
-            "start a broker; if one runs, its log says what holds it up",
+            "start a broker; if a broker is running, its log has the reason",
         ));
     }
     findings
@@ -143,35 +143,37 @@ mod tests {
 
     use super::{super::finding::Level, *};
 
-    /// What the database and its brokers say.
+    /// Arguments of `check`, for a test to change.
     #[derive(Default)]
     struct Looked {
-        facts: Facts,
+        schema: SchemaFacts,
         health: StorageHealth,
         upkeep: Upkeep,
     }
 
-    /// A table of unfinished jobs with nothing to say about.
+    /// Returns facts of a table of unfinished jobs without findings.
     fn good() -> TableFacts {
         TableFacts { name: "ready".into(), live_rows: 1_000, bytes: 1 << 20, autovacuum: true, analyzed: true }
     }
 
-    /// What is found after a change of what is good.
+    /// Returns the findings after a change of facts without findings.
     fn findings(change: impl FnOnce(&mut Looked)) -> Vec<Finding> {
         let mut looked = Looked::default();
-        looked.facts.tables = vec![good()];
+        looked.schema.tables = vec![good()];
         looked.upkeep.days_ahead = 1;
+        looked.schema.made_s = 1_000_000;
         change(&mut looked);
-        check(&looked.facts, &looked.health, &looked.upkeep)
+        check(&looked.schema, &looked.health, &looked.upkeep)
     }
 
-    /// The names of what is found.
+    /// Returns the names of the checks with findings.
     fn found(change: impl FnOnce(&mut Looked)) -> Vec<&'static str> {
         findings(change).iter().map(|finding| finding.check).collect()
     }
 
     fn held_for(seconds: Option<u64>) -> SnapshotHolder {
         SnapshotHolder {
+            broker: None,
             kind: HolderKind::Session,
             pid: Some(7),
             name: None,
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_table_without_autovacuum_or_statistics_or_with_much_unused_space_is_found() {
-        let table = |table: TableFacts| found(|looked| looked.facts.tables.push(table));
+        let table = |table: TableFacts| found(|looked| looked.schema.tables.push(table));
         assert_eq!(table(TableFacts { autovacuum: false, ..good() }), ["autovacuum_of_table"]);
         let rows = |live_rows, analyzed| table(TableFacts { live_rows, analyzed, ..good() });
         assert_eq!([rows(100_000, false), rows(100_001, true)], [[""; 0]; 2]);
@@ -229,13 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn partitions_indexes_and_replication_slots_are_found() {
+    fn partitions_and_indexes_are_found() {
         assert_eq!(found(|looked| looked.upkeep.days_ahead = 0), ["partitions"]);
-        assert_eq!(found(|looked| looked.facts.default_rows = true), ["default_partition"]);
-        assert_eq!(found(|looked| looked.facts.invalid_indexes.push("ready_by_id".into())), ["indexes"]);
-        let slots = findings(|looked| looked.facts.idle_slots = vec!["a".into(), "b".into()]);
-        assert_eq!((slots.len(), slots[0].check, slots[0].level), (1, "slots", Level::Advice));
-        assert!(slots[0].found.contains("the replication slots a, b,"), "{}", slots[0].found);
+        assert_eq!(found(|looked| looked.schema.default_rows = true), ["default_partition"]);
+        assert_eq!(found(|looked| looked.schema.invalid_indexes.push("ready_by_id".into())), ["indexes"]);
+        let new = |made_s, serving_s| {
+            found(|looked| {
+                looked.upkeep.days_ahead = 0;
+                looked.schema = SchemaFacts { made_s, serving_s, ..std::mem::take(&mut looked.schema) };
+            })
+        };
+        assert_eq!(
+            [new(60, None), new(60, Some(50)), new(1_000_000, Some(10))],
+            [[""; 0]; 3],
+            "a broker will create the partitions"
+        );
+        assert_eq!([new(NEW_SCHEMA, None), new(1_000_000, Some(NEW_BROKER))], [["partitions"]; 2]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `howdah enqueue`: enqueues one job, a job for each line, or the jobs of a request file.
+//! `howdah enqueue`: enqueues one job, one job per line, or the jobs of a request file.
 
 mod lines;
 mod request;
@@ -17,64 +17,65 @@ use super::{
     output::Output,
 };
 
-/// Enqueue a job, a job for each line of input, or the jobs of a request file
+/// Enqueue one job, one job per line of input, or the jobs of a request file
 ///
-/// Prints the id of each job when the job is stored, one per line, in the order of the input. The
-/// payload is the argument, a file, or standard input. It may be any bytes.
+/// Prints the id of each stored job, one per line, in the order of the input. The payload is the argument, a file, or stdin. It
+/// may contain any bytes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah enqueue email.send 'ann@example.com'
   howdah enqueue report.make --file report.json --delay 5m --max-attempts 3
-  pg_dump app | howdah enqueue dump.store -                    # - is standard input
-  seq 1000000 | howdah enqueue number.square --lines > ids     # a job for each line
+  pg_dump app | howdah enqueue dump.store -                    # - is stdin
+  seq 1000000 | howdah enqueue number.square --lines > ids     # one job per line
   howdah enqueue cleanup --run-at 2027-01-01T03:00:00Z --key nightly
   howdah enqueue --request import.json                         # several jobs in one transaction
 
-A request file is JSON by the protocol's names, as for POST /v1/jobs. Its jobs can run after one another:
+A request file is JSON with the names of the protocol, as for POST /v1/jobs. Its jobs can depend on each other:
   {\"jobs\": [{\"task_type\": \"load\", \"payload\": \"YQ==\", \"local_name\": \"a\"},
             {\"task_type\": \"report\", \"after_local\": [\"a\"]}]}
 
-With --lines, the first line that the broker refuses ends the command (exit status 65): the message
-names it, all lines before it are stored, and no other. After a correction, --resume goes on there.
-With --on-error continue, refused lines are listed with their numbers on standard error (with --json
-on standard output), and all others are stored; then too the exit status is 65. If the broker did not
-answer, the message says what to give to --resume, so that no line is stored twice.")]
+With --lines, the command stops at the first line that the broker refuses (exit status 65). The message
+names the line. All lines before it are stored, and no line from it on. After a correction, --resume
+continues there. With --on-error continue, the command reports refused lines with their numbers on
+stderr (with --json on stdout), and stores all other lines; the exit status is 65, too. If the broker
+did not answer, the message contains the position for --resume, so that no line is stored twice.")]
 pub(super) struct Args {
-    /// The task type, which workers subscribe to: letters, digits and . _ : / -
+    /// Task type, which workers subscribe to: letters, digits and . _ : / -
     #[arg(value_name = "TYPE", required_unless_present = "request")]
     task_type: Option<String>,
-    /// The payload; - reads standard input [default: empty]
+    /// Payload; - reads stdin [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with_all = ["file", "lines"])]
     payload: Option<String>,
     /// Read the payload from this file; with --lines, read the lines from it
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Enqueue a job for each line of standard input or --file, without its line break
+    /// Enqueue one job per line of stdin or --file, without the line break
     #[arg(long, conflicts_with = "key")]
     lines: bool,
-    /// With --lines: what to do when the broker refuses a line
+    /// With --lines: behaviour if the broker refuses a line
     #[arg(long, value_name = "WHAT", default_value = "stop", requires = "lines", conflicts_with = "payload")]
     on_error: OnError,
-    /// With --lines: go on at this line, or with what an earlier run printed; input and options are the same as then
+    /// With --lines: continue at this line, or at the position that an earlier run printed; use the same input and options as
+    /// then
     #[arg(long, value_name = "POSITION", requires = "lines", conflicts_with = "payload")]
     resume: Option<Position>,
-    /// Enqueue the jobs of this JSON file, all or none; - reads standard input. A payload in it is base64
+    /// Enqueue all jobs of this JSON file, or none of them; - reads stdin. Payloads in the file are base64
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "payload", "file", "lines"])]
     request: Option<PathBuf>,
-    /// Make a repeat safe: within 24 hours, the same key with the same jobs returns the same ids
+    /// Make the command idempotent: within 24 hours, the same key with the same jobs returns the same ids
     #[arg(long, value_name = "KEY", conflicts_with = "lines")]
     request_key: Option<String>,
     #[command(flatten)]
     options: JobFlags,
-    /// Print one JSON object per job: id, is_new, outcome, and with --lines the line's number
+    /// Print one JSON object per job: id, is_new, outcome; with --lines also line, the number of the line
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     if args.request.is_some() && !args.options.is_empty() {
-        return Err(Failure::usage("--request is given with options of a job; set them in the file"));
+        return Err(Failure::usage("--request conflicts with options of a job: set them in the file"));
     }
     let template = args.options.job(args.task_type.as_deref().unwrap_or_default())?;
     global.with_client(async |client| {
@@ -102,7 +103,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Prints the ids.
+/// Prints the results of enqueues.
 struct Printer {
     output: Output,
     json: bool,
@@ -117,7 +118,7 @@ struct EnqueuedJson {
     line: Option<u64>,
 }
 
-/// A line that the broker refused.
+/// Line that the broker refused.
 #[derive(Serialize)]
 struct RefusedJson {
     line: u64,

@@ -1,4 +1,4 @@
-//! Enqueues the jobs of a request file: several jobs in one transaction, which may name one another.
+//! Enqueues the jobs of a request file in one transaction. The jobs may refer to each other.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use howdah_proto::json;
 use super::Printer;
 use crate::commands::{failure::Failure, input::Input};
 
-/// Reads an `EnqueueJobsRequest` and enqueues it. A key of the command line goes before the file's.
+/// Reads an `EnqueueJobsRequest` and enqueues it. A request key of the command line takes precedence over the file's.
 pub(super) async fn enqueue(
     client: &Client,
     path: &Path,

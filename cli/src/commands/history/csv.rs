@@ -11,13 +11,13 @@ use crate::commands::text;
 const COLUMNS: &str = "id,task_type,created,leased_at,finished,outcome,attempt,max_attempts,priority,key,limit_key,fair_key,\
                        headers,options,failures,payload_bytes";
 
-/// The names of the columns.
+/// Column names.
 pub(super) fn heading(payload: bool) -> String {
     let more = if payload { ",payload,payload_text,payload_sha256,result,result_text" } else { "" };
     format!("{COLUMNS}{more}")
 }
 
-/// A job.
+/// Formats a job as a CSV line.
 pub(super) fn line(job: &Job<'_>, payload: bool) -> String {
     let text = |text: Option<&str>| text.map(|text| quoted(text).into_owned()).unwrap_or_default();
     let mut cells = vec![
@@ -52,12 +52,12 @@ pub(super) fn line(job: &Job<'_>, payload: bool) -> String {
     cells.join(",")
 }
 
-/// As RFC 3339, in UTC.
+/// Formats a time as RFC 3339 in UTC.
 fn time(micros: i64) -> String {
     Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// A text with a comma, a quote or a line break is put in quotes. An empty one, too: it is not a missing one.
+/// Quotes text with commas, quotes or line breaks, and empty text, to distinguish it from a missing value.
 fn quoted(text: &str) -> Cow<'_, str> {
     if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
         return Cow::Borrowed(text);

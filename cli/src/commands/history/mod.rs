@@ -1,7 +1,7 @@
-//! `howdah history`: finished jobs, those in the database and those in the archive in one.
+//! `howdah history`: finished jobs from the database and the archive.
 
-mod csv; // a line for each job
-mod sink; // the four forms of the output
+mod csv; // CSV output
+mod sink; // output formats
 
 use howdah_server::archive::{HistoryQuery, Reader};
 use jiff::Timestamp;
@@ -15,11 +15,11 @@ use super::{
 };
 use sink::Listing;
 
-/// List finished jobs, those in the database and those in the archive in one
+/// List finished jobs from the database and the archive
 ///
-/// The newest day comes first, the jobs of a day in no particular order. Each end of a job is listed: one that came back after its
-/// end has several. It uses the database and the files of the archive itself, without a broker, and holds few of the jobs in
-/// memory. Stages and dependencies are not shown: `howdah job ID` shows them.
+/// The newest day comes first; the jobs of a day are in no particular order. A job that was retried after its end is listed once
+/// per end. The command reads the database and the archive files directly, without a broker, and needs little memory. Stages and
+/// dependencies are not shown: use `howdah job ID`.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools)] // flags
 #[command(group = clap::ArgGroup::new("form").multiple(false))]
@@ -30,8 +30,8 @@ Examples:
   howdah history order.ship --state cancelled --since 2026-01-01T00:00:00Z --all --csv > cancelled.csv
   howdah history --since 30d --all --payload --parquet jobs.parquet
 
-In CSV and Parquet the columns are those of the archive's files. In CSV, headers, options and failures are JSON, and payloads
-and results are in base64, and also as text if they are text.")]
+CSV and Parquet have the columns of the archive files. In CSV, headers, options and failures are JSON. Payloads
+and results are in base64, and also as text if they are valid text.")]
 pub(super) struct Args {
     /// List only jobs of this task type
     #[arg(value_name = "TYPE")]
@@ -39,31 +39,31 @@ pub(super) struct Args {
     /// List only jobs with this key
     #[arg(long, value_name = "KEY", requires = "task_type")]
     key: Option<String>,
-    /// List only jobs that ended like this: succeeded, cancelled, expired, discarded
+    /// List only jobs with this outcome: succeeded, cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = ["succeeded", "cancelled", "expired", "discarded"])]
     state: Option<String>,
-    /// List only jobs that ended at this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
+    /// List only jobs that ended at this time or later, such as 2027-01-01T03:00:00Z, or at most this long ago, such as 90m or 7d
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
-    /// List only jobs that ended before this time, or before so long ago
+    /// List only jobs that ended before this time, or longer ago than this
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
     /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// List every job
+    /// List all jobs
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     /// Show payloads; with --json, --csv and --parquet also results
     #[arg(long)]
     payload: bool,
-    /// Print one JSON object per line, as `howdah jobs` does
+    /// Print one JSON object per line, in the format of `howdah jobs`
     #[arg(long, group = "form")]
     json: bool,
-    /// Print comma-separated values, with a heading
+    /// Print comma-separated values with a heading
     #[arg(long, group = "form")]
     csv: bool,
-    /// Write them to this Parquet file, which is replaced when all of them are written
+    /// Write a Parquet file; an existing file is replaced at the end
     #[arg(long, value_name = "FILE", group = "form")]
     parquet: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -91,10 +91,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut listing = Listing::new(args, most)?;
         let read = Reader::new(store).history(&args.query(), &mut listing).await;
         let listed = listing.finish(read)?;
-        // Whether there are more is not looked up: that may mean files that nobody wants.
+        // Do not check whether there are more jobs: that may mean reading files in vain.
         if listed == most {
             let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
-            note(format_args!("only {what}: --limit or --all lists more, if there are more"));
+            note(format_args!("only {what}: use --limit or --all to list more"));
         }
         if listed == 0 && !args.json && !args.csv {
             note("no such jobs");

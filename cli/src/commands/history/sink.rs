@@ -1,4 +1,4 @@
-//! The forms of the output: a table, JSON, CSV, and a Parquet file. None of them holds more than a page of jobs.
+//! Output formats: table, JSON, CSV and Parquet. Each holds at most one page of jobs in memory.
 
 use std::{io::BufWriter, ops::ControlFlow, path::PathBuf};
 
@@ -18,10 +18,10 @@ use crate::commands::{
     text,
 };
 
-/// Rows of a table whose columns are aligned together.
+/// Number of rows printed as one aligned table. Further rows are aligned anew, so that memory stays bounded.
 const ROWS: usize = 100;
 
-/// Where jobs go.
+/// Output format.
 enum Form {
     Table { rows: Vec<proto::Job>, is_first: bool },
     Json,
@@ -29,7 +29,7 @@ enum Form {
     Parquet { export: Box<Export<BufWriter<NamedTempFile>>>, path: PathBuf },
 }
 
-/// What has been listed so far.
+/// Writes the listed jobs in one output format, and counts them.
 pub(super) struct Listing {
     form: Form,
     output: Output,
@@ -54,7 +54,8 @@ impl Listing {
         Ok(Self { form, output, payload: args.payload, now: Timestamp::now(), listed: 0, most })
     }
 
-    /// Prints what is left; says how many jobs were listed. What was read before an error is printed, but makes no Parquet file.
+    /// Prints the remaining rows, and returns the number of jobs listed. After an error, jobs read before it are still printed, but
+    /// no Parquet file is created.
     pub(super) fn finish(mut self, read: Result<(), Failure>) -> Result<u64, Failure> {
         self.print_rows()?;
         self.output.flush()?;
@@ -88,7 +89,7 @@ impl Take for Listing {
     fn take(&mut self, job: &Job<'_>) -> Result<ControlFlow<()>, Failure> {
         self.listed += 1;
         match &mut self.form {
-            Form::Json => self.output.json(&JobJson::of(&finished_job(job), self.payload))?,
+            Form::Json => self.output.json(&JobJson::new(&finished_job(job), self.payload))?,
             Form::Csv => self.output.line(csv::line(job, self.payload))?,
             Form::Parquet { export, .. } => export.push(job)?,
             Form::Table { rows, .. } => {
@@ -102,14 +103,14 @@ impl Take for Listing {
     }
 }
 
-/// Beside the file, whose name it gets when it is whole.
+/// Starts a Parquet export to a temporary file beside `path`, which replaces `path` when it is complete.
 fn begin(path: &std::path::Path) -> Result<Box<Export<BufWriter<NamedTempFile>>>, Failure> {
     let cannot =
         |problem: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {problem}", path.display()));
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(std::path::Path::new("."));
     let file = NamedTempFile::new_in(directory).map_err(|error| cannot(&error))?;
-    Ok(Box::new(Export::to(BufWriter::new(file)).map_err(|error| cannot(&error))?))
+    Ok(Box::new(Export::new(BufWriter::new(file)).map_err(|error| cannot(&error))?))
 }
 
 fn table(jobs: &[proto::Job], payload: bool, now: Timestamp) -> Table<7> {

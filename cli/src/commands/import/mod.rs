@@ -1,4 +1,4 @@
-//! `howdah import …`: moves jobs from other systems.
+//! `howdah import …`: imports jobs from other systems.
 
 mod pg_task;
 

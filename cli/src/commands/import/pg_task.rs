@@ -1,4 +1,4 @@
-//! `howdah import pg_task`: turns planned tasks of pg_task into jobs for the SQL worker.
+//! `howdah import pg_task`: imports planned tasks of pg_task as jobs for the SQL worker.
 
 use std::{
     collections::BTreeMap,
@@ -21,20 +21,20 @@ use crate::{
 
 /// Move planned tasks of pg_task to the broker, as jobs for the SQL worker
 ///
-/// Tasks in state PLAN become jobs for `howdah work --sql`; repeating ones become schedules. Other tasks are counted
-/// and stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction,
-/// so that pg_task does not run them too. After an interruption, run the same command again: nothing is enqueued twice.
-/// If the table is still in use, run it again for new tasks. docs/operate/pg_task.md explains each column.
+/// Tasks in state PLAN become jobs for `howdah work --sql`; repeating tasks become schedules. Other tasks are counted and stay. One
+/// transaction locks, enqueues and marks the rows (state DONE, output "moved to Howdah as job 17"), so that pg_task does not run
+/// them too. After an interruption, run the command again: no task is enqueued twice. If the table is still in use, run it again
+/// for new tasks. docs/operate/pg_task.md explains each column.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah import pg_task env:APP_DSN --dry-run
   howdah import pg_task env:APP_DSN --table jobs.task --remote 'host=far user=me=reports'")]
 pub(in crate::commands) struct Args {
-    /// The database of pg_task: a connection string, or env:NAME or file:PATH
+    /// Database of pg_task: a connection string, or env:NAME or file:PATH
     #[arg(value_name = "DSN")]
     dsn: String,
-    /// The table of pg_task, as SQL names it
+    /// Table of pg_task, as written in SQL
     #[arg(long, value_name = "SCHEMA.TABLE", default_value = "public.task")]
     table: String,
     /// Task type of the jobs
@@ -43,16 +43,16 @@ pub(in crate::commands) struct Args {
     /// Map a value of the column remote to a database name of the SQL worker (its --name); repeatable
     #[arg(long, value_name = "CONN=NAME", value_parser = remote)]
     remote: Vec<(String, String)>,
-    /// Begin the names of schedules with this; the task's id follows
+    /// Prefix of the schedule names; the id of the task follows
     #[arg(long, value_name = "PREFIX", default_value = "pg_task.")]
     schedule_prefix: String,
-    /// Delete the rows of moved tasks, instead of marking them
+    /// Delete the rows of moved tasks instead of marking them
     #[arg(long)]
     delete: bool,
-    /// Only print what would be moved
+    /// Print what would be moved, without moving it
     #[arg(long)]
     dry_run: bool,
-    /// Print one JSON object for each task, and one at the end
+    /// Print one JSON object per task, and a summary object at the end
     #[arg(long)]
     json: bool,
 }
@@ -94,9 +94,9 @@ impl From<ImportError> for Failure {
     }
 }
 
-/// Prints what happens to each task.
+/// Prints the result of each task, and counts the results.
 struct Reporter {
-    /// `None` after the first problem with it: printing stops, moving goes on.
+    /// `None` after a write error: the output stops, but the import continues.
     output: Option<Output>,
     json: bool,
     bar: ProgressBar,
@@ -130,12 +130,12 @@ impl Reporter {
         let json = self.json;
         self.bar.suspend(|| {
             let Some(output) = &mut self.output else { return };
-            let told = match moved {
+            let printed = match moved {
                 _ if json => output.json(&object),
                 Moved::Not(reason) => output.line(format_args!("task {task} stays: {reason}")),
                 _ => Ok(()),
             };
-            if told.is_err() {
+            if printed.is_err() {
                 self.output = None;
             }
         });
@@ -171,7 +171,7 @@ impl Reporter {
     }
 }
 
-/// Advice on limits of the task type, for those that pg_task had with each task.
+/// Suggests limits for the task type that match the groups of pg_task.
 fn limits(args: &Args, groups: &Groups) -> Option<String> {
     let task_type = &args.task_type;
     let (least, most) = (groups.max.first()?, groups.max.last()?);
@@ -187,9 +187,7 @@ fn limits(args: &Args, groups: &Groups) -> Option<String> {
         ),
     };
     if least != most {
-        hint.push_str(
-            "; this is the strictest of them, move groups with another max to a task type of their own (--type)",
-        );
+        hint.push_str("; this is the strictest max of all groups: move other groups to a separate task type (--type)");
     }
     Some(hint)
 }

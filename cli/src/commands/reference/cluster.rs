@@ -1,14 +1,14 @@
-//! The settings of the cluster.
+//! Writes the table of cluster settings in `docs/reference`.
 
 use howdah_server::{
-    config::{bytes_words, words},
+    config::{bytes_words, duration_text},
     job::ClusterSettings,
 };
 
 use super::{code, grouped, markdown};
 use crate::commands::settings;
 
-/// Each with its default and its bounds, as `howdah settings` writes them.
+/// Returns a table of all settings with their defaults and bounds, in the format of `howdah settings`.
 pub(super) fn table(_: &[&str]) -> String {
     let [defaults, lowest, highest] =
         [ClusterSettings::DEFAULT, ClusterSettings::LOWEST, ClusterSettings::HIGHEST].map(|settings| values(&settings));
@@ -19,7 +19,7 @@ pub(super) fn table(_: &[&str]) -> String {
     markdown(["setting", "default", "bounds", "meaning"], rows)
 }
 
-/// In the order of their names.
+/// Returns the values, in the order of `ClusterSettings::NAMES`.
 fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] {
     let &ClusterSettings { payload_bytes, headers, header_bytes, key_bytes, batch, max_delay, max_timeout, task_types } =
         settings;
@@ -29,8 +29,8 @@ fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] 
         bytes_words(header_bytes as u64),
         key_bytes.to_string(),
         batch.to_string(),
-        words(max_delay),
-        words(max_timeout),
+        duration_text(max_delay),
+        duration_text(max_timeout),
         task_types.to_string(),
     ]
 }

@@ -1,4 +1,4 @@
-//! The commands of the program.
+//! Tables of the commands.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -6,7 +6,7 @@ use clap::Command;
 
 use super::{code, markdown};
 
-/// The commands of these names; a name with commands inside stands for these.
+/// Returns a table of the commands with these names. The name of a command group stands for its subcommands.
 pub(super) fn table(words: &[&str]) -> String {
     let all = crate::commands::command();
     let mut rows = Vec::new();
@@ -22,12 +22,12 @@ pub(super) fn table(words: &[&str]) -> String {
     markdown(["command", "what it does"], rows)
 }
 
-/// Every command.
+/// Returns the names of all commands.
 pub(super) fn all() -> BTreeSet<String> {
     crate::commands::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
 
-/// A command with its arguments, without its flags.
+/// Returns the row of a command, with its arguments but without its flags.
 fn row(name: &str, command: &Command) -> [String; 2] {
     let mut usage = name.to_owned();
     for argument in command.get_positionals() {

@@ -1,5 +1,5 @@
-//! The Rust blocks of the pages, as functions that the system's tests compile (`tests/pages/rust.rs`). A comment
-//! `<!-- given NAME: TYPE -->` before a block names what it takes for granted.
+//! Collects the Rust blocks of the pages as functions that the system tests compile (`tests/pages/rust.rs`). A comment
+//! `<!-- given NAME: TYPE -->` before a block declares a variable that the block uses.
 
 use std::{
     fmt::Write as _,
@@ -8,7 +8,7 @@ use std::{
 };
 
 const HEAD: &str = "\
-//! The Rust blocks of the pages, which `just reference` writes: that this compiles is the test.
+//! Rust blocks of the pages, written by `just reference`. The test is that they compile.
 #![allow(unused_imports, unused_variables, unused_mut, unused_must_use, dead_code, clippy::all, clippy::print_stdout)]
 ";
 
@@ -38,7 +38,7 @@ fn the_rust_blocks_of_the_pages_are_those_that_the_tests_compile() {
     }
 }
 
-/// README.md, and what is in docs, in the order of their names.
+/// Returns README.md and the pages of docs, sorted by path.
 fn pages(root: &Path) -> Vec<PathBuf> {
     let mut pages = vec![PathBuf::from("README.md")];
     for folder in ["docs", "docs/concepts", "docs/reference", "docs/operate", "docs/internals"] {
@@ -50,7 +50,7 @@ fn pages(root: &Path) -> Vec<PathBuf> {
     pages
 }
 
-/// What each block is given, and its code.
+/// Returns the declared variables and the code of each block.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut given = String::new();

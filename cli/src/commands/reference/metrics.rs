@@ -1,4 +1,4 @@
-//! The metrics of a broker, as its registry describes them.
+//! Tables of the metrics of a broker, from its registry.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use super::{code, markdown};
 
-/// The metrics of a group.
+/// Returns a table of the metrics of a group.
 pub(super) fn table(words: &[&str]) -> String {
     let metrics = with_samples();
     let mut storage = Registry::with_prefix("howdah");
@@ -21,12 +21,12 @@ pub(super) fn table(words: &[&str]) -> String {
     markdown(["metric", "kind", "labels", "meaning"], rows)
 }
 
-/// The groups.
+/// Returns the names of all groups.
 pub(super) fn all() -> BTreeSet<String> {
     ["broker", "storage"].map(str::to_owned).into()
 }
 
-/// A family shows its labels only with a sample.
+/// Returns metrics with a sample in each family, because a family shows its labels only with a sample.
 fn with_samples() -> Metrics {
     let metrics = Metrics::new();
     let task_type = String::new;
@@ -49,7 +49,7 @@ fn with_samples() -> Metrics {
     metrics
 }
 
-/// Name, kind, labels and meaning of each.
+/// Returns name, kind, labels and meaning of each metric.
 fn described(registry: &Registry) -> Vec<[String; 4]> {
     let mut text = String::new();
     encode(&mut text, registry).expect("a text");

@@ -1,14 +1,13 @@
-//! The tables of `docs/reference`, made of the definitions in the code. In a page, what stands between the lines
-//! `<!-- generated: NAME -->` and `<!-- end -->` is made here; the rest is written by people. `just reference` rewrites
-//! the pages.
+//! Generates the tables of `docs/reference` from the definitions in the code. In a page, the text between the lines
+//! `<!-- generated: NAME -->` and `<!-- end -->` is generated. `just reference` rewrites the pages, and the tests compare them.
 
-mod cluster; // from the settings of the cluster
-mod commands; // from the command line
-mod examples; // the Rust blocks of all pages, for the compiler
-mod limits; // from the limits of the broker
-mod metrics; // from the registry
-mod options; // from the options of a job
-mod settings; // from the configuration
+mod cluster; // settings of the cluster
+mod commands; // commands, from the command line
+mod examples; // Rust blocks of all pages, for the compiler
+mod limits; // limits of the broker
+mod metrics; // metrics, from the registry
+mod options; // options of a job
+mod settings; // settings of a broker, from the configuration
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Makes a table for the words after its name.
+/// Function that generates a table. Its arguments are the words after the name in the marker.
 type Table = fn(&[&str]) -> String;
 
 const TABLES: [(&str, Table); 7] = [
@@ -49,15 +48,15 @@ fn the_tables_of_the_reference_are_those_of_the_code() {
     }
     assert!(stale.is_empty(), "{} of docs/reference: not what the code says; run `just reference`", stale.join(", "));
     let known: BTreeSet<String> = TABLES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    assert_eq!(used.iter().map(|marker| first(marker)).collect::<BTreeSet<_>>(), known, "tables in pages, and made");
+    assert_eq!(used.iter().map(|marker| first(marker)).collect::<BTreeSet<_>>(), known, "tables in pages vs generated");
     for (name, all) in [("commands", commands::all()), ("limits", limits::all()), ("metrics", metrics::all())] {
         let words = used.iter().filter_map(|marker| marker.strip_prefix(name)?.strip_prefix(' '));
         let shown: BTreeSet<String> = words.flat_map(str::split_whitespace).map(str::to_owned).collect();
-        assert_eq!(shown, all, "{name} in pages, and in the code");
+        assert_eq!(shown, all, "arguments of {name} in pages, and in the code");
     }
 }
 
-/// Whether this run writes the pages instead of comparing them.
+/// Returns whether this run writes the pages instead of comparing them.
 fn rewrites() -> bool {
     std::env::var_os("HOWDAH_REFERENCE").is_some_and(|value| value == "write")
 }
@@ -67,7 +66,7 @@ fn pages() -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).expect("docs/reference").map(|entry| entry.expect("a page").path())
 }
 
-/// A page with its tables made anew.
+/// Returns a page with regenerated tables.
 fn filled(text: &str, used: &mut BTreeSet<String>) -> String {
     let mut page = String::new();
     let mut lines = text.split_inclusive('\n');
@@ -78,7 +77,7 @@ fn filled(text: &str, used: &mut BTreeSet<String>) -> String {
         };
         let words: Vec<&str> = marker.split_whitespace().collect();
         let (_, table) = TABLES.iter().find(|(name, _)| *name == words[0]).expect(marker);
-        // Empty lines, so that Markdown sees a table.
+        // Markdown needs empty lines around a table.
         let _ = write!(page, "\n{}\n\n{END}\n", table(&words[1..]).trim_end());
         assert!(lines.by_ref().any(|line| line.trim_end() == END), "{marker} has no {END}");
         used.insert(marker.to_owned());
@@ -90,7 +89,7 @@ fn first(marker: &str) -> String {
     marker.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// A table in Markdown.
+/// Formats a table in Markdown.
 fn markdown<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let line = |cells: &[String]| {
         let cells = cells.iter().map(|cell| if cell.is_empty() { " |".into() } else { format!(" {cell} |") });
@@ -102,13 +101,13 @@ fn markdown<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [
     table
 }
 
-/// As code; nothing for nothing.
+/// Formats text as code in Markdown. Returns empty text unchanged.
 fn code(text: impl Display) -> String {
     let text = text.to_string();
     if text.is_empty() { text } else { format!("`{text}`") }
 }
 
-/// Long numbers in groups of three digits.
+/// Formats long numbers in groups of three digits.
 fn grouped(text: &str) -> String {
     let mut grouped = String::new();
     for (index, c) in text.char_indices() {

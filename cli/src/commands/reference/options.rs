@@ -1,11 +1,11 @@
-//! The options of a job: what they do, and where each name stands.
+//! Tables of the options of a job: their meaning, and their names in each interface.
 
 use howdah_server::job::options::{JobOption, OPTIONS, OptionGroup, OptionKind};
 
 use super::{code, grouped, markdown};
 use crate::commands::job_flags::flag_name;
 
-/// For each group a heading and a table.
+/// Returns a heading and a table for each group.
 pub(super) fn table(_: &[&str]) -> String {
     let mut groups: Vec<OptionGroup> = Vec::new();
     for option in OPTIONS {
@@ -32,13 +32,13 @@ fn bounds(option: &JobOption) -> String {
         OptionKind::Integer(i64::MIN, i64::MAX) => "any whole number".into(),
         OptionKind::Integer(0, i64::MAX) => "an id".into(),
         OptionKind::Word(words) => words.iter().map(code).collect::<Vec<_>>().join(", "),
-        // Without the example.
+        // Omits the example.
         OptionKind::Time => grouped(option.kind.to_string().split(", such as").next().unwrap_or_default()),
         kind => grouped(&kind.to_string()),
     }
 }
 
-/// Each name, as each way in takes it.
+/// Returns a table of the names of each option in each interface.
 pub(super) fn names(_: &[&str]) -> String {
     let rows = OPTIONS.iter().map(|option| {
         let (flag, header, sql) = if option.is_of_request() {
@@ -51,7 +51,7 @@ pub(super) fn names(_: &[&str]) -> String {
     markdown(["gRPC field, JSON, HTTP query", "command line", "HTTP header", "SQL argument"], rows)
 }
 
-/// `key_hold` is `Howdah-Key-Hold`; the trace context has headers of its own.
+/// Returns the HTTP header of an option: `Howdah-Key-Hold` for `key_hold`. The trace context has the standard headers.
 fn header(option: &JobOption) -> String {
     match option.name {
         "headers" => "Howdah-Header-NAME".into(),
@@ -64,7 +64,7 @@ fn header(option: &JobOption) -> String {
     }
 }
 
-/// What is inside another one is a key of its object.
+/// Returns the SQL argument of an option. A nested option is a key of the outer argument's object.
 fn argument(option: &JobOption) -> String {
     option.name.split('.').next().unwrap_or_default().to_owned()
 }

@@ -1,10 +1,10 @@
-//! The settings of a broker.
+//! Tables of the settings of a broker.
 
 use howdah_server::config::{SETTINGS, Setting};
 
 use super::{code, grouped, markdown};
 
-/// For each table of the file a heading and a table; the keys outside of one come first.
+/// Returns a heading and a table for each TOML table of the configuration file. Top-level keys come first.
 pub(super) fn table(_: &[&str]) -> String {
     let mut tables: Vec<&str> = SETTINGS.iter().map(file_table).collect();
     tables.dedup();
@@ -26,10 +26,10 @@ fn row(setting: &Setting) -> [String; 6] {
     [code(setting.key), code(flag(setting)), code(setting.variable()), code(default), bounds, setting.about.to_owned()]
 }
 
-/// The flag of `howdah serve` that sets it, if there is one.
+/// Returns the flag of `howdah serve` for the setting; empty if it has no flag.
 fn flag(setting: &Setting) -> String {
     let mut command = crate::commands::command();
-    // Hands the global flags to the commands.
+    // `build` propagates the global flags to the commands.
     command.build();
     let serve = command.find_subcommand("serve").expect("howdah serve");
     let name = setting.key.replace('_', "-");

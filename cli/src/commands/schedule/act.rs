@@ -5,15 +5,15 @@ use serde::Serialize;
 use super::define::print;
 use crate::commands::{context::Global, failure::Failure, output::Output};
 
-/// Pause a schedule: it fires nothing until it is resumed
+/// Pause a schedule: it enqueues no jobs until it is resumed
 ///
-/// Planned times that pass are skipped. Jobs that are already enqueued are not affected.
+/// Planned times that pass meanwhile are skipped. Jobs already enqueued are not affected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule pause nightly")]
 pub(in crate::commands) struct PauseArgs {
-    /// The schedule's name
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
     /// Print the schedule as one JSON object
@@ -21,13 +21,13 @@ pub(in crate::commands) struct PauseArgs {
     json: bool,
 }
 
-/// Resume a schedule, from its next planned time on
+/// Resume a schedule from its next planned time
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule resume nightly")]
 pub(in crate::commands) struct ResumeArgs {
-    /// The schedule's name
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
     /// Print the schedule as one JSON object
@@ -41,21 +41,20 @@ pub(in crate::commands) struct ResumeArgs {
 Examples:
   howdah schedule delete nightly")]
 pub(in crate::commands) struct DeleteArgs {
-    /// The schedule's name
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
 }
 
 /// Enqueue a schedule's job now, in addition to its plan
 ///
-/// This also works while the schedule is paused, after its end, and while another of its jobs runs. Prints the job's
-/// id.
+/// Works even if the schedule is paused or has ended, or if another of its jobs runs. Prints the id of the job.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule run nightly")]
 pub(in crate::commands) struct RunArgs {
-    /// The schedule's name
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
     /// Print one JSON object: id, is_new

@@ -1,4 +1,4 @@
-//! `howdah schedule create` and `update`: the definition of a schedule.
+//! `howdah schedule create` and `update`: defines a schedule.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -20,23 +20,23 @@ use crate::commands::{
 
 /// Create a schedule
 ///
-/// At each planned time one job is enqueued, with any number of brokers. The job has the headers howdah-planned-time
-/// and howdah-schedule (the name). Creating the same schedule again is no error.
+/// At each planned time exactly one job is enqueued, however many brokers run. The job has the headers howdah-planned-time and
+/// howdah-schedule (the name). Creating an identical schedule again is not an error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule create tidy cache.tidy --every 5m --overlap skip
   howdah schedule create nightly report.make daily --cron '30 2 * * *' --time-zone Europe/Berlin
-  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last one ended
+  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last job ended
   howdah schedule create sums bill.sum --cron '@monthly' --missed all --missed-limit 12")]
 pub(in crate::commands) struct CreateArgs {
-    /// The schedule's name: letters, digits and . _ : / -
+    /// Name of the schedule: letters, digits and . _ : / -
     #[arg(value_name = "NAME")]
     name: String,
-    /// The job's task type
+    /// Task type of the job
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// The job's payload; - reads standard input [default: empty]
+    /// Payload of the job; - reads stdin [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
     payload: Option<String>,
     /// Read the payload from a file
@@ -44,7 +44,7 @@ pub(in crate::commands) struct CreateArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     when: When,
-    /// Fire nothing until `howdah schedule resume`
+    /// Create the schedule paused
     #[arg(long)]
     paused: bool,
     #[command(flatten)]
@@ -56,8 +56,8 @@ pub(in crate::commands) struct CreateArgs {
 
 /// Change a schedule
 ///
-/// Only the given flags change. If TYPE is given, the whole job is replaced by the payload and options given here. If
-/// the plan changes, the times are planned anew from now.
+/// Only the given flags change. If TYPE is given, the payload and options given here replace the whole job. If the plan changes,
+/// times are planned from now on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,13 +65,13 @@ Examples:
   howdah schedule update tidy cache.tidy all --priority 5 --timeout 1m
   howdah schedule update tidy --end-time none")]
 pub(in crate::commands) struct UpdateArgs {
-    /// The schedule's name
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// The job's task type; it replaces the whole job
+    /// Task type of the job; replaces the whole job
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// The job's payload; - reads standard input [default: empty]
+    /// Payload of the job; - reads stdin [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
     payload: Option<String>,
     /// Read the payload from a file
@@ -86,38 +86,38 @@ pub(in crate::commands) struct UpdateArgs {
     json: bool,
 }
 
-/// When the schedule fires.
+/// Plan of a schedule.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Plan")]
 struct When {
-    /// Fire once in this period, such as 5m; at least 1s
+    /// Enqueue a job once per period, such as 5m; at least 1s
     #[arg(long, value_name = "DURATION", value_parser = values::duration, conflicts_with = "cron")]
     every: Option<Duration>,
-    /// Fire by the calendar: minute hour day month weekday, optionally with seconds first; or @daily and the like
+    /// Enqueue jobs by a cron expression: minute hour day month weekday, optionally with seconds first; or @daily and the like
     #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
     /// Time zone of --cron, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "NAME", conflicts_with = "every")]
     time_zone: Option<String>,
-    /// Count --every from the planned time (plan) or from the end of the last job (end) [default: plan]
+    /// Start of each --every period: the planned time (plan), or the end of the last job (end) [default: plan]
     #[arg(long, value_name = "FROM", value_parser = ["plan", "end"])]
     drift: Option<String>,
-    /// While an earlier job is not finished: allow (enqueue all the same), skip, or one-waiting [default: allow]
+    /// Action while an earlier job is unfinished: allow (enqueue anyway), skip, or one-waiting [default: allow]
     #[arg(long, value_name = "POLICY", value_parser = ["allow", "skip", "one-waiting"])]
     overlap: Option<String>,
-    /// Make up for missed times: skip (none), one (the newest), all [default: one]
+    /// Catch up on missed times: skip (none), one (the newest), all [default: one]
     #[arg(long, value_name = "POLICY", value_parser = ["skip", "one", "all"])]
     missed: Option<String>,
-    /// With --missed all: make up for at most this many, the newest, 1 to 1000 [default: 100]
+    /// With --missed all: catch up on at most this many, the newest, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     missed_limit: Option<u32>,
-    /// Plan no time before this one, such as 2027-01-01T03:00:00Z; none: from now on
+    /// Plan no times before this one, such as 2027-01-01T03:00:00Z; none: from now on
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     start_time: Option<TimeOrNone>,
-    /// Plan no time from this one on; none: no end
+    /// Plan no times from this one on; none: no end
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     end_time: Option<TimeOrNone>,
-    /// Delay each firing by a random part of this, such as 30s
+    /// Delay each job by a random time up to this, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     jitter: Option<Duration>,
 }
@@ -148,9 +148,9 @@ pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
 }
 
 pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
-    // Otherwise the options of the job would be lost without a word.
+    // Without this check, the options of the job would be ignored silently.
     if args.task_type.is_none() && !args.options.is_empty() {
-        return Err(Failure::usage("options of the job replace the whole job: give TYPE and PAYLOAD too"));
+        return Err(Failure::usage("job options replace the whole job: also give TYPE and PAYLOAD"));
     }
     let job = args.task_type.as_ref().map(|task_type| args.options.job(task_type)).transpose()?;
     global.with_client(async |client| {
@@ -166,7 +166,7 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
 }
 
 impl When {
-    /// The schedule with the given changes.
+    /// Applies the given flags to a schedule.
     fn changed(&self, mut schedule: Schedule) -> Result<Schedule, Failure> {
         let wire = |time: Duration| {
             prost_types::Duration::try_from(time).map_err(|_| Failure::usage("--every or --jitter is too long"))
@@ -217,11 +217,11 @@ fn named<T: Copy + Default>(words: &[(&str, T)], word: &str) -> T {
     words.iter().find(|(name, _)| *name == word).map_or_else(T::default, |(_, value)| *value)
 }
 
-/// Prints the schedule as stored.
+/// Prints a schedule as stored by the broker.
 pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        output.json_of_store(&ScheduleJson::of(schedule), &schedule.store)?;
+        output.json_of_store(&ScheduleJson::new(schedule), &schedule.store)?;
     } else {
         output.line(show::describe(schedule, Timestamp::now()))?;
     }

@@ -1,4 +1,4 @@
-//! The object of `--json` for a schedule. Its names are those of the protocol and of the flags, and stable.
+//! JSON output of a schedule. The stable names follow the protocol and the flags.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::define::{DRIFTS, MISSED, OVERLAPS};
 use crate::commands::text;
 
-/// A schedule.
+/// JSON object of a schedule.
 #[derive(Debug, Serialize)]
 pub(super) struct ScheduleJson {
     name: String,
     task_type: String,
-    /// In base64, and as text if it is text.
+    /// Base64; `payload_text` is set too if the payload is text.
     payload: String,
     payload_text: Option<String>,
     headers: BTreeMap<String, String>,
     priority: i32,
-    /// Seconds; null: a cron schedule.
+    /// Seconds; null for a cron schedule.
     period: Option<f64>,
     cron: Option<String>,
     time_zone: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct ScheduleJson {
 }
 
 impl ScheduleJson {
-    pub(super) fn of(schedule: &Schedule) -> Self {
+    pub(super) fn new(schedule: &Schedule) -> Self {
         let time = |time: Option<&prost_types::Timestamp>| text::timestamp(time).map(|time| time.to_string());
         let seconds = |time: Option<&prost_types::Duration>| text::duration(time).map(|time| time.as_secs_f64());
         let job = schedule.template.clone().unwrap_or_default();
@@ -86,7 +86,7 @@ impl ScheduleJson {
     }
 }
 
-/// The value as a word of the flag; `None`: a newer one, unknown to this program.
+/// Flag value of a protocol value; `None` for a newer value that this program does not know.
 pub(super) fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> Option<&'static str> {
     words.iter().find(|(_, known)| *known == value).map(|(word, _)| *word)
 }

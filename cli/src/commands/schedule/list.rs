@@ -13,7 +13,7 @@ use crate::commands::{
 };
 use howdah_server::logging::escaped;
 
-/// List the schedules by name, with their next times
+/// List schedules by name, with their next times
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             for schedule in &schedules {
-                output.json_of_store(&ScheduleJson::of(schedule), &schedule.store)?;
+                output.json_of_store(&ScheduleJson::new(schedule), &schedule.store)?;
             }
         } else if schedules.is_empty() {
             note("no schedules yet: create one with `howdah schedule create NAME TYPE --every 5m`");

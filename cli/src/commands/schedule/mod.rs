@@ -1,4 +1,4 @@
-//! `howdah schedule …`: each kind of command has a file.
+//! `howdah schedule …`: one file per kind of command.
 
 mod act;
 mod define;

@@ -10,14 +10,14 @@ use super::{
 use crate::commands::{context::Global, failure::Failure, text};
 use howdah_server::logging::escaped;
 
-/// Show a schedule: its definition, its next ten times, its counters
+/// Show a schedule: its definition, next ten times and counters
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule show nightly
   howdah schedule show nightly --json | jq -r '.next_times[]'")]
 pub(in crate::commands) struct Args {
-    /// The schedule's name
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
     /// Print one JSON object
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// The schedule as text for people.
+/// Describes a schedule as text.
 pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
     let job = schedule.template.clone().unwrap_or_default();
     let paused = if schedule.paused { ": paused" } else { "" };
@@ -66,7 +66,7 @@ pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
     if schedule.last_job_id != 0 {
         field("last job", schedule.last_job_id.to_string());
     }
-    field("jobs", format!("{} enqueued, {} planned times left out", schedule.fired, schedule.skipped));
+    field("jobs", format!("{} enqueued, {} planned times skipped", schedule.fired, schedule.skipped));
     if !schedule.last_error.is_empty() {
         field("error", text::summary(&schedule.last_error));
     }
@@ -78,16 +78,16 @@ pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
     lines.join("\n")
 }
 
-/// `every 5m` or `0 3 * * *  Europe/Berlin`, with jitter and drift if there are any.
+/// Formats a plan as `every 5m` or `0 3 * * *  Europe/Berlin`, with jitter and drift if set.
 pub(super) fn plan_words(schedule: &Schedule) -> String {
-    let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_server::config::words);
+    let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_server::config::duration_text);
     let mut words = match &schedule.plan {
         Some(Plan::Period(period)) => format!("every {}", length(period)),
         Some(Plan::Cron(cron)) => format!("{}  {}", escaped(&cron.expression), escaped(&cron.time_zone)),
         None => "unknown".into(),
     };
     if word(&DRIFTS, schedule.drift()) == Some("end") {
-        words.push_str(" from the end of the last");
+        words.push_str(" from the end of the last job");
     }
     if let Some(jitter) = &schedule.jitter {
         words = format!("{words}, up to {} late", length(jitter));
@@ -100,7 +100,7 @@ fn missed_words(schedule: &Schedule) -> String {
     if schedule.missed_limit == 0 { policy.into() } else { format!("{policy}, {} at most", schedule.missed_limit) }
 }
 
-/// The time zone of a cron plan: times are shown in it.
+/// Time zone of a cron plan, in which times are shown.
 fn zone(schedule: &Schedule) -> Option<TimeZone> {
     match &schedule.plan {
         Some(Plan::Cron(cron)) => TimeZone::get(&cron.time_zone).ok(),
@@ -135,7 +135,7 @@ schedule nightly
   plan      30 2 * * *  Europe/Berlin, up to 1m late
   overlap   skip
   missed    all, 5 at most
-  jobs      7 enqueued, 0 planned times left out
+  jobs      7 enqueued, 0 planned times skipped
   next      1970-01-02T01:00:00+01:00  (in 1d)
             1970-01-03T01:00:00+01:00  (in 2d)";
         assert_eq!(describe(&schedule, Timestamp::UNIX_EPOCH), expected);

@@ -1,59 +1,59 @@
-//! Each setting of the cluster: its name, how its value is written, what it limits.
+//! Settings of the cluster: names, descriptions and formats of values.
 
 use std::time::Duration;
 
 use howdah_client::proto::ClusterSettings;
-use howdah_server::config::{bytes_of, bytes_words, words};
+use howdah_server::config::{bytes_of, bytes_words, duration_text};
 use serde_json::{Value, json};
 
 use crate::commands::text;
 
-/// A setting.
+/// Setting of the cluster.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// As in the protocol.
+    /// Name, as in the protocol.
     pub(super) name: &'static str,
-    /// For people.
+    /// Description of the limit.
     pub(super) about: &'static str,
-    /// How its value is read and written.
+    /// Format of the value.
     pub(super) kind: Kind,
 }
 
-/// How a value is read and written; the function says where it is.
+/// Format of a value, with a function that returns its field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// Bytes, with a unit or without.
+    /// Number of bytes, with or without a unit.
     Size(fn(&mut ClusterSettings) -> &mut i64),
-    /// A whole number.
+    /// Whole number.
     Count(fn(&mut ClusterSettings) -> &mut u32),
-    /// A duration with its unit.
+    /// Duration with a unit.
     Time(fn(&mut ClusterSettings) -> &mut Option<prost_types::Duration>),
 }
 
 pub(super) const ALL: [Field; 8] = [
-    field("payload_bytes", "largest payload, and largest result", Kind::Size(|s| &mut s.payload_bytes)),
-    field("headers", "most headers of a job", Kind::Count(|s| &mut s.headers)),
-    field("header_bytes", "a job's headers together", Kind::Size(|s| &mut s.header_bytes)),
-    field("key_bytes", "a key, a request key, a limit key, a fair key, a label", Kind::Count(|s| &mut s.key_bytes)),
+    field("payload_bytes", "maximum size of a payload and of a result", Kind::Size(|s| &mut s.payload_bytes)),
+    field("headers", "maximum number of headers of a job", Kind::Count(|s| &mut s.headers)),
+    field("header_bytes", "maximum total size of a job's headers", Kind::Size(|s| &mut s.header_bytes)),
+    field("key_bytes", "maximum length of keys of all kinds, and of labels", Kind::Count(|s| &mut s.key_bytes)),
     field(
         "batch",
-        "jobs in an enqueue, outcomes in a settle, ids in a cancel, dependencies of a job",
+        "maximum number of jobs in an enqueue, outcomes in a settle, ids in a cancel, dependencies of a job",
         Kind::Count(|s| &mut s.batch),
     ),
     field(
         "max_delay",
-        "the longest delay of a job, and how far ahead run_at and expire_at may be",
+        "maximum delay of a job, and maximum time until run_at and expire_at",
         Kind::Time(|s| &mut s.max_delay),
     ),
-    field("max_timeout", "the longest timeout of an attempt, and extension of one", Kind::Time(|s| &mut s.max_timeout)),
-    field("task_types", "the most task types", Kind::Count(|s| &mut s.task_types)),
+    field("max_timeout", "maximum timeout of an attempt, and maximum extension", Kind::Time(|s| &mut s.max_timeout)),
+    field("task_types", "maximum number of task types", Kind::Count(|s| &mut s.task_types)),
 ];
 
 const fn field(name: &'static str, about: &'static str, kind: Kind) -> Field {
     Field { name, about, kind }
 }
 
-/// A setting and its new value.
+/// Argument `SETTING=VALUE` of `howdah settings set`: the setting and its parsed value.
 #[derive(Clone, Debug)]
 pub(super) struct Assignment {
     pub(super) field: &'static Field,
@@ -68,7 +68,7 @@ enum Number {
 }
 
 impl Assignment {
-    /// Writes the value.
+    /// Sets the value in `settings`.
     pub(super) fn apply(&self, settings: &mut ClusterSettings) {
         match (self.field.kind, self.value) {
             (Kind::Size(at), Number::Size(value)) => *at(settings) = value,
@@ -79,13 +79,13 @@ impl Assignment {
     }
 }
 
-/// Reads `SETTING=VALUE`. Bounds are checked by the broker, except that 0 means "unchanged" to it.
+/// Parses `SETTING=VALUE`. The broker checks bounds. Rejects 0, which would mean "unchanged" to the broker.
 pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
     static FIELDS: [Field; ALL.len()] = ALL;
     let (name, value) = crate::commands::broker_args::key_value(text)?;
     let field = FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
         let names = ALL.map(|field| field.name).join(", ");
-        format!("{name:?} is no setting of the cluster; these are {names}")
+        format!("{name:?} is not a setting of the cluster; use one of {names}")
     })?;
     let value = value.trim();
     let number = match field.kind {
@@ -109,17 +109,17 @@ pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
 }
 
 impl Kind {
-    /// The value as people write it.
+    /// Formats the value as text.
     pub(super) fn words(self, settings: &ClusterSettings) -> String {
         let mut settings = *settings;
         match self {
             Self::Size(at) => bytes_words(u64::try_from(*at(&mut settings)).unwrap_or_default()),
             Self::Count(at) => at(&mut settings).to_string(),
-            Self::Time(at) => words(time(at(&mut settings).as_ref())),
+            Self::Time(at) => duration_text(time(at(&mut settings).as_ref())),
         }
     }
 
-    /// The value for programs.
+    /// Returns the value as JSON.
     pub(super) fn json(self, settings: &ClusterSettings) -> Value {
         let mut settings = *settings;
         match self {
@@ -161,7 +161,7 @@ mod tests {
     fn what_is_wrong_with_a_value_is_said() {
         for (text, expected) in [
             ("payload_bytes", "an = is missing: write KEY=VALUE"),
-            ("payload=1", "\"payload\" is no setting of the cluster; these are payload_bytes, headers, "),
+            ("payload=1", "\"payload\" is not a setting of the cluster; use one of payload_bytes, headers, "),
             ("payload_bytes=many", "payload_bytes must be a number of bytes, such as 65536 or 64KiB"),
             ("batch=-1", "batch must be a whole number"),
             ("batch=0", "batch cannot be 0"),

@@ -1,4 +1,4 @@
-//! `howdah settings`: the settings of the cluster, which hold at every broker and for SQL functions.
+//! `howdah settings`: shows and changes the settings of the cluster, which apply at every broker and in SQL functions.
 
 mod fields;
 
@@ -15,25 +15,25 @@ use super::{
     table::{Align, Table},
 };
 
-/// Show or change the settings of the cluster: limits that hold at every broker and for SQL functions
+/// Show or change the settings of the cluster: limits that apply at every broker and in SQL functions
 ///
-/// They are stored in the database, since they decide which jobs are accepted. A change holds at every
-/// broker within a second and survives restarts. Settings of one broker, such as its address, are in its
-/// configuration (`howdah config`); those of a task type are shown by `howdah type show`.
+/// The database stores the settings, because they determine which jobs are accepted. A change takes effect at every broker within
+/// a second, and survives restarts. `howdah config` shows the settings of one broker, such as its address. `howdah type show`
+/// shows the settings of a task type.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
   howdah settings                                          # values, defaults, bounds
-  howdah settings set payload_bytes=2MiB max_delay=30d     # the others stay as they are
+  howdah settings set payload_bytes=2MiB max_delay=30d     # leaves the other settings unchanged
   howdah settings reset payload_bytes                      # the default again
   howdah settings --json | jq .payload_bytes"
 )]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print one JSON object: each setting by its name, and all defaults; durations in seconds
+    /// Print one JSON object: the settings by name, and their defaults; durations in seconds
     #[arg(long)]
     json: bool,
 }
@@ -46,26 +46,25 @@ enum Command {
 
 /// Change settings of the cluster
 ///
-/// Only what is given is changed. Jobs that are stored already are not checked again. A payload must fit
-/// into a gRPC message: before payload_bytes is raised above 15 MiB, raise limits.message_bytes of every
-/// broker, and the message size that your clients accept.
+/// Changes only the given settings. Stored jobs are not checked again. A payload must fit into a gRPC message: before you raise
+/// payload_bytes above 15 MiB, raise limits.message_bytes of every broker, and the maximum message size of your clients.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Settings:
-  payload_bytes   the largest payload, and the largest result: 1 KiB to 1000 MiB [default: 1 MiB]
-  headers         headers of a job: 8 to 10000 [default: 64]
-  header_bytes    a job's headers together: 1 KiB to 16 MiB [default: 8 KiB]
-  key_bytes       a key, a request key, a label: 64 to 2000 bytes [default: 200]
+  payload_bytes   maximum payload, and maximum result: 1 KiB to 1000 MiB [default: 1 MiB]
+  headers         number of headers of a job: 8 to 10000 [default: 64]
+  header_bytes    total size of a job's headers: 1 KiB to 16 MiB [default: 8 KiB]
+  key_bytes       length of a key, a request key, a label: 64 to 2000 bytes [default: 200]
   batch           jobs in an enqueue, outcomes in a settle, ids in a cancel: 1000 to 100000 [default: 10000]
-  max_delay       the longest delay of a job: 1s to 36500days [default: 3650days]
-  max_timeout     the longest timeout of an attempt: 1s to 3650days [default: 30days]
-  task_types      the most task types; unused ones are deleted: 100 to 100000 [default: 10000]
+  max_delay       maximum delay of a job: 1s to 36500days [default: 3650days]
+  max_timeout     maximum timeout of an attempt: 1s to 3650days [default: 30days]
+  task_types      number of task types; unused types are deleted: 100 to 100000 [default: 10000]
 
 Examples:
   howdah settings set payload_bytes=2MiB
   howdah settings set max_delay=30d max_timeout=1h batch=1000")]
 struct Set {
-    /// A setting and its new value: sizes such as 65536 or 64KiB, durations such as 90s, 12h or 30d
+    /// Setting and its new value: sizes such as 65536 or 64KiB, durations such as 90s, 12h or 30d
     #[arg(value_name = "SETTING=VALUE", required = true, value_parser = fields::assignment)]
     settings: Vec<Assignment>,
     /// Print all settings as one JSON object
@@ -73,14 +72,14 @@ struct Set {
     json: bool,
 }
 
-/// Set settings of the cluster back to their defaults
+/// Reset settings of the cluster to their defaults
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah settings reset payload_bytes
   howdah settings reset max_delay max_timeout")]
 struct Reset {
-    /// The settings
+    /// Settings to reset
     #[arg(value_name = "SETTING", required = true, value_parser = ALL.map(|field| field.name))]
     settings: Vec<String>,
     /// Print all settings as one JSON object
@@ -92,11 +91,11 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| match args.command {
         None => show(&client.get_settings().await?, args.json),
         Some(Command::Set(set)) => {
-            let mut asked = ClusterSettings::default();
+            let mut request = ClusterSettings::default();
             for assignment in &set.settings {
-                assignment.apply(&mut asked);
+                assignment.apply(&mut request);
             }
-            let stored = client.update_settings(asked).await?;
+            let stored = client.update_settings(request).await?;
             let changed: Vec<_> = set.settings.iter().map(|assignment| assignment.field.name).collect();
             print(&stored, &changed, set.json)
         }
@@ -107,13 +106,13 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Each setting with what it limits.
+/// Names and descriptions of all settings.
 #[cfg(test)]
 pub(super) fn described() -> [(&'static str, &'static str); ALL.len()] {
     ALL.map(|field| (field.name, field.about))
 }
 
-/// Everything about the settings.
+/// Shows all settings, with defaults and bounds.
 fn show(answer: &GetSettingsResponse, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
@@ -126,7 +125,7 @@ fn show(answer: &GetSettingsResponse, json: bool) -> Result<(), Failure> {
     output.flush()
 }
 
-/// What holds after a change: these settings, or all as JSON.
+/// Prints the changed settings after a change, or all settings as JSON.
 fn print(stored: &ClusterSettings, changed: &[&str], json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {

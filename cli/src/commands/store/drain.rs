@@ -1,4 +1,4 @@
-//! `howdah store drain`: a store takes no new jobs, and its jobs are worked off.
+//! `howdah store drain`: closes a store to new jobs, and waits for its jobs to end.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::commands::{
     output::{Output, note},
 };
 
-/// How often to ask whether jobs are left: as often as brokers count them.
+/// Polling interval for unfinished jobs. Brokers count jobs at most this often.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Close a store to new jobs, and wait until the jobs that it has are worked off
+/// Close a store to new jobs, and wait until its jobs have ended
 ///
-/// From then on nothing is enqueued in the store: not by gRPC or HTTP, not by the SQL functions in its database, and its
-/// schedules rest. Task types that are new get their home in another store. Jobs that are there go on: they run, are retried,
-/// go to their next stage or fallback. Dead jobs stay.
+/// No job can then be enqueued in the store, by gRPC, HTTP or the SQL functions in its database, and its schedules do not fire.
+/// New task types are placed in other stores. Existing jobs continue: they run, are retried, and go to their next stage or
+/// fallback. Dead jobs stay.
 ///
-/// The store stays closed when this command ends, also after Ctrl-C: howdah store open opens it. If it is the only store,
-/// nothing can be enqueued at all until then.
+/// The store stays closed after this command, even after Ctrl-C. `howdah store open` opens it. If the broker has only this store,
+/// no job can be enqueued at all until then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,13 +32,13 @@ Examples:
   howdah store drain mail --no-wait
   howdah store open mail")]
 pub(in crate::commands) struct Args {
-    /// The store, as `howdah store list` shows it
+    /// Name of the store, as shown by `howdah store list`
     #[arg(value_name = "NAME")]
     name: String,
-    /// Do not wait for the jobs that are there
+    /// Do not wait until the jobs have ended
     #[arg(long)]
     no_wait: bool,
-    /// Print the store as a JSON object at the end
+    /// Print the store as one JSON object at the end
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut store = client.drain_store(&args.name).await?;
         note(format!("store {} is closed to new jobs; howdah store open {} opens it", args.name, args.name));
         if client.list_stores("").await?.len() == 1 {
-            note("it is the only store of this broker: nothing can be enqueued until it is open again");
+            note("the broker has no other store: no job can be enqueued until this store is open again");
         }
         if !args.no_wait {
             store = until_empty(&client, store).await?;
@@ -62,22 +62,22 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Shows what is left, until nothing is.
+/// Reports the remaining jobs until all jobs have ended.
 async fn until_empty(client: &Client, mut store: Store) -> Result<Store, Failure> {
-    let mut seen = String::new();
+    let mut printed = String::new();
     loop {
-        let said = match store.state() {
+        let text = match store.state() {
             StoreState::Closed if !store.has_unfinished_jobs => {
-                note("all of its jobs have ended");
+                note("all jobs of the store have ended");
                 return Ok(store);
             }
             StoreState::Closed => format!("left: {}", shown::rest(store.counts.unwrap_or_default())),
-            StoreState::Away => "its database cannot be reached; waiting for it".to_owned(),
+            StoreState::Unreachable => "the database of the store cannot be reached; waiting for it".to_owned(),
             _ => return Err(Failure::failed(format!("store {} was opened meanwhile", store.name))),
         };
-        if said != seen {
-            note(&said);
-            seen = said;
+        if text != printed {
+            note(&text);
+            printed = text;
         }
         tokio::time::sleep(PACE).await;
         let name = store.name.clone();

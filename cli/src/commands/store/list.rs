@@ -1,4 +1,4 @@
-//! `howdah store list`: the stores, their states, how many jobs they have.
+//! `howdah store list`: lists the stores with their states and numbers of jobs.
 
 use howdah_client::proto::{Store, StoreState};
 use howdah_server::logging::escaped;
@@ -13,19 +13,19 @@ use crate::commands::{
 
 /// List the stores of the broker: state, number, jobs
 ///
-/// A store is a database that the broker serves. With one database there is one store, called default if the configuration
-/// says nothing else. The ids of a store's jobs begin with its number.
+/// A store is a database that the broker serves. A broker with one database has one store, named default unless configured
+/// otherwise. The number of a store is the prefix of its job ids.
 ///
-/// ready: it takes new jobs. closed: it takes none (howdah store drain), and those that it has go on. away: its database
-/// cannot be reached by this broker. Jobs are as they were counted last.
+/// STATE is ready (accepts new jobs), closed (accepts no new jobs, see howdah store drain; existing jobs continue) or
+/// unreachable (the broker cannot reach the database). Numbers of jobs are from the broker's last count.
 ///
-/// READ REPLICA is how far the replica is behind that this broker reads lists and searches from, if it has one. One that is
-/// away or too far behind is not read: the primary is.
+/// READ REPLICA is the lag of the replica that the broker uses for lists and searches. If the replica does not answer or lags too
+/// far behind, the broker reads from the primary.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah store list
-  howdah store list --json | jq 'select(.state == \"away\").name'")]
+  howdah store list --json | jq 'select(.state == \"unreachable\").name'")]
 pub(in crate::commands) struct Args {
     /// Print one JSON object per store
     #[arg(long)]
@@ -62,7 +62,7 @@ fn table(stores: &[Store]) -> Table<10> {
         ("CLOSED", Align::Left),
     ]);
     for store in stores {
-        let counts = store.counts.filter(|_| store.state() != StoreState::Away);
+        let counts = store.counts.filter(|_| store.state() != StoreState::Unreachable);
         let count = |count: Option<i64>| count.map_or_else(|| "-".into(), |count| count.to_string());
         table.row([
             escaped(&store.name).into_owned(),
@@ -97,11 +97,11 @@ mod tests {
             read_replica: Some(ReadReplica { used: true, lag }),
             ..Store::default()
         };
-        let mail = Store { name: "mail".into(), number: 1, state: StoreState::Away as i32, ..Store::default() };
+        let mail = Store { name: "mail".into(), number: 1, state: StoreState::Unreachable as i32, ..Store::default() };
         let expected = "\
-STORE  NUMBER  STATE  READY  LEASED  SCHEDULED  WAITING  DEAD  READ REPLICA  CLOSED
-shop        0  ready     12       0          0        0     1  812ms behind
-mail        1  away       -       -          -        -     -  -";
+STORE  NUMBER  STATE        READY  LEASED  SCHEDULED  WAITING  DEAD  READ REPLICA  CLOSED
+shop        0  ready           12       0          0        0     1  812ms behind
+mail        1  unreachable      -       -          -        -     -  -";
         assert_eq!(table(&[shop, mail]).to_string(), expected);
     }
 }

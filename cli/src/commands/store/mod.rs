@@ -1,4 +1,4 @@
-//! `howdah store …`: the stores of a broker, which are its databases.
+//! `howdah store …`: lists, closes and opens the stores of a broker, which are its databases.
 
 mod drain;
 mod list;

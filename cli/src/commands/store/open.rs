@@ -1,4 +1,4 @@
-//! `howdah store open`: a store takes new jobs again.
+//! `howdah store open`: opens a store to new jobs.
 
 use super::shown;
 use crate::commands::{
@@ -9,16 +9,16 @@ use crate::commands::{
 
 /// Open a store to new jobs again
 ///
-/// Schedules that have rested go on. What they do about the times that they have missed is in their definitions.
+/// Schedules of the store fire again. Each schedule handles missed times as defined in its policy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah store open mail")]
 pub(in crate::commands) struct Args {
-    /// The store, as `howdah store list` shows it
+    /// Name of the store, as shown by `howdah store list`
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the store as a JSON object
+    /// Print the store as one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! A store, for people and as JSON.
+//! Stores as text and as JSON.
 
 use howdah_client::proto::{ReadReplica, Store, StoreState, TaskTypeCounts};
 use howdah_server::logging::escaped;
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use crate::commands::text;
 
-/// Its state in one word.
+/// State of a store in one word.
 pub(super) fn state(store: &Store) -> &'static str {
     match store.state() {
         StoreState::Unspecified => "unknown",
         StoreState::Ready => "ready",
-        StoreState::Away => "away",
+        StoreState::Unreachable => "unreachable",
         StoreState::Closed => "closed",
     }
 }
 
-/// Since when it is closed, and by whom; empty: it is not.
+/// Time of the close, and the principal that closed the store. Empty for an open store.
 pub(super) fn closed(store: &Store) -> String {
     let Some(time) = text::timestamp(store.close_time.as_ref()) else { return String::new() };
     let by = match escaped(&store.closed_by) {
@@ -26,17 +26,17 @@ pub(super) fn closed(store: &Store) -> String {
     format!("since {}{by}", text::time(time))
 }
 
-/// How far its replica is behind, and whether it is read.
+/// Lag of the replica, and whether the broker reads from it.
 pub(super) fn replica(replica: &ReadReplica) -> String {
     let lag = text::duration(replica.lag.as_ref()).map(|lag| format!("{} behind", text::short(lag)));
     match (replica.used, lag) {
         (true, lag) => lag.unwrap_or_default(),
-        (false, Some(lag)) => format!("not read: {lag}, or away"),
-        (false, None) => "not read: away".into(),
+        (false, Some(lag)) => format!("not read: {lag}, or unreachable"),
+        (false, None) => "not read: unreachable".into(),
     }
 }
 
-/// How many of its jobs have not ended, by the last count, in words.
+/// Numbers of jobs that have not ended, at the last count, as text.
 pub(super) fn rest(counts: TaskTypeCounts) -> String {
     let parts = [
         (counts.ready, "ready"),
@@ -49,9 +49,9 @@ pub(super) fn rest(counts: TaskTypeCounts) -> String {
     if parts.is_empty() { "the last jobs".into() } else { parts.join(", ") }
 }
 
-/// The object of `--json`.
+/// JSON object of a store.
 pub(super) fn json(store: &Store) -> Value {
-    let known = store.state() != StoreState::Away;
+    let known = store.state() != StoreState::Unreachable;
     let counts = store.counts.filter(|_| known);
     let count = |of: fn(&TaskTypeCounts) -> i64| counts.as_ref().map(of);
     json!({

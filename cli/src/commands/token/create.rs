@@ -1,4 +1,4 @@
-//! `howdah token create`.
+//! `howdah token create`: creates an API token.
 
 use std::time::Duration;
 
@@ -16,12 +16,11 @@ use super::super::{
     values,
 };
 
-/// Make a token, with which a program or a person may call brokers that run with --auth token
+/// Create a token for a program or person that calls brokers with --auth token
 ///
-/// The token is printed once, on standard output, and cannot be read again. Whoever has it may do what its
-/// scopes say. A scope is OPERATION:TYPES. Operations are enqueue, work, read (jobs and counts), payload
-/// (payloads and results), operate (cancel, retry, settings) and admin (tokens). TYPES is the name of a task
-/// type, or the beginning of names and a star.
+/// Prints the token once, on stdout; it cannot be read again. Its scopes limit what it allows. A scope is OPERATION:TYPES.
+/// Operations are enqueue, work, read (jobs and counts), payload (payloads and results), operate (cancel, retry, settings) and
+/// admin (tokens). TYPES is the name of a task type, or a prefix followed by a star.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,16 +28,16 @@ Examples:
   howdah token create mail-worker --scope 'work:mail.*' --expires 90d > mail-worker.token
   howdah token create ops --scope 'admin:*' --scope 'operate:*' --scope 'read:*' --without-broker   # the first one")]
 pub(in crate::commands) struct Args {
-    /// Whose token it is: a program or a person; one may have several
+    /// Principal of the token: a program or a person; a principal may have several tokens
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it allows, such as enqueue:mail.* or read:*; repeatable
+    /// Scope, such as enqueue:mail.* or read:*; repeatable
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = Scope::parse)]
     scopes: Vec<Scope>,
-    /// It ends by itself after this time, such as 90d [default: it holds until it is revoked]
+    /// Lifetime, such as 90d [default: until revoked]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     expires: Option<Duration>,
-    /// Write to the database itself (--database-url, HOWDAH_DATABASE_URL), not through a broker: for the first token
+    /// Write directly to the database (--database-url, HOWDAH_DATABASE_URL) instead of through a broker, for the first token
     #[arg(long)]
     without_broker: bool,
     /// Print one JSON object: token, id, principal, scopes, expires
@@ -50,7 +49,7 @@ pub(in crate::commands) struct Args {
     config: ConfigArgs,
 }
 
-/// A token that was made.
+/// A created token.
 struct Made {
     secret: String,
     id: String,
@@ -96,9 +95,9 @@ fn print(args: &Args, made: &Made) -> Result<(), Failure> {
             "token": made.secret, "id": made.id, "principal": args.name, "scopes": scopes, "expires": made.expires,
         }))?;
     } else {
-        let ends = made.expires.as_ref().map_or("until it is revoked".to_owned(), |time| format!("until {time}"));
+        let ends = made.expires.as_ref().map_or("until revoked".to_owned(), |time| format!("until {time}"));
         note(format_args!(
-            "token {} of {}, for {}; it holds {ends}. It is not shown again.",
+            "created token {} of {} for {}, valid {ends}; it is not shown again",
             made.id,
             args.name,
             scopes.join(" ")

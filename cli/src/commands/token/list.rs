@@ -1,4 +1,4 @@
-//! `howdah token list`.
+//! `howdah token list`: lists tokens.
 
 use howdah_client::proto::Token;
 
@@ -11,14 +11,14 @@ use super::super::{
 };
 use howdah_server::logging::escaped;
 
-/// List tokens: whose they are, what they allow, and when they end
+/// List tokens with their principals, scopes and expiry
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah token list
   howdah token list --all --json | jq 'select(.principal == \"mailer\")'")]
 pub(in crate::commands) struct Args {
-    /// Also those that were revoked or have expired
+    /// Include revoked and expired tokens
     #[arg(long)]
     all: bool,
     /// Print one JSON object per token: id, principal, scopes, created, created_by, expires, revoked

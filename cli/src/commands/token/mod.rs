@@ -1,4 +1,4 @@
-//! `howdah token`: makes, lists and revokes tokens.
+//! `howdah token`: creates, lists and revokes tokens.
 
 mod create;
 mod list;
@@ -7,16 +7,16 @@ mod revoke;
 use super::{context::Global, failure::Failure, output::Output};
 use howdah_server::access::Token;
 
-/// The commands for tokens.
+/// Commands for tokens.
 #[derive(Debug, clap::Subcommand)]
-#[allow(clippy::large_enum_variant)] // there is one, once
+#[allow(clippy::large_enum_variant)] // one value per process
 pub(super) enum Command {
     Create(create::Args),
     List(list::Args),
     Revoke(revoke::Args),
-    /// Print a new token that is stored nowhere, for the file of `howdah serve --auth-token-file`
+    /// Print a new token without storing it, for the file of `howdah serve --auth-token-file`
     #[command(after_help = "\
-A line of that file is a token, the name of its principal, and its scopes:
+Each line of that file has a token, the name of its principal, and its scopes:
   echo \"$(howdah token generate) ops admin:* read:* operate:*\" >> tokens")]
     Generate,
 }

@@ -1,24 +1,24 @@
-//! `howdah token revoke`.
+//! `howdah token revoke`: revokes tokens.
 
 use super::super::{context::Global, failure::Failure, output::Output};
 
-/// Revoke a token, or all tokens of a principal; also JSON Web Tokens
+/// Revoke a token or all tokens of a principal, including JSON Web Tokens
 ///
-/// Calls with it are refused within a second, at every broker. Streams that were opened with it are told to
-/// drain and end within 30 seconds; jobs that they hold are not lost.
+/// All brokers refuse calls with a revoked token within a second. Streams opened with it are drained and end within 30 seconds;
+/// jobs that they hold are not lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah token revoke 6f1c0d8a2b3e4f50
   howdah token revoke --principal mailer
   howdah token revoke jwt:corp:9b1deb4d                one JSON Web Token, by its claim jti
-  howdah token revoke --principal jwt:corp:ann         all of ann that the issuer has made until now")]
+  howdah token revoke --principal jwt:corp:ann         all tokens of ann that the issuer has issued so far")]
 #[group(required = true, multiple = false)]
 pub(in crate::commands) struct Args {
-    /// The public part of the token, which is between the first two underscores; of a JSON Web Token jwt:ISSUER:JTI
+    /// Public part of the token, between the first two underscores; for a JSON Web Token jwt:ISSUER:JTI
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// All tokens of this principal
+    /// Revoke all tokens of this principal
     #[arg(long, value_name = "NAME")]
     principal: Option<String>,
 }

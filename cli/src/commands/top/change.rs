@@ -1,4 +1,4 @@
-//! The calls that change something, each after a question.
+//! The calls that change something, each after a confirmation.
 
 use howdah_client::{
     Client, Error,
@@ -8,77 +8,77 @@ use howdah_server::logging::escaped;
 
 use super::super::{jobs, text};
 
-/// Dead jobs that a question shows.
+/// Number of dead jobs shown in a confirmation.
 const EXAMPLES: i32 = 3;
 
-/// Something to do.
+/// A change to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Pauses a type, or resumes it.
+    /// Pauses or resumes a task type.
     Pause {
-        /// The type.
+        /// Name of the task type.
         task_type: String,
-        /// Whether it is paused from then on.
+        /// New value of the setting `paused`.
         paused: bool,
     },
-    /// Finds examples of a type's dead jobs, and asks whether to retry all of them.
+    /// Reads examples of a type's dead jobs, and asks whether to retry all of them.
     AskRetry {
-        /// The type.
+        /// Name of the task type.
         task_type: String,
-        /// Their number when they were counted last.
+        /// Number of its dead jobs, as last counted.
         count: i64,
     },
-    /// Retries the dead jobs of a type.
+    /// Retries all dead jobs of a task type.
     RetryType {
-        /// The type.
+        /// Name of the task type.
         task_type: String,
     },
     /// Retries one job.
     RetryJob {
-        /// The job.
+        /// Job id.
         id: i64,
     },
 }
 
-/// A question that is answered with y or n.
+/// A confirmation, answered with y or n.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The question, and what follows.
+    /// The question and its explanation.
     pub lines: Vec<String>,
-    /// What is done after y.
+    /// The change to make after y.
     pub then: Change,
-    /// A key that answers nothing was pressed.
+    /// Whether another key was pressed, so that the hint about keys is shown.
     pub is_unanswered: bool,
 }
 
 impl Question {
-    /// These lines, and what is done after y.
+    /// Creates a confirmation.
     pub fn new(lines: Vec<String>, then: Change) -> Self {
         Self { lines, then, is_unanswered: false }
     }
 }
 
-/// What has come of a change.
+/// Result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It is done, in words.
-    Said(String),
-    /// It must be asked about.
-    Asked(Question),
+    /// The change was made; the text describes it.
+    Message(String),
+    /// The change needs a confirmation.
+    Confirm(Question),
 }
 
-/// Does it.
+/// Makes a change.
 pub async fn perform(client: &Client, change: Change) -> Result<Done, Error> {
     match change {
-        Change::Pause { task_type, paused } => pause(client, &task_type, paused).await.map(Done::Said),
+        Change::Pause { task_type, paused } => pause(client, &task_type, paused).await.map(Done::Message),
         Change::AskRetry { task_type, count } => ask_retry(client, task_type, count).await,
-        Change::RetryType { task_type } => retry_type(client, &task_type).await.map(Done::Said),
-        Change::RetryJob { id } => retry_job(client, id).await.map(Done::Said),
+        Change::RetryType { task_type } => retry_type(client, &task_type).await.map(Done::Message),
+        Change::RetryJob { id } => retry_job(client, id).await.map(Done::Message),
     }
 }
 
 async fn pause(client: &Client, task_type: &str, paused: bool) -> Result<String, Error> {
-    // The call replaces all settings, so the others are read first. They are current; only the numbers of jobs are not.
+    // The call replaces all settings, so the others are read first. `last_count` only makes the job counts older, not the settings.
     let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
     let found = client.task_type_page(request).await?.task_types.pop();
     let mut settings = found.and_then(|found| found.settings).unwrap_or_default();
@@ -97,17 +97,17 @@ async fn ask_retry(client: &Client, task_type: String, count: i64) -> Result<Don
     let page = client.list_jobs(request).await?;
     let (name, found) = (escaped(&task_type).into_owned(), page.jobs.len());
     if found == 0 {
-        return Ok(Done::Said(format!("{name} has no dead jobs")));
+        return Ok(Done::Message(format!("{name} has no dead jobs")));
     }
-    // The count is a little old, and the examples are not.
+    // The examples are current, but `count` is of the broker's last count, so it may be lower than the number of examples.
     let how_many = match (page.next_page_token.is_empty(), count) {
         (true, _) => text::jobs(found as i64),
         (false, count) => format!("about {}", text::jobs(count.max(found as i64))),
     };
     let mut lines = vec![format!("Retry the dead jobs of {name}, {how_many}?")];
-    lines.push("Each has all of its attempts again. The first ones:".into());
+    lines.push("Each gets all of its attempts again. The first ones:".into());
     lines.extend(page.jobs.iter().map(|job| format!("{}  {}", job.id, jobs::remark(job))));
-    Ok(Done::Asked(Question::new(lines, Change::RetryType { task_type })))
+    Ok(Done::Confirm(Question::new(lines, Change::RetryType { task_type })))
 }
 
 async fn retry_type(client: &Client, task_type: &str) -> Result<String, Error> {
@@ -118,14 +118,17 @@ async fn retry_type(client: &Client, task_type: &str) -> Result<String, Error> {
         let answer = client.retry_jobs(request.clone()).await?;
         retried += answer.retried_ids.len() as i64;
         held += answer.key_held_ids.len() as i64;
-        // Otherwise a broker that repeats a token would keep us here forever.
+        // Stop if a broker repeats a page token, which would loop forever.
         if answer.next_page_token.is_empty() || answer.next_page_token == request.page_token {
             break;
         }
         request.page_token = answer.next_page_token;
     }
-    let others =
-        if held == 0 { String::new() } else { format!("; {} stay dead: others hold their keys", text::jobs(held)) };
+    let others = if held == 0 {
+        String::new()
+    } else {
+        format!("; {} stay dead because other jobs hold their keys", text::jobs(held))
+    };
     Ok(format!("{} of {} retried{others}", text::jobs(retried), escaped(task_type)))
 }
 
@@ -134,8 +137,8 @@ async fn retry_job(client: &Client, id: i64) -> Result<String, Error> {
     let request = RetryJobsRequest { filter: Some(filter), ..RetryJobsRequest::default() };
     let answer = client.retry_jobs(request).await?;
     Ok(match (answer.retried_ids.is_empty(), answer.key_held_ids.is_empty()) {
-        (false, _) => format!("job {id} is retried"),
+        (false, _) => format!("retried job {id}"),
         (true, false) => format!("job {id} stays dead: another job holds its key"),
-        (true, true) => format!("job {id} is not retried: it is neither dead nor scheduled"),
+        (true, true) => format!("job {id} was not retried: it is neither dead nor scheduled"),
     })
 }

@@ -1,6 +1,6 @@
-//! The row that is chosen. It stays with its key while rows come, go and move.
+//! The selected row of a list. The selection follows its key when rows come, go and move.
 
-/// A row of a list.
+/// Selection in a list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cursor {
     key: Option<String>,
@@ -8,26 +8,26 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The index among these rows; `None`: there are none.
+    /// Index of the selected row; `None` if the list is empty.
     pub(super) fn among(&self, keys: &[String]) -> Option<usize> {
         let with_key = self.key.as_ref().and_then(|key| keys.iter().position(|other| other == key));
-        // Its row is gone: the one in its place.
+        // The selected row is gone: select the row at its index.
         with_key.or_else(|| keys.len().checked_sub(1).map(|last| self.index.min(last)))
     }
 
-    /// The key of the row.
+    /// Key of the selected row.
     pub(super) fn chosen(&self, keys: &[String]) -> Option<String> {
         self.among(keys).map(|index| keys[index].clone())
     }
 
-    /// Moves by so many rows, as far as there are some.
+    /// Moves the selection by a number of rows, within the list.
     pub(super) fn move_by(&mut self, rows: isize, keys: &[String]) {
         let Some(index) = self.among(keys) else { return };
         self.index = index.saturating_add_signed(rows).min(keys.len() - 1);
         self.key = Some(keys[self.index].clone());
     }
 
-    /// Notes what is there now, so that the place is known when the row goes.
+    /// Updates the index after a refresh, so that a later removal of the row keeps the position.
     pub(super) fn settle(&mut self, keys: &[String]) {
         self.move_by(0, keys);
     }

@@ -1,4 +1,4 @@
-//! What was read from the broker, as it is shown.
+//! Figures read from the broker, in the form in which they are shown.
 
 use std::time::{Duration, Instant};
 
@@ -6,53 +6,53 @@ use howdah_client::proto::{DurationStats, JobState, Stats, TaskType, Worker};
 
 use super::super::text;
 
-/// What a look has found.
+/// Result of one read.
 #[derive(Clone, Debug)]
-pub enum Seen {
-    /// The task types.
+pub enum Figures {
+    /// Task types.
     Types(Types),
-    /// The workers; whether there are more.
+    /// Workers, and whether there are more.
     Workers(Vec<Worker>, bool),
     /// Jobs of a type.
     Jobs(Box<Jobs>),
-    /// A job in words; `None`: it does not exist, or its history has been dropped.
+    /// Description of a job; `None` if it does not exist, or its history was dropped.
     Job(i64, Option<Vec<String>>),
 }
 
-/// Task types.
+/// Task types of one read.
 #[derive(Clone, Debug, Default)]
 pub struct Types {
     pub(super) rows: Vec<TypeRow>,
-    /// There are more.
+    /// Whether there are more types.
     pub(super) has_more: bool,
-    /// When the jobs were counted.
+    /// Time of the broker's last count.
     pub(super) counted: Option<Instant>,
-    /// Why there are no rates.
+    /// Reason why the rates are missing; `None` if they are shown.
     pub(super) no_flow: Option<String>,
 }
 
-/// A task type.
+/// Row of a task type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TypeRow {
     pub(super) name: String,
     pub(super) ready: i64,
-    pub(super) running: i64,
+    pub(super) leased: i64,
     pub(super) scheduled: i64,
     pub(super) waiting: i64,
     pub(super) dead: i64,
     pub(super) oldest: Option<Duration>,
     pub(super) is_paused: bool,
-    /// `None`: unknown.
+    /// `None` if the rates are unknown.
     pub(super) flow: Option<Flow>,
 }
 
 impl TypeRow {
-    pub(super) fn of(task_type: &TaskType) -> Self {
+    pub(super) fn new(task_type: &TaskType) -> Self {
         let counts = task_type.counts.unwrap_or_default();
         Self {
             name: task_type.name.clone(),
             ready: counts.ready,
-            running: counts.leased,
+            leased: counts.leased,
             scheduled: counts.scheduled,
             waiting: counts.waiting,
             dead: counts.dead,
@@ -63,10 +63,10 @@ impl TypeRow {
     }
 }
 
-/// What happened to the jobs of a type in the last minutes.
+/// Throughput and times of a type in the last minutes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
-    /// Jobs a second.
+    /// Jobs enqueued per second.
     pub(super) enqueued: f64,
     pub(super) succeeded: f64,
     pub(super) failed: f64,
@@ -75,19 +75,19 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn of(stats: &Stats, seconds: f64) -> Self {
+    pub(super) fn new(stats: &Stats, seconds: f64) -> Self {
         let rate = |count: i64| count as f64 / seconds;
         Self {
             enqueued: rate(stats.enqueued_count),
             succeeded: rate(stats.succeeded_count),
             failed: rate(stats.failed_count),
-            wait: Percentiles::of(stats.wait.as_ref()),
-            run: Percentiles::of(stats.run.as_ref()),
+            wait: Percentiles::new(stats.wait.as_ref()),
+            run: Percentiles::new(stats.run.as_ref()),
         }
     }
 }
 
-/// How long something took; `None`: it did not happen.
+/// Percentiles of a time; `None` without data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Percentiles {
     pub(super) p50: Option<Duration>,
@@ -95,7 +95,7 @@ pub(super) struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(stats: Option<&DurationStats>) -> Self {
+    fn new(stats: Option<&DurationStats>) -> Self {
         let time = |time: fn(&DurationStats) -> &Option<prost_types::Duration>| {
             stats.and_then(|stats| text::duration(time(stats).as_ref()))
         };
@@ -106,19 +106,18 @@ impl Percentiles {
 /// Jobs of a type.
 #[derive(Clone, Debug, Default)]
 pub struct Jobs {
-    /// The type, as it was counted last.
+    /// The type, as last counted.
     pub(super) row: TypeRow,
-    /// Only jobs in this state.
+    /// State that the jobs are filtered by.
     pub(super) state: JobState,
-    /// Its settings in words.
+    /// Settings of the type as text.
     pub(super) settings: String,
     pub(super) rows: Vec<JobRow>,
     pub(super) has_more: bool,
-    /// Attempts that succeeded in each of the last minutes, the oldest first.
+    /// Successes in each of the last 60 minutes, oldest first.
     pub(super) minutes: Vec<u64>,
 }
 
-/// A job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobRow {
     pub(super) id: i64,
@@ -127,6 +126,6 @@ pub(super) struct JobRow {
     pub(super) attempts: String,
     pub(super) created: String,
     pub(super) next: String,
-    /// Its key and its last error.
+    /// Key and last error of the job, as text.
     pub(super) remark: String,
 }

@@ -1,4 +1,4 @@
-//! What each key does.
+//! Actions of the keys.
 
 use howdah_client::proto::JobState;
 use howdah_server::{job, logging::escaped};
@@ -8,14 +8,14 @@ use super::{
     super::text,
     change::{Change, Question},
     figures::Jobs,
-    state::{Effect, Over, Sort, Top, View},
+    state::{Effect, Overlay, Sort, Top, View},
 };
 
-/// The longest filter: as long as a name can be.
+/// Maximum length of the filter, equal to the maximum length of a type name.
 const FILTER: usize = 200;
 
 impl Top {
-    /// A key was pressed, or the size of the terminal has changed.
+    /// Handles a key press or a resize of the terminal.
     pub fn event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key),
@@ -27,19 +27,19 @@ impl Top {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Effect::Quit;
         }
-        match std::mem::replace(&mut self.over, Over::Nothing) {
-            Over::Nothing => self.plain(key.code),
-            Over::Help => Effect::Nothing,
-            Over::Question(question) => self.answered(question, key.code),
-            Over::Filter => self.typed(key.code),
+        match std::mem::replace(&mut self.overlay, Overlay::Nothing) {
+            Overlay::Nothing => self.plain(key.code),
+            Overlay::Help => Effect::Nothing,
+            Overlay::Question(question) => self.answered(question, key.code),
+            Overlay::Filter => self.typed(key.code),
         }
     }
 
     fn plain(&mut self, code: KeyCode) -> Effect {
-        self.said = None;
+        self.message = None;
         match code {
             KeyCode::Char('q') => return Effect::Quit,
-            KeyCode::Char('?' | 'h') => self.over = Over::Help,
+            KeyCode::Char('?' | 'h') => self.overlay = Overlay::Help,
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::PageDown | KeyCode::Char(' ') => self.step(self.height.get().max(1) as isize),
@@ -54,7 +54,7 @@ impl Top {
             }
             KeyCode::Enter => return self.open(),
             KeyCode::Esc | KeyCode::Backspace => return self.back(),
-            KeyCode::Char('/') if self.view == View::Types => self.over = Over::Filter,
+            KeyCode::Char('/') if self.view == View::Types => self.overlay = Overlay::Filter,
             KeyCode::Char('s') => return self.next_order(),
             KeyCode::Char('p') => self.ask_pause(),
             KeyCode::Char('r') => return self.ask_retry(),
@@ -79,14 +79,15 @@ impl Top {
         if view == self.view {
             return Effect::Nothing;
         }
-        // What is shown of types and workers is old, and better than nothing. Jobs of another type are not.
+        // Drops the figures of another type or job, which would be wrong here. The lists of types and workers stay until the next
+        // read.
         match &view {
             View::Jobs { .. } => (self.jobs, self.job_cursor) = (Jobs::default(), super::cursor::Cursor::default()),
             View::Job { .. } => (self.job, self.scroll) = (None, 0),
             View::Types | View::Workers => {}
         }
         (self.view, self.read) = (view, None);
-        Effect::Look
+        Effect::Read
     }
 
     fn open(&mut self) -> Effect {
@@ -107,7 +108,7 @@ impl Top {
         }
     }
 
-    /// The job that the chosen worker has held longest.
+    /// The job that the selected worker has held longest.
     fn oldest_of_worker(&self) -> Option<i64> {
         let id = self.worker_cursor.chosen(&self.keys())?;
         let worker = self.workers.iter().find(|worker| worker.worker_id == id)?;
@@ -125,7 +126,7 @@ impl Top {
         }
     }
 
-    /// The next order of types, or the next state of jobs.
+    /// Changes to the next sort order of types, or the next state of jobs.
     fn next_order(&mut self) -> Effect {
         match &mut self.view {
             View::Types => {
@@ -139,7 +140,7 @@ impl Top {
                 *state = all.get(next).copied().unwrap_or(JobState::Unspecified);
                 self.jobs.rows.clear();
                 self.read = None;
-                Effect::Look
+                Effect::Read
             }
             View::Workers | View::Job { .. } => Effect::Nothing,
         }
@@ -149,22 +150,22 @@ impl Top {
         let Some(row) = self.chosen_type() else { return };
         let (task_type, paused, name) = (row.name.clone(), !row.is_paused, escaped(&row.name));
         let (question, follows) = if paused {
-            let follows = "No more of its jobs go to workers until it is resumed. Jobs that run go on.";
+            let follows = "Workers get no more of its jobs until it is resumed. Running jobs continue.";
             (format!("Pause {name}, with {} ready?", text::jobs(row.ready)), follows)
         } else {
-            (format!("Resume {name}, with {} ready?", text::jobs(row.ready)), "Its jobs go to workers again.")
+            (format!("Resume {name}, with {} ready?", text::jobs(row.ready)), "Workers get its jobs again.")
         };
         let lines = vec![question, follows.into()];
-        self.over = Over::Question(Question::new(lines, Change::Pause { task_type, paused }));
+        self.overlay = Overlay::Question(Question::new(lines, Change::Pause { task_type, paused }));
     }
 
     fn ask_retry(&mut self) -> Effect {
         if let View::Job { id, .. } = self.view {
             let lines = vec![
                 format!("Retry job {id}?"),
-                "It runs as soon as it can. A dead job has all of its attempts again.".into(),
+                "It runs as soon as possible. A dead job gets all of its attempts again.".into(),
             ];
-            self.over = Over::Question(Question::new(lines, Change::RetryJob { id }));
+            self.overlay = Overlay::Question(Question::new(lines, Change::RetryJob { id }));
             return Effect::Nothing;
         }
         let Some(row) = self.chosen_type() else { return Effect::Nothing };
@@ -176,9 +177,9 @@ impl Top {
         match code {
             KeyCode::Char('y' | 'Y') => self.begin(question.then),
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => Effect::Nothing,
-            // Nothing is answered by a slip of the hand.
+            // Any other key leaves the question open, so that a typing error changes nothing.
             _ => {
-                self.over = Over::Question(Question { is_unanswered: true, ..question });
+                self.overlay = Overlay::Question(Question { is_unanswered: true, ..question });
                 Effect::Nothing
             }
         }
@@ -186,7 +187,7 @@ impl Top {
 
     fn begin(&mut self, change: Change) -> Effect {
         if self.is_busy {
-            self.said = Some("not done: the change before is still under way".into());
+            self.message = Some("not done: the previous change is still running".into());
             return Effect::Nothing;
         }
         self.is_busy = true;
@@ -204,7 +205,7 @@ impl Top {
             KeyCode::Char(typed) if self.filter.len() < FILTER => self.filter.push(typed),
             _ => {}
         }
-        self.over = Over::Filter;
+        self.overlay = Overlay::Filter;
         Effect::Nothing
     }
 }

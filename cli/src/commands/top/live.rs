@@ -1,4 +1,4 @@
-//! The loop: keys, figures and time come in, a picture goes out. One look is under way at a time, and one change.
+//! The event loop: handles keys, figures and ticks, and draws. At most one read and one change run at a time.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +13,29 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::failure::Failure,
     change::{self, Change, Done},
-    figures::Seen,
-    looker::Looker,
+    figures::Figures,
+    reader::Reader,
     screen::{self, Screen},
     state::{Effect, Top, View},
 };
 
-/// Ages are told anew this often.
+/// Interval at which displayed ages are updated.
 const TICK: Duration = Duration::from_secs(1);
-/// The least time between two looks, however fast somebody changes the view.
-const LEAST: Duration = Duration::from_millis(200);
-/// The longest time between two tries to reach a broker.
-const LONGEST: Duration = Duration::from_secs(15);
+/// Minimum pause between two reads, however often the view changes.
+const MIN_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum pause between two reads after errors.
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 
-/// Why it ended.
+/// Reason for the end of the loop.
 pub(super) enum End {
-    /// Somebody is done with it, or the terminal is gone.
+    /// The user quit, or the terminal is gone.
     Quit,
-    /// A signal came.
+    /// The process received a signal.
     Stopped,
 }
 
-/// What a look found; when the next one is, if it failed.
-type Look = Result<Seen, (Error, Duration)>;
+/// Result of a read; an error comes with the pause before the next read.
+type ReadResult = Result<Figures, (Error, Duration)>;
 
 pub(super) async fn live(
     client: Client,
@@ -46,8 +46,8 @@ pub(super) async fn live(
     let mut top = Top::new(client.endpoints().collect::<Vec<_>>().join(","), every);
     let mut events = screen::events();
     let (wanted, wants) = watch::channel(top.view().clone());
-    let (sender, mut looks) = mpsc::channel(1);
-    tokio::spawn(look_on(client.clone(), every, wants, sender));
+    let (sender, mut results) = mpsc::channel(1);
+    tokio::spawn(read_repeatedly(client.clone(), every, wants, sender));
     let (done, mut changes) = mpsc::channel(1);
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -58,14 +58,14 @@ pub(super) async fn live(
             event = events.recv() => match event.map(|event| top.event(&event)) {
                 None | Some(Effect::Quit) => return Ok(End::Quit),
                 Some(Effect::Nothing) => {}
-                Some(Effect::Look) => drop(wanted.send(top.view().clone())),
+                Some(Effect::Read) => drop(wanted.send(top.view().clone())),
                 Some(Effect::Do(change)) => start(&client, change, done.clone()),
             },
-            look = looks.recv() => match look {
-                Some(Ok(seen)) => top.seen(seen, Instant::now()),
+            result = results.recv() => match result {
+                Some(Ok(figures)) => top.update(figures, Instant::now()),
                 Some(Err((error, next))) => top.failed(&error, Instant::now(), next),
-                // It has panicked: the hook has told about it, and restored the terminal.
-                None => return Err(Failure::failed("no more figures are read")),
+                // The reader has panicked. The panic hook has printed the message and restored the terminal.
+                None => return Err(Failure::failed("the reader of figures has ended")),
             },
             Some(result) = changes.recv() => {
                 top.done(result);
@@ -84,19 +84,24 @@ fn start(client: &Client, change: Change, done: mpsc::Sender<Result<Done, Error>
     });
 }
 
-/// Looks again and again, one look at a time: after `every`, at once if another view is wanted, later while it fails.
-async fn look_on(client: Client, every: Duration, mut wants: watch::Receiver<View>, sender: mpsc::Sender<Look>) {
-    let mut looker = Looker::new(client);
+/// Reads the wanted view repeatedly: after `every`, immediately if the view changes, and with exponential backoff after errors.
+async fn read_repeatedly(
+    client: Client,
+    every: Duration,
+    mut wants: watch::Receiver<View>,
+    sender: mpsc::Sender<ReadResult>,
+) {
+    let mut reader = Reader::new(client);
     let mut pause = every;
     loop {
         let view = wants.borrow_and_update().clone();
-        let look = looker.look(&view).await;
-        pause = if look.is_ok() { every } else { (pause * 2).min(LONGEST.max(every)) };
-        if sender.send(look.map_err(|error| (error, pause))).await.is_err() {
+        let result = reader.read(&view).await;
+        pause = if result.is_ok() { every } else { (pause * 2).min(MAX_PAUSE.max(every)) };
+        if sender.send(result.map_err(|error| (error, pause))).await.is_err() {
             return;
         }
-        sleep(LEAST).await;
-        // A closed channel ends the next send.
-        let _ = timeout(pause.saturating_sub(LEAST), wants.changed()).await;
+        sleep(MIN_PAUSE).await;
+        // If the channel is closed, the next send ends the loop.
+        let _ = timeout(pause.saturating_sub(MIN_PAUSE), wants.changed()).await;
     }
 }

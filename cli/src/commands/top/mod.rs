@@ -1,12 +1,12 @@
-//! `howdah top`: task types, workers and jobs, live in a terminal.
+//! `howdah top`: a live view of task types, workers and jobs in a terminal.
 //!
-//! - `screen`: the terminal, and how it is given back
-//! - `live`: the loop: keys, figures and time come in, a picture goes out
-//! - `state`: what is shown, and what a key does; no input or output
-//! - `looker`: the calls that read; `change`: those that change something
-//! - `draw`: the picture
+//! - `screen`: opens and restores the terminal
+//! - `live`: the event loop
+//! - `state`: the state of the display and the effect of keys, without I/O
+//! - `reader`: the calls that read; `change`: the calls that change something
+//! - `draw`: drawing
 //!
-//! What is public here is for the tests of the system, which draw the answers of a real broker.
+//! Public items are for the integration tests, which draw the answers of a real broker.
 
 mod change;
 mod cursor;
@@ -14,7 +14,7 @@ mod draw;
 mod figures;
 mod keys;
 mod live;
-mod looker;
+mod reader;
 mod screen;
 mod state;
 
@@ -25,8 +25,8 @@ use std::{
 
 pub use self::{
     change::{Change, Done, Question, perform},
-    figures::Seen,
-    looker::Looker,
+    figures::Figures,
+    reader::Reader,
     state::{Effect, Top, View},
 };
 use super::{
@@ -36,13 +36,13 @@ use super::{
     values,
 };
 
-/// The longest time of a call: after that the figures are stale, and the next call begins.
+/// Timeout of a call. After that the figures are marked as stale, and the next call begins.
 const CALL: Duration = Duration::from_secs(10);
 
 /// Watch task types, workers and jobs in a terminal
 ///
-/// Shows how many jobs of each type are ready, run and are dead, how fast they come and end, how long they wait and run; who works;
-/// why a job does not run. Types can be paused and resumed, dead jobs retried; each asks first. ? lists the keys.
+/// Shows for each type the jobs that are ready, leased and dead, throughput, wait time and run time; the connected workers; and
+/// why a job does not run. Types can be paused and resumed, and dead jobs retried, after a confirmation. Press ? for the keys.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ Examples:
 
 Without a terminal, use `howdah types`, `howdah stats` and `howdah workers`.")]
 pub(super) struct Args {
-    /// Ask the broker again after this time, 500ms to 1h
+    /// Interval between reads, 500ms to 1h
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
     interval: Duration,
 }
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Err(Failure::usage("this is not a terminal: use `howdah types`, `howdah stats` and `howdah workers`"));
     }
-    // Lines of a log would run through the picture.
+    // Log lines would disturb the display.
     global.start_logging("off")?;
     block_on(async {
         let client = global.connect_with(|builder| builder.request_timeout(CALL)).await?;

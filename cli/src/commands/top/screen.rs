@@ -1,4 +1,4 @@
-//! The terminal: taken, drawn on, and given back as it was.
+//! Opens the terminal, draws on it, and restores it.
 
 use std::{io, time::Duration};
 
@@ -10,12 +10,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::super::failure::Failure;
 
-/// Keys that wait while a picture is drawn.
+/// Number of key events that may wait while the screen is drawn.
 const WAITING: usize = 64;
-/// How long the thread that reads keys waits before it looks whether anybody listens.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which the thread that reads keys checks whether the receiver is closed.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The terminal. It is restored when this is dropped, and by a panic of any thread before its message is printed.
+/// The terminal in full-screen mode. Dropping this value restores the terminal. A panic of any thread restores it too, before
+/// the panic message is printed.
 pub(super) struct Screen {
     terminal: DefaultTerminal,
 }
@@ -41,17 +42,17 @@ fn failed(error: io::Error) -> Failure {
     Failure::failed(format!("cannot use the terminal: {error}"))
 }
 
-/// Keys and changes of size. The end: the terminal is gone.
+/// Key and resize events. The channel closes when the terminal is gone.
 pub(super) fn events() -> Receiver<Event> {
     let (sender, receiver) = channel(WAITING);
     std::thread::spawn(move || read(&sender));
     receiver
 }
 
-/// Until the terminal is gone, or nobody listens any more.
+/// Reads events until the terminal is gone or the receiver is closed.
 fn read(sender: &Sender<Event>) -> io::Result<()> {
     while !sender.is_closed() {
-        if event::poll(LOOK)? {
+        if event::poll(POLL_INTERVAL)? {
             sender.blocking_send(event::read()?).map_err(io::Error::other)?;
         }
     }

@@ -1,4 +1,4 @@
-//! What is shown. No input or output: events and figures come in, effects and a picture go out.
+//! The state of the display, without I/O: takes events and figures, returns effects, and draws.
 
 use std::time::{Duration, Instant};
 
@@ -12,52 +12,52 @@ use super::{
     change::{Change, Done, Question},
     cursor::Cursor,
     draw,
-    figures::{Jobs, Seen, TypeRow, Types},
+    figures::{Figures, Jobs, TypeRow, Types},
 };
 
-/// What is looked at.
+/// A view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// All task types.
     Types,
-    /// The workers of all brokers.
+    /// Workers of all brokers.
     Workers,
     /// Jobs of a type.
     Jobs {
-        /// The type.
+        /// Name of the task type.
         task_type: String,
-        /// Only in this state; unspecified: in every one.
+        /// State that the jobs are filtered by; unspecified for all.
         state: JobState,
     },
-    /// A job.
+    /// One job.
     Job {
-        /// Its id.
+        /// Job id.
         id: i64,
-        /// The view behind it.
+        /// View to return to.
         from: Box<View>,
     },
 }
 
-/// What must be done after a key.
+/// Action to take after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing but to draw.
+    /// Only redraw.
     Nothing,
-    /// Another view must be read.
-    Look,
-    /// Something must be changed.
+    /// Read the new view.
+    Read,
+    /// Make a change.
     Do(Change),
-    /// Somebody is done with it.
+    /// Quit.
     Quit,
 }
 
-/// What the types are sorted by.
+/// Sort order of the types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
     Name,
     Ready,
-    Running,
+    Leased,
     Dead,
     Oldest,
     Done,
@@ -67,20 +67,20 @@ impl Sort {
     pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Name, "name"),
         (Self::Ready, "ready"),
-        (Self::Running, "running"),
+        (Self::Leased, "leased"),
         (Self::Dead, "dead"),
         (Self::Oldest, "oldest"),
         (Self::Done, "done/s"),
     ];
 }
 
-/// Whether the broker answers.
+/// State of the connection to the broker.
 #[derive(Clone, Debug)]
 pub(super) enum Link {
-    /// Nothing was answered yet.
+    /// No answer yet.
     Waiting,
     Up,
-    /// Since when it does not, why, and when the next try is.
+    /// The broker does not answer: since when, why, and the time of the next attempt.
     Down {
         since: Instant,
         error: String,
@@ -88,55 +88,56 @@ pub(super) enum Link {
     },
 }
 
-/// What lies over the picture.
+/// Overlay on the view.
 #[derive(Clone, Debug)]
-pub(super) enum Over {
+pub(super) enum Overlay {
     Nothing,
     Help,
     Question(Question),
-    /// What is typed into the filter.
+    /// The filter is being typed.
     Filter,
 }
 
-/// Everything that is shown.
+/// The state of the display.
 #[derive(Debug)]
 pub struct Top {
     pub(super) address: String,
     pub(super) every: Duration,
     pub(super) view: View,
-    pub(super) over: Over,
+    pub(super) overlay: Overlay,
     pub(super) link: Link,
-    /// When the figures of the view were read; `None`: not yet.
+    /// Time at which the view was last read; `None` before the first answer.
     pub(super) read: Option<Instant>,
     pub(super) types: Types,
     pub(super) workers: Vec<Worker>,
     pub(super) more_workers: bool,
     pub(super) jobs: Jobs,
-    /// The job in words; `None`: there is none.
+    /// Description of the job; `None` if it does not exist.
     pub(super) job: Option<Vec<String>>,
     pub(super) type_cursor: Cursor,
     pub(super) worker_cursor: Cursor,
     pub(super) job_cursor: Cursor,
-    /// The first line of a job that is shown.
+    /// Index of the first visible line of a job.
     pub(super) scroll: usize,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// What came of the last change.
-    pub(super) said: Option<String>,
-    /// A change is under way.
+    /// Result of the last change.
+    pub(super) message: Option<String>,
+    /// Whether a change is in progress.
     pub(super) is_busy: bool,
-    /// Rows that fit, as drawn last.
+    /// Number of rows that fitted on the screen at the last drawing, for PageUp and PageDown.
     pub(super) height: std::cell::Cell<usize>,
 }
 
 impl Top {
-    /// Nothing was read yet. `address`: of the broker, as it is shown; `every`: time between two looks.
+    /// Creates the state before the first read. `address` is the displayed address of the brokers, `every` the interval between
+    /// reads.
     pub fn new(address: String, every: Duration) -> Self {
         Self {
             address,
             every,
             view: View::Types,
-            over: Over::Nothing,
+            overlay: Overlay::Nothing,
             link: Link::Waiting,
             read: None,
             types: Types::default(),
@@ -150,36 +151,38 @@ impl Top {
             scroll: 0,
             sort: Sort::default(),
             filter: String::new(),
-            said: None,
+            message: None,
             is_busy: false,
             height: std::cell::Cell::new(20),
         }
     }
 
-    /// What must be read.
+    /// View to read.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Figures came.
-    pub fn seen(&mut self, seen: Seen, now: Instant) {
+    /// Handles the result of a read.
+    pub fn update(&mut self, figures: Figures, now: Instant) {
         self.link = Link::Up;
-        let is_asked = match (&seen, &self.view) {
-            (Seen::Types(_), View::Types) | (Seen::Workers(..), View::Workers) => true,
-            (Seen::Jobs(jobs), View::Jobs { task_type, state }) => jobs.row.name == *task_type && jobs.state == *state,
-            (Seen::Job(seen, _), View::Job { id, .. }) => seen == id,
+        let is_current = match (&figures, &self.view) {
+            (Figures::Types(_), View::Types) | (Figures::Workers(..), View::Workers) => true,
+            (Figures::Jobs(jobs), View::Jobs { task_type, state }) => {
+                jobs.row.name == *task_type && jobs.state == *state
+            }
+            (Figures::Job(job, _), View::Job { id, .. }) => job == id,
             _ => false,
         };
-        // An answer for the view before is of no use.
-        if !is_asked {
+        // Ignores figures of a view that the user has left since.
+        if !is_current {
             return;
         }
         self.read = Some(now);
-        match seen {
-            Seen::Types(types) => self.types = types,
-            Seen::Workers(workers, more) => (self.workers, self.more_workers) = (workers, more),
-            Seen::Jobs(jobs) => self.jobs = *jobs,
-            Seen::Job(_, job) => self.job = job,
+        match figures {
+            Figures::Types(types) => self.types = types,
+            Figures::Workers(workers, more) => (self.workers, self.more_workers) = (workers, more),
+            Figures::Jobs(jobs) => self.jobs = *jobs,
+            Figures::Job(_, job) => self.job = job,
         }
         let keys = self.keys();
         if let Some(cursor) = self.cursor() {
@@ -187,7 +190,7 @@ impl Top {
         }
     }
 
-    /// A look has failed; the next one is after `pause`.
+    /// Handles an error of a read; the next read is after `pause`.
     pub fn failed(&mut self, error: &Error, now: Instant, pause: Duration) {
         let since = match self.link {
             Link::Down { since, .. } => since,
@@ -196,27 +199,29 @@ impl Top {
         self.link = Link::Down { since, error: error.to_string(), next: now + pause };
     }
 
-    /// A change has come to its end.
+    /// Handles the result of a change.
     pub fn done(&mut self, result: Result<Done, Error>) {
         self.is_busy = false;
-        self.said = Some(match result {
-            Ok(Done::Said(said)) => said,
-            // What is typed there must not answer it.
-            Ok(Done::Asked(_)) if !matches!(self.over, Over::Nothing) => "not asked: another key came first".into(),
-            Ok(Done::Asked(question)) => {
-                self.over = Over::Question(question);
+        self.message = Some(match result {
+            Ok(Done::Message(text)) => text,
+            // Another overlay was opened since. A key that is meant for that overlay must not answer the question.
+            Ok(Done::Confirm(_)) if !matches!(self.overlay, Overlay::Nothing) => {
+                "not asked: another key was pressed first".into()
+            }
+            Ok(Done::Confirm(question)) => {
+                self.overlay = Overlay::Question(question);
                 return;
             }
             Err(error) => format!("not done: {error}"),
         });
     }
 
-    /// Draws it.
+    /// Draws the screen.
     pub fn draw(&self, frame: &mut Frame<'_>, now: Instant) {
         draw::all(self, frame, now);
     }
 
-    /// The types that the filter lets pass, in order.
+    /// Types that match the filter, in the sort order.
     pub(super) fn type_rows(&self) -> Vec<&TypeRow> {
         let mut rows: Vec<&TypeRow> = self.types.rows.iter().filter(|row| row.name.contains(&self.filter)).collect();
         let down = |value: &dyn Fn(&TypeRow) -> i64| {
@@ -227,7 +232,7 @@ impl Top {
         rows = match self.sort {
             Sort::Name => rows,
             Sort::Ready => down(&|row| row.ready),
-            Sort::Running => down(&|row| row.running),
+            Sort::Leased => down(&|row| row.leased),
             Sort::Dead => down(&|row| row.dead),
             Sort::Oldest => down(&|row| row.oldest.map_or(-1, |age| age.as_millis() as i64)),
             Sort::Done => down(&|row| row.flow.map_or(-1, |flow| (flow.succeeded * 1_000.0) as i64)),
@@ -235,7 +240,7 @@ impl Top {
         rows
     }
 
-    /// The keys of the rows of the view.
+    /// Keys of the rows in the current view.
     pub(super) fn keys(&self) -> Vec<String> {
         match &self.view {
             View::Types => self.type_rows().into_iter().map(|row| row.name.clone()).collect(),
@@ -254,20 +259,20 @@ impl Top {
         }
     }
 
-    /// The type that a key is about.
+    /// The task type that a command key applies to.
     pub(super) fn chosen_type(&self) -> Option<&TypeRow> {
         match &self.view {
             View::Types => {
                 let name = self.type_cursor.chosen(&self.keys())?;
                 self.types.rows.iter().find(|row| row.name == name)
             }
-            // Before the first answer it is not known whether it is paused.
+            // Unavailable before the first answer, because its setting `paused` is unknown.
             View::Jobs { task_type, .. } => Some(&self.jobs.row).filter(|row| row.name == *task_type),
             View::Workers | View::Job { .. } => None,
         }
     }
 
-    /// The job that a key is about.
+    /// The job that a command key applies to.
     pub(super) fn chosen_job(&self) -> Option<i64> {
         match &self.view {
             View::Jobs { .. } => self.job_cursor.chosen(&self.keys())?.parse().ok(),

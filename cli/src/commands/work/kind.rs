@@ -1,4 +1,4 @@
-//! The kinds of built-in workers.
+//! Kinds of built-in workers.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::workers::{
     sql::Sql,
 };
 
-/// How a job is run.
+/// Kind of a built-in worker.
 pub(super) enum Kind {
-    /// A process for each job.
+    /// One process per job.
     Exec(Exec),
-    /// A line of JSON to a process.
+    /// One line of JSON per job, to a process that serves many jobs.
     Lines(Lines),
-    /// An HTTP request.
+    /// One HTTP request per job.
     Post(Box<Post>),
-    /// SQL statements in a database.
+    /// SQL statements in a database, in one transaction per job.
     Sql(Box<Sql>),
 }
 
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Called when no more jobs will come.
+    /// Releases resources. Called after the last job.
     pub(super) async fn close(&self) {
         match self {
             Self::Exec(_) | Self::Post(_) => {}

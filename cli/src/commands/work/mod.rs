@@ -1,11 +1,11 @@
-//! `howdah work`: the built-in workers.
+//! `howdah work`: runs the built-in workers.
 
 mod drain;
-mod kind; // how a job is run
-mod post; // HTTP requests
-mod process; // processes, for one job or for many
-mod run; // a worker from its start to its end
-mod sql; // SQL statements
+mod kind; // kinds of workers
+mod post; // flags for HTTP requests
+mod process; // flags for processes
+mod run; // lifecycle of a worker
+mod sql; // flags for SQL
 
 use std::time::Duration;
 
@@ -32,18 +32,18 @@ pub(super) use self::sql::is_name as is_database_name;
 
 /// Run a command for each job, feed jobs to a process, send them to a URL, or run them as SQL
 ///
-/// A command gets the payload on standard input, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT,
-/// HOWDAH_MAX_ATTEMPTS, HOWDAH_HEADERS (JSON) and HOWDAH_CHECKPOINT (base64) in its environment. Its standard output is
-/// the job's result, at most 1 MiB; with more the job fails for good. Exit status 0 means success, and 65 that the job
-/// fails for good. After any other status the job is tried again; its error is the end of standard error (4 KiB). Lines
-/// on file descriptor 3 report progress: "50% half of it".
+/// A command receives the payload on stdin, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT, HOWDAH_MAX_ATTEMPTS,
+/// HOWDAH_HEADERS and HOWDAH_TAGS (JSON), and HOWDAH_CHECKPOINT (base64) in its environment. Its stdout is the job's result, at
+/// most 1 MiB; with more, the job fails for good. Exit status 0 means success, and 65 means that the job fails for good. After
+/// any other status the job is retried, and its error is the end of stderr (4 KiB). Lines on file descriptor 3 report progress:
+/// "50% half of it".
 ///
 /// With --lines, one process serves many jobs, each as a line of JSON: see docs/reference/workers.md.
 ///
-/// With --post, each job is an HTTP request with the payload as its body. 2xx means success, and the body of the answer
-/// is the result. After 4xx, except 408, 425 and 429, the job fails for good. After any other answer it is tried again.
+/// With --post, each job is an HTTP request with the payload as its body. 2xx means success, and the body of the answer is the
+/// result. After 4xx, except 408, 425 and 429, the job fails for good. After any other answer it is retried.
 ///
-/// With --sql, each job is one or more SQL statements in one transaction. The rows that they return are its result.
+/// With --sql, each job is one or more SQL statements in one transaction. The returned rows are its result.
 #[derive(Debug, clap::Args)]
 #[command(
     group(ArgGroup::new("program").args(["exec", "argv"])),
@@ -59,21 +59,22 @@ Examples:
   howdah work --jobs 4 --sql env:APP_DSN --name reports=env:REPORTS_DSN
   howdah work greet --jobs 100 --lines --exec \"jq -c --unbuffered '{id, result: .payload | ascii_upcase}'\"
 
---drain exits when no job of these types is ready and no worker holds one: a job of a worker that was
-killed comes back a moment later. While it waits for others, the log says so. It does not wait for
-jobs that are scheduled for later, also for their next attempt, or that wait for a limit, a key or
-another job for longer than a second; --drain=10m waits for them, if they are due within 10 minutes.
---drain=now exits when no job is ready and this worker holds none.
+--drain exits when no job of these types is ready and no worker holds one, because a job of a killed
+worker comes back a moment later. The log reports jobs of other workers that it waits for. It does not
+wait for scheduled jobs, including jobs that wait for their next attempt, nor for jobs that wait for a
+limit, a key or another job for longer than a second. --drain=10m waits for these if they are due within
+10 minutes. --drain=now exits when no job is ready and this worker holds none.
 
-When a job is cancelled, times out, or its lease is lost, its processes get SIGTERM, and SIGKILL 5 s
+When a job is cancelled, times out, or loses its lease, its processes get SIGTERM, and SIGKILL 5 s
 later. The same happens when this worker is killed. Background processes of a command end with it.
 An SQL statement is cancelled in the server.
 
 SIGINT (Ctrl-C) or SIGTERM: the worker takes no new jobs, and running jobs finish first. After
---stop-after they are ended (SIGTERM, SIGKILL 5 s later) and released; their attempts do not count.
-A second signal kills and releases them at once. A third one ends the worker at once.")]
+--stop-after their processes are ended (SIGTERM, SIGKILL 5 s later) and the jobs are released; their
+attempts do not count. A second signal kills and releases them immediately. A third signal ends the
+worker immediately.")]
 pub(super) struct Args {
-    /// Types of the jobs to run [default with --sql: sql]
+    /// Task types of the jobs to run [default with --sql: sql]
     #[arg(value_name = "TYPE", required_unless_present = "sql")]
     task_types: Vec<String>,
     /// Run at most this many jobs of each type at once
@@ -88,11 +89,12 @@ pub(super) struct Args {
     /// When exiting, wait at most this long for running jobs [default: until they finish]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     stop_after: Option<Duration>,
-    /// Exit when no job is left to run; =now does not wait for jobs of other workers, =10m waits also for jobs that are due within 10 minutes
+    /// Exit when no job is left to run; =now does not wait for jobs of other workers, =10m also waits for jobs that are due
+    /// within 10 minutes
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     drain: Option<Drain>,
-    /// With --post: limit a request and its answer to this time [default: 30s]. With --sql: cancel the statements of a
-    /// job after this time [default: none but the job's own timeout]
+    /// With --post: limit a request and its answer to this time [default: 30s]. With --sql: cancel the statements of a job after
+    /// this time [default: only the timeout of the job applies]
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["exec", "argv"],
           value_parser = values::duration)]
     timeout: Option<Duration>,
@@ -110,7 +112,7 @@ impl Args {
         if self.task_types.is_empty() { vec![sql::TASK_TYPE.to_owned()] } else { self.task_types.clone() }
     }
 
-    /// The worker that the flags ask for.
+    /// Creates the worker that the flags describe.
     fn kind(&self, stop_tokens: &StopTokens) -> Result<Kind, Failure> {
         if let Some(kind) = self.process.kind(stop_tokens)? {
             return Ok(kind);
@@ -127,11 +129,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.start_logging("info")?;
     block_on(async {
         let signals = Signals::<2>::catch()?;
-        let stop_tokens = StopTokens { politely: CancellationToken::new(), at_once: signals.stages[1].clone() };
+        let stop_tokens = StopTokens { graceful: CancellationToken::new(), immediate: signals.stages[1].clone() };
         let kind = args.kind(&stop_tokens)?;
         let client = global.connect().await?;
         let stop = CancellationToken::new();
-        stop_in_time(signals.stages[0].clone(), stop.clone(), stop_tokens.politely, args);
+        stop_in_time(signals.stages[0].clone(), stop.clone(), stop_tokens.graceful, args);
         let result = Work::new(args, client, kind).run(args, &stop).await;
         match (result, signals.stages[1].is_cancelled()) {
             (Ok(()), true) => Err(Failure::interrupted(signals.exit_code(), None)),

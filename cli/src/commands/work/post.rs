@@ -1,4 +1,4 @@
-//! The worker that sends each job to a URL.
+//! Flags of the worker that sends each job to a URL.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,19 +8,20 @@ use reqwest::{
 };
 
 use super::{super::failure::Failure, kind::Kind};
+use crate::secrets;
 use crate::workers::{
     exec::StopTokens,
     post::{Post, Secret, Target},
 };
 
-/// The variable with the secret.
+/// Environment variable with the secret.
 const SECRET: &str = "HOWDAH_POST_SECRET";
 
-/// The default limit for a request and its answer.
+/// Default timeout of a request with its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Flags in conflict with --post. Each flag names them itself, because clap does not check `requires` of a flag that is
-/// in conflict with another.
+/// Flags that conflict with --post. All flags of this group list them, because clap does not check `requires` of a flag that
+/// conflicts with another one.
 const OTHERS: [&str; 3] = ["exec", "argv", "sql"];
 
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,7 @@ pub(super) struct PostArgs {
     /// Send each job to this URL, with its payload as the body
     #[arg(long, value_name = "URL")]
     post: Option<Url>,
-    /// Use this method
+    /// Use this HTTP method
     #[arg(long, value_name = "METHOD", default_value = "POST", requires = "post",
           conflicts_with_all = OTHERS)]
     method: Method,
@@ -50,13 +51,13 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
         HeaderName::try_from(name.trim()).map_err(|_| "the header's name has a character that is not allowed")?;
     let mut value =
         HeaderValue::try_from(value.trim()).map_err(|_| "the header's value has a character that is not allowed")?;
-    // The value may be a password.
+    // The value may be a credential.
     value.set_sensitive(true);
     Ok((name, value))
 }
 
 impl PostArgs {
-    /// The worker, if its flag was given.
+    /// Creates the worker if its flag was given.
     pub(super) fn kind(
         &self,
         stop_tokens: &StopTokens,
@@ -85,15 +86,15 @@ impl PostArgs {
                 let bytes = std::fs::read(file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
                 (bytes, name)
             }
-            // An empty variable counts as not set.
-            None => match std::env::var(SECRET) {
-                Ok(value) if !value.is_empty() => (value.into_bytes(), SECRET.to_owned()),
+            // An empty variable counts as unset.
+            None => match secrets::var(SECRET) {
+                Some(value) if !value.is_empty() => (value.into_bytes(), SECRET.to_owned()),
                 _ => return Ok(None),
             },
         };
         let secret = Secret::new(bytes);
         secret
             .map(Some)
-            .ok_or_else(|| Failure::usage(format!("{name} is empty: put a secret into it, best 32 random bytes")))
+            .ok_or_else(|| Failure::usage(format!("{name} is empty: set a secret, preferably of 32 random bytes")))
     }
 }

@@ -1,4 +1,4 @@
-//! Workers that run processes, for one job or for many.
+//! Flags of workers that run processes, for one job or for many.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::workers::{
     program::Program,
 };
 
-/// Flags in conflict with --exec and --argv. Each flag names them itself, because clap does not check `requires` of a
-/// flag that is in conflict with another.
+/// Flags that conflict with --exec and --argv. All flags of this group list them, because clap does not check `requires` of a
+/// flag that conflicts with another one.
 const OTHERS: [&str; 2] = ["post", "sql"];
-/// Flags in conflict with --lines: the same, and one that is itself in conflict with --lines.
+/// Flags that conflict with options of --lines: `OTHERS`, and a flag that conflicts with --lines.
 const NO_LINES: [&str; 3] = ["post", "sql", "max_output"];
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub(super) struct ProcessArgs {
     /// Run this command for each job, with sh -c
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// Run this program for each job, without a shell; the rest of the line is its arguments
+    /// Run this program for each job, without a shell; the rest of the command line is its arguments
     #[arg(long, value_name = "PROGRAM [ARG]", num_args = 1.., allow_hyphen_values = true)]
     argv: Vec<String>,
     /// Let one process of --exec or --argv serve many jobs, as lines of JSON on its stdin and stdout
@@ -49,17 +49,17 @@ pub(super) struct ProcessArgs {
     /// Run the command in this directory
     #[arg(long, value_name = "DIR", requires = "program", conflicts_with_all = OTHERS)]
     dir: Option<PathBuf>,
-    /// Allow at most this many bytes of result; with more, the command is killed or the statement is cancelled, and the
-    /// job fails for good
+    /// Maximum size of a result in bytes; with more, the command is killed or the statement is cancelled, and the job fails for
+    /// good
     #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "bounded", conflicts_with = "post",
           value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     pub(super) max_output: u64,
-    /// Show the command's standard error
+    /// Show the command's stderr
     #[arg(long, short, requires = "program", conflicts_with_all = OTHERS)]
     verbose: bool,
 }
 
-/// Checks the name of a variable; empty means none.
+/// Checks a value of --env, the name of a variable. An empty name is accepted: `--env ''` passes no variable except PATH.
 fn variable(name: &str) -> Result<String, String> {
     let is_bad = |c: char| c == '=' || c.is_control() || c.is_whitespace();
     match name.chars().find(|&c| is_bad(c)) {
@@ -69,11 +69,11 @@ fn variable(name: &str) -> Result<String, String> {
 }
 
 impl ProcessArgs {
-    /// The worker, if its flag was given.
+    /// Creates the worker if its flag was given.
     pub(super) fn kind(&self, stop_tokens: &StopTokens) -> Result<Option<Kind>, Failure> {
         let program = match &self.exec {
             Some(command) => Program::shell(command),
-            None if !self.argv.is_empty() => Program::of(self.argv.clone()),
+            None if !self.argv.is_empty() => Program::new(self.argv.clone()),
             None => return Ok(None),
         };
         if let Some(dir) = self.dir.as_deref()
@@ -95,5 +95,5 @@ impl ProcessArgs {
 
 fn start_watchman() -> Result<Arc<Watchman>, Failure> {
     Watchman::start()
-        .map_err(|error| Failure::failed(format!("cannot start the process that watches this one: {error}")))
+        .map_err(|error| Failure::failed(format!("cannot start the process that watches this worker: {error}")))
 }

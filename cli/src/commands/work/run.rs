@@ -1,4 +1,4 @@
-//! A worker of any kind, from its start to its end.
+//! Lifecycle of a worker of any kind.
 
 use std::{
     sync::Arc,
@@ -14,16 +14,16 @@ use crate::workers::{
     reports::Reports,
 };
 
-/// A graceful stop waits for running jobs without a limit of its own.
+/// Stop timeout of the client's worker: practically unlimited, because `--stop-after` limits graceful stops.
 const NO_LIMIT: Duration = Duration::from_hours(365 * 24);
 
-/// A worker to start, perhaps several times.
+/// Worker that may be started several times.
 pub(super) struct Work {
     pub(super) client: Client,
     kind: Arc<Kind>,
     pub(super) task_types: Vec<String>,
     jobs: usize,
-    /// The number of jobs that run now.
+    /// Number of running jobs.
     pub(super) running: watch::Sender<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Work {
         }
     }
 
-    /// Runs until `stop`, or until nothing is left to do.
+    /// Runs until `stop` is cancelled, or until an end condition of the flags is met.
     pub(super) async fn run(&self, args: &Args, stop: &CancellationToken) -> Result<(), Failure> {
         if args.drain.is_some() {
             self.check_counts().await?;
@@ -59,7 +59,7 @@ impl Work {
                 () = drained => handle.stop().await,
             };
             total.add(&ended?);
-            // Jobs may have been released while the worker stopped: then it starts again.
+            // With --drain the worker starts again if jobs are left, such as jobs that it released while it stopped.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
             let Some(drain) = args.drain else { break };
             if stop.is_cancelled() || max_reached || self.is_empty(drain).await {
@@ -91,28 +91,28 @@ async fn run_job(kind: &Kind, job: &Job) -> Outcome {
     let (attempt, reports) = (Attempt::from(job), Arc::new(Reports::default()));
     let ending = select! {
         ending = kind.run(&attempt, &reports, job.cancelled()) => ending,
-        never = reports.pass_on(job) => match never {},
+        never = reports.run(job) => match never {},
     };
     reports.flush(job).await;
     let took = begun.elapsed();
-    // The client's span names the job.
+    // The messages need no job id, because the client's tracing span around this handler contains it.
     match &ending {
-        Ending::Done(_) | Ending::Advanced(..) => tracing::info!(?took, "done"),
-        Ending::Failed(error) | Ending::FailedUntil(error, _) => tracing::warn!(?took, %error, "failed"),
-        Ending::FailedForGood(error) => tracing::warn!(?took, %error, "failed for good"),
-        Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "snoozed"),
-        Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "cancelled"),
-        Ending::Released => tracing::warn!(?took, "released"),
+        Ending::Done(_) | Ending::Advanced(..) => tracing::info!(?took, "attempt succeeded"),
+        Ending::Failed(error) | Ending::RetryAfter(error, _) => tracing::warn!(?took, %error, "attempt failed"),
+        Ending::FailedForGood(error) => tracing::warn!(?took, %error, "attempt failed for good"),
+        Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "job snoozed"),
+        Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "attempt cancelled"),
+        Ending::Released => tracing::warn!(?took, "job released"),
     }
     ending.into_outcome()
 }
 
 fn reason(job: &Job) -> &'static str {
     match job.cancel_reason() {
-        Some(CancelReason::Cancelled) => "somebody cancelled it",
-        Some(CancelReason::Timeout) => "its timeout passed",
-        Some(CancelReason::LeaseLost) => "its lease was lost",
-        Some(CancelReason::Unspecified) | None => "this worker stops",
+        Some(CancelReason::Cancelled) => "the job was cancelled",
+        Some(CancelReason::Timeout) => "the timeout of the attempt passed",
+        Some(CancelReason::LeaseLost) => "the lease was lost",
+        Some(CancelReason::Unspecified) | None => "the worker stops",
     }
 }
 
@@ -132,14 +132,14 @@ impl Drop for Running {
     }
 }
 
-/// Totals over all starts.
+/// Numbers of jobs by outcome, summed over all starts of the worker.
 #[derive(Default)]
 struct Total {
     done: u64,
     failed: u64,
     lost: u64,
     unconfirmed: u64,
-    /// Those that count for `--max-jobs`.
+    /// Number of received jobs that were not released, compared with `--max-jobs`.
     settled: u64,
 }
 
@@ -153,12 +153,12 @@ impl Total {
     }
 
     fn log(&self) {
-        // Jobs that were released before they started need no line; killed ones have a line of their own.
+        // Omits released jobs: jobs that never started do not matter, and each job that was stopped has its own log message.
         let Self { done, failed, lost, unconfirmed, .. } = self;
-        tracing::info!(done, failed, lost, unconfirmed, "stopped");
+        tracing::info!(done, failed, lost, unconfirmed, "worker stopped");
     }
 
-    /// Unconfirmed outcomes may run again although they were done: the caller should know.
+    /// Fails if outcomes are unconfirmed, because these jobs may run again although they are done.
     fn check(&self) -> Result<(), Failure> {
         match self.unconfirmed {
             0 => Ok(()),
@@ -169,11 +169,11 @@ impl Total {
     }
 }
 
-/// Cancels `stop` at the first signal or after `max_age`, and `politely` this much later.
+/// Cancels `stop` at the first signal or after `--max-age`, and `graceful` another `--stop-after` later.
 pub(super) fn stop_in_time(
     signal: CancellationToken,
     stop: CancellationToken,
-    politely: CancellationToken,
+    graceful: CancellationToken,
     args: &Args,
 ) {
     let (max_age, stop_after) = (args.max_age, args.stop_after);
@@ -191,7 +191,7 @@ pub(super) fn stop_in_time(
         stop.cancel();
         if let Some(after) = stop_after {
             sleep(after).await;
-            politely.cancel();
+            graceful.cancel();
         }
     });
 }

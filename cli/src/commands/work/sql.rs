@@ -1,8 +1,10 @@
-//! The worker that runs jobs as SQL.
+//! Flags of the worker that runs jobs as SQL.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{super::failure::Failure, kind::Kind};
+use howdah_server::config::UrlFile;
+
 use crate::{
     commands::dsn,
     workers::{
@@ -11,23 +13,23 @@ use crate::{
     },
 };
 
-/// The default task type of SQL jobs.
+/// Default task type of SQL jobs.
 pub(super) const TASK_TYPE: &str = "sql";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "SQL")]
 pub(super) struct SqlArgs {
-    /// Run each job as SQL in this database: a connection string; or env:NAME or file:PATH to read it from there, which
-    /// keeps the password secret
+    /// Run each job as SQL in this database: a connection string, or env:NAME or file:PATH to read it from there, which keeps the
+    /// password secret
     #[arg(long, value_name = "DSN")]
     sql: Option<String>,
-    /// Add a database, for jobs whose header sql-database is NAME; repeatable
+    /// Add a database for jobs whose header sql-database is NAME; repeatable
     #[arg(long, value_name = "NAME=DSN", requires = "sql",
           conflicts_with_all = ["exec", "argv", "post"], value_parser = named)]
     name: Vec<(String, String)>,
 }
 
-/// Parses `NAME=DSN`. The error does not show the DSN.
+/// Parses `NAME=DSN`. Errors do not contain the DSN.
 fn named(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, dsn)) if is_name(name) && !dsn.is_empty() => Ok((name.to_owned(), dsn.to_owned())),
@@ -35,14 +37,14 @@ fn named(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Whether this may be the name of a database.
+/// Returns whether the text is a valid name of a database.
 pub(in crate::commands) fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=200).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl SqlArgs {
-    /// The worker, if its flag was given.
+    /// Creates the worker if its flag was given.
     pub(super) fn kind(
         &self,
         stop_tokens: &StopTokens,
@@ -65,5 +67,6 @@ impl SqlArgs {
 
 fn database(flag: &str, given: &str) -> Result<Database, Failure> {
     let text = dsn::resolve(flag, given)?;
-    Database::new(&text).map_err(|problem| Failure::usage(format!("{flag}: {problem}")))
+    let file = given.strip_prefix("file:").map(|path| UrlFile::without_store(path.as_ref(), &text));
+    Database::new(&text, file).map_err(|problem| Failure::usage(format!("{flag}: {problem}")))
 }

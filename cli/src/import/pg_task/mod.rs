@@ -1,10 +1,10 @@
-//! Moves the planned tasks of `pg_task` to a broker, in an order that is safe at any point. Rows are locked, their jobs
-//! enqueued, and the rows marked in the same transaction. After an interruption, it starts again: each task has a
-//! request key of its own, so it becomes one job, however often it is sent within 24 hours.
+//! Moves the planned tasks of `pg_task` to a broker, safely against interruption at any point. Each transaction locks rows,
+//! enqueues their jobs and marks the rows. After an interruption, run the import again: each task has a unique request key, so it
+//! becomes one job even if it is sent several times within 24 hours.
 //!
 //! - `task`: the job or schedule for a task
-//! - `refusal`: why a broker refuses it
-//! - here: the import
+//! - `refusal`: predicts why a broker would refuse a task
+//! - this module: the import
 
 mod refusal;
 mod task;
@@ -20,59 +20,56 @@ use self::{
     refusal::{reason, refusal},
     task::{Becomes, Task},
 };
-use howdah_server::{
-    config::Dsn,
-    store::{describe_error, open_connection, tls_connector},
-};
+use howdah_server::store::{Source, describe_error, open_connection};
 
-/// The tasks in a transaction; a task may have 4 MiB.
+/// Tasks per transaction; a task may have 4 MiB.
 const BATCH: i64 = 200;
-/// The most requests at once.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 64;
 
 /// A table of `pg_task`.
 pub struct Table {
     database: Database,
-    /// Its name in SQL.
+    /// Table name for SQL.
     name: String,
-    /// Distinguishes it from all other tables, also of other servers.
+    /// Ids of the server, the database and the table. Part of each request key, and a header of each job.
     identity: String,
 }
 
-/// The result for one task.
+/// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// A job of this id; 0 in a dry run.
+    /// Became the job with this id; 0 in a dry run.
     Job(i64),
-    /// A schedule of this name.
+    /// Became the schedule with this name.
     Schedule(String),
-    /// The task stays, for this reason.
+    /// Stays in the table, for this reason.
     Not(String),
 }
 
-/// What happens to rows of moved tasks.
+/// Treatment of the rows of moved tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// Their state becomes DONE, and their output names the job.
+    /// The state becomes DONE, and the output names the job.
     Marked,
-    /// They are deleted.
+    /// The rows are deleted.
     Deleted,
 }
 
-/// What `pg_task` ran at once in a group.
+/// Concurrency limits of the groups in `pg_task`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// Values of `max` of the moved tasks.
+    /// Values of the column `max` of the moved tasks.
     pub max: BTreeSet<i64>,
 }
 
-/// Why the import stopped.
+/// Reason why the import stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// An error of `pg_task`'s database.
+    /// Error of the database of `pg_task`.
     #[error("pg_task's database: {0}")]
     Database(String),
-    /// An error of the broker.
+    /// Error of the broker.
     #[error(transparent)]
     Broker(#[from] Error),
 }
@@ -84,14 +81,21 @@ impl From<tokio_postgres::Error> for ImportError {
 }
 
 impl Table {
-    /// Connects, and finds the table.
+    /// Connects and looks up the table.
     pub async fn open(dsn: &str, table: &str) -> Result<Self, ImportError> {
-        let dsn = Dsn::parse(dsn).map_err(ImportError::Database)?;
-        let connector = tls_connector(&dsn).map_err(ImportError::Database)?;
-        let opened = open_connection(&dsn, connector, None).await;
-        let (database, driver) = opened.map_err(|error| ImportError::Database(error.to_string()))?;
+        let loaded = Source::new(dsn, None).load().map_err(ImportError::Database)?;
+        let mut opened = Err(ImportError::Database("the connection string has no host".into()));
+        for (dsn, connector) in &loaded.each {
+            opened = open_connection(dsn, connector.clone(), None)
+                .await
+                .map_err(|error| ImportError::Database(error.to_string()));
+            if opened.is_ok() {
+                break;
+            }
+        }
+        let (database, driver, _) = opened?;
         tokio::spawn(driver);
-        // Texts of times and intervals are read back by the same session.
+        // DateStyle and IntervalStyle need not be set: the session that formats times and intervals also parses them.
         database.batch_execute("SET idle_in_transaction_session_timeout = '10min'").await?;
         let found = "SELECT $1::text::regclass::oid AS table, $1::text::regclass::text AS name, d.oid AS database,
                             (SELECT system_identifier FROM pg_control_system())::text AS cluster
@@ -102,21 +106,21 @@ impl Table {
         Ok(Self { database, name: row.try_get("name")?, identity })
     }
 
-    /// The numbers of tasks by state.
+    /// Counts the tasks by state.
     pub async fn count(&self) -> Result<BTreeMap<String, i64>, ImportError> {
         let sql = format!("SELECT \"state\"::text, count(*) FROM {} GROUP BY 1", self.name);
         let rows = self.database.query(&sql, &[]).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Moves all planned tasks. Reports each, in the order of their ids, when it is certain. Without a broker it only
-    /// reports what it would do.
+    /// Moves all planned tasks. Reports each task, in the order of ids, after its transaction has committed. Without a broker, it
+    /// only reports what it would do.
     pub async fn move_to(
         &self,
         broker: Option<&Client>,
         target: &Target,
         rows: Rows,
-        mut tell: impl FnMut(i64, &Moved),
+        mut on_moved: impl FnMut(i64, &Moved),
     ) -> Result<Groups, ImportError> {
         let lock = if broker.is_some() { "FOR UPDATE OF t SKIP LOCKED" } else { "" };
         let planned = include_str!("planned.sql").replace("{table}", &self.name).replace("{lock}", lock);
@@ -142,7 +146,7 @@ impl Table {
                 if !matches!(moved, Moved::Not(_)) {
                     groups.max.insert(task.max);
                 }
-                tell(*id, moved);
+                on_moved(*id, moved);
             }
         }
         self.database.batch_execute("COMMIT").await?;
@@ -169,7 +173,7 @@ impl Table {
         };
         match moved {
             Ok(moved) => Ok(moved),
-            // The broker refuses this one; others may be accepted.
+            // The broker refused only this task, so the import continues with the others.
             Err(Error::Status(status)) if is_refusal(status.code) => {
                 Ok(Moved::Not(reason(&status.field, &status.message)))
             }
@@ -177,7 +181,8 @@ impl Table {
         }
     }
 
-    /// A schedule whose start is in the past begins with the next planned time; `pg_task` would run the task at once.
+    /// Creates a schedule. If its start is in the past, its first job is enqueued now, as `pg_task` would run it immediately, and
+    /// the schedule continues with the next planned time.
     async fn schedule(&self, broker: &Client, task: &Task, schedule: NewSchedule) -> Result<Moved, Error> {
         let name = schedule.name().to_owned();
         let schedule = match broker.create_schedule(schedule).await {
@@ -194,7 +199,7 @@ impl Table {
         Ok(Moved::Schedule(schedule.name))
     }
 
-    /// Marks or deletes rows, so that `pg_task` does not run them any more.
+    /// Marks or deletes the rows, so that `pg_task` does not run the tasks.
     async fn mark(&self, moved: &[(i64, Moved)], rows: Rows) -> Result<(), ImportError> {
         let (mut ids, mut notes) = (Vec::new(), Vec::new());
         for (id, moved) in moved {

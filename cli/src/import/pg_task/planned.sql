@@ -1,17 +1,17 @@
--- The next planned tasks of a table of pg_task, locked, so that pg_task does not take them meanwhile; it skips locked
--- rows, and so do we. Read as JSON: its versions do not have the same columns. {table} is put in; {lock} too, but for
--- a dry run.
--- $1: after this id; $2: at most so many
+-- Selects and locks the next planned tasks of a table of pg_task, so that pg_task does not run them meanwhile.
+-- Like pg_task, it skips rows locked by others. Reads rows as JSON, because the columns differ between versions
+-- of pg_task. {table} is replaced by the table name, {lock} by the locking clause, or nothing in a dry run.
+-- $1: select ids greater than this; $2: maximum number of rows
 SELECT t."id"::bigint AS id,
-       -- Memory is bounded: no broker takes more without being told to.
+       -- Bounds memory: brokers accept larger payloads only if configured to.
        CASE WHEN octet_length(r ->> 'input') <= 4194304 THEN r ->> 'input' END AS input,
        CASE WHEN isfinite((r ->> 'plan')::timestamptz)
-            -- The last years that a timestamp knows do not fit into a bigint.
+            -- Timestamps in the last representable years do not fit into a bigint.
             THEN least(extract(epoch FROM (r ->> 'plan')::timestamptz) * 1000000, 9e18)::bigint END AS plan_us,
-       -- With an infinite period it is active for ever.
+       -- An infinite period means that the task stays active forever.
        CASE WHEN isfinite((r ->> 'plan')::timestamptz) AND (r ->> 'active')::interval < interval '3650 days'
             THEN (extract(epoch FROM (r ->> 'active')::interval) * 1000)::bigint END AS active_ms,
-       -- One row beyond all bounds must not fail the others: no sum that no timestamp can hold, no infinite number.
+       -- An out-of-range value in one row must not fail the whole query: avoid timestamp overflow and infinite numbers.
        coalesce(isfinite((r ->> 'active')::interval)
                 AND extract(epoch FROM (r ->> 'active')::interval) > 9e12, false) AS is_too_long,
        coalesce(CASE WHEN (r ->> 'plan')::timestamptz >= now() OR NOT isfinite((r ->> 'plan')::timestamptz) THEN false

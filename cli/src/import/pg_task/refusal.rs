@@ -1,9 +1,9 @@
-//! Why a broker would refuse a task: found with the broker's own checks, before it is called.
+//! Predicts why a broker would refuse a task, using the broker's own checks.
 
 use super::task::Becomes;
 use howdah_server::{api, error::Error, job::ClusterSettings};
 
-/// Why a cluster with the default settings would refuse it.
+/// Reason why a cluster with default settings would refuse the job or schedule.
 pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
     let limits = ClusterSettings::DEFAULT;
     let checked: Result<(), Error> = match becomes {
@@ -14,7 +14,7 @@ pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
     checked.err().map(|error| reason(error.field().unwrap_or_default(), &error.to_string()))
 }
 
-/// The broker's error, with the column that caused it.
+/// The broker's error, prefixed with the column that caused it.
 pub(super) fn reason(field: &str, message: &str) -> String {
     match column(field) {
         Some(column) => format!("column {column}: {message}"),
@@ -22,7 +22,7 @@ pub(super) fn reason(field: &str, message: &str) -> String {
     }
 }
 
-/// The column behind a field such as `jobs[0].run_at`.
+/// Column that a field such as `jobs[0].run_at` is derived from.
 fn column(field: &str) -> Option<&'static str> {
     Some(match field.rsplit('.').next()? {
         "payload" => "input",

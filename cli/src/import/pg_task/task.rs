@@ -1,4 +1,4 @@
-//! One task of `pg_task`, and the job or schedule for it, or the reason why there is none.
+//! Converts a task of `pg_task` to a job or schedule, or gives the reason why that is impossible.
 
 use std::{
     collections::BTreeMap,
@@ -13,15 +13,15 @@ use tokio_postgres::Row;
 
 /// A row of the table.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "they are columns")]
+#[allow(clippy::struct_excessive_bools, reason = "these are columns")]
 pub(super) struct Task {
     pub(super) id: i64,
     pub(super) max: i64,
-    /// `None`: it is too large.
+    /// `None` if it is too large.
     input: Option<String>,
-    /// µs since 1970; `None`: never.
+    /// Microseconds since 1970; `None` for never.
     plan: Option<i64>,
-    /// How long after that it may still start, in ms; `None`: forever.
+    /// Milliseconds after `plan` during which it may start; `None` for no limit.
     active: Option<i64>,
     is_too_long: bool,
     pub(super) is_late: bool,
@@ -29,7 +29,7 @@ pub(super) struct Task {
     repeats_by_months: bool,
     timeout: i64,
     drift: bool,
-    /// The format of the result, as headers.
+    /// Format of the result, as headers of the SQL worker.
     look: Vec<(&'static str, String)>,
     group: String,
     remote: Option<String>,
@@ -37,23 +37,23 @@ pub(super) struct Task {
     parent: Option<i64>,
 }
 
-/// The result of converting a task.
+/// Result of converting a task.
 #[derive(Debug)]
 pub(super) enum Becomes {
     Job(Box<NewJob>),
     Schedule(Box<NewSchedule>),
-    /// It cannot be converted, for this reason.
+    /// The task cannot be converted, for this reason.
     Nothing(String),
 }
 
-/// The settings of an import.
+/// Settings of an import.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The task type of the jobs.
+    /// Task type of the jobs.
     pub task_type: String,
-    /// Names of databases, by values of the column `remote`.
+    /// Database names by values of the column `remote`.
     pub remotes: BTreeMap<String, String>,
-    /// The prefix of schedule names.
+    /// Prefix of schedule names.
     pub schedule_prefix: String,
 }
 
@@ -93,7 +93,7 @@ impl Task {
         })
     }
 
-    /// The job or schedule for a task. The same row of the same `table` always gives the same.
+    /// Converts a task. The same row of the same `table` always gives the same result.
     pub(super) fn becomes(&self, target: &Target, table: &str) -> Becomes {
         self.try_become(target, table).unwrap_or_else(Becomes::Nothing)
     }
@@ -127,19 +127,19 @@ impl Task {
         let input = self.input.clone().ok_or("its input has more than 4 MiB")?;
         let mut job = NewJob::new(&target.task_type)
             .payload(input)
-            // The larger max goes first.
+            // `pg_task` runs tasks with a larger max first, and Howdah runs jobs with a lower priority number first.
             .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
             .limit_key(&self.group)
-            // Tasks of two tables may be otherwise equal, and each is a schedule of its own.
+            // Makes schedules of equal tasks of two tables differ: the second create must fail, not return the first schedule.
             .header("pg-task-table", table)
             .header("pg-task-id", self.id.to_string())
-            // pg_task tries once. Only tasks of a worker that died run again.
+            // `pg_task` runs each task once. Only tasks of a crashed worker run again.
             .header("sql-retry", "false");
         if let Some(remote) = self.remote.as_deref().filter(|remote| !remote.is_empty()) {
             let name = target
                 .remotes
                 .get(remote)
-                .ok_or("it runs in another database (column remote); name that with --remote 'CONN=NAME'")?;
+                .ok_or("it runs in another database (column remote); name that database with --remote 'CONN=NAME'")?;
             job = job.header("sql-database", name);
         }
         if self.timeout > 0 {
@@ -168,7 +168,7 @@ impl Task {
         let name = format!("{}{}", target.schedule_prefix, self.id);
         let every = Plan::every(Duration::from_millis(self.repeat as u64));
         let schedule = NewSchedule::new(name, job, every).start(plan);
-        // pg_task plans a task again when it has ended, so it never overlaps itself.
+        // `pg_task` plans the next run of a task after the task ends, so runs never overlap.
         if self.drift {
             return Ok(schedule.drift(Drift::End));
         }

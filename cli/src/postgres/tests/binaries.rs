@@ -9,7 +9,7 @@ use super::super::binaries::{Places, major_of};
 use super::super::{Binaries, Cluster, DevError, OLDEST};
 use super::{open_dir, script, throw_away};
 
-/// A machine with whatever is put on it, and nothing else.
+/// A simulated machine that contains only what a test puts on it.
 struct Machine(TempDir);
 
 impl Machine {
@@ -17,7 +17,7 @@ impl Machine {
         Self(open_dir())
     }
 
-    /// Puts a Postgres there; returns its bin directory.
+    /// Installs a fake Postgres and returns its bin directory.
     fn install(&self, bin_dir: &str, version: &str) -> PathBuf {
         let bin_dir = self.0.path().join(bin_dir);
         fs::create_dir_all(&bin_dir).unwrap();
@@ -45,7 +45,7 @@ async fn this_machine_has_one_that_is_new_enough_or_gets_one() {
     let cluster = Cluster::start(throw_away()).await.unwrap();
     assert!(cluster.binaries().major() >= OLDEST);
     assert!(cluster.binaries().program("initdb").is_file());
-    assert!(Binaries::find(None).is_ok(), "from now on it is here");
+    assert!(Binaries::find(None).is_ok(), "it is installed or downloaded now");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_directory_named_by_hand_must_be_new_enough() {
     let machine = Machine::new();
     let old = machine.install("lib/14/bin", "14.9");
     let error = machine.named(&old).search(None).unwrap_err();
-    assert!(error.to_string().ends_with("it is PostgreSQL 14, and 15 or later is needed"), "{error}");
+    assert!(error.to_string().ends_with("it is PostgreSQL 14, but 15 or later is required"), "{error}");
 }
 
 #[test]

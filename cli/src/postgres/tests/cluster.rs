@@ -131,9 +131,9 @@ async fn a_guard_that_is_none_is_an_error_and_not_a_wait() {
 fn a_guard_refuses_a_parent_that_is_not_its_own() {
     let mut command = std::process::Command::new(guard());
     let output = command.args(["internal-postgres", "1", "fast", "--", "echo", "started"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("has ended") && !said.contains("started\n"), "{said}");
+    assert!(text.contains("has ended") && !text.contains("started\n"), "{text}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn what_belongs_to_a_living_process_stays() {
     assert!(other.exists() && own.path().exists());
 }
 
-/// As seen from another container that shares the directory.
+/// The lock simulates a process in another container that shares the directory.
 #[test]
 fn a_locked_directory_stays_though_its_pid_is_unknown_here() {
     let base = open_dir();

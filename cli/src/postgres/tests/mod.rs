@@ -1,4 +1,4 @@
-//! The tests start real clusters. The guard they use is this very test program: see [`guard`].
+//! The tests start real clusters. Their guard is this test program itself: see [`guard`].
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)] // tests fail by panicking
 
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use super::{Cluster, ClusterConfig, GUARD_COMMAND, run_if_guard};
 
-/// The guard's part, when this test program was started by the script of [`guard`].
+/// Acts as the guard if this test program was started by the script of [`guard`]; otherwise does nothing.
 #[test]
 fn plays_the_guard() {
     let ours: Vec<OsString> = env::args_os().skip_while(|arg| arg != GUARD_COMMAND).collect();
@@ -33,15 +33,14 @@ fn plays_the_guard() {
     }
 }
 
-/// A program that answers to the hidden command: a script beside this test program that starts it
-/// as [`plays_the_guard`].
+/// A program with the hidden command: a script that runs this test program with only the test [`plays_the_guard`].
 fn guard() -> PathBuf {
     static SCRIPT: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
         let program = env::current_exe().unwrap();
         let path = program.with_extension("guard");
         let test = format!("{}::plays_the_guard", module_path!().split_once("::").unwrap().1);
-        // Under another name first: other processes of this test may be using it.
+        // Write to a temporary name first, because other processes of this test may be using the script.
         let new = program.with_extension(std::process::id().to_string());
         script(&new, &format!("exec '{}' --exact {test} --nocapture -- \"$@\"", program.display()));
         fs::rename(new, &path).unwrap();
@@ -50,22 +49,22 @@ fn guard() -> PathBuf {
     SCRIPT.get_or_init(make).clone()
 }
 
-/// Writes a program. By a shell, since a child forked meanwhile would inherit our open file, and
-/// make it "busy".
+/// Writes an executable script. A shell writes it, because a child forked meanwhile would inherit an open file of this process and
+/// cause the error "text file busy".
 fn script(path: &Path, text: &str) {
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\" && chmod 755 \"$2\"";
     let status = Command::new("sh").args(["-c", write, "sh", text]).arg(path).status();
     assert!(status.unwrap().success());
 }
 
-/// A temporary directory that Postgres's user can enter.
+/// A temporary directory that the user of Postgres can enter.
 fn open_dir() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     dir
 }
 
-/// The pid of a process that is no more.
+/// The pid of a process that has ended.
 fn dead_pid() -> u32 {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -80,7 +79,7 @@ fn persistent(data_dir: &Path) -> ClusterConfig {
     ClusterConfig { data_dir: Some(data_dir.to_owned()), ..throw_away() }
 }
 
-/// One value, as text.
+/// Runs a query and returns its only value as text.
 async fn query(cluster: &Cluster, sql: &str) -> String {
     let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);

@@ -13,8 +13,7 @@ use super::{open_dir, persistent, query, throw_away};
 
 const PART: &str = "HOWDAH_TEST_PARENT";
 
-/// The parent's part, in a process of its own: starts a cluster, tells where, and holds it until it
-/// is killed.
+/// Acts as the parent in a separate process: starts a cluster, prints its URL, and holds it until it is killed.
 #[tokio::test]
 async fn plays_the_parent() {
     let Some(part) = env::var_os(PART) else {
@@ -29,7 +28,7 @@ async fn plays_the_parent() {
 struct Parent {
     process: Child,
     data_dir: PathBuf,
-    /// Ends when the server closes it.
+    /// Ends when the server closes the connection.
     connection: JoinHandle<()>,
     _client: tokio_postgres::Client,
 }
@@ -52,7 +51,7 @@ impl Parent {
         Self { process, data_dir: data_dir.into(), connection, _client: client }
     }
 
-    /// `kill -9`, and waits for the server to close its connection.
+    /// Kills the process with `kill -9`, and waits for the server to close its connection.
     async fn kill(mut self) -> PathBuf {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -65,13 +64,13 @@ impl Parent {
 async fn kill_9_of_the_parent_ends_a_throw_away_server_and_the_next_start_removes_it() {
     let left = Parent::start("").await.kill().await;
     let _next = Cluster::start(throw_away()).await.unwrap();
-    // Beside the start, and after what others have left.
+    // The cleanup runs in the background of the start, and may first remove directories of other tests.
     let removed = async {
         while left.exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(60), removed).await.expect("what was left is still there");
+    timeout(Duration::from_secs(60), removed).await.expect("the directory of the killed process is still there");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,13 +8,12 @@ use super::super::user::{self, User};
 use super::super::{Binaries, Cluster, DevError, StopMode};
 use super::{dead_pid, guard, open_dir, persistent, query};
 
-/// A cluster that was made and stopped; returns its programs.
+/// Creates and stops a cluster; returns its programs.
 async fn stopped(data: &Path) -> Binaries {
     Cluster::start(persistent(data)).await.unwrap().binaries().clone()
 }
 
-/// A process of the user that Postgres runs as; any other user's pid Postgres itself takes for
-/// stale.
+/// A process of the user that Postgres runs as. Postgres treats the pid of any other user's process as stale.
 struct Sleeper(Child);
 
 impl Sleeper {

@@ -1,4 +1,4 @@
-//! The processes of one attempt, as one process group: the shell, and all that it starts.
+//! Process group of one attempt: the shell, and all processes that it starts.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use tokio::process::Child;
 
 use super::Watchman;
 
-/// Killed when dropped, so that no process outlives its attempt. A process that has to can leave the group (`setsid`).
+/// Process group, killed on drop, so that no process outlives its attempt. A process can leave the group with `setsid`.
 #[derive(Debug)]
 pub(in crate::workers) struct Group {
     leader: Option<Pid>,
-    /// Kills the group if we are killed.
+    /// Kills the group if the worker is killed.
     watchman: Option<Arc<Watchman>>,
 }
 
 impl Group {
-    /// The group that this child leads; the child was not waited for yet.
-    pub(in crate::workers) fn of(child: &Child, watchman: Option<Arc<Watchman>>) -> Self {
+    /// Creates the group that this child leads. The caller must not have waited for the child yet.
+    pub(in crate::workers) fn new(child: &Child, watchman: Option<Arc<Watchman>>) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let leader = pid.and_then(Pid::from_raw);
         if let (Some(leader), Some(watchman)) = (leader, &watchman) {
@@ -26,15 +26,15 @@ impl Group {
         Self { leader, watchman }
     }
 
-    /// It is not an error if the group is empty.
+    /// Sends a signal to the group. An empty group is not an error.
     pub(in crate::workers) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.leader {
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// Kills the rest of the group. Call it as soon as its leader was waited for: when the group is empty, its number
-    /// may be used again.
+    /// Kills the remaining processes of the group. Must be called immediately after the wait for its leader, because the number
+    /// of an empty group may be reused.
     pub(in crate::workers) fn finish(&mut self) {
         self.signal(Signal::KILL);
         if let (Some(leader), Some(watchman)) = (self.leader.take(), &self.watchman) {

@@ -1,10 +1,10 @@
-//! Runs a process for each job. The payload is its stdin, its stdout is the result, its exit status the outcome. Lines
-//! on file descriptor 3 report progress, or name the next stage.
+//! Runs one process per job. The payload is its stdin, its stdout is the result, and its exit status determines the outcome.
+//! Lines on file descriptor 3 report progress, or name the next stage.
 //!
-//! - `group`: the processes of one attempt
-//! - `pipes`: the streams of a command
-//! - `watchman`: ends commands when the worker is killed
-//! - here: the ending of an attempt
+//! - `group`: process group of one attempt
+//! - `pipes`: streams of a command
+//! - `watchman`: ends commands if the worker is killed
+//! - this module: the ending of an attempt
 
 mod group;
 mod pipes;
@@ -37,38 +37,38 @@ use super::{
     reports::Reports,
 };
 
-/// The default for the largest result. With more the job fails for good: a truncated result would be wrong.
+/// Default maximum size of a result in bytes. With more, the job fails for good, because a truncated result would be wrong.
 pub const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// The bytes of the end of stderr that go into the error.
+/// Maximum bytes of the end of stderr in an error.
 pub const ERROR_TAIL_BYTES: usize = 4 << 10;
 
-/// The time from SIGTERM to SIGKILL.
+/// Time from SIGTERM to SIGKILL.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// How long a process that has left the group may keep our pipes open after the command has ended.
+/// Maximum time to read the pipes after the end of the command. Processes that have left the group may keep them open.
 pub(super) const PIPES_AFTER: Duration = Duration::from_secs(5);
 
-/// `EX_DATAERR` of sysexits.h: the job would fail the next time too.
+/// `EX_DATAERR` of sysexits.h: the job fails for good.
 const EXIT_DATA_ERROR: i32 = 65;
 
-/// The file descriptor on which a command reports progress.
+/// File descriptor on which a command reports progress.
 const PROGRESS_FD: i32 = 3;
 
-/// Signals to end running jobs when the worker stops; the jobs are released.
+/// Cancellation tokens that end running jobs when the worker stops. The jobs are released.
 #[derive(Clone, Debug, Default)]
 pub struct StopTokens {
-    /// Gracefully: SIGTERM, and SIGKILL 5 s later.
-    pub politely: CancellationToken,
-    /// At once.
-    pub at_once: CancellationToken,
+    /// Ends jobs gracefully: SIGTERM, and SIGKILL 5 s later.
+    pub graceful: CancellationToken,
+    /// Ends jobs immediately.
+    pub immediate: CancellationToken,
 }
 
-/// The command, and how to run it.
+/// Worker that runs a command for each job.
 #[derive(Clone, Debug)]
 pub struct Exec {
     program: Program,
-    /// Whether the command's stderr is passed to ours.
+    /// Whether to copy the command's stderr to the worker's stderr.
     verbose: bool,
     stop_tokens: StopTokens,
     kill_after: Duration,
@@ -77,37 +77,36 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Runs a program for each job.
+    /// Creates a worker that runs a program for each job.
     pub fn new(program: impl Into<Program>, verbose: bool, stop_tokens: StopTokens) -> Self {
         let (program, max_result) = (program.into(), MAX_RESULT_BYTES);
         Self { program, verbose, stop_tokens, kill_after: KILL_AFTER, max_result, watchman: None }
     }
 
-    /// With a watchman that ends the commands if this process is killed.
+    /// Sets the watchman, which ends the commands if this process is killed.
     #[must_use]
     pub fn watched_by(self, watchman: Arc<Watchman>) -> Self {
         Self { watchman: Some(watchman), ..self }
     }
 
-    /// With another limit of stdout.
+    /// Sets the maximum size of stdout in bytes.
     #[must_use]
     pub fn with_max_result(self, bytes: usize) -> Self {
         Self { max_result: bytes, ..self }
     }
 
     /// Runs the command for one job, to its end or until `cancelled`. If the future is dropped, the command is killed.
-    /// the command.
     pub async fn run(&self, attempt: &Attempt, reports: &Reports, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+        if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
             return Ending::Released;
         }
         let (mut child, progress) = match self.spawn(attempt) {
             Ok(spawned) => spawned,
             Err(error) => return Ending::Failed(format!("cannot start the command: {error}")),
         };
-        let group = Group::of(&child, self.watchman.clone());
-        let mut captured = Captured::of(self.max_result);
-        let pipes = Pipes::of(&mut child, progress, self.verbose);
+        let group = Group::new(&child, self.watchman.clone());
+        let mut captured = Captured::new(self.max_result);
+        let pipes = Pipes::new(&mut child, progress, self.verbose);
         let pump = pipes.pump(attempt.payload.clone(), &mut captured, reports);
         let end = self.supervise(&mut child, group, pump, cancelled).await;
         match end {
@@ -117,18 +116,18 @@ impl Exec {
         }
     }
 
-    /// Starts the process; also returns our end of its descriptor 3.
+    /// Starts the process. Also returns the reading end of its file descriptor 3.
     fn spawn(&self, attempt: &Attempt) -> io::Result<(Child, pipe::Receiver)> {
         let (theirs, ours) = pipe::pipe()?;
         let mut command = self.program.starting_on_line();
         describe(&mut command, attempt);
         let mapping = FdMapping { parent_fd: theirs.into_blocking_fd()?, child_fd: PROGRESS_FD };
         command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        // The command holds our copy of its end, which closes with it. Otherwise our end would never see the close.
+        // `command` owns this process's copy of the writing end, and closes it on drop. Otherwise the pipe would never end.
         Ok((command.spawn()?, ours))
     }
 
-    /// Waits until the command ends, and ends it if necessary.
+    /// Waits until the command ends, and stops it if necessary.
     async fn supervise(
         &self,
         child: &mut Child,
@@ -140,7 +139,7 @@ impl Exec {
         let mut pumping = true;
         let mut killed = false;
         let mut stopped = None;
-        // Set when SIGTERM is sent.
+        // Time of the SIGKILL; set when SIGTERM is sent.
         let mut kill_at: Option<Instant> = None;
         let status = loop {
             let kill_time = kill_at.unwrap_or_else(Instant::now);
@@ -153,12 +152,12 @@ impl Exec {
                         group.signal(Signal::KILL);
                     }
                 }
-                () = self.stop_tokens.at_once.cancelled(), if !killed => {
+                () = self.stop_tokens.immediate.cancelled(), if !killed => {
                     (killed, kill_at) = (true, None);
                     stopped.get_or_insert(Ending::Released);
                     group.signal(Signal::KILL);
                 }
-                () = self.stop_tokens.politely.cancelled(), if stopped.is_none() => {
+                () = self.stop_tokens.graceful.cancelled(), if stopped.is_none() => {
                     stopped = Some(Ending::Released);
                     kill_at = Some(Instant::now() + self.kill_after);
                     group.signal(Signal::TERM);
@@ -174,9 +173,8 @@ impl Exec {
                 }
             }
         };
-        // The shell may end before the processes it started. After SIGTERM they get their time; otherwise they end with
-        // the command. When all have ended, the pipes end too. anything else ends with the command. Once all are gone,
-        // the pipes end too.
+        // The shell may end before the processes that it started, and the pipes end only with all of these. If the worker has
+        // sent SIGTERM, the processes have until `kill_at` to end. After a normal end of the shell, they are killed at once.
         if let (Some(kill_at), true) = (kill_at, pumping) {
             pumping = timeout_at(kill_at, &mut pump).await.is_err();
         }
@@ -188,7 +186,7 @@ impl Exec {
     }
 }
 
-/// Sets the variables that describe the job.
+/// Sets the environment variables that describe the job.
 fn describe(command: &mut Command, attempt: &Attempt) {
     command
         .env("HOWDAH_JOB_ID", attempt.id.to_string())
@@ -202,13 +200,13 @@ fn describe(command: &mut Command, attempt: &Attempt) {
 
 struct End {
     status: ExitStatus,
-    /// Why we ended the command.
+    /// Ending of the attempt if the worker stopped the command.
     stopped: Option<Ending>,
 }
 
 fn too_large(most: usize) -> Ending {
     Ending::FailedForGood(format!(
-        "the command wrote more than {most} bytes to stdout, which is the largest result; it was killed"
+        "the command wrote more than {most} bytes to stdout, the maximum size of a result; it was killed"
     ))
 }
 
@@ -223,13 +221,13 @@ fn ending(status: ExitStatus, captured: Captured) -> Ending {
     }
 }
 
-/// The end of stderr, and the exit status.
+/// Formats the end of stderr and the exit status.
 pub(super) fn error_text(status: ExitStatus, stderr: &Tail) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => status.to_string(),
     };
-    let said = stderr.text();
-    if said.is_empty() { how } else { format!("{said} ({how})") }
+    let text = stderr.text();
+    if text.is_empty() { how } else { format!("{text} ({how})") }
 }

@@ -1,4 +1,4 @@
-//! The streams of a command, in bounded memory.
+//! Streams of a command, in bounded memory.
 
 use bytes::Bytes;
 use tokio::{
@@ -15,24 +15,24 @@ use super::{
     ERROR_TAIL_BYTES,
 };
 
-/// The command wrote more than a result may have.
+/// Error: the output of the command exceeds the maximum size of a result.
 #[derive(Debug)]
 pub(super) struct TooLarge;
 
-/// The output of a command.
+/// Output of a command.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) max_result: usize,
-    /// All of stdout, unless it was too much.
+    /// Complete stdout, unless it was too large.
     pub(super) stdout: Vec<u8>,
-    /// The end of stderr.
+    /// End of stderr.
     pub(super) stderr: Tail,
-    /// The next stage that it has named last.
+    /// Next stage of the job, as the command last named it on file descriptor 3; `None` if it named none.
     pub(super) next_stage: Option<String>,
 }
 
 impl Captured {
-    pub(super) fn of(max_result: usize) -> Self {
+    pub(super) fn new(max_result: usize) -> Self {
         Self { max_result, stdout: Vec::new(), stderr: Tail::default(), next_stage: None }
     }
 
@@ -41,7 +41,7 @@ impl Captured {
     }
 }
 
-/// The last bytes of a stream.
+/// Last bytes of a stream.
 #[derive(Debug, Default)]
 pub(in crate::workers) struct Tail {
     bytes: Vec<u8>,
@@ -52,18 +52,18 @@ pub(in crate::workers) struct Tail {
 impl Tail {
     pub(in crate::workers) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        // Not at each read, because this moves the tail.
+        // Cuts the buffer only when it is 16 times as large as the tail, because each cut copies the tail.
         if self.bytes.len() > 16 * ERROR_TAIL_BYTES {
             self.bytes.drain(..self.bytes.len() - ERROR_TAIL_BYTES);
             self.cut = true;
         }
     }
 
-    /// As text, marked if the beginning was dropped.
+    /// Returns the tail as text, with a mark if the beginning was dropped.
     pub(in crate::workers) fn text(&self) -> String {
         let start = self.bytes.len().saturating_sub(ERROR_TAIL_BYTES);
         let cut = self.cut || start > 0;
-        // The cut may be in the middle of a character.
+        // The cut may be within a UTF-8 character: skips its remaining bytes.
         let inside = |byte: &&u8| cut && **byte & 0b1100_0000 == 0b1000_0000;
         let rest = self.bytes[start..].iter().take(3).take_while(inside).count();
         let text = String::from_utf8_lossy(&self.bytes[start + rest..]);
@@ -72,7 +72,7 @@ impl Tail {
     }
 }
 
-/// Our ends of the pipes.
+/// The worker's ends of the pipes.
 #[derive(Debug)]
 pub(super) struct Pipes {
     stdin: Option<ChildStdin>,
@@ -82,22 +82,22 @@ pub(super) struct Pipes {
     verbose: bool,
 }
 
-/// The longest line of progress: a checkpoint in base64, and a little more.
+/// Maximum length of a progress line in bytes: room for a checkpoint of 64 KiB in base64, and for the other fields.
 const MAX_PROGRESS_LINE: usize = 128 << 10;
 
 impl Pipes {
-    pub(super) fn of(child: &mut Child, progress: pipe::Receiver, verbose: bool) -> Self {
+    pub(super) fn new(child: &mut Child, progress: pipe::Receiver, verbose: bool) -> Self {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         Self { stdin, stdout, stderr, progress, verbose }
     }
 
-    /// Lets the command start, writes the payload, and reads until every pipe has ended or the output is too large.
+    /// Starts the command, writes the payload, and reads until all pipes have ended or the output is too large.
     pub(super) async fn pump(self, payload: Bytes, captured: &mut Captured, reports: &Reports) -> Result<(), TooLarge> {
         let Self { stdin, stdout, stderr, progress, verbose } = self;
         let Captured { max_result, stdout: result, stderr: tail, next_stage } = captured;
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A command need not read its input: a broken pipe is not an error.
+                // A command may ignore its input, so a broken pipe is not an error.
                 let _ = stdin.write_all(b"\n").await;
                 let _ = stdin.write_all(&payload).await;
             }
@@ -105,7 +105,7 @@ impl Pipes {
         };
         let read = async {
             let Some(stdout) = stdout else { return Ok(()) };
-            // A stream that cannot be read has ended.
+            // A read error counts as the end of the stream.
             let _ = stdout.take(*max_result as u64 + 1).read_to_end(result).await;
             if result.len() > *max_result { Err(TooLarge) } else { Ok(()) }
         };
@@ -122,15 +122,15 @@ impl Pipes {
         };
         let read_progress = async {
             let mut lines = BoundedLines::new(progress, MAX_PROGRESS_LINE);
-            // A line that is too long is left out.
+            // A line that is too long is skipped.
             while let Some(line) = lines.next().await {
                 let Ok(line) = line else { continue };
-                let (stage, said) = Report::parse_with_stage(line);
+                let (stage, report) = Report::parse_with_stage(line);
                 if stage.is_some() {
                     *next_stage = stage;
                 }
-                if let Some(said) = said {
-                    reports.say(said);
+                if let Some(report) = report {
+                    reports.add(report);
                 }
             }
             Ok(())

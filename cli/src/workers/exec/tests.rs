@@ -9,7 +9,7 @@ use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
 use super::{super::reports::Report, *};
 
-/// One that has time to end by itself, on slow machines too.
+/// Creates a worker that gives commands enough time to end, even on slow machines.
 fn exec(command: &str) -> Exec {
     with_time(Exec::new(command, false, StopTokens::default()))
 }
@@ -42,14 +42,14 @@ fn done(result: &str) -> Ending {
     Ending::Done(Bytes::copy_from_slice(result.as_bytes()))
 }
 
-/// Runs the command until it has written its pid to a file, then does `then` and waits for the end.
+/// Runs the command until it has written its pid to a file, then calls `then` and waits for the end.
 async fn run_until_begun(exec: Exec, file: &std::path::Path, then: impl FnOnce(oneshot::Sender<()>)) -> Ending {
     let (cancel, cancelled) = oneshot::channel();
     let job = attempt(Bytes::new());
     let reports = Reports::default();
     let running = exec.run(&job, &reports, async { drop(cancelled.await) });
     let begun = async {
-        // A FIFO: opening it to read waits for the command to open it to write.
+        // The file is a FIFO: opening it for reading waits until the command opens it for writing.
         let text = tokio::fs::read_to_string(file).await.unwrap();
         assert_eq!(text.trim(), "begun");
         then(cancel);
@@ -61,7 +61,7 @@ async fn run_until_begun(exec: Exec, file: &std::path::Path, then: impl FnOnce(o
     }
 }
 
-/// A directory with a FIFO in it.
+/// Creates a directory with a FIFO in it.
 fn fifo() -> (tempfile::TempDir, std::path::PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
@@ -80,11 +80,11 @@ async fn a_command_names_the_next_stage_on_descriptor_3() {
     let command = r#"printf r; echo '{"next_stage":"a"}' >&3; echo '{"next_stage":"mail","text":"sorted"}' >&3"#;
     let reports = Reports::default();
     assert_eq!(exec(command).run(&attempt(""), &reports, pending()).await, stage("mail"));
-    assert_eq!(reports.waiting().and_then(|said| said.text), Some("sorted".into()));
-    // One that fails goes nowhere, and one that names nonsense has failed.
+    assert_eq!(reports.unsent().and_then(|report| report.text), Some("sorted".into()));
+    // A failed attempt does not move the job to the stage, and an invalid stage name fails the attempt.
     let failed = run(r#"echo '{"next_stage":"a"}' >&3; exit 1"#, "").await;
     assert_eq!(failed, Ending::Failed("exit status 1".into()));
-    let Ending::Failed(error) = run(r#"echo '{"next_stage":"no such"}' >&3"#, "").await else { panic!("it went on") };
+    let Ending::Failed(error) = run(r#"echo '{"next_stage":"no such"}' >&3"#, "").await else { panic!("it continued") };
     assert!(error.contains("the next stage") && error.contains("no such"), "{error}");
 }
 
@@ -167,7 +167,7 @@ fn the_tail_begins_with_a_whole_character() {
 #[tokio::test]
 async fn what_it_left_in_the_background_ends_with_it() {
     let (_dir, fifo) = fifo();
-    // Both hold the FIFO open, so that reading it ends when both are gone.
+    // Both processes hold the FIFO open, so that the read ends when both have ended.
     let command = format!("exec 3> {}; sleep 1000 & echo done", fifo.display());
     let (ending, read) = tokio::join!(run(&command, ""), tokio::fs::read(&fifo));
     assert_eq!(ending, done("done\n"));
@@ -175,7 +175,7 @@ async fn what_it_left_in_the_background_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_terminated_politely() {
+async fn a_cancelled_job_is_terminated_gracefully() {
     let (dir, fifo) = fifo();
     let cleaned = dir.path().join("cleaned");
     let command = format!(
@@ -192,7 +192,7 @@ async fn a_cancelled_job_is_terminated_politely() {
 async fn a_child_of_the_shell_has_time_to_clean_up_too() {
     let (dir, fifo) = fifo();
     let cleaned = dir.path().join("cleaned");
-    // The outer shell dies of the signal at once, the inner one takes a little longer.
+    // The signal ends the outer shell immediately, and the inner one a little later.
     let command = format!(
         "sh -c 'trap \"sleep 0.2; echo yes > {}; exit 0\" TERM; echo begun > {}; while :; do sleep 0.01; done'; exit 1",
         cleaned.display(),
@@ -215,7 +215,7 @@ async fn a_command_that_ignores_the_polite_signal_is_killed() {
 async fn giving_up_kills_at_once_and_gives_the_job_back() {
     let (_dir, fifo) = fifo();
     let stop_tokens = StopTokens::default();
-    let give_up = stop_tokens.at_once.clone();
+    let give_up = stop_tokens.immediate.clone();
     let command = format!("trap '' TERM; echo begun > {}; while :; do sleep 1; done", fifo.display());
     let exec = Exec::new(command, false, stop_tokens);
     let mut kept = None;
@@ -231,7 +231,7 @@ async fn giving_up_kills_at_once_and_gives_the_job_back() {
 #[tokio::test]
 async fn after_giving_up_nothing_is_begun() {
     let stop_tokens = StopTokens::default();
-    stop_tokens.at_once.cancel();
+    stop_tokens.immediate.cancel();
     let exec = Exec::new("echo no", false, stop_tokens);
     assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::Released);
 }
@@ -246,7 +246,7 @@ async fn dropping_an_attempt_kills_its_command() {
         _ = exec.run(&job, &reports, pending()) => unreachable!(),
         file = tokio::fs::File::open(&fifo) => file.unwrap(),
     };
-    // The end comes when no process has the FIFO open any more.
+    // The read ends when no process has the FIFO open any more.
     let mut text = String::new();
     reader.read_to_string(&mut text).await.unwrap();
     assert!(text.is_empty() || text == "begun\n");
@@ -259,14 +259,14 @@ async fn lines_on_descriptor_3_are_progress_and_the_last_checkpoint_is_told() {
         echo "$HOWDAH_CHECKPOINT" | base64 -d"#;
     let ending = exec(command).run(&attempt(""), &reports, pending()).await;
     assert_eq!(ending, done("row 7"));
-    let said = Report { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
-    assert_eq!(reports.waiting(), Some(said));
+    let report = Report { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
+    assert_eq!(reports.unsent(), Some(report));
 }
 
 #[tokio::test]
 async fn arguments_are_passed_without_a_shell_looking_at_them() {
     let arguments = ["printf", "%s|", "$HOME", "a b", "`date`", "*", "-n"];
-    let program = Program::of(arguments.iter().map(|&argument| argument.to_owned()).collect());
+    let program = Program::new(arguments.iter().map(|&argument| argument.to_owned()).collect());
     let ending =
         Exec::new(program, false, StopTokens::default()).run(&attempt(""), &Reports::default(), pending()).await;
     assert_eq!(ending, done("$HOME|a b|`date`|*|-n|"));
@@ -274,7 +274,7 @@ async fn arguments_are_passed_without_a_shell_looking_at_them() {
 
 #[tokio::test]
 async fn only_the_variables_that_are_allowed_are_passed_in_the_directory_that_is_named() {
-    // Cargo sets it for every test.
+    // Cargo sets this variable for every test.
     let name = "CARGO_PKG_NAME";
     let value = std::env::var(name).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -299,7 +299,7 @@ async fn the_largest_result_may_be_smaller() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_terminates_politely_and_gives_the_job_back() {
+async fn a_worker_that_stops_terminates_gracefully_and_releases_the_job() {
     let (dir, fifo) = fifo();
     let cleaned = dir.path().join("cleaned");
     let command = format!(
@@ -308,11 +308,11 @@ async fn a_worker_that_stops_terminates_politely_and_gives_the_job_back() {
         fifo.display()
     );
     let stop_tokens = StopTokens::default();
-    let politely = stop_tokens.politely.clone();
+    let graceful = stop_tokens.graceful.clone();
     let mut kept = None;
     let ending = run_until_begun(with_time(Exec::new(command, false, stop_tokens)), &fifo, |cancel| {
         kept = Some(cancel);
-        politely.cancel();
+        graceful.cancel();
     });
     assert_eq!(ending.await, Ending::Released);
     assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n");

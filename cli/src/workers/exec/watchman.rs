@@ -1,8 +1,8 @@
-//! A process that outlives a worker that is killed, and ends its commands.
+//! Watchman process: outlives a killed worker, and ends its commands.
 //!
-//! A death signal of the parent would reach the shell, but not the processes it started. So the worker tells a process
-//! of its own about every group, through a pipe. When the pipe ends, the worker has ended. Then groups that are not
-//! finished get SIGTERM, and SIGKILL 5 s later.
+//! A parent-death signal would reach the shell, but not the processes that it started. So the worker reports every process group
+//! to a watchman process through a pipe. The pipe ends with the worker. Then the watchman ends unfinished groups with SIGTERM,
+//! and SIGKILL 5 s later.
 
 use std::{
     collections::HashSet,
@@ -21,14 +21,14 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use super::KILL_AFTER;
 
-/// The hidden command.
+/// Name of the hidden command.
 const COMMAND: &str = "internal-watchman";
 
-/// How often the watchman checks whether a group is gone.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which the watchman checks whether a group has ended.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// For the first lines of `main`: if the arguments (the program's name first) are the hidden command, watches until the
-/// worker ends, and returns true.
+/// Must be called in the first lines of `main`. If the arguments (the program's name first) are the hidden command, watches until
+/// the worker ends, and returns true.
 pub fn run_if_watchman(args: impl IntoIterator<Item = OsString>) -> bool {
     let is_command = args.into_iter().nth(1).is_some_and(|command| command == COMMAND);
     if is_command {
@@ -37,7 +37,7 @@ pub fn run_if_watchman(args: impl IntoIterator<Item = OsString>) -> bool {
     is_command
 }
 
-/// The groups that were started and not finished when the lines ended.
+/// Reads the lines to their end, and returns the groups that were started but not finished.
 fn left_behind(lines: impl BufRead) -> HashSet<Pid> {
     let mut groups = HashSet::new();
     for line in lines.lines().map_while(Result::ok) {
@@ -51,12 +51,12 @@ fn left_behind(lines: impl BufRead) -> HashSet<Pid> {
     groups
 }
 
-/// Ends the rest of these groups. A group that is gone is dropped: its number may be used again.
+/// Ends these groups. Forgets groups that have ended, because their numbers may be reused.
 fn end(mut groups: HashSet<Pid>) {
     groups.retain(|&group| kill_process_group(group, Signal::TERM).is_ok());
     let kill_at = Instant::now() + KILL_AFTER;
     while !groups.is_empty() && Instant::now() < kill_at {
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
         groups.retain(|&group| test_kill_process_group(group).is_ok());
     }
     for group in groups {
@@ -64,48 +64,49 @@ fn end(mut groups: HashSet<Pid>) {
     }
 }
 
-/// The worker's end of the pipe. When it is dropped, the watchman ends.
+/// The worker's end of the pipe. The watchman ends when it is dropped.
 #[derive(Debug)]
 pub struct Watchman {
-    told: Mutex<Option<ChildStdin>>,
+    pipe: Mutex<Option<ChildStdin>>,
 }
 
 impl Watchman {
-    /// Starts the process.
+    /// Starts the watchman process.
     pub fn start() -> io::Result<Arc<Self>> {
         let ourselves = if cfg!(target_os = "linux") {
-            // This also works if the file was replaced since.
+            // This path works even if the program file was replaced.
             PathBuf::from("/proc/self/exe")
         } else {
             std::env::current_exe()?
         };
         let mut child = Command::new(ourselves)
             .arg(COMMAND)
+            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .current_dir("/")
-            .process_group(0) // signals to our group are not for it
+            .process_group(0) // signals to the worker's group must not reach it
             .spawn()?;
-        Ok(Arc::new(Self { told: Mutex::new(child.stdin.take()) }))
+        Ok(Arc::new(Self { pipe: Mutex::new(child.stdin.take()) }))
     }
 
-    /// A group was started.
+    /// Reports that a group was started.
     pub(super) fn begun(&self, group: Pid) {
-        self.tell('+', group);
+        self.report('+', group);
     }
 
-    /// A group is empty.
+    /// Reports that a group is empty.
     pub(super) fn finished(&self, group: Pid) {
-        self.tell('-', group);
+        self.report('-', group);
     }
 
-    fn tell(&self, sign: char, group: Pid) {
-        let mut told = self.told.lock();
+    fn report(&self, sign: char, group: Pid) {
+        let mut pipe = self.pipe.lock();
         let line = format!("{sign}{group}\n");
-        if told.as_mut().is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_err()) {
-            tracing::warn!("the watchman process has ended: if this worker is killed now, its commands go on");
-            *told = None;
+        if pipe.as_mut().is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_err()) {
+            tracing::warn!("the watchman process has ended: if this worker is killed now, its commands continue");
+            *pipe = None;
         }
     }
 }

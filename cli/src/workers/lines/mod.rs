@@ -1,8 +1,8 @@
-//! One process serves many jobs. Each job is a line of JSON on its stdin, each answer one on its stdout.
+//! Runs processes that serve many jobs. Each job is a line of JSON on stdin, and each answer is a line of JSON on stdout.
 //!
-//! - `wire`: the lines
+//! - `wire`: format of the lines
 //! - `process`: one process and its jobs
-//! - here: which process gets a job, and the ending of an attempt
+//! - this module: the choice of a process for a job, and the ending of an attempt
 
 mod process;
 mod wire;
@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use self::process::{Process, Surroundings};
+use self::process::{Process, Settings};
 use super::{
     attempt::{Attempt, Ending},
     exec::{KILL_AFTER, StopTokens, Watchman},
@@ -26,24 +26,25 @@ use super::{
     reports::Reports,
 };
 
-/// The pause before a process is started to replace one that ended without an answer.
+/// Pause before the next start after a process ended without any answer, so that a broken program is not restarted in a tight
+/// loop.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// When a process is replaced by a new one, which frees memory that it leaked.
+/// Conditions for the replacement of a process, which frees leaked memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Replace {
-    /// After this many jobs.
+    /// Replaces a process after this many jobs.
     pub after_jobs: Option<u64>,
-    /// After this time.
+    /// Replaces a process after this time.
     pub after: Option<Duration>,
 }
 
-/// Processes that serve many jobs.
+/// Worker with processes that serve many jobs.
 #[derive(Debug)]
 pub struct Lines {
-    surroundings: Arc<Surroundings>,
-    /// The most processes at once.
-    most: usize,
+    settings: Arc<Settings>,
+    /// Maximum number of concurrent processes.
+    max_processes: usize,
     replace: Replace,
     stop_tokens: StopTokens,
     kill_after: Duration,
@@ -55,16 +56,22 @@ pub struct Lines {
 #[derive(Debug, Default)]
 struct Pool {
     processes: Vec<Arc<Process>>,
-    /// The earliest start, after a process that ended without an answer.
+    /// Earliest time for the next start; `None` unless a process ended without any answer.
     start_at: Option<Instant>,
 }
 
 impl Lines {
-    /// Starts processes as jobs come, at most `most` at once.
-    pub fn new(program: Program, verbose: bool, most: usize, replace: Replace, stop_tokens: StopTokens) -> Self {
+    /// Creates a worker that starts processes as jobs arrive, at most `max_processes` at once.
+    pub fn new(
+        program: Program,
+        verbose: bool,
+        max_processes: usize,
+        replace: Replace,
+        stop_tokens: StopTokens,
+    ) -> Self {
         Self {
-            surroundings: Arc::new(Surroundings { program, verbose, watchman: None, kill_after: KILL_AFTER }),
-            most: most.max(1),
+            settings: Arc::new(Settings { program, verbose, watchman: None, kill_after: KILL_AFTER }),
+            max_processes: max_processes.max(1),
             replace,
             stop_tokens,
             kill_after: KILL_AFTER,
@@ -73,57 +80,61 @@ impl Lines {
         }
     }
 
-    /// With a watchman that ends the processes if this one is killed.
+    /// Sets the watchman, which ends the processes if this process is killed.
     #[must_use]
     pub fn watched_by(self, watchman: Arc<Watchman>) -> Self {
-        let surroundings = Surroundings { watchman: Some(watchman), ..Surroundings::clone(&self.surroundings) };
-        Self { surroundings: Arc::new(surroundings), ..self }
+        let settings = Settings { watchman: Some(watchman), ..Settings::clone(&self.settings) };
+        Self { settings: Arc::new(settings), ..self }
     }
 
-    /// Runs one job. If it is cancelled, the process is told. If the process does not answer within 5 s, it is ended,
+    /// Runs one job. If the job is cancelled, the process receives a cancel line. If it does not answer within 5 s, it is ended,
     /// and its other jobs are released.
     pub async fn run(&self, attempt: &Attempt, reports: &Arc<Reports>, cancelled: impl Future<Output = ()>) -> Ending {
         let mut cancelled = pin!(cancelled);
-        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+        if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
             return Ending::Released;
         }
-        let given = tokio::select! {
-            given = self.give(attempt, reports) => given,
+        let assigned = tokio::select! {
+            assigned = self.assign(attempt, reports) => assigned,
             () = &mut cancelled => return Ending::Cancelled,
-            () = self.stop_tokens.politely.cancelled() => return Ending::Released,
-            () = self.stop_tokens.at_once.cancelled() => return Ending::Released,
+            () = self.stop_tokens.graceful.cancelled() => return Ending::Released,
+            () = self.stop_tokens.immediate.cancelled() => return Ending::Released,
         };
-        let (process, mut asked) = match given {
-            Ok(given) => given,
+        let (process, mut answer) = match assigned {
+            Ok(assigned) => assigned,
             Err(error) => return Ending::Failed(format!("cannot start the process: {error}")),
         };
         let stopped = tokio::select! {
-            ending = asked.ended() => return ending,
+            ending = answer.ended() => return ending,
             () = cancelled => Ending::Cancelled,
-            () = self.stop_tokens.politely.cancelled() => Ending::Released,
-            () = self.stop_tokens.at_once.cancelled() => {
+            () = self.stop_tokens.graceful.cancelled() => Ending::Released,
+            () = self.stop_tokens.immediate.cancelled() => {
                 process.kill();
                 return Ending::Released;
             }
         };
         process.cancel(attempt.id);
         tokio::select! {
-            _ = asked.ended() => {}
+            _ = answer.ended() => {}
             () = sleep(self.kill_after) => process.end(),
-            () = self.stop_tokens.at_once.cancelled() => process.kill(),
+            () = self.stop_tokens.immediate.cancelled() => process.kill(),
         }
         stopped
     }
 
-    /// Gives the job to a process as soon as one has capacity.
-    async fn give(&self, attempt: &Attempt, reports: &Arc<Reports>) -> std::io::Result<(Arc<Process>, process::Asked)> {
+    /// Gives the job to a process as soon as a process has capacity.
+    async fn assign(
+        &self,
+        attempt: &Attempt,
+        reports: &Arc<Reports>,
+    ) -> std::io::Result<(Arc<Process>, process::PendingAnswer)> {
         loop {
-            // Changes from here on are noticed.
+            // Registers for changes before `pick` looks at the processes, so that no change in between is missed.
             let changed = self.changed.notified();
             let start_at = {
                 let mut pool = self.pool.lock();
-                if let Some(given) = self.pick(&mut pool, attempt, reports)? {
-                    return Ok(given);
+                if let Some(assigned) = self.pick(&mut pool, attempt, reports)? {
+                    return Ok(assigned);
                 }
                 pool.start_at
             };
@@ -134,35 +145,35 @@ impl Lines {
         }
     }
 
-    /// The least loaded process that does not have this job already (from a lost lease), or a new one.
+    /// Returns the least loaded process that does not already have this job (from a lost lease), or a new process.
     fn pick(
         &self,
         pool: &mut Pool,
         attempt: &Attempt,
         reports: &Arc<Reports>,
-    ) -> std::io::Result<Option<(Arc<Process>, process::Asked)>> {
-        if let Some(useless) = pool.processes.iter().find(|process| process.was_useless()) {
-            pool.start_at = Some(useless.ended_at() + RESTART_AFTER);
+    ) -> std::io::Result<Option<(Arc<Process>, process::PendingAnswer)>> {
+        if let Some(ended) = pool.processes.iter().find(|process| process.ended_without_answer()) {
+            pool.start_at = Some(ended.ended_at() + RESTART_AFTER);
         }
-        pool.processes.retain(|process| !process.is_over(self.replace));
+        pool.processes.retain(|process| !process.takes_no_jobs(self.replace));
         let start_now = pool.start_at.is_none_or(|at| at <= Instant::now());
         let least = pool.processes.iter().min_by_key(|process| process.load()).cloned();
         if let Some(process) = least
-            && (process.load() == 0 || pool.processes.len() >= self.most || !start_now)
-            && let Some(asked) = process.ask(attempt, reports)
+            && (process.load() == 0 || pool.processes.len() >= self.max_processes || !start_now)
+            && let Some(answer) = process.assign(attempt, reports)
         {
-            return Ok(Some((process, asked)));
+            return Ok(Some((process, answer)));
         }
-        if pool.processes.len() >= self.most || !start_now {
+        if pool.processes.len() >= self.max_processes || !start_now {
             return Ok(None);
         }
         pool.start_at = None;
-        let process = Process::start(&self.surroundings, self.changed.clone())?;
+        let process = Process::start(&self.settings, self.changed.clone())?;
         pool.processes.push(process.clone());
-        Ok(process.ask(attempt, reports).map(|asked| (process, asked)))
+        Ok(process.assign(attempt, reports).map(|answer| (process, answer)))
     }
 
-    /// No more jobs will come: closes the stdin of the processes, which have 5 s to end.
+    /// Closes the stdin of the processes, which have 5 s to end. Called after the last job.
     pub async fn close(&self) {
         let processes = std::mem::take(&mut self.pool.lock().processes);
         processes.iter().for_each(|process| process.retire());
@@ -170,7 +181,7 @@ impl Lines {
             let ended = async {
                 tokio::select! {
                     () = process.wait() => {}
-                    () = self.stop_tokens.at_once.cancelled() => process.kill(),
+                    () = self.stop_tokens.immediate.cancelled() => process.kill(),
                 }
             };
             if tokio::time::timeout(self.kill_after, ended).await.is_err() {

@@ -1,7 +1,7 @@
-//! One process that serves many jobs: its jobs, its answers, its end.
+//! Process that serves many jobs: its jobs, its answers and its end.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     sync::{
         Arc,
@@ -31,55 +31,59 @@ use super::{
     Replace, wire,
 };
 
-/// The longest line of an answer: a result of 1 MiB, in base64 or with every byte escaped.
+/// Maximum length of an answer: a result of 1 MiB, in base64 or with every byte escaped.
 const MAX_LINE: usize = 8 << 20;
+/// Maximum number of cancelled jobs whose ids are remembered, so that late answers for them are not errors.
+const MAX_CANCELLED: usize = 1024;
 
-/// The settings of every process.
+/// Settings of all processes.
 #[derive(Clone, Debug)]
-pub(super) struct Surroundings {
+pub(super) struct Settings {
     pub(super) program: Program,
     pub(super) verbose: bool,
     pub(super) watchman: Option<Arc<Watchman>>,
     pub(super) kill_after: Duration,
 }
 
-/// A running process.
+/// Running process.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Lines for its stdin; `None`: there will be no more.
+    /// Channel for lines to stdin. `None` when the process gets no more lines; its stdin is then closed.
     lines: Mutex<Option<mpsc::UnboundedSender<Vec<u8>>>>,
-    asked: Mutex<HashMap<i64, PendingJob>>,
+    jobs: Mutex<HashMap<i64, PendingJob>>,
+    /// Ids of recently cancelled jobs, newest first. An answer that crosses the cancel line makes the process answer twice.
+    cancelled: Mutex<VecDeque<i64>>,
     begun: Instant,
     given: AtomicU64,
     answered: AtomicU64,
-    /// Ends the process: SIGTERM, then SIGKILL.
+    /// Ends the process with SIGTERM, then SIGKILL.
     end: CancellationToken,
     kill: CancellationToken,
-    /// When it ended.
-    over: Mutex<Option<Instant>>,
-    is_over: CancellationToken,
-    /// Signals that there may be capacity for a waiting job.
+    /// Time at which the process ended; `None` while it runs.
+    ended_at: Mutex<Option<Instant>>,
+    ended: CancellationToken,
+    /// Notified when a job or the process has ended, so that a waiting job may get its place.
     changed: Arc<Notify>,
 }
 
-/// The caller that waits for an answer.
+/// Job whose answer a caller waits for.
 #[derive(Debug)]
 struct PendingJob {
     done: oneshot::Sender<Ending>,
     reports: Arc<Reports>,
 }
 
-/// A job that a process was given. If it is dropped without an answer, the process is ended, because its state is
-/// unknown.
+/// Handle of a job that a process works on. Dropping it before the answer ends the process, because the process may still work
+/// on the job.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingAnswer {
     id: i64,
     process: Arc<Process>,
     answer: oneshot::Receiver<Ending>,
     answered: bool,
 }
 
-impl Asked {
+impl PendingAnswer {
     /// Waits for the answer.
     pub(super) async fn ended(&mut self) -> Ending {
         let ending = (&mut self.answer).await;
@@ -88,89 +92,94 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
-        if !self.answered && self.process.asked.lock().contains_key(&self.id) {
+        if !self.answered && self.process.jobs.lock().contains_key(&self.id) {
             self.process.end();
         }
     }
 }
 
 impl Process {
-    /// Starts a process, and the tasks that serve it.
-    pub(super) fn start(surroundings: &Arc<Surroundings>, changed: Arc<Notify>) -> io::Result<Arc<Self>> {
-        let mut child = surroundings.program.starting_on_line().spawn()?;
-        let group = Group::of(&child, surroundings.watchman.clone());
+    /// Starts a process and the tasks for its pipes.
+    pub(super) fn start(settings: &Arc<Settings>, changed: Arc<Notify>) -> io::Result<Arc<Self>> {
+        let mut child = settings.program.starting_on_line().spawn()?;
+        let group = Group::new(&child, settings.watchman.clone());
         let (lines, to_write) = mpsc::unbounded_channel();
         let process = Arc::new(Self {
             lines: Mutex::new(Some(lines)),
-            asked: Mutex::default(),
+            jobs: Mutex::default(),
+            cancelled: Mutex::default(),
             begun: Instant::now(),
             given: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             end: CancellationToken::new(),
             kill: CancellationToken::new(),
-            over: Mutex::new(None),
-            is_over: CancellationToken::new(),
+            ended_at: Mutex::new(None),
+            ended: CancellationToken::new(),
             changed,
         });
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         tracing::debug!(pid = child.id(), "process started");
-        tokio::spawn(process.clone().serve(child, group, pipes, to_write, surroundings.clone()));
+        tokio::spawn(process.clone().serve(child, group, pipes, to_write, settings.clone()));
         Ok(process)
     }
 
-    /// Gives it a job; `None`: it has this job already, or takes no more.
-    pub(super) fn ask(self: &Arc<Self>, attempt: &Attempt, reports: &Arc<Reports>) -> Option<Asked> {
+    /// Gives a job to the process. Returns `None` if it already has this job, or takes no more jobs.
+    pub(super) fn assign(self: &Arc<Self>, attempt: &Attempt, reports: &Arc<Reports>) -> Option<PendingAnswer> {
         let lines = self.lines.lock();
-        let mut asked = self.asked.lock();
-        if asked.contains_key(&attempt.id) || lines.as_ref()?.send(wire::job(attempt)).is_err() {
+        let mut jobs = self.jobs.lock();
+        if jobs.contains_key(&attempt.id) || lines.as_ref()?.send(wire::job(attempt)).is_err() {
             return None;
         }
         let (done, answer) = oneshot::channel();
-        asked.insert(attempt.id, PendingJob { done, reports: reports.clone() });
+        jobs.insert(attempt.id, PendingJob { done, reports: reports.clone() });
         self.given.fetch_add(1, Ordering::Relaxed);
-        Some(Asked { id: attempt.id, process: self.clone(), answer, answered: false })
+        Some(PendingAnswer { id: attempt.id, process: self.clone(), answer, answered: false })
     }
 
-    /// The number of its jobs.
+    /// Returns the number of its jobs.
     pub(super) fn load(&self) -> usize {
-        self.asked.lock().len()
+        self.jobs.lock().len()
     }
 
-    /// Tells it to cancel a job.
+    /// Sends a cancel line for a job.
     pub(super) fn cancel(&self, id: i64) {
+        let mut cancelled = self.cancelled.lock();
+        cancelled.truncate(MAX_CANCELLED - 1);
+        cancelled.push_front(id);
+        drop(cancelled);
         if let Some(lines) = &*self.lines.lock() {
             let _ = lines.send(wire::cancel(id));
         }
     }
 
-    /// Ends it gracefully: SIGTERM, SIGKILL 5 s later. Its jobs are released.
+    /// Ends the process gracefully: SIGTERM, and SIGKILL 5 s later. Its jobs are released.
     pub(super) fn end(&self) {
         self.end.cancel();
     }
 
-    /// Kills it. Its jobs are released.
+    /// Kills the process. Its jobs are released.
     pub(super) fn kill(&self) {
         self.kill.cancel();
     }
 
-    /// Gives it no more jobs: its stdin is closed when its last job is done.
+    /// Stops giving jobs to the process. Its stdin is closed when its last job is done.
     pub(super) fn retire(&self) {
         let mut lines = self.lines.lock();
-        if self.asked.lock().is_empty() {
+        if self.jobs.lock().is_empty() {
             *lines = None;
         }
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub(super) async fn wait(&self) {
-        self.is_over.cancelled().await;
+        self.ended.cancelled().await;
     }
 
-    /// Whether it takes no more jobs: it is ending, or has had its share, so that its current jobs are its last.
-    pub(super) fn is_over(self: &Arc<Self>, replace: Replace) -> bool {
-        if self.end.is_cancelled() || self.kill.is_cancelled() || self.is_over.is_cancelled() {
+    /// Returns whether the process takes no more jobs, because it is ending or is to be replaced after its current jobs.
+    pub(super) fn takes_no_jobs(self: &Arc<Self>, replace: Replace) -> bool {
+        if self.end.is_cancelled() || self.kill.is_cancelled() || self.ended.is_cancelled() {
             return true;
         }
         let worn = replace.after_jobs.is_some_and(|most| self.given.load(Ordering::Relaxed) >= most)
@@ -187,25 +196,25 @@ impl Process {
         loop {
             let changed = self.changed.notified();
             self.retire();
-            if self.lines.lock().is_none() || self.is_over.is_cancelled() {
+            if self.lines.lock().is_none() || self.ended.is_cancelled() {
                 return;
             }
             tokio::select! {
                 () = changed => {}
-                () = self.is_over.cancelled() => {}
+                () = self.ended.cancelled() => {}
             }
         }
     }
 
-    /// Whether it ended itself without an answer.
-    pub(super) fn was_useless(&self) -> bool {
+    /// Returns whether the process ended before its first answer, without being stopped by the worker.
+    pub(super) fn ended_without_answer(&self) -> bool {
         let by_itself = !self.end.is_cancelled() && !self.kill.is_cancelled();
-        by_itself && self.is_over.is_cancelled() && self.answered.load(Ordering::Relaxed) == 0
+        by_itself && self.ended.is_cancelled() && self.answered.load(Ordering::Relaxed) == 0
     }
 
-    /// When it ended.
+    /// Returns the time of the end.
     pub(super) fn ended_at(&self) -> Instant {
-        self.over.lock().unwrap_or_else(Instant::now)
+        self.ended_at.lock().unwrap_or_else(Instant::now)
     }
 
     async fn serve(
@@ -214,23 +223,23 @@ impl Process {
         mut group: Group,
         (stdin, stdout, stderr): (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>),
         to_write: mpsc::UnboundedReceiver<Vec<u8>>,
-        surroundings: Arc<Surroundings>,
+        settings: Arc<Settings>,
     ) {
         let mut tail = Tail::default();
-        // Ends with the pipe, or when the process is retired.
+        // The writing task ends when the process closes its stdin, or when `lines` is set to `None`.
         let writing = tokio::spawn(write(stdin, to_write));
         let mut problem = None;
         let status = {
             let reading = async {
                 let errors = async {
-                    read_errors(stderr, &mut tail, surroundings.verbose).await;
+                    read_errors(stderr, &mut tail, settings.verbose).await;
                     Ok(())
                 };
-                // If an answer is invalid, do not wait for others.
+                // An invalid answer ends the reading of answers, and then the process.
                 tokio::try_join!(self.read(stdout), errors).map(|_| ())
             };
             tokio::pin!(reading);
-            let (mut is_read, mut is_told) = (false, false);
+            let (mut is_read, mut is_terminated) = (false, false);
             let mut kill_at = None;
             let status = loop {
                 let kill_due = async {
@@ -244,16 +253,16 @@ impl Process {
                     result = &mut reading, if !is_read => {
                         is_read = true;
                         problem = result.err();
-                        // It cannot answer any more, even if it does not know that.
+                        // Gives the process no more jobs, because its stdout has ended or an answer was invalid.
                         *self.lines.lock() = None;
-                        kill_at.get_or_insert_with(|| Instant::now() + surroundings.kill_after);
+                        kill_at.get_or_insert_with(|| Instant::now() + settings.kill_after);
                         if problem.is_some() {
                             group.signal(Signal::TERM);
                         }
                     }
-                    () = self.end.cancelled(), if !is_told => {
-                        is_told = true;
-                        kill_at.get_or_insert_with(|| Instant::now() + surroundings.kill_after);
+                    () = self.end.cancelled(), if !is_terminated => {
+                        is_terminated = true;
+                        kill_at.get_or_insert_with(|| Instant::now() + settings.kill_after);
                         group.signal(Signal::TERM);
                     }
                     () = self.kill.cancelled() => {
@@ -268,7 +277,7 @@ impl Process {
             };
             group.finish();
             if !is_read {
-                // Answers that it wrote before its end count.
+                // Reads the answers that the process wrote before its end, because they count.
                 problem = timeout(PIPES_AFTER, reading).await.ok().and_then(Result::err);
             }
             status
@@ -278,7 +287,7 @@ impl Process {
         self.finish(problem.as_deref(), &how);
     }
 
-    /// Reads answers to the end, or until one is invalid, and returns the problem.
+    /// Reads answers to the end. Fails at the first invalid answer.
     async fn read(&self, stdout: Option<ChildStdout>) -> Result<(), String> {
         let Some(stdout) = stdout else { return Ok(()) };
         let mut lines = BoundedLines::new(stdout, MAX_LINE);
@@ -290,72 +299,76 @@ impl Process {
             }
             let (id, answer) = wire::answer(line).map_err(|problem| format!("its answer is invalid: {problem}"))?;
             match answer {
-                wire::Answer::Progress(said) => {
-                    let reports = self.asked.lock().get(&id).map(|waiting| waiting.reports.clone());
-                    if let Some(reports) = reports {
-                        reports.say(said);
+                wire::Answer::Progress(report) => {
+                    let reports = self.jobs.lock().get(&id).map(|pending| pending.reports.clone());
+                    match reports {
+                        Some(reports) => reports.add(report),
+                        None => self.check_cancelled(id)?,
                     }
                 }
-                wire::Answer::Ended(ending) => self.answer(id, ending),
+                wire::Answer::Ended(ending) => self.answer(id, ending)?,
             }
         }
         Ok(())
     }
 
-    fn answer(&self, id: i64, ending: Ending) {
-        let Some(waiting) = self.asked.lock().remove(&id) else {
-            tracing::warn!(job = id, "the process answered for a job that it does not have; ignoring the answer");
-            return;
+    fn answer(&self, id: i64, ending: Ending) -> Result<(), String> {
+        let pending = self.jobs.lock().remove(&id);
+        let Some(pending) = pending else {
+            return self.check_cancelled(id);
         };
         self.answered.fetch_add(1, Ordering::Relaxed);
-        // The caller may have gone away.
-        let _ = waiting.done.send(ending);
+        // Ignores the error if the caller has stopped waiting for this answer.
+        let _ = pending.done.send(ending);
         self.changed.notify_waiters();
+        Ok(())
     }
 
-    /// The process has ended, and with it the attempts it had.
+    /// Checks an answer for a job that the process does not have. It is an error, unless the job was cancelled.
+    fn check_cancelled(&self, id: i64) -> Result<(), String> {
+        let was_cancelled = self.cancelled.lock().contains(&id);
+        // The answer may be meant for another job, which would then never get an outcome.
+        was_cancelled.then_some(()).ok_or_else(|| format!("it answered for job {id}, which it does not have"))
+    }
+
+    /// Ends the remaining attempts after the end of the process.
     fn finish(&self, problem: Option<&str>, how: &str) {
         *self.lines.lock() = None;
-        *self.over.lock() = Some(Instant::now());
+        *self.ended_at.lock() = Some(Instant::now());
         let by_us = problem.is_none() && (self.end.is_cancelled() || self.kill.is_cancelled());
-        let asked = std::mem::take(&mut *self.asked.lock());
-        if !by_us && !asked.is_empty() {
+        let jobs = std::mem::take(&mut *self.jobs.lock());
+        if !by_us && !jobs.is_empty() {
             let problem = problem.unwrap_or_default();
-            tracing::warn!(
-                jobs = asked.len(),
-                problem,
-                how,
-                "the process ended before it answered for all of its jobs"
-            );
+            tracing::warn!(jobs = jobs.len(), problem, how, "the process ended before it answered for all of its jobs");
         }
-        for waiting in asked.into_values() {
+        for pending in jobs.into_values() {
             let ending = match problem {
                 Some(problem) => Ending::Failed(format!("the process was ended: {problem}")),
                 None if by_us => Ending::Released,
                 None => Ending::Failed(format!("the process ended while it had this job: {how}")),
             };
-            let _ = waiting.done.send(ending);
+            let _ = pending.done.send(ending);
         }
-        self.is_over.cancel();
+        self.ended.cancel();
         self.changed.notify_waiters();
     }
 }
 
-/// Lets it start, then writes lines, many at a time.
+/// Starts the command, then writes lines in batches.
 async fn write(stdin: Option<ChildStdin>, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
     let Some(mut stdin) = stdin else { return };
-    let mut gathered = b"\n".to_vec();
+    let mut buffer = b"\n".to_vec();
     let mut batch = Vec::new();
     loop {
-        // A process that reads no more ends soon; then waiting callers are told.
-        if stdin.write_all(&gathered).await.is_err() {
+        // Ignores a write error: the process has closed its stdin, and its end will be reported to the waiting callers.
+        if stdin.write_all(&buffer).await.is_err() {
             return;
         }
-        gathered.clear();
+        buffer.clear();
         if lines.recv_many(&mut batch, 256).await == 0 {
             return;
         }
-        batch.drain(..).for_each(|line| gathered.extend(line));
+        batch.drain(..).for_each(|line| buffer.extend(line));
     }
 }
 

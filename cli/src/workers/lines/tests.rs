@@ -5,12 +5,12 @@ use tokio::sync::oneshot;
 
 use super::{super::reports::Report, *};
 
-/// A process that answers each job with `answer`, in which $id is the job's; it ends with its input.
+/// Returns a command that answers each job with `answer`, in which $id is the id of the job. It ends with its input.
 fn answering(answer: &str) -> String {
     format!("while read -r line; do id=${{line#*:}}; id=${{id%%[,\\}}]*}}; {answer}; done")
 }
 
-/// A process that has time to end by itself, on slow machines too.
+/// Creates a worker that gives processes enough time to end, even on slow machines.
 fn lines(command: &str) -> Lines {
     let lines = Lines::new(Program::shell(command), false, 1, Replace::default(), StopTokens::default());
     killed_after(lines, Duration::from_mins(1))
@@ -18,7 +18,7 @@ fn lines(command: &str) -> Lines {
 
 fn killed_after(mut lines: Lines, kill_after: Duration) -> Lines {
     lines.kill_after = kill_after;
-    lines.surroundings = Arc::new(Surroundings { kill_after, ..Surroundings::clone(&lines.surroundings) });
+    lines.settings = Arc::new(Settings { kill_after, ..Settings::clone(&lines.settings) });
     lines
 }
 
@@ -39,7 +39,7 @@ fn text(ending: Ending) -> String {
 
 #[tokio::test]
 async fn one_process_serves_many_jobs_at_once() {
-    // It answers in the wrong order: the second job of each two first.
+    // The process answers pairs of jobs in reverse order.
     let command = answering(
         "if [ -n \"$other\" ]; then for n in $id $other; do echo \"{\\\"id\\\":$n,\\\"result\\\":\\\"$n by $$\\\"}\"; done; \
          other=; else other=$id; fi",
@@ -85,23 +85,33 @@ async fn an_answer_that_makes_no_sense_ends_the_process_and_says_why() {
 #[tokio::test]
 async fn what_is_no_object_is_not_an_answer_and_progress_is_passed_on() {
     let answer = "echo hello; echo \"{\\\"id\\\":$id,\\\"progress\\\":{\\\"fraction\\\":0.5,\\\"checkpoint\\\":\\\"row 7\\\"}}\"; \
-                  echo \"{\\\"id\\\":99}\"; echo \"{\\\"id\\\":$id,\\\"error\\\":\\\"no\\\",\\\"retry\\\":2}\"";
+                  echo \"{\\\"id\\\":$id,\\\"error\\\":\\\"no\\\",\\\"retry\\\":2}\"";
     let lines = lines(&answering(answer));
     let reports = Arc::new(Reports::default());
     let ending = lines.run(&attempt(1), &reports, pending()).await;
-    assert_eq!(ending, Ending::FailedUntil("no".into(), Duration::from_secs(2)));
-    let said = Report { fraction: Some(0.5), text: None, checkpoint: Some("row 7".into()) };
-    assert_eq!(reports.waiting(), Some(said));
+    assert_eq!(ending, Ending::RetryAfter("no".into(), Duration::from_secs(2)));
+    let report = Report { fraction: Some(0.5), text: None, checkpoint: Some("row 7".into()) };
+    assert_eq!(reports.unsent(), Some(report));
 }
 
-/// Runs a job until the process says that it has it, then cancels it.
+#[tokio::test]
+async fn an_answer_for_a_job_that_the_process_does_not_have_ends_it_and_fails_its_jobs() {
+    for wrong in ["{\\\"id\\\":99}", "{\\\"id\\\":\\\"99\\\"}", "{\\\"id\\\":99,\\\"progress\\\":{\\\"fraction\\\":1}}"]
+    {
+        let lines = lines(&format!("read -r line; echo \"{wrong}\"; sleep 1000"));
+        let Ending::Failed(error) = run(&lines, 1).await else { panic!() };
+        assert!(error.contains("it answered for job 99, which it does not have"), "{error}");
+    }
+}
+
+/// Runs a job until the process reports progress, then cancels the job.
 async fn cancel_when_begun(lines: &Lines, id: i64) -> Ending {
     let (cancel, cancelled) = oneshot::channel::<()>();
     let reports = Arc::new(Reports::default());
     let job = attempt(id);
     let running = lines.run(&job, &reports, async { drop(cancelled.await) });
     let begun = async {
-        while reports.waiting().is_none() {
+        while reports.unsent().is_none() {
             tokio::task::yield_now().await;
         }
         drop(cancel);
@@ -117,10 +127,23 @@ const BEGUN: &str = "echo \"{\\\"id\\\":$id,\\\"progress\\\":{\\\"text\\\":\\\"b
 
 #[tokio::test]
 async fn a_process_that_answers_a_cancel_goes_on() {
-    // A job is answered when its cancel comes: that line is as {"cancel":1}.
+    // The process answers a job when it receives the cancel line, such as {"cancel":1}.
     let answer = format!(
         "case $line in *cancel*) echo \"{{\\\"id\\\":$id,\\\"error\\\":\\\"cancelled\\\"}}\" ;; \
          *'\"id\":9,'*) echo \"{{\\\"id\\\":9,\\\"result\\\":\\\"$$\\\"}}\" ;; *) {BEGUN} ;; esac"
+    );
+    let lines = lines(&answering(&answer));
+    let before = text(run(&lines, 9).await);
+    assert_eq!(cancel_when_begun(&lines, 1).await, Ending::Cancelled);
+    assert_eq!(text(run(&lines, 9).await), before, "the same process");
+    lines.close().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_job_may_be_answered_twice() {
+    let twice = "echo \"{\\\"id\\\":$id}\"; echo \"{\\\"id\\\":$id}\"";
+    let answer = format!(
+        "case $line in *cancel*) {twice} ;; *'\"id\":9,'*) echo \"{{\\\"id\\\":9,\\\"result\\\":\\\"$$\\\"}}\" ;; *) {BEGUN} ;; esac"
     );
     let lines = lines(&answering(&answer));
     let before = text(run(&lines, 9).await);

@@ -1,11 +1,11 @@
-//! The lines to and from a process that serves many jobs: JSON objects, one per line. `docs/reference/workers.md`
-//! describes them.
+//! Format of the lines to and from a process that serves many jobs: one JSON object per line, as described in
+//! `docs/reference/workers.md`.
 
 use std::{collections::HashMap, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::super::{
@@ -13,13 +13,15 @@ use super::super::{
     reports::{Report, ReportJson},
 };
 
-/// The longest snooze or retry delay, in seconds: a year.
+/// Maximum snooze or retry delay in seconds: a year.
 const LATEST: f64 = 365.0 * 24.0 * 3600.0;
 
-/// A job; `id` comes first.
+/// Line for a job, with `id` as the first field.
 #[derive(Serialize)]
 struct JobLine<'a> {
     id: i64,
+    /// Id as text, for programs that read numbers as floating point.
+    id_text: String,
     task_type: &'a str,
     attempt: u32,
     max_attempts: u32,
@@ -36,13 +38,14 @@ struct JobLine<'a> {
     checkpoint_base64: Option<String>,
 }
 
-/// Cancels a job.
+/// Line that cancels a job.
 #[derive(Serialize)]
 struct CancelLine {
     cancel: i64,
+    cancel_text: String,
 }
 
-/// As text if it is text, otherwise in base64.
+/// Returns bytes as text if they are text, otherwise as base64.
 fn as_text(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text), None),
@@ -50,12 +53,13 @@ fn as_text(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     }
 }
 
-/// The line of a job.
+/// Formats the line of a job.
 pub(super) fn job(attempt: &Attempt) -> Vec<u8> {
     let (payload, payload_base64) = as_text(&attempt.payload);
     let (checkpoint, checkpoint_base64) = as_text(&attempt.checkpoint);
     line(&JobLine {
         id: attempt.id,
+        id_text: attempt.id.to_string(),
         task_type: &attempt.task_type,
         attempt: attempt.attempt,
         max_attempts: attempt.max_attempts,
@@ -68,9 +72,9 @@ pub(super) fn job(attempt: &Attempt) -> Vec<u8> {
     })
 }
 
-/// The line that cancels a job.
+/// Formats the line that cancels a job.
 pub(super) fn cancel(id: i64) -> Vec<u8> {
-    line(&CancelLine { cancel: id })
+    line(&CancelLine { cancel: id, cancel_text: id.to_string() })
 }
 
 fn line(value: &impl Serialize) -> Vec<u8> {
@@ -79,32 +83,33 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// An answer about a job.
+/// Answer for a job.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     /// The attempt has ended.
     Ended(Ending),
-    /// Progress; the attempt goes on.
+    /// Progress report. The attempt continues.
     Progress(Report),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswerLine {
+    #[serde(deserialize_with = "number_or_text")]
     id: i64,
     #[serde(default)]
     result: Value,
     #[serde(default)]
     result_base64: Option<String>,
-    /// The task type of the next stage, with a result or without.
+    /// Task type of the next stage, with or without a result.
     #[serde(default)]
     next_stage: Option<String>,
     #[serde(default)]
     error: Option<String>,
-    /// `true` (by the retry policy), `false` (never), or seconds.
+    /// `true` (retry policy), `false` (no retry), or a delay in seconds.
     #[serde(default)]
     retry: Value,
-    /// Seconds.
+    /// In seconds.
     #[serde(default)]
     snooze: Option<f64>,
     #[serde(default)]
@@ -113,7 +118,20 @@ struct AnswerLine {
     progress: Option<ReportJson>,
 }
 
-/// Parses an answer: the job's id, and what it says. An error is for the author of the program.
+/// Deserializes an id from a whole number or a text.
+fn number_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+    let value = Value::deserialize(from)?;
+    let id = match &value {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    id.ok_or_else(|| {
+        serde::de::Error::custom(format!("id is {value}: it must be the id of a job, as a number or a text"))
+    })
+}
+
+/// Parses an answer: the id of the job, and its content. Errors address the author of the program.
 pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
     let line: AnswerLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let id = line.id;
@@ -127,8 +145,8 @@ pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
     if ends.iter().filter(|&&is_set| is_set).count() > 1 {
         return Err("more than one of result (with next_stage), error, snooze, release and progress is set".into());
     }
-    if let Some(said) = line.progress {
-        return Ok((id, Answer::Progress(said.into())));
+    if let Some(report) = line.progress {
+        return Ok((id, Answer::Progress(report.into())));
     }
     let ending = match (line.error, line.snooze) {
         (Some(error), _) => failed(error, &line.retry)?,
@@ -149,7 +167,7 @@ fn failed(error: String, retry: &Value) -> Result<Ending, String> {
     match retry {
         Value::Null | Value::Bool(true) => Ok(Ending::Failed(error)),
         Value::Bool(false) => Ok(Ending::FailedForGood(error)),
-        Value::Number(number) => Ok(Ending::FailedUntil(error, seconds("retry", number.as_f64().unwrap_or(f64::NAN))?)),
+        Value::Number(number) => Ok(Ending::RetryAfter(error, seconds("retry", number.as_f64().unwrap_or(f64::NAN))?)),
         _ => Err("retry must be true, false, or seconds".into()),
     }
 }
@@ -161,7 +179,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration, String> {
     Err(format!("{name} is {value}; 0 to {LATEST} seconds are allowed"))
 }
 
-/// A text unchanged; any other value as JSON.
+/// Converts a result: text stays unchanged, any other value becomes JSON.
 fn result(value: Value, base64: Option<String>) -> Result<Bytes, String> {
     if let Some(base64) = base64 {
         let bytes = STANDARD.decode(base64).map_err(|error| format!("result_base64: {error}"))?;
@@ -189,7 +207,7 @@ mod tests {
             ..Attempt::default()
         };
         let expected = concat!(
-            r#"{"id":17,"task_type":"t","attempt":1,"max_attempts":10,"headers":{},"payload":"two\nlines"}"#,
+            r#"{"id":17,"id_text":"17","task_type":"t","attempt":1,"max_attempts":10,"headers":{},"payload":"two\nlines"}"#,
             "\n"
         );
         assert_eq!(String::from_utf8(job(&attempt)).unwrap(), expected);
@@ -205,6 +223,7 @@ mod tests {
     fn every_way_to_end_a_job_is_understood() {
         let cases = [
             (r#"{"id":1}"#, Ending::Done(Bytes::new())),
+            (r#"{"id":"1"}"#, Ending::Done(Bytes::new())),
             (r#"{"id":1,"result":"text"}"#, Ending::Done("text".into())),
             (r#"{"id":1,"result":{"n":[1,2]}}"#, Ending::Done(r#"{"n":[1,2]}"#.into())),
             (r#"{"id":1,"result_base64":"/w=="}"#, Ending::Done(Bytes::from_static(b"\xff"))),
@@ -213,22 +232,26 @@ mod tests {
             (r#"{"id":1,"error":"no"}"#, Ending::Failed("no".into())),
             (r#"{"id":1,"error":"no","retry":true}"#, Ending::Failed("no".into())),
             (r#"{"id":1,"error":"no","retry":false}"#, Ending::FailedForGood("no".into())),
-            (r#"{"id":1,"error":"no","retry":1.5}"#, Ending::FailedUntil("no".into(), Duration::from_millis(1500))),
+            (r#"{"id":1,"error":"no","retry":1.5}"#, Ending::RetryAfter("no".into(), Duration::from_millis(1500))),
             (r#"{"id":1,"snooze":60}"#, Ending::Snoozed(Duration::from_secs(60))),
             (r#"{"id":1,"release":true}"#, Ending::Released),
         ];
         for (line, ending) in cases {
             assert_eq!(answer(line.as_bytes()), Ok((1, Answer::Ended(ending))), "{line}");
         }
-        let said = Report { fraction: Some(0.5), text: Some("half".into()), checkpoint: None };
+        let report = Report { fraction: Some(0.5), text: Some("half".into()), checkpoint: None };
         let line = br#"{"id":1,"progress":{"fraction":0.5,"text":"half"}}"#;
-        assert_eq!(answer(line), Ok((1, Answer::Progress(said))));
+        assert_eq!(answer(line), Ok((1, Answer::Progress(report))));
     }
 
     #[test]
     fn what_makes_no_sense_is_an_error_that_says_why() {
         for (line, problem) in [
             ("{}", "missing field `id`"),
+            (r#"{"id":1.5}"#, "id is 1.5"),
+            (r#"{"id":4.095e18}"#, "id is 4.095e+18"),
+            (r#"{"id":"one"}"#, "id is \"one\""),
+            (r#"{"id":null}"#, "id is null"),
             (r#"{"id":1,"resutl":""}"#, "unknown field `resutl`"),
             (r#"{"id":1,"result":"","error":""}"#, "more than one"),
             (r#"{"id":1,"next_stage":"s","error":""}"#, "more than one"),

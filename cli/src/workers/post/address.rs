@@ -1,6 +1,6 @@
-//! The addresses that may be connected to. The person who configures the worker chooses the URL, but foreign DNS
-//! decides what a name in it means, and a foreign server where a redirect leads. Neither may lead into our own network.
-//! The address that is checked is the one that is connected to, so a second answer of DNS cannot slip in between.
+//! Restricts the addresses that requests may connect to. The user who configures the worker chooses the URL, but foreign DNS
+//! chooses the address of its host, and a foreign server chooses the target of a redirect. Neither may lead into the private
+//! network. The checked address is also the connected address, so a second DNS answer cannot bypass the check.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Looks up names, and leaves out addresses that may not be connected to.
+/// DNS resolver that omits forbidden addresses.
 #[derive(Debug)]
 pub(super) struct Resolver {
     pub(super) allow_private: bool,
@@ -31,7 +31,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// Why an address must not be connected to.
+/// Error for a forbidden address.
 pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
     let problem = format!(
         "{host} is at {address}, which is private, loopback, link-local or reserved; --allow-private allows such addresses"
@@ -39,7 +39,7 @@ pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, problem)
 }
 
-/// Whether an address is public.
+/// Returns whether an address is public.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -47,8 +47,8 @@ pub(super) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The host of Azure's virtual machines, which answers with their credentials. It is the only service of that kind in the
-/// public ranges; those of other clouds are link-local, private or carrier-grade NAT (169.254.169.254, `fd00:ec2::254`,
+/// Address of the host of Azure's virtual machines, which serves their credentials. It is the only such service with a public
+/// address. Other clouds use link-local, private or carrier-grade NAT addresses (169.254.169.254, `fd00:ec2::254`,
 /// 100.100.100.200, 192.0.0.192).
 const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
@@ -70,7 +70,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    // An IPv6 address that stands for an IPv4 address is checked as that.
+    // An IPv6 address that embeds an IPv4 address is checked as the IPv4 address.
     let inner = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
@@ -79,7 +79,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] if high != 0 => inner(high, low), // compatible, mapped
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => inner(high, low), // NAT64, 6to4
         [0x2001, 0 | 0xdb8, ..] => false,                                        // Teredo, documentation
-        // All other public addresses begin so; ::1, unique local, link-local and multicast addresses do not.
+        // All other public addresses are in 2000::/3, unlike ::1, unique local, link-local and multicast addresses.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

@@ -1,9 +1,9 @@
-//! Sends each job to a URL as an HTTP request. The payload is its body, and the body of the answer the result.
+//! Sends each job to a URL as an HTTP request. The payload is the body of the request, and the body of the answer is the result.
 //!
-//! - `address`: the addresses that may be connected to
-//! - `redirect`: the redirects that are followed
+//! - `address`: allowed addresses
+//! - `redirect`: allowed redirects
 //! - `sign`: signatures of requests
-//! - here: one request, and the meaning of its answer
+//! - this module: a request, and the conversion of its answer to an ending
 
 mod address;
 mod redirect;
@@ -33,37 +33,37 @@ use super::{
     exec::StopTokens,
 };
 
-/// The largest result; with more the job fails for good, as it does for a command.
+/// Maximum size of a result in bytes. With more, the job fails for good, as for a command.
 const MAX_RESULT_BYTES: usize = 1 << 20;
-/// The bytes of an answer that go into the error.
+/// Maximum bytes of an answer in an error.
 const ERROR_BYTES: usize = 4 << 10;
-/// The time limit for looking up a name, a connection and TLS.
+/// Time limit for the DNS lookup, the TCP connection and the TLS handshake together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The header of an answer with the stage in which the job goes on.
+/// Header of an answer that names the next stage of the job.
 const NEXT_STAGE: HeaderName = HeaderName::from_static("howdah-next-stage");
-/// The longest delay that an answer may ask for.
+/// Maximum delay of `Retry-After`.
 const LATEST: Duration = Duration::from_hours(365 * 24);
 
-/// The request to send.
+/// Target and settings of the requests.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// `http` or `https`.
+    /// URL with the scheme `http` or `https`.
     pub url: Url,
-    /// Usually POST.
+    /// HTTP method, usually POST.
     pub method: Method,
     /// Headers of each request.
     pub headers: HeaderMap,
-    /// The secret that signs requests.
+    /// Secret that signs requests.
     pub secret: Option<Secret>,
-    /// The time limit for a whole request, its answer included.
+    /// Time limit for a request with its answer, including redirects.
     pub timeout: Duration,
-    /// Whether private, loopback and link-local addresses may be connected to.
+    /// Whether private, loopback and link-local addresses are allowed.
     pub allow_private: bool,
-    /// How many idle connections are kept.
+    /// Maximum number of idle connections.
     pub idle_connections: usize,
 }
 
-/// Sends a request for each job.
+/// Worker that sends a request for each job.
 #[derive(Debug)]
 pub struct Post {
     target: Target,
@@ -72,23 +72,23 @@ pub struct Post {
 }
 
 impl Post {
-    /// Fails if the URL can never be used because of its scheme or its address.
+    /// Creates a worker. Fails if the scheme or the address of the URL is not allowed.
     pub fn new(target: Target, stop_tokens: StopTokens) -> Result<Self, String> {
         redirect::check(&target.url, target.allow_private)?;
         let client = client(&target)?;
         Ok(Self { target, client, stop_tokens })
     }
 
-    /// Runs one job. If it is cancelled, the connection is closed at once.
+    /// Runs one job. If the job is cancelled, the connection is closed immediately.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+        if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
             return Ending::Released;
         }
         tokio::select! {
             ending = self.send(attempt) => ending,
             () = cancelled => Ending::Cancelled,
-            () = self.stop_tokens.politely.cancelled() => Ending::Released,
-            () = self.stop_tokens.at_once.cancelled() => Ending::Released,
+            () = self.stop_tokens.graceful.cancelled() => Ending::Released,
+            () = self.stop_tokens.immediate.cancelled() => Ending::Released,
         }
     }
 
@@ -99,7 +99,7 @@ impl Post {
         }
     }
 
-    /// The answer to the request, behind redirects if there are any. The time limit is for all of them together.
+    /// Sends the request, follows redirects, and returns the final answer. One time limit applies to all requests together.
     async fn answer(&self, attempt: &Attempt) -> Result<Response, String> {
         let until = Instant::now() + self.target.timeout;
         let mut url = self.target.url.clone();
@@ -142,11 +142,11 @@ impl Post {
     }
 }
 
-/// The client of all requests. It follows no redirects: each hop is a request of its own.
+/// Creates the HTTP client. It does not follow redirects, because each hop is checked and signed as a separate request.
 fn client(target: &Target) -> Result<Client, String> {
     Client::builder()
         .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
-        // A proxy would connect to any address.
+        // A proxy would bypass the check of addresses.
         .no_proxy()
         .dns_resolver(Arc::new(address::Resolver { allow_private: target.allow_private }))
         .redirect(Policy::none())
@@ -156,16 +156,16 @@ fn client(target: &Target) -> Result<Client, String> {
         .map_err(|error| describe(&error))
 }
 
-/// The headers, the tags and the trace context that the producer gave the job.
+/// Adds the headers, tags and trace context of the job.
 fn add_job_headers(headers: &mut HeaderMap, attempt: &Attempt) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     for (name, value) in &attempt.headers {
-        // Headers that are not valid in HTTP are left out.
+        // Headers that are invalid in HTTP are omitted.
         if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
             headers.insert(name, value);
         }
     }
-    // One header: proxies may join several of one name.
+    // All tags are in one header, because proxies may join several headers with the same name.
     let tags: Vec<String> =
         attempt.tags.iter().map(|tag| utf8_percent_encode(tag, NON_ALPHANUMERIC).to_string()).collect();
     if let (false, Ok(value)) = (tags.is_empty(), HeaderValue::from_str(&tags.join(","))) {
@@ -178,8 +178,8 @@ fn add_job_headers(headers: &mut HeaderMap, attempt: &Attempt) {
     }
 }
 
-/// The name of a job's header in the request. `content-type` is kept; others get a prefix, so that none can be taken
-/// for one of ours.
+/// Returns the name of a job's header in the request. `content-type` is kept. Other headers get a prefix, so that they cannot be
+/// confused with headers of the worker.
 fn header_name(name: &str) -> Option<HeaderName> {
     if name.eq_ignore_ascii_case("content-type") {
         return Some(CONTENT_TYPE);
@@ -187,7 +187,7 @@ fn header_name(name: &str) -> Option<HeaderName> {
     HeaderName::try_from(format!("howdah-header-{name}")).ok()
 }
 
-/// The meaning of an answer.
+/// Converts an answer to an ending.
 async fn ending(response: Response) -> Ending {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait(value, SystemTime::now()));
@@ -197,32 +197,32 @@ async fn ending(response: Response) -> Ending {
         return match body(response, MAX_RESULT_BYTES).await {
             Ok((result, true)) => Ending::done(result, stage),
             Ok((_, false)) => Ending::FailedForGood(format!(
-                "the answer ({status}) has more than {MAX_RESULT_BYTES} bytes, which is the largest result"
+                "the answer ({status}) has more than {MAX_RESULT_BYTES} bytes, the maximum size of a result"
             )),
             Err(error) => Ending::Failed(format!("the answer ({status}) broke off: {error}")),
         };
     }
-    let (said, _) = body(response, ERROR_BYTES).await.unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let error = match said.trim() {
+    let (text, _) = body(response, ERROR_BYTES).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let error = match text.trim() {
         "" => status.to_string(),
-        said => format!("{status}: {said}"),
+        text => format!("{status}: {text}"),
     };
     match (retry_after, is_final(status)) {
         (_, true) => Ending::FailedForGood(error),
-        (Some(after), false) => Ending::FailedUntil(error, after),
+        (Some(after), false) => Ending::RetryAfter(error, after),
         (None, false) => Ending::Failed(error),
     }
 }
 
-/// Whether the same request would be refused the next time too.
+/// Returns whether the status means that a retry would be refused too, so that the job fails for good.
 fn is_final(status: StatusCode) -> bool {
     use StatusCode as Status;
     status.is_client_error()
         && !matches!(status, Status::REQUEST_TIMEOUT | Status::TOO_EARLY | Status::TOO_MANY_REQUESTS)
 }
 
-/// `Retry-After`: seconds, or a date.
+/// Parses `Retry-After`: seconds or a date.
 fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     let wait = match text.parse() {
@@ -232,7 +232,7 @@ fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     Some(wait.min(LATEST))
 }
 
-/// At most this many bytes of the body, and whether that is all of it.
+/// Reads at most this many bytes of the body. Also returns whether that is the complete body.
 async fn body(mut response: Response, most: usize) -> Result<(Bytes, bool), String> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error.without_url()))? {
@@ -245,7 +245,7 @@ async fn body(mut response: Response, most: usize) -> Result<(Bytes, bool), Stri
     Ok((body.into(), true))
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn describe(error: &reqwest::Error) -> String {
     let mut text = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
     let mut cause = error.source();

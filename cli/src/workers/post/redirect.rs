@@ -1,9 +1,9 @@
-//! The redirects that are followed: those that repeat the same request (307, 308), a few times, not from TLS to plain
-//! text, and only to URLs that a first request could go to.
+//! Rules for redirects. The worker follows only redirects that repeat the same request (307, 308), up to a maximum number. It never
+//! follows a redirect from TLS to plain text, nor to a URL that is not allowed for a first request.
 //!
-//! The server that redirects chooses where the request goes. Another origin (scheme, host and port) gets the payload,
-//! since the redirect asks for that, and neither the headers of the command line, which may be passwords, nor a
-//! signature: it would say that we meant a request to that URL.
+//! The redirecting server chooses the target. Another origin (scheme, host and port) gets the payload, because the redirect asks
+//! for that. It does not get the headers of the command line, which may contain credentials, nor a signature, which would confirm
+//! that the request was meant for that URL.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ use reqwest::{StatusCode, Url, header::LOCATION};
 
 use super::address::{is_public, refused};
 
-/// The most redirects of a request.
+/// Maximum number of redirects of a request.
 const MOST: usize = 5;
 
-/// Whether a request may be sent to this URL. Names are checked when they are looked up.
+/// Checks that a request may be sent to this URL. The resolver checks host names later.
 pub(super) fn check(url: &Url, allow_private: bool) -> Result<(), String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("the scheme \"{}\" is not supported; use http or https", url.scheme()));
     }
-    // An address in a URL is not looked up. In whatever form it was written, it is normalised by now.
+    // An IP address in a URL bypasses the resolver. The URL parser has normalised it.
     let host = url.host_str().unwrap_or_default();
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(address) if !allow_private && !is_public(address) => Err(refused(host, address).to_string()),
@@ -27,7 +27,7 @@ pub(super) fn check(url: &Url, allow_private: bool) -> Result<(), String> {
     }
 }
 
-/// Where an answer sends the same request; `None`: nowhere, it is the last one.
+/// Returns the target of a redirect; `None` if the answer is final.
 pub(super) fn next(
     from: &Url,
     status: StatusCode,
@@ -35,7 +35,7 @@ pub(super) fn next(
     followed: usize,
     allow_private: bool,
 ) -> Result<Option<Url>, String> {
-    // Other redirects would become a GET without the payload, and its success would count as the job's.
+    // Other redirects would become a GET without the payload, whose success would count as success of the job.
     if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
-//! Signs requests, so that a receiver knows that they come from the worker, unchanged, and were meant for its URL.
+//! Signs requests, so that a receiver can verify that the worker sent them to its URL, and that they are unchanged.
 //!
-//! What is signed reads like the request itself: a line with the version, the method, the URL, a line for each header that
-//! tells something about the job, an empty line, the body.
+//! The signed text consists of lines with the version, the method, the URL, and each header about the job, then an empty line and
+//! the body.
 
 use std::fmt::{self, Write as _};
 
@@ -9,17 +9,18 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use reqwest::{Method, Request, Url, header::HeaderMap};
 use sha2::Sha256;
 
-/// The version of the scheme.
+/// Version of the signature scheme.
 const VERSION: &str = "v1";
-/// The header with the signature.
+/// Header with the signature.
 pub(super) const SIGNATURE: &str = "howdah-signature";
 
-/// A key that both sides know. It is never shown.
+/// Shared key of worker and receiver. It is never shown.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Any bytes. One line break at the end, which editors add to files, does not count. `None`: it is empty.
+    /// Creates a secret from any bytes. Removes one line break at the end, which editors add to files. Returns `None` if it is
+    /// empty.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let mut bytes = bytes.into();
         if bytes.ends_with(b"\n") {
@@ -31,9 +32,9 @@ impl Secret {
         (!bytes.is_empty()).then_some(Self(bytes))
     }
 
-    /// The version, `=`, and the HMAC-SHA256 in hex.
+    /// Returns the value of the signature header: the version, `=`, and the HMAC-SHA256 in hex.
     pub(super) fn sign(&self, request: &Request, body: &[u8]) -> String {
-        // A key may have any length, so this never fails.
+        // Never fails, because a key may have any length.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
         mac.update(head(request.method(), request.url(), request.headers()).as_bytes());
         mac.update(body);
@@ -41,25 +42,26 @@ impl Secret {
     }
 }
 
-/// What is signed, without the body. Neither a method, a URL nor a header can have a line break, so no two requests have
-/// the same text.
+/// Returns the signed text before the body. Methods, URLs and headers cannot contain line breaks, so different requests have
+/// different texts.
 fn head(method: &Method, url: &Url, headers: &HeaderMap) -> String {
     let mut url = url.clone();
-    // These are not sent. A URL that can be posted to has a host, so this never fails.
+    // The URL is signed without user and password, which are not part of the request line. Never fails, because the URL has a
+    // host.
     let _ = (url.set_username(""), url.set_password(None));
     url.set_fragment(None);
     let mut text = format!("{VERSION}\n{method}\n{url}\n");
     let mut signed: Vec<_> = headers.iter().filter(|(name, _)| is_signed(name.as_str())).collect();
     signed.sort_by_key(|(name, _)| name.as_str());
     for (name, value) in signed {
-        // Receivers see the value without spaces around it.
+        // Receivers see the value without surrounding spaces.
         let _ = writeln!(text, "{name}:{}", String::from_utf8_lossy(value.as_bytes().trim_ascii()));
     }
     text.push('\n');
     text
 }
 
-/// Whether the signature covers this header.
+/// Returns whether the signature covers this header.
 fn is_signed(name: &str) -> bool {
     name == "content-type" || name.starts_with("howdah-") && name != SIGNATURE
 }

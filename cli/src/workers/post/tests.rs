@@ -1,4 +1,4 @@
-mod receivers; // the receivers that the reference shows
+mod receivers; // runs the example receivers of the reference
 
 use std::{collections::HashMap, future::pending, net::SocketAddr};
 
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What a request looked like.
+/// Request that the server received.
 #[derive(Clone, Debug)]
 struct Seen {
     method: Verb,
@@ -27,7 +27,7 @@ struct Seen {
 
 type Log = Arc<Mutex<Vec<Seen>>>;
 
-/// A server that fails on purpose: the path says how.
+/// Starts a server whose answer depends on the path, including errors.
 async fn server() -> (String, Log) {
     let log = Log::default();
     let router = Router::new().route("/{*path}", any(answer)).with_state(log.clone());
@@ -95,7 +95,7 @@ async fn post(url: &str) -> Ending {
 async fn an_answer_may_name_the_next_stage() {
     let (url, _) = server().await;
     assert_eq!(post(&format!("{url}/stage/mail")).await, Ending::Advanced("hello".into(), "mail".into()));
-    let Ending::Failed(error) = post(&format!("{url}/stage/no%20such")).await else { panic!("it went on") };
+    let Ending::Failed(error) = post(&format!("{url}/stage/no%20such")).await else { panic!("it continued") };
     assert!(error.contains("the next stage") && error.contains("no such"), "{error}");
 }
 
@@ -202,12 +202,12 @@ async fn each_status_has_its_meaning() {
         ("429", Ending::Failed("429 Too Many Requests".into())),
         ("500/oops", Ending::Failed("500 Internal Server Error: oops".into())),
         ("304", Ending::Failed("304 Not Modified".into())),
-        ("later/7", Ending::FailedUntil("503 Service Unavailable: busy".into(), Duration::from_secs(7))),
+        ("later/7", Ending::RetryAfter("503 Service Unavailable: busy".into(), Duration::from_secs(7))),
         (
             "later/Thu, 01 Jan 1970 00:00:00 GMT",
-            Ending::FailedUntil("503 Service Unavailable: busy".into(), Duration::ZERO),
+            Ending::RetryAfter("503 Service Unavailable: busy".into(), Duration::ZERO),
         ),
-        ("later/99999999999", Ending::FailedUntil("503 Service Unavailable: busy".into(), LATEST)),
+        ("later/99999999999", Ending::RetryAfter("503 Service Unavailable: busy".into(), LATEST)),
         ("later/soon", Ending::Failed("503 Service Unavailable: busy".into())),
     ] {
         assert_eq!(post(&format!("{url}/{path}")).await, expected, "{path}");
@@ -237,7 +237,7 @@ async fn an_answer_that_takes_too_long_is_a_failure_and_a_cancelled_job_is_not_w
     let stop_tokens = StopTokens::default();
     let post = Post::new(target(&hang), stop_tokens.clone()).unwrap();
     assert_eq!(post.run(&attempt(), async {}).await, Ending::Cancelled);
-    stop_tokens.politely.cancel();
+    stop_tokens.graceful.cancel();
     assert_eq!(post.run(&attempt(), pending()).await, Ending::Released);
 }
 
@@ -300,13 +300,13 @@ async fn a_redirect_does_not_lead_into_our_own_network() {
     let named = url.replace("127.0.0.1", "localhost");
     for to in [&url, &named, "http://[::ffff:a9fe:a9fe]/latest/meta-data"] {
         let mut post = Post::new(target(&format!("{url}/to/307/?{to}/upper")), StopTokens::default()).unwrap();
-        // As if the first address were a public one.
+        // Simulates a public first address.
         post.target.allow_private = false;
         post.client = client(&post.target).unwrap();
         let ending = post.run(&attempt(), pending()).await;
         assert!(matches!(&ending, Ending::Failed(error) if error.contains("--allow-private")), "{to}: {ending:?}");
     }
-    assert_eq!(log.lock().len(), 3, "none was followed");
+    assert_eq!(log.lock().len(), 3, "no redirect was followed");
 }
 
 #[test]

@@ -9,10 +9,10 @@ use super::{
     wire::{Broken, Column, Message, Row},
 };
 
-/// The bytes that a statement takes besides its text.
+/// Bytes that each statement and each column counts towards the size limit, in addition to its text.
 const EACH: usize = 32;
 
-/// The results of a job's statements.
+/// Results of the statements of a job.
 #[derive(Debug)]
 pub(super) struct Collected {
     format: Format,
@@ -21,27 +21,27 @@ pub(super) struct Collected {
     most: usize,
 }
 
-/// The result of one statement.
+/// Result of one statement.
 #[derive(Debug, Default)]
 struct Set {
-    /// `None`: it returns no rows.
+    /// Columns; `None` if the statement returns no rows.
     columns: Option<Vec<Column>>,
-    /// Its rows, formatted.
+    /// Rows in the format of the result, one after the other.
     rows: Vec<u8>,
-    /// The command tag; `None`: the statement has not ended.
+    /// Command tag; `None` before the end of the statement.
     command: Option<String>,
 }
 
-/// Types by their ids and modifiers.
+/// Names of types, by id and modifier.
 pub(super) type TypeNames = HashMap<(u32, i32), String>;
 
 impl Collected {
-    /// Collects at most this many bytes.
+    /// Creates a collector for at most `most` bytes.
     pub(super) fn new(format: Format, most: usize) -> Self {
         Self { format, sets: Vec::new(), bytes: 0, most }
     }
 
-    /// Takes a message.
+    /// Processes a message of the server.
     pub(super) fn take(&mut self, message: Message) -> Result<(), Broken> {
         if self.sets.last().is_none_or(|set| set.command.is_some()) {
             self.bytes += EACH;
@@ -73,7 +73,7 @@ impl Collected {
         if self.bytes > self.most { Err(Broken::TooLarge) } else { Ok(()) }
     }
 
-    /// The types whose names are needed.
+    /// Returns the types whose names the result needs.
     pub(super) fn types(&self) -> Vec<(u32, i32)> {
         if matches!(&self.format, Format::Text(text) if text.header != Header::Types) {
             return Vec::new();
@@ -85,7 +85,7 @@ impl Collected {
         types
     }
 
-    /// The result.
+    /// Returns the result.
     pub(super) fn finish(self, types: &TypeNames) -> Bytes {
         match &self.format {
             Format::Text(text) => text_result(&self.sets, text, types).into(),
@@ -98,13 +98,13 @@ fn type_name(types: &TypeNames, column: &Column) -> String {
     types.get(&column.type_id).cloned().unwrap_or_else(|| column.type_id.0.to_string())
 }
 
-/// Lines, without a line break at the end.
+/// Formats the result as lines, without a line break at the end.
 fn text_result(sets: &[Set], format: &Text, types: &TypeNames) -> Vec<u8> {
     let mut result = Vec::new();
     for set in sets {
         match &set.columns {
             None => result.extend(set.command.iter().flat_map(|command| [command.as_bytes(), b"\n"]).flatten()),
-            // No result at all: such a job need not be kept (history without_empty).
+            // An empty result stays empty, because the history mode without_empty drops such jobs.
             Some(_) if set.rows.is_empty() => {}
             Some(columns) => {
                 for (n, column) in columns.iter().enumerate().filter(|_| format.header != Header::None) {
@@ -144,7 +144,7 @@ fn text_row(to: &mut Vec<u8>, format: &Text, columns: &[Column], row: &Row) {
     to.push(b'\n');
 }
 
-/// Writes a value, with its quotes.
+/// Writes a value with its quotes.
 fn put(to: &mut Vec<u8>, value: &[u8], format: &Text, quoted: bool) {
     let quote = format.quote.filter(|_| quoted).map(String::from).unwrap_or_default();
     to.extend(quote.as_bytes());
@@ -162,7 +162,7 @@ fn put(to: &mut Vec<u8>, value: &[u8], format: &Text, quoted: bool) {
     to.extend(quote.as_bytes());
 }
 
-/// Types whose values are only quoted if all values are: bool, numbers, object ids.
+/// Returns whether values of the type are quoted only with `sql-quote-all`: bool, numbers, object ids.
 fn is_plain(type_id: u32) -> bool {
     matches!(type_id, 16 | 20 | 21 | 23 | 26 | 27 | 28 | 29 | 700 | 701 | 1560 | 1700)
 }
@@ -183,11 +183,11 @@ fn json_row(to: &mut Vec<u8>, columns: &[Column], row: &Row) {
     to.push(b']');
 }
 
-/// As Postgres's own `to_json`: booleans, numbers and JSON stay so, all other values are strings.
+/// Converts a value like Postgres's `to_json`: booleans, numbers and JSON are kept, other values become strings.
 fn json_value(type_id: u32, value: &str) -> String {
     match type_id {
         16 => if value == "t" { "true" } else { "false" }.to_owned(),
-        // A float may be NaN or Infinity, which JSON does not have.
+        // A float may be NaN or Infinity, which do not exist in JSON.
         20 | 21 | 23 | 26 | 700 | 701 | 1700 if is_number(value) => value.to_owned(),
         114 | 3802 => value.to_owned(),
         _ => serde_json::Value::from(value).to_string(),

@@ -1,5 +1,4 @@
-//! A database in which jobs run: how to connect to it, idle connections for the next job, and how to cancel a
-//! statement.
+//! Database in which jobs run: connects to it, keeps idle connections for the next jobs, and cancels statements.
 
 use std::{
     collections::HashMap,
@@ -17,7 +16,7 @@ use tokio::{
 };
 use tokio_postgres::{
     CancelToken,
-    config::{Host, SslMode, TargetSessionAttrs},
+    config::{Host, TargetSessionAttrs},
     tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -27,43 +26,49 @@ use super::{
     wire::{Broken, Message, Wire},
 };
 use howdah_server::{
-    config::Dsn,
-    store::{describe_error, tls_connector},
+    config::{Dsn, UrlFile},
+    store::{ConnectBackoff, Source, describe_error},
 };
 
-/// The time limit for looking up a name, a connection, TLS and the login.
+/// Time limit for the DNS lookup, the connection, TLS and the login.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// A connection that was idle for longer is not used again.
+/// Maximum idle time after which a connection is not reused.
 const IDLE: Duration = Duration::from_secs(300);
-/// Makes the server check this often whether we are still connected, so that a statement ends when its worker is gone.
-const LOOK_FOR_US: &str = "SET client_connection_check_interval = '5s'";
+/// Statement that makes the server check the connection at this interval, so that a statement ends when its worker is gone.
+const CHECK_CONNECTION: &str = "SET client_connection_check_interval = '5s'";
 
-/// One database, by the name that jobs use.
+/// Database with its idle connections.
 pub struct Database {
-    dsn: Dsn,
-    connector: MakeRustlsConnect,
+    source: Source,
+    /// Whether the connection string sets an application name.
+    is_named: bool,
+    /// Limits connection attempts to one at a time, with a pause after failures.
+    pace: tokio::sync::Mutex<ConnectBackoff>,
+    /// Error of the last failed connection attempt.
+    problem: Mutex<String>,
     idle: Mutex<Vec<(Instant, Connection)>>,
-    /// Names of the server's built-in types.
+    /// Names of built-in types of the server.
     pub(super) types: Mutex<HashMap<(u32, i32), String>>,
 }
 
 impl std::fmt::Debug for Database {
-    /// The address is not shown.
+    /// Shows no fields, because the connection string may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Database").finish_non_exhaustive()
     }
 }
 
-/// A connection for one job at a time.
+/// Connection for one job at a time.
 pub(super) struct Connection {
     pub(super) wire: Wire,
-    /// Whether the server checks that we are still connected.
-    pub(super) looks_for_us: bool,
+    /// Whether the server checks that the worker is still connected.
+    pub(super) is_probed: bool,
     token: CancelToken,
+    connector: MakeRustlsConnect,
     address: ServerAddress,
 }
 
-/// The address of a server. A request to cancel must go to the same one.
+/// Address of a server. A cancel request must go to the same address.
 #[derive(Clone, Debug)]
 enum ServerAddress {
     Tcp(SocketAddr, String),
@@ -71,26 +76,34 @@ enum ServerAddress {
 }
 
 impl Database {
-    /// From a connection string. It does not connect yet.
-    pub fn new(dsn: &str) -> Result<Self, String> {
-        let dsn = Dsn::parse(dsn)?;
-        let connector = tls_connector(&dsn)?;
-        Ok(Self { dsn, connector, idle: Mutex::default(), types: Mutex::default() })
+    /// Parses a connection string, from the given file if any. Does not connect yet.
+    pub fn new(text: &str, file: Option<UrlFile>) -> Result<Self, String> {
+        let source = Source::new(text, file);
+        let loaded = source.load()?;
+        let name = loaded.each.first().and_then(|(dsn, _)| dsn.config.get_application_name());
+        Ok(Self {
+            is_named: name.is_some_and(|name| name != "howdah"),
+            source,
+            pace: tokio::sync::Mutex::default(),
+            problem: Mutex::default(),
+            idle: Mutex::default(),
+            types: Mutex::default(),
+        })
     }
 
-    /// Whether the connection string sets an application name.
-    pub(super) fn is_named(&self) -> bool {
-        self.dsn.config.get_application_name().is_some_and(|name| name != "howdah")
+    /// Returns whether the connection string sets an application name.
+    pub(super) const fn is_named(&self) -> bool {
+        self.is_named
     }
 
-    /// An idle connection of an earlier job.
+    /// Takes an idle connection of an earlier job.
     pub(super) fn take(&self) -> Option<Connection> {
         let mut idle = self.idle.lock();
         idle.retain(|(since, _)| since.elapsed() < IDLE);
         idle.pop().map(|(_, connection)| connection)
     }
 
-    /// Returns a connection whose session is clean.
+    /// Puts back a connection whose session was reset.
     pub(super) fn put(&self, connection: Connection) {
         self.idle.lock().push((Instant::now(), connection));
     }
@@ -103,110 +116,58 @@ impl Database {
         }
     }
 
-    /// A new connection; `most` is its largest message.
+    /// Opens a connection with this maximum message size. After a failure, reloads the files of the connection string.
     pub(super) async fn connect(&self, most: usize) -> Result<Connection, String> {
+        let mut pace = self.pace.lock().await;
+        pace.pause().await;
+        let connected = self.try_connect(most).await;
+        match &connected {
+            Ok(_) => pace.succeeded(),
+            Err(problem) => {
+                pace.refused();
+                self.source.failed();
+                problem.clone_into(&mut self.problem.lock());
+            }
+        }
+        connected
+    }
+
+    /// Returns the error of the last failed connection attempt.
+    pub(super) fn problem(&self) -> String {
+        self.problem.lock().clone()
+    }
+
+    async fn try_connect(&self, most: usize) -> Result<Connection, String> {
+        let loaded = self.source.load_again()?;
+        let is_one = loaded.each.len() == 1;
         let mut last = "the connection string has no host".to_owned();
-        for address in self.addresses().await? {
-            last = match timeout(CONNECT_WITHIN, self.connect_to(&address, most)).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(problem)) => problem,
-                Err(_) => format!("no answer within {CONNECT_WITHIN:?}"),
+        for (dsn, connector) in &loaded.each {
+            let addresses = match addresses(dsn).await {
+                Ok(addresses) => addresses,
+                Err(problem) => {
+                    last = problem;
+                    continue;
+                }
             };
+            for address in addresses {
+                let connecting = connect_to((dsn, connector.clone()), &address, most, is_one);
+                last = match timeout(CONNECT_WITHIN, connecting).await {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(problem)) => problem,
+                    Err(_) => format!("no answer within {CONNECT_WITHIN:?}"),
+                };
+            }
         }
         Err(last)
     }
 
-    async fn connect_to(&self, address: &ServerAddress, most: usize) -> Result<Connection, String> {
-        let socket = open(address).await.map_err(|error| describe_error(&error))?;
-        let mut config = self.dsn.config.clone();
-        let mut connector = self.connector.clone();
-        let name = match address {
-            ServerAddress::Tcp(_, name) => name.as_str(),
-            ServerAddress::Unix(_) => {
-                config.ssl_mode(SslMode::Disable);
-                "localhost"
-            }
-        };
-        let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, name).map_err(|e| describe_error(&e))?;
-        let (socket, token) = log_in(socket, tls, &config).await.map_err(|error| describe_error(error.as_ref()))?;
-        let mut wire = Wire::new(socket, most);
-        self.check_target(&mut wire).await?;
-        let looks_for_us = match wire.query(LOOK_FOR_US, |_| Ok(())).await {
-            Ok(finished) => finished.problem.is_none(),
-            Err(broken) => return Err(broken.describe()),
-        };
-        Ok(Connection { wire, looks_for_us, token, address: address.clone() })
-    }
-
-    /// Of several hosts, the one that accepts writes is used, or the one that `target_session_attrs` asks for. A single
-    /// host is used as it is.
-    async fn check_target(&self, wire: &mut Wire) -> Result<(), String> {
-        let config = &self.dsn.config;
-        let wanted = match config.get_target_session_attrs() {
-            TargetSessionAttrs::ReadWrite => "off",
-            TargetSessionAttrs::ReadOnly => "on",
-            _ => return Ok(()),
-        };
-        if config.get_hosts().len().max(config.get_hostaddrs().len()) < 2 {
-            return Ok(());
-        }
-        let mut found = None;
-        let shown = wire.query("SHOW transaction_read_only", |message| {
-            if let Message::Row(row) = message {
-                found = row.values().next().flatten();
-            }
-            Ok(())
-        });
-        shown.await.map_err(Broken::describe)?;
-        match found {
-            Some(found) if found != wanted => Err("it is not what target_session_attrs asks for".into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// The addresses of the hosts, in their order.
-    async fn addresses(&self) -> Result<Vec<ServerAddress>, String> {
-        let config = &self.dsn.config;
-        let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
-        let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
-        let mut servers = Vec::new();
-        let mut unknown = None;
-        for n in 0..hosts.len().max(addresses.len()) {
-            match (addresses.get(n), hosts.get(n)) {
-                (Some(address), host) => {
-                    let name = match host {
-                        Some(Host::Tcp(name)) => name.clone(),
-                        _ => address.to_string(),
-                    };
-                    servers.push(ServerAddress::Tcp((*address, port(n)).into(), name));
-                }
-                (None, Some(Host::Tcp(name))) => match lookup_host((name.as_str(), port(n))).await {
-                    Ok(found) => servers.extend(found.map(|address| ServerAddress::Tcp(address, name.clone()))),
-                    Err(error) => unknown = Some(error.to_string()),
-                },
-                (None, Some(Host::Unix(dir))) => {
-                    servers.push(ServerAddress::Unix(dir.join(format!(".s.PGSQL.{}", port(n)))));
-                }
-                (None, None) => {}
-            }
-        }
-        match unknown {
-            Some(error) if servers.is_empty() => Err(error),
-            _ => Ok(servers),
-        }
-    }
-
-    /// Asks the server to cancel the connection's statement. The request may come too late, or too early.
+    /// Asks the server to cancel the connection's statement. The request may arrive before or after the statement.
     pub(super) async fn cancel(&self, way: &CancelWay) -> Result<(), String> {
+        let mut connector = way.connector.clone();
         let cancelling = async {
             let socket = open(&way.address).await.map_err(|error| describe_error(&error))?;
-            let mut connector = self.connector.clone();
-            let name = match &way.address {
-                ServerAddress::Tcp(_, name) => name.as_str(),
-                ServerAddress::Unix(_) => "localhost",
-            };
-            let tls =
-                MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, name).map_err(|e| describe_error(&e))?;
+            let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, way.address.name())
+                .map_err(|e| describe_error(&e))?;
             way.token.cancel_query_raw(socket, tls).await.map_err(|error| describe_error(&error))
         };
         match timeout(CONNECT_WITHIN, cancelling).await {
@@ -216,15 +177,98 @@ impl Database {
     }
 }
 
-/// How to cancel a connection's statement.
+/// Formats an error of a login with its SQLSTATE.
+fn described(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let code = error.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    let code = code.map(|code| format!(" (SQLSTATE {})", code.code())).unwrap_or_default();
+    format!("{}{code}", describe_error(error))
+}
+
+/// Connects and logs in.
+async fn connect_to(
+    (dsn, mut connector): (&Dsn, MakeRustlsConnect),
+    address: &ServerAddress,
+    most: usize,
+    is_one: bool,
+) -> Result<Connection, String> {
+    let socket = open(address).await.map_err(|error| describe_error(&error))?;
+    let kept = connector.clone();
+    let tls =
+        MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, address.name()).map_err(|e| describe_error(&e))?;
+    let (socket, token) = log_in(socket, tls, &dsn.config).await.map_err(|error| described(error.as_ref()))?;
+    let mut wire = Wire::new(socket, most);
+    if !is_one {
+        check_target(dsn, &mut wire).await?;
+    }
+    let is_probed = match wire.query(CHECK_CONNECTION, |_| Ok(())).await {
+        Ok(finished) => finished.problem.is_none(),
+        Err(broken) => return Err(broken.describe()),
+    };
+    Ok(Connection { wire, is_probed, token, connector: kept, address: address.clone() })
+}
+
+/// Checks that the host accepts writes, or matches `target_session_attrs`. A single host is not checked.
+async fn check_target(dsn: &Dsn, wire: &mut Wire) -> Result<(), String> {
+    let wanted = match dsn.config.get_target_session_attrs() {
+        TargetSessionAttrs::ReadWrite => "off",
+        TargetSessionAttrs::ReadOnly => "on",
+        _ => return Ok(()),
+    };
+    let mut found = None;
+    let shown = wire.query("SHOW transaction_read_only", |message| {
+        if let Message::Row(row) = message {
+            found = row.values().next().flatten();
+        }
+        Ok(())
+    });
+    shown.await.map_err(Broken::describe)?;
+    match found {
+        Some(found) if found != wanted => Err("the host does not match the DSN's target_session_attrs".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the addresses of a connection string with one host.
+async fn addresses(dsn: &Dsn) -> Result<Vec<ServerAddress>, String> {
+    let config = &dsn.config;
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    match (config.get_hostaddrs().first(), config.get_hosts().first()) {
+        (Some(address), host) => {
+            let name = match host {
+                Some(Host::Tcp(name)) => name.clone(),
+                _ => address.to_string(),
+            };
+            Ok(vec![ServerAddress::Tcp((*address, port).into(), name)])
+        }
+        (None, Some(Host::Tcp(name))) => {
+            let found = lookup_host((name.as_str(), port)).await.map_err(|error| error.to_string())?;
+            Ok(found.map(|address| ServerAddress::Tcp(address, name.clone())).collect())
+        }
+        (None, Some(Host::Unix(dir))) => Ok(vec![ServerAddress::Unix(dir.join(format!(".s.PGSQL.{port}")))]),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+impl ServerAddress {
+    /// Host name that the certificate must match.
+    fn name(&self) -> &str {
+        match self {
+            Self::Tcp(_, name) => name,
+            Self::Unix(_) => "localhost",
+        }
+    }
+}
+
+/// Address and token to cancel a connection's statement.
 pub(super) struct CancelWay {
     token: CancelToken,
+    connector: MakeRustlsConnect,
     address: ServerAddress,
 }
 
 impl Connection {
     pub(super) fn cancel_way(&self) -> CancelWay {
-        CancelWay { token: self.token.clone(), address: self.address.clone() }
+        CancelWay { token: self.token.clone(), connector: self.connector.clone(), address: self.address.clone() }
     }
 }
 
@@ -233,7 +277,7 @@ async fn open(address: &ServerAddress) -> io::Result<Socket> {
         ServerAddress::Tcp(address, _) => {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            // A lost server is noticed in seconds.
+            // Detects within seconds that the server is gone, although a statement may run for hours without traffic.
             let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
             let keepalive = keepalive.with_interval(Duration::from_secs(3)).with_retries(3);
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;

@@ -1,5 +1,5 @@
-//! Logs in. tokio-postgres does so (TLS, passwords, SCRAM, channel binding) and then returns the socket: its simple
-//! queries report neither the types of columns, nor command tags, nor whether a transaction is open.
+//! Logs in with tokio-postgres (TLS, passwords, SCRAM, channel binding), and takes the socket back afterwards. The simple queries
+//! of tokio-postgres report neither the types of columns, nor command tags, nor whether a transaction is open.
 
 use std::{
     error::Error,
@@ -17,18 +17,18 @@ use tokio_postgres::{
     tls::{ChannelBinding, TlsConnect, TlsStream},
 };
 
-/// A stream to a server, plain or TLS.
+/// Stream to a server, plain or TLS.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A stream of any kind.
+/// Boxed stream of any kind.
 pub(super) struct Stream(Box<dyn Io>);
 
-/// A stream with a read buffer.
+/// Stream with a read buffer.
 pub(super) type Socket = BufReader<Stream>;
 
-/// The socket of a stream.
+/// Creates a socket from a stream.
 pub(super) fn socket(stream: impl Io + 'static) -> Socket {
     BufReader::with_capacity(32 << 10, Stream(Box::new(stream)))
 }
@@ -53,7 +53,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Logs in. Returns the socket, and the token that cancels its statements.
+/// Logs in. Returns the socket and the token that cancels its statements.
 pub(super) async fn log_in<T>(socket: Socket, tls: T, config: &Config) -> Result<(Socket, CancelToken), Problem>
 where
     T: TlsConnect<Socket> + Send + 'static,
@@ -61,37 +61,37 @@ where
     T::Future: Send + 'static,
 {
     let lent = Lent(Arc::new(Mutex::new(Some(socket))));
-    // Dropped without being polled, the connection sends no Terminate message.
+    // Drops the connection without polling it: a polled connection would send a Terminate message and end the session.
     let (client, _connection) = config.connect_raw(lent.clone(), LendTls(tls)).await?;
     Ok((lent.take()?, client.cancel_token()))
 }
 
 type Problem = Box<dyn Error + Send + Sync>;
 
-/// The socket, lent to tokio-postgres.
+/// Socket that tokio-postgres uses for the login, and that `log_in` takes back afterwards.
 #[derive(Clone)]
 struct Lent(Arc<Mutex<Option<Socket>>>);
 
 impl Lent {
     fn take(&self) -> io::Result<Socket> {
-        self.0.lock().take().ok_or_else(gone)
+        self.0.lock().take().ok_or_else(not_connected)
     }
 
     fn with<T>(&self, act: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match self.0.lock().as_mut() {
             Some(socket) => act(Pin::new(socket)),
-            None => Poll::Ready(Err(gone())),
+            None => Poll::Ready(Err(not_connected())),
         }
     }
 }
 
-fn gone() -> io::Error {
+fn not_connected() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the connection is gone")
 }
 
 impl AsyncRead for Lent {
-    /// Reads one byte at a time: bytes that tokio-postgres has read are lost to us, and the next message must not be.
-    /// There is a buffer below.
+    /// Reads one byte at a time, so that tokio-postgres cannot read a part of the next message, which would be lost. The socket
+    /// is buffered.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.with(|socket| {
             let mut byte = [0];
@@ -117,7 +117,7 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// TLS over a lent socket; the result is lent too.
+/// TLS over a lent socket. The resulting stream is lent too.
 struct LendTls<T>(T);
 
 impl<T> TlsConnect<Lent> for LendTls<T>
@@ -140,7 +140,7 @@ where
     }
 }
 
-/// A lent socket with TLS on it.
+/// Lent socket with TLS.
 struct LentTls {
     lent: Lent,
     binding: Mutex<Option<ChannelBinding>>,
@@ -148,7 +148,7 @@ struct LentTls {
 
 impl TlsStream for LentTls {
     fn channel_binding(&self) -> ChannelBinding {
-        // Asked for once.
+        // tokio-postgres calls this once.
         self.binding.lock().take().unwrap_or_else(ChannelBinding::none)
     }
 }

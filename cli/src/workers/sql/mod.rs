@@ -1,12 +1,12 @@
-//! Runs SQL: the payload is one or more statements, and the rows they return are the result.
+//! Runs jobs as SQL: the payload is one or more statements, and the returned rows are the result.
 //!
-//! - `options`: a job's options for its database and its result
-//! - `database`: connections, and how statements are cancelled
-//! - `login`, `wire`: from a socket to simple queries
-//! - `problem`: the error of a statement
-//! - `collected`: the result
+//! - `options`: options of a job for its database and its result
+//! - `database`: connections, and cancellation of statements
+//! - `login`, `wire`: login and simple queries on a socket
+//! - `problem`: error of a statement
+//! - `collected`: result of a job
 //! - `session`: one job on one connection
-//! - here: which database to use, and the ending of an attempt
+//! - this module: the choice of the database, and the ending of an attempt
 
 mod collected;
 mod database;
@@ -18,6 +18,8 @@ mod wire;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
+use howdah_server::logging::Throttle;
+use parking_lot::Mutex;
 use tokio::{
     select,
     time::{sleep, timeout},
@@ -34,25 +36,31 @@ use super::{
     exec::{KILL_AFTER, StopTokens},
 };
 
-/// How soon a running statement is cancelled again: the first request may have been too early.
-const CANCEL_AGAIN: Duration = Duration::from_secs(1);
-/// The time limit for the work before and after a job.
+/// Interval between cancel requests for a statement, because the first request may arrive before the statement.
+const CANCEL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit for the preparation of a job, and for the cleanup after it.
 const PREPARE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The databases, and the settings of jobs.
+/// Time for which a job waits for a connection.
+const CONNECT_FOR: Duration = Duration::from_secs(10);
+/// Snooze time of a job that got no connection.
+const AFTER_NO_CONNECTION: Duration = Duration::from_secs(5);
+
+/// Worker that runs jobs as SQL in its databases.
 #[derive(Debug)]
 pub struct Sql {
     database: Database,
     named: BTreeMap<String, Database>,
     stop_tokens: StopTokens,
     max_result: usize,
-    /// The time limit for all statements of a job.
+    /// Time limit for all statements of a job together.
     timeout: Option<Duration>,
+    complaint: Mutex<Throttle>,
 }
 
-/// Why a statement is cancelled.
+/// Reason for the cancellation of a statement.
 enum Interrupted {
-    /// The worker has lost the job.
+    /// The worker lost the job.
     Cancelled,
     /// This worker stops.
     Released,
@@ -61,25 +69,32 @@ enum Interrupted {
 }
 
 impl Sql {
-    /// Jobs run in `database`, unless they name another.
+    /// Creates a worker. Jobs run in `database`, unless they name another database.
     pub fn new(
         database: Database,
         named: BTreeMap<String, Database>,
         stop_tokens: StopTokens,
         max_result: usize,
     ) -> Self {
-        Self { database, named, stop_tokens, max_result, timeout: None }
+        Self {
+            database,
+            named,
+            stop_tokens,
+            max_result,
+            timeout: None,
+            complaint: Mutex::new(Throttle::every(Duration::from_secs(60))),
+        }
     }
 
-    /// Cancels a job's statements if they take longer in total. The job may have a shorter timeout of its own.
+    /// Sets the time limit for all statements of a job together. The timeout of the job applies additionally.
     #[must_use]
     pub fn with_timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Runs one job, to its end or until `cancelled`; then its statement is cancelled in the server.
+    /// Runs one job to its end. After `cancelled`, cancels its statement in the server.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+        if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
             return Ending::Released;
         }
         match self.prepare(attempt) {
@@ -88,14 +103,14 @@ impl Sql {
         }
     }
 
-    /// Called when no more jobs will come.
+    /// Closes idle connections. Called after the last job.
     pub async fn close(&self) {
         for database in self.named.values().chain([&self.database]) {
             database.close().await;
         }
     }
 
-    /// The options, database and text of a job.
+    /// Returns the options, the database and the SQL text of a job.
     fn prepare<'a>(&'a self, attempt: &'a Attempt) -> Result<(Options, &'a Database, &'a str), String> {
         let options = Options::read(&attempt.headers)?;
         let database = match &options.database {
@@ -113,7 +128,7 @@ impl Sql {
     fn unknown(&self, name: &str) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
         let known = if names.is_empty() {
-            "it has no named databases; add one with --name NAME=DSN".to_owned()
+            "this worker has no named databases; add one with --name NAME=DSN".to_owned()
         } else {
             format!("use one of {}", names.join(", "))
         };
@@ -131,20 +146,32 @@ impl Sql {
         let interrupted = async {
             select! {
                 () = cancelled => Interrupted::Cancelled,
-                () = self.stop_tokens.politely.cancelled() => Interrupted::Released,
-                () = self.stop_tokens.at_once.cancelled() => Interrupted::Released,
+                () = self.stop_tokens.graceful.cancelled() => Interrupted::Released,
+                () = self.stop_tokens.immediate.cancelled() => Interrupted::Released,
                 after = self.timed_out() => Interrupted::TimedOut(after),
             }
         };
         let mut interrupted = std::pin::pin!(interrupted);
-        let connecting = session::begin(database, attempt, self.most());
+        let connecting = session::begin(database, attempt, self.most(), CONNECT_FOR);
         let connection = select! {
             connection = connecting => connection,
             why = &mut interrupted => return why.ending(options),
         };
         let mut connection = match connection {
             Ok(connection) => connection,
-            Err(problem) => return Ending::Failed(format!("no connection to {}: {problem}", database_words(options))),
+            Err(problem) => {
+                // Snoozes the job: no statement was run, so the attempt does not count.
+                let database = database_words(options);
+                tracing::debug!(%problem, "no connection to {database}");
+                if let Some(times) = self.complaint.lock().count() {
+                    tracing::warn!(
+                        %problem, times,
+                        "no connection to {database}; jobs wait for it, and their attempts do not count. See whether it runs, \
+                         and whether the connection string and its files are right; the worker reads them again"
+                    );
+                }
+                return Ending::Snoozed(AFTER_NO_CONNECTION);
+            }
         };
         let way = connection.cancel_way();
         let mut why = None;
@@ -162,7 +189,7 @@ impl Sql {
         self.finish(database, options, connection, &way, (ran, why)).await
     }
 
-    /// Resolves after the time limit; never, if there is none.
+    /// Resolves after the time limit of --timeout, and returns it. Never resolves if no limit is set.
     async fn timed_out(&self) -> Duration {
         match self.timeout {
             Some(after) => {
@@ -173,12 +200,12 @@ impl Sql {
         }
     }
 
-    /// The largest message. Rows within the limit of the result are smaller.
+    /// Maximum message size, larger than any row within the limit of a result.
     fn most(&self) -> usize {
         self.max_result.max(1 << 20) + (64 << 10)
     }
 
-    /// Cancels the statement until it ends, but not forever.
+    /// Repeats cancel requests until the statement ends, for at most [`KILL_AFTER`]. `None` if the statement still runs.
     async fn cancel<T>(
         &self,
         database: &Database,
@@ -190,7 +217,7 @@ impl Sql {
                 if let Err(error) = database.cancel(way).await {
                     tracing::warn!(%error, "cannot cancel a statement; trying again");
                 }
-                sleep(CANCEL_AGAIN).await;
+                sleep(CANCEL_INTERVAL).await;
             }
         };
         let ended = async {
@@ -199,13 +226,13 @@ impl Sql {
                 never = cancelling => never,
             }
         };
-        let at_once = async {
-            self.stop_tokens.at_once.cancelled().await;
-            sleep(CANCEL_AGAIN).await;
+        let immediate = async {
+            self.stop_tokens.immediate.cancelled().await;
+            sleep(CANCEL_INTERVAL).await;
         };
         select! {
             ended = timeout(KILL_AFTER, ended) => ended.ok().flatten(),
-            () = at_once => None,
+            () = immediate => None,
         }
     }
 
@@ -218,17 +245,17 @@ impl Sql {
         (ran, why): (Option<Result<bytes::Bytes, Stop>>, Option<Interrupted>),
     ) -> Ending {
         if matches!(ran, Some(Err(Stop::TooLarge | Stop::Copy))) {
-            // Otherwise it would go on until it notices that we are gone.
+            // Without a cancel request, the statement would run until the server detects the lost connection.
             let _ = database.cancel(way).await;
         }
-        // A late request to cancel must not hit the next job.
-        let is_good = why.is_none()
+        // After a cancel request the connection is not reused: a late request could cancel a statement of the next job.
+        let is_reusable = why.is_none()
             && match &ran {
                 Some(Ok(_)) => true,
                 Some(Err(stop)) => stop.leaves_connection(),
                 None => false,
             };
-        if is_good && !matches!(timeout(PREPARE_WITHIN, session::clean(connection, database)).await, Ok(true)) {
+        if is_reusable && !matches!(timeout(PREPARE_WITHIN, session::clean(connection, database)).await, Ok(true)) {
             tracing::debug!("cannot reset a session; closing its connection");
         }
         match (ran, why) {
@@ -279,7 +306,7 @@ impl Interrupted {
             Self::Cancelled => Ending::Cancelled,
             Self::Released => Ending::Released,
             Self::TimedOut(after) => {
-                let text = format!("it took longer than {after:?} (--timeout), and was cancelled");
+                let text = format!("the statements took longer than {after:?} (--timeout), and were cancelled");
                 if options.retry { Ending::Failed(text) } else { Ending::FailedForGood(text) }
             }
         }

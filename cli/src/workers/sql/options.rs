@@ -1,55 +1,55 @@
-//! A job's options for its own result, in its headers.
+//! Options of a job for its database and its result, from its headers.
 
 use std::collections::HashMap;
 
-/// The prefix of these headers. Other headers are ignored; an unknown one with the prefix is an error.
+/// Prefix of these headers. Other headers are ignored. An unknown header with the prefix is an error.
 const PREFIX: &str = "sql-";
 
-/// Where a job runs, and the format of its result.
+/// Database of a job, and format of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
-    /// `sql-database`: a named database of the worker; `None`: its default one.
+    /// `sql-database`: a named database of the worker. `None`: its default database.
     pub(super) database: Option<String>,
-    /// `sql-retry`: whether a failed statement may be tried again.
+    /// `sql-retry`: whether a failed job may be retried.
     pub(super) retry: bool,
-    /// `sql-format`.
+    /// `sql-format`: format of the result.
     pub(super) format: Format,
 }
 
-/// The format of a result.
+/// Format of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Lines.
+    /// Lines of values.
     Text(Text),
-    /// An array with the result of each statement.
+    /// JSON array with the result of each statement.
     Json,
 }
 
-/// Lines of values.
+/// Format of lines of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {
-    /// `sql-header`.
+    /// `sql-header`: heading line.
     pub(super) header: Header,
-    /// `sql-delimiter`: between values.
+    /// `sql-delimiter`: text between values.
     pub(super) delimiter: String,
-    /// `sql-quote`: around values.
+    /// `sql-quote`: character around values.
     pub(super) quote: Option<char>,
-    /// `sql-quote-all`: whether numbers are quoted too.
+    /// `sql-quote-all`: whether to quote numbers too.
     pub(super) quote_all: bool,
-    /// `sql-escape`: before a quote, and before itself.
+    /// `sql-escape`: character before a quote and before itself.
     pub(super) escape: Option<char>,
-    /// `sql-null`.
+    /// `sql-null`: text for null.
     pub(super) null: String,
 }
 
-/// The line above the rows.
+/// Heading line above the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Header {
-    /// There is none.
+    /// No heading.
     None,
-    /// `name`
+    /// Names of the columns.
     Names,
-    /// `name::type`
+    /// Names and types of the columns, as `name::type`.
     Types,
 }
 
@@ -67,7 +67,7 @@ impl Default for Text {
 }
 
 impl Options {
-    /// Reads a job's headers; an error names the header.
+    /// Parses the headers of a job. Errors name the header.
     pub(super) fn read(headers: &HashMap<String, String>) -> Result<Self, String> {
         let mut options = Self { database: None, retry: true, format: Format::Json };
         let (mut text, mut json) = (Text::default(), false);
@@ -88,7 +88,7 @@ impl Options {
                 "sql-null" => text.null.clone_from(value),
                 _ => {
                     return Err(format!(
-                        "header {name} is unknown; docs/reference/workers.md lists those of the SQL worker"
+                        "header {name} is unknown; docs/reference/workers.md lists the headers of the SQL worker"
                     ));
                 }
             }
@@ -108,7 +108,7 @@ fn one_of<T: Copy>(name: &str, value: &str, words: &[(&str, T)]) -> Result<T, St
     })
 }
 
-/// One character, or none.
+/// Parses one character, or an empty value.
 fn character(name: &str, value: &str) -> Result<Option<char>, String> {
     let mut characters = value.chars();
     match (characters.next(), characters.next()) {

@@ -1,27 +1,27 @@
-//! The server's error for a statement.
+//! Error of the server for a statement.
 
 use bytes::{Buf as _, Bytes};
 
 use super::wire::text;
 
-/// The longest text of an error.
+/// Maximum bytes of an error text.
 const MOST: usize = 4 << 10;
 
-/// An error of the server.
+/// Error of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// The SQLSTATE.
+    /// SQLSTATE.
     pub(super) code: String,
     pub(super) message: String,
     detail: String,
     hint: String,
     context: String,
-    /// The position in the text, in characters from 1; 0: unknown.
+    /// Position in the SQL text, in characters from 1. 0: unknown.
     position: usize,
 }
 
 impl Problem {
-    /// From the message's body, which has fields of a letter and a text.
+    /// Parses the body of an error message, which has fields of a letter and a text.
     pub(super) fn read(body: &mut Bytes) -> Option<Self> {
         let mut problem = Self::default();
         loop {
@@ -42,7 +42,7 @@ impl Problem {
         }
     }
 
-    /// As text for people. Of the statement it shows only the position, because the statement may be confidential.
+    /// Formats the error. Shows only the position in the statement, because the statement may be confidential.
     pub(super) fn describe(&self, sql: &str) -> String {
         let mut text = format!("{} (SQLSTATE {})", self.message, self.code);
         if let Some((line, column)) = location(sql, self.position) {
@@ -56,25 +56,25 @@ impl Problem {
         cut(text)
     }
 
-    /// Whether the same text would fail the next time too: it is wrong, not allowed, or cannot be done (42, 0A), or
-    /// must not be in a transaction with other statements (25001).
+    /// Returns whether a retry of the same text would fail too: it is wrong, not allowed or not supported (42, 0A), or must not
+    /// be in a transaction with other statements (25001).
     pub(super) fn is_final(&self) -> bool {
         ["42", "0A"].iter().any(|class| self.code.starts_with(class)) || self.code == "25001"
     }
 
-    /// Whether the error has nothing to do with the text: the connection, resources, a shutdown, another transaction.
+    /// Returns whether the error is temporary, and independent of the text: connection, resources, shutdown, other transactions.
     pub(super) fn is_passing(&self) -> bool {
         let classes = ["08", "40", "53", "57P", "58"];
         classes.iter().any(|class| self.code.starts_with(class)) || ["25006", "55P03"].contains(&self.code.as_str())
     }
 
-    /// Whether the statement was cancelled.
+    /// Returns whether the statement was cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.code == "57014"
     }
 }
 
-/// Line and column, from 1.
+/// Converts a position to line and column, from 1.
 fn location(sql: &str, position: usize) -> Option<(usize, usize)> {
     let before: String = sql.chars().take(position.checked_sub(1)?).collect();
     let line = before.matches('\n').count() + 1;
@@ -82,7 +82,7 @@ fn location(sql: &str, position: usize) -> Option<(usize, usize)> {
     Some((line, column))
 }
 
-/// Shortens the text to the longest error.
+/// Shortens the text to the maximum size.
 fn cut(mut text: String) -> String {
     if text.len() > MOST {
         text.truncate(text.floor_char_boundary(MOST));

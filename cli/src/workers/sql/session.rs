@@ -1,4 +1,6 @@
-//! One job on one connection: the session learns the job's id, runs the text, and is reset for the next job.
+//! Runs one job on one connection: sets the id of the job in the session, runs the text, and resets the session for the next job.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -12,21 +14,21 @@ use super::{
 };
 use crate::workers::attempt::Attempt;
 
-/// Types below this id are built in, and never change.
+/// Lowest object id of a user-defined type. Types with lower ids are built in and never change, so their names are cached.
 const FIRST_OWN_TYPE: u32 = 16_384;
-/// The most names of types that are kept.
+/// Maximum number of cached type names per database.
 const TYPES_KEPT: usize = 10_000;
 
-/// Why there is no result.
+/// Reason why a job has no result.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// A statement failed.
     Problem { text: String, is_final: bool, is_passing: bool, is_cancelled: bool },
     /// A transaction was left open.
     Open,
-    /// A statement made the server use this encoding.
+    /// A statement set this client encoding.
     Encoding(String),
-    /// The result is too large.
+    /// The result exceeds its maximum size.
     TooLarge,
     /// The statement is a COPY to or from the client.
     Copy,
@@ -35,7 +37,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    /// Whether the connection can be used again.
+    /// Returns whether the connection can be reused.
     pub(super) fn leaves_connection(&self) -> bool {
         matches!(self, Self::Problem { .. } | Self::Open | Self::Encoding(_))
     }
@@ -46,42 +48,66 @@ impl From<Broken> for Stop {
         match broken {
             Broken::TooLarge => Self::TooLarge,
             Broken::Copy => Self::Copy,
+            // transaction_timeout has passed: the server has rolled back the transaction and ended the session.
+            Broken::Ended(problem) if problem.code == "25P04" => Self::Problem {
+                text: format!(
+                    "the transaction took longer than the role's transaction_timeout, and was rolled back: {}",
+                    problem.describe("")
+                ),
+                is_final: false,
+                is_passing: false,
+                is_cancelled: false,
+            },
             broken => Self::Lost(broken.describe()),
         }
     }
 }
 
 impl Broken {
-    /// As text for people.
+    /// Formats the reason as text.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Lost(error) => error.to_string(),
             Self::Ended(problem) => problem.describe(""),
-            Self::TooLarge => "a message of the server is too large".into(),
-            Self::Copy => "the server wants to copy".into(),
+            Self::TooLarge => "the server sent a message that exceeds the maximum size".into(),
+            Self::Copy => "the statement is a COPY to or from the client, which is not supported".into(),
         }
     }
 }
 
-/// A connection whose session knows the job: an idle one, or else a new one. An idle one may have died; then nothing of
-/// the job was sent.
-pub(super) async fn begin(database: &Database, attempt: &Attempt, most: usize) -> Result<Connection, String> {
+/// Returns a connection whose session has the id of the job. Tries an idle connection first, then new connections for up to
+/// `within`. If an idle connection turns out to be dead, no statement of the job has been sent on it.
+pub(super) async fn begin(
+    database: &Database,
+    attempt: &Attempt,
+    most: usize,
+    within: Duration,
+) -> Result<Connection, String> {
     while let Some(mut connection) = database.take() {
-        let told = timeout(PREPARE_WITHIN, tell(&mut connection, database, attempt)).await;
-        if let Ok(Ok(())) = told {
+        let prepared = timeout(PREPARE_WITHIN, set_job_id(&mut connection, database, attempt)).await;
+        if let Ok(Ok(())) = prepared {
             return Ok(connection);
         }
     }
-    let mut connection = database.connect(most).await?;
-    match timeout(PREPARE_WITHIN, tell(&mut connection, database, attempt)).await {
+    let connecting = async {
+        loop {
+            if let Ok(connection) = database.connect(most).await {
+                return connection;
+            }
+        }
+    };
+    let Ok(mut connection) = timeout(within, connecting).await else {
+        return Err(format!("{} (tried for {within:?})", database.problem()));
+    };
+    match timeout(PREPARE_WITHIN, set_job_id(&mut connection, database, attempt)).await {
         Ok(Ok(())) => Ok(connection),
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(format!("no answer within {PREPARE_WITHIN:?}")),
     }
 }
 
-/// Sets the job's id in the session: functions of the database read `howdah.job_id`.
-async fn tell(connection: &mut Connection, database: &Database, attempt: &Attempt) -> Result<(), String> {
+/// Sets the id of the job in the session, as `howdah.job_id`, for functions of the database.
+async fn set_job_id(connection: &mut Connection, database: &Database, attempt: &Attempt) -> Result<(), String> {
     let mut settings = vec![
         ("howdah.job_id", attempt.id.to_string()),
         ("howdah.task_type", attempt.task_type.clone()),
@@ -90,7 +116,7 @@ async fn tell(connection: &mut Connection, database: &Database, attempt: &Attemp
     if !database.is_named() {
         settings.push(("application_name", format!("howdah job {}", attempt.id)));
     }
-    if connection.looks_for_us {
+    if connection.is_probed {
         settings.push(("client_connection_check_interval", "5s".into()));
     }
     let calls: Vec<String> = settings
@@ -104,7 +130,7 @@ async fn tell(connection: &mut Connection, database: &Database, attempt: &Attemp
     }
 }
 
-/// Runs the text, and returns its result.
+/// Runs the text and returns its result.
 pub(super) async fn run(
     connection: &mut Connection,
     database: &Database,
@@ -132,7 +158,7 @@ pub(super) async fn run(
     Ok(collected.finish(&types))
 }
 
-/// Names of types. If the server does not answer they stay numbers: the job is already done.
+/// Reads names of types. If the server does not answer, the result has type ids instead, because the job is already done.
 async fn type_names(connection: &mut Connection, database: &Database, wanted: Vec<(u32, i32)>) -> TypeNames {
     let mut names: TypeNames = {
         let known = database.types.lock();
@@ -150,13 +176,13 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
          WITH ORDINALITY AS t (id, modifier, n) ORDER BY t.n"
     );
     let mut found = Vec::new();
-    let asked = connection.wire.query(&sql, |message| {
+    let query = connection.wire.query(&sql, |message| {
         if let Message::Row(row) = message {
             found.extend(row.values().next().flatten().map(|name| String::from_utf8_lossy(&name).into_owned()));
         }
         Ok(())
     });
-    let is_answered = matches!(timeout(PREPARE_WITHIN, asked).await, Ok(Ok(Finished { problem: None, .. })));
+    let is_answered = matches!(timeout(PREPARE_WITHIN, query).await, Ok(Ok(Finished { problem: None, .. })));
     if is_answered && found.len() == missing.len() {
         let mut known = database.types.lock();
         for (id, name) in missing.into_iter().zip(found) {
@@ -169,7 +195,7 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
     names
 }
 
-/// Resets the session, and returns its connection to the pool. False: that failed, and the connection was closed.
+/// Resets the session and puts the connection back into the pool. Returns false if that failed, and the connection was closed.
 pub(super) async fn clean(mut connection: Connection, database: &Database) -> bool {
     let roll_back = connection.wire.in_transaction().then_some("ROLLBACK");
     for sql in roll_back.into_iter().chain(["DISCARD ALL"]) {

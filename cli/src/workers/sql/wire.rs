@@ -1,4 +1,4 @@
-//! Simple queries on a socket: a text goes in, and messages with columns, rows and commands come out, one by one.
+//! Runs simple queries on a socket. Passes on messages with columns, rows and command tags, one by one.
 
 use std::io;
 
@@ -7,49 +7,49 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{login::Socket, problem::Problem};
 
-/// A column of the following rows.
+/// Column of the following rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
-    /// Its name.
+    /// Name of the column.
     pub(super) name: String,
-    /// The type's id, and its modifier, such as the length of a varchar.
+    /// Id of the type, and its modifier, such as the length of a varchar.
     pub(super) type_id: (u32, i32),
 }
 
-/// A message of a server while it runs statements.
+/// Message of the server during statements.
 #[derive(Debug)]
 pub(super) enum Message {
     /// Rows with these columns follow.
     Columns(Vec<Column>),
-    /// A row.
+    /// Row of the result.
     Row(Row),
-    /// A statement has ended, with its command tag.
+    /// Command tag at the end of a statement.
     Command(String),
-    /// The text had no statement.
+    /// The text contains no statement.
     Empty,
 }
 
-/// The values of a row, as text.
+/// Values of a row, as text.
 #[derive(Debug)]
 pub(super) struct Row(Bytes);
 
-/// The result of a text.
+/// Result of running an SQL text of one or more statements.
 #[derive(Debug)]
 pub(super) struct Finished {
-    /// The error of the statement that failed. The other statements were not run, or were rolled back.
+    /// Error of the failed statement. The other statements were not run, or were rolled back.
     pub(super) problem: Option<Problem>,
-    /// The encoding that a statement set, if it is not ours. Texts in it cannot be read.
+    /// Client encoding that a statement set, if it is not UTF-8. Texts in this encoding cannot be read.
     pub(super) encoding: Option<String>,
 }
 
-/// Why a connection cannot be used any more.
+/// Reason why a connection cannot be used any more.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// It has ended, or the server sent something invalid.
+    /// The connection has ended, or the server sent an invalid message.
     Lost(io::Error),
-    /// The server has ended it, with this error.
+    /// The server has ended the connection with this error.
     Ended(Box<Problem>),
-    /// The server sent more than is allowed.
+    /// The server sent a message that exceeds the maximum size.
     TooLarge,
     /// The statement is a COPY to or from the client.
     Copy,
@@ -61,21 +61,21 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// A connection that is logged in.
+/// Connection after the login.
 pub(super) struct Wire {
     socket: Socket,
-    /// The largest message.
+    /// Maximum size of a message of the server, in bytes.
     most: usize,
     state: State,
 }
 
-/// The state of a connection.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
     /// A transaction is open.
     InTransaction,
-    /// The answer to a text was not read to its end.
+    /// A query was begun, and its answer has not been read to its end.
     Busy,
 }
 
@@ -84,8 +84,8 @@ impl Wire {
         Self { socket, most, state: State::Idle }
     }
 
-    /// Runs a text of one or more statements, and passes on its messages. If the future is dropped, the connection
-    /// cannot be used any more.
+    /// Runs a text of one or more statements, and passes on the messages of the server. Not cancel-safe: if the future is
+    /// dropped, the connection cannot be used any more.
     pub(super) async fn query(
         &mut self,
         sql: &str,
@@ -109,22 +109,22 @@ impl Wire {
                 b'C' => take(Message::Command(text(&mut body).ok_or_else(senseless)?))?,
                 b'I' => take(Message::Empty)?,
                 b'E' => problem = Some(Problem::read(&mut body).ok_or_else(senseless)?),
-                // CopyIn, CopyOut, CopyBoth: of COPY FROM STDIN and TO STDOUT.
+                // CopyInResponse, CopyOutResponse, CopyBothResponse: COPY FROM STDIN and COPY TO STDOUT are not supported.
                 b'G' | b'H' | b'W' => return Err(Broken::Copy),
                 b'Z' => {
                     self.state = if body.first() == Some(&b'I') { State::Idle } else { State::InTransaction };
                     return Ok(Finished { problem, encoding });
                 }
-                // A setting has changed.
+                // ParameterStatus: a setting has changed, such as client_encoding.
                 b'S' => encoding = other_encoding(&mut body).or(encoding),
-                // Notices, notifications.
+                // NoticeResponse and NotificationResponse are ignored.
                 b'N' | b'A' => {}
                 _ => return Err(senseless().into()),
             }
         }
     }
 
-    /// Whether a transaction is open.
+    /// Returns whether a transaction is open.
     pub(super) fn in_transaction(&self) -> bool {
         self.state == State::InTransaction
     }
@@ -136,7 +136,7 @@ impl Wire {
         self.socket.flush().await
     }
 
-    /// The next message: its tag and its body.
+    /// Reads the next message: its tag and its body.
     async fn message(&mut self) -> Result<(u8, Bytes), Broken> {
         let tag = self.socket.read_u8().await?;
         let length = self.socket.read_u32().await?.checked_sub(4).ok_or_else(senseless)? as usize;
@@ -148,7 +148,7 @@ impl Wire {
         Ok((tag, body.into()))
     }
 
-    /// Sends a Terminate message, which keeps the server's log clean. It does not wait.
+    /// Sends a Terminate message, which avoids an error in the server's log. Does not wait for an answer.
     pub(super) async fn close(mut self) {
         let _ = self.socket.write_all(b"X\0\0\0\x04").await;
         let _ = self.socket.shutdown().await;
@@ -159,13 +159,13 @@ fn senseless() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server sent an invalid message")
 }
 
-/// From a setting's name and value: an encoding that is not ours.
+/// Parses the name and value of a setting. Returns the client encoding, if it is not UTF-8.
 fn other_encoding(body: &mut Bytes) -> Option<String> {
     let (name, value) = (text(body)?, text(body)?);
     (name == "client_encoding" && value != "UTF8").then_some(value)
 }
 
-/// A text up to its NUL.
+/// Reads a text up to its NUL.
 pub(super) fn text(body: &mut Bytes) -> Option<String> {
     let end = body.iter().position(|byte| *byte == 0)?;
     let text = String::from_utf8_lossy(&body.split_to(end)).into_owned();
@@ -177,7 +177,7 @@ fn columns(body: &mut Bytes) -> Option<Vec<Column>> {
     let count = body.try_get_u16().ok()?;
     let column = |body: &mut Bytes| {
         let name = text(body)?;
-        // The table, and the column's number.
+        // Skips the object id of the table, and the column's number in it.
         body.try_get_u32().ok()?;
         body.try_get_u16().ok()?;
         let id = body.try_get_u32().ok()?;
@@ -202,7 +202,7 @@ impl Row {
         Some(Self(whole))
     }
 
-    /// Its values; `None` is null.
+    /// Returns the values of the row. `None` is null.
     pub(super) fn values(&self) -> impl Iterator<Item = Option<Bytes>> {
         let mut body = self.0.clone();
         let count = body.try_get_u16().unwrap_or_default();

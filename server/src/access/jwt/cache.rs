@@ -1,4 +1,4 @@
-//! Callers whose tokens were verified, so that a call with the same token costs no signature.
+//! A cache of callers with verified tokens, so that a call with a known token needs no signature check.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,17 +7,17 @@ use parking_lot::RwLock;
 use super::revoked::{Facts, Revoked};
 use crate::access::{Caller, Grant};
 
-/// How many are kept, besides those that streams hold.
+/// Minimum number of entries before unused ones are evicted.
 const KEPT: usize = 4_000;
 
 /// The SHA-256 of a token.
 pub(super) type Hash = [u8; 32];
 
-/// A token that holds.
+/// A verified token.
 struct Verified {
     grant: Arc<Grant>,
     facts: Facts,
-    /// In seconds of Unix time.
+    /// Expiry, in seconds of Unix time.
     ends: u64,
 }
 
@@ -34,22 +34,22 @@ pub(super) struct Cache(RwLock<Callers>);
 #[derive(Default)]
 struct Callers {
     verified: HashMap<Hash, Verified>,
-    /// How many there were after the last time that those were left out which nobody holds.
+    /// Entries left after the last eviction.
     held: usize,
-    /// What is not kept, and not put.
+    /// Revoked tokens, which are never in the cache.
     revoked: Revoked,
 }
 
 impl Cache {
-    /// The caller of a token that was verified before, and holds now.
+    /// Returns the caller of a cached token, if the token is still valid.
     pub(super) fn get(&self, hash: &Hash, now: u64) -> Option<Caller> {
         let callers = self.0.read();
         let known = callers.verified.get(hash).filter(|known| known.holds(now))?;
         Some(Caller::new(known.grant.clone()))
     }
 
-    /// Keeps a caller, unless its token was revoked. When there are too many, those go that no call and no stream holds: the
-    /// others must be told of their end.
+    /// Adds a caller, unless its token was revoked. A full cache first evicts entries that no call and no stream uses. Other
+    /// entries stay, because their streams must be ended when the token expires.
     pub(super) fn put(&self, hash: Hash, grant: Grant, facts: Facts, ends: u64) -> Result<Caller, &'static str> {
         let mut callers = self.0.write();
         if callers.revoked.has(&grant.principal, &facts) {
@@ -59,7 +59,7 @@ impl Cache {
             callers.verified.retain(|_, known| Arc::strong_count(&known.grant) > 1);
             callers.held = callers.verified.len();
         }
-        // Another call with the same token may have been faster.
+        // Another call with the same token may have added it already.
         if let Some(known) = callers.verified.get(&hash).filter(|known| !known.grant.ended.is_cancelled()) {
             return Ok(Caller::new(known.grant.clone()));
         }
@@ -68,7 +68,7 @@ impl Cache {
         Ok(Caller::new(grant))
     }
 
-    /// From now on these are revoked: their streams end.
+    /// Replaces the revoked tokens, and ends the streams of those that are cached.
     pub(super) fn revoke(&self, revoked: Revoked) {
         let mut callers = self.0.write();
         callers.verified.retain(|_, known| {
@@ -81,7 +81,7 @@ impl Cache {
         callers.revoked = revoked;
     }
 
-    /// Ends the streams of tokens that have expired, and forgets what holds no longer.
+    /// Removes entries that are no longer valid, and ends the streams of expired tokens.
     pub(super) fn end_expired(&self, now: u64) {
         if self.0.read().verified.values().all(|known| known.holds(now)) {
             return;
@@ -104,7 +104,7 @@ mod tests {
     use crate::access::Rights;
 
     fn grant(key: &CancellationToken) -> Grant {
-        Grant::until(key.child_token(), "jwt:i:ann", Rights::of(Vec::new()))
+        Grant::until(key.child_token(), "jwt:i:ann", Rights::new(Vec::new()))
     }
 
     fn put(cache: &Cache, n: usize, key: &CancellationToken) -> Caller {
@@ -148,7 +148,7 @@ mod tests {
         let facts = |issued| Facts { id: None, issued: Some(issued) };
         let early = cache.put(hash(1), grant(&key), facts(50), 100).unwrap();
         let late = cache.put(hash(2), grant(&key), facts(51), 100).unwrap();
-        let revoke = || Revoked::of([("jwt:i:ann".to_owned(), Some(50))]);
+        let revoke = || Revoked::new([("jwt:i:ann".to_owned(), Some(50))]);
         cache.revoke(revoke());
         assert!(has_ended(&early) && !has_ended(&late) && cache.get(&hash(1), 1).is_none());
         assert!(cache.put(hash(1), grant(&key), facts(50), 100).is_err());

@@ -1,4 +1,4 @@
-//! Whether a token is genuine, for this broker and holds now, and whose it is.
+//! Verifies that a token is genuine, meant for this broker and currently valid, and reads its subject.
 
 use std::time::Duration;
 
@@ -10,62 +10,62 @@ use super::{issuer::Issuer, key::Key};
 /// The claims of a token.
 pub(super) type Claims = Map<String, Value>;
 
-/// Verifies the signature of a token with a key of its issuer, and then what the token claims. The error continues a
-/// sentence about the token.
+/// Verifies the signature of a token with a key of its issuer, and then the claims. The error continues a sentence that begins
+/// with the token.
 pub(super) fn verify(issuer: &Issuer, key: &Key, token: &str) -> Result<Claims, String> {
-    // The key's algorithm, not the token's.
+    // Use the key's algorithm, not the algorithm that the token names.
     let mut validation = Validation::new(key.algorithm);
     validation.leeway = issuer.leeway.as_secs();
     validation.validate_nbf = true;
     validation.set_issuer(&[&issuer.iss]);
     validation.set_audience(&issuer.audience);
-    // One that is there in another form than it must have counts as missing.
+    // A claim of the wrong type counts as missing.
     validation.set_required_spec_claims(&["exp", "iss", "aud"]);
     let token = decode(token, &key.public, &validation).map_err(|error| match error.kind() {
         ErrorKind::InvalidSignature => "has a wrong signature".to_owned(),
         ErrorKind::InvalidIssuer => "is of another issuer (iss)".into(),
         ErrorKind::InvalidAudience => "is not for this broker (aud)".into(),
         ErrorKind::ExpiredSignature => "has expired (exp)".into(),
-        ErrorKind::ImmatureSignature => "does not hold yet (nbf)".into(),
+        ErrorKind::ImmatureSignature => "is not valid yet (nbf)".into(),
         ErrorKind::MissingRequiredClaim(name) | ErrorKind::InvalidClaimFormat(name) => {
-            format!("has no claim {name} in the form that it must have")
+            format!("has no claim {name}, or one of the wrong form")
         }
-        // Texts of other errors may have parts of the token.
+        // The text of another error may contain parts of the token.
         _ => "has claims that cannot be read".into(),
     })?;
     Ok(token.claims)
 }
 
-/// Whose token it is, as the issuer writes it.
+/// Returns the subject of the token, as the issuer writes it.
 pub(super) fn subject<'a>(issuer: &Issuer, claims: &'a Claims) -> Result<&'a str, String> {
     match claims.get(&issuer.principal) {
         Some(Value::String(subject)) if !subject.is_empty() => Ok(subject),
-        _ => Err(format!("does not say whose it is: its claim {} is missing or is not a text", issuer.principal)),
+        _ => Err(format!("has no subject: its claim {} is missing, empty or not a string", issuer.principal)),
     }
 }
 
-/// When a token holds no longer, in seconds of Unix time, with the leeway.
+/// Returns the expiry of a token including the leeway, in seconds of Unix time.
 pub(super) fn end(issuer: &Issuer, claims: &Claims) -> u64 {
     time(claims, "exp").unwrap_or_default().saturating_add(issuer.leeway.as_secs())
 }
 
-/// When it was issued, in seconds of Unix time, if it says so.
+/// Returns the time of issue in seconds of Unix time, if the token has it.
 pub(super) fn issued(claims: &Claims) -> Option<u64> {
     time(claims, "iat")
 }
 
-/// Refuses a token that holds for longer than those of its issuer may, from when it was issued or, if it does not say that,
-/// from now on: nobody knows how many hands a token goes through.
+/// Refuses a token whose lifetime exceeds the issuer's maximum. The lifetime starts at the time of issue, or now if the token
+/// does not have it. The maximum limits the damage of a leaked token.
 pub(super) fn check_lifetime(issuer: &Issuer, claims: &Claims, now: u64) -> Result<(), String> {
     let begins = issued(claims).map_or(now, |issued| issued.min(now));
     let lifetime = Duration::from_secs(end(issuer, claims).saturating_sub(begins)).saturating_sub(issuer.leeway);
-    // A clock of the issuer may be ahead, or the seconds of both change at different times.
+    // Tolerates an issuer's clock that is ahead, and one second of rounding.
     if lifetime <= issuer.max_lifetime + issuer.leeway + Duration::from_secs(1) {
         return Ok(());
     }
     let (most, lifetime) = (issuer.max_lifetime, Duration::from_secs(lifetime.as_secs()));
     Err(format!(
-        "holds for {}, and tokens of its issuer may hold for {} (exp; max_lifetime of the issuer)",
+        "is valid for {}; tokens of its issuer may be valid for {} (exp; max_lifetime of the issuer)",
         humantime::format_duration(lifetime),
         humantime::format_duration(most)
     ))
@@ -109,7 +109,7 @@ mod tests {
             verify(&self.issuer, &self.keys.keys[0], token)
         }
 
-        /// Reads a token with these claims besides the usual ones.
+        /// Reads a token with the usual claims and this one.
         fn with(&self, name: &str, value: Value) -> Result<Claims, String> {
             let mut claims = usual();
             claims[name] = value;
@@ -176,7 +176,7 @@ mod tests {
             json!({ "exp": u64::MAX, "iat": "now" }),
         ] {
             let error = check(long.clone()).unwrap_err();
-            assert!(error.contains("may hold for 1day (exp; max_lifetime"), "{long}: {error}");
+            assert!(error.contains("may be valid for 1day (exp; max_lifetime"), "{long}: {error}");
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
                 vec![json!((now + 60).to_string()), json!(null), json!(-1), json!(-0.6), json!(1e300), json!(true)],
                 "no claim exp",
             ),
-            ("nbf", vec![json!(now + 30), json!(u64::MAX / 2)], "does not hold yet"),
+            ("nbf", vec![json!(now + 30), json!(u64::MAX / 2)], "is not valid yet"),
             ("nbf", vec![json!("0"), json!(-1)], "no claim nbf"),
             ("exp", vec![json!([now + 60]), json!({ "at": now + 60 })], "cannot be read"),
             ("nbf", vec![json!([0])], "cannot be read"),
@@ -218,7 +218,7 @@ mod tests {
         let signed = Signed::by("EdDSA");
         for bad in [json!(""), json!(7), json!(null)] {
             let claims = signed.with("sub", bad.clone()).unwrap();
-            assert!(subject(&signed.issuer, &claims).unwrap_err().contains("whose it is"), "{bad}");
+            assert!(subject(&signed.issuer, &claims).unwrap_err().contains("has no subject"), "{bad}");
         }
         assert_eq!(subject(&signed.issuer, &signed.with("sub", json!("bob")).unwrap()), Ok("bob"));
     }

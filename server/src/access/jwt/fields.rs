@@ -1,10 +1,10 @@
-//! The keys of a table, each read once. What is left in the end is an error, and each error names its key.
+//! Reads the keys of a TOML table, each once. A key that was not read is an error. Each error names its key.
 
 use toml::{Table, Value};
 
 use crate::access::{MAX_SCOPES, Scope};
 
-/// The keys that were not read yet.
+/// The keys of a table that were not read yet.
 pub(super) struct Fields(Table);
 
 impl Fields {
@@ -12,12 +12,12 @@ impl Fields {
         Self(table)
     }
 
-    /// A text that must be there.
+    /// Reads a required string.
     pub(super) fn text(&mut self, key: &str) -> Result<String, String> {
         self.optional_text(key)?.ok_or_else(|| format!("{key} is missing"))
     }
 
-    /// A text.
+    /// Reads an optional string.
     pub(super) fn optional_text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.0.remove(key) {
             None => Ok(None),
@@ -26,7 +26,7 @@ impl Fields {
         }
     }
 
-    /// A text, or several.
+    /// Reads a string, or a list of strings.
     pub(super) fn texts(&mut self, key: &str) -> Result<Option<Vec<String>>, String> {
         let text = |value| match value {
             Value::String(text) => Ok(text),
@@ -39,7 +39,7 @@ impl Fields {
         }
     }
 
-    /// A scope, or several.
+    /// Reads a scope, or a list of scopes.
     pub(super) fn scopes(&mut self, key: &str) -> Result<Option<Vec<Scope>>, String> {
         let Some(texts) = self.texts(key)? else { return Ok(None) };
         if texts.len() > MAX_SCOPES {
@@ -49,7 +49,7 @@ impl Fields {
         scopes.map(Some).map_err(|problem| format!("{key}: {problem}"))
     }
 
-    /// Tables of this name, as many as there are.
+    /// Reads all tables of this name.
     pub(super) fn tables(&mut self, key: &str) -> Result<Vec<Table>, String> {
         let table = |value| match value {
             Value::Table(table) => Ok(table),
@@ -62,7 +62,7 @@ impl Fields {
         }
     }
 
-    /// Fails if a key is left.
+    /// Fails if a key was not read.
     pub(super) fn end(self) -> Result<(), String> {
         match self.0.keys().next() {
             None => Ok(()),

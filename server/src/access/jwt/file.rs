@@ -1,4 +1,4 @@
-//! The file of issuers (`auth_jwt_file`): TOML with a table `[[issuer]]` for each.
+//! The file of issuers (`auth_jwt_file`): TOML with one table `[[issuer]]` per issuer.
 
 use std::{collections::HashSet, path::Path, time::Duration};
 
@@ -11,21 +11,21 @@ use super::{
     source::Location,
 };
 
-/// The largest file.
+/// Maximum size of the file.
 const BYTES: u64 = 1 << 20;
-/// The longest leeway.
+/// Maximum value of `leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
-/// The longest lifetime that tokens of an issuer may have.
+/// Maximum value of `max_lifetime`.
 const LIFETIME: Duration = Duration::from_hours(366 * 24);
-/// The one of an issuer that has none. Most issuers make tokens for an hour or less; for a day those of work shifts.
+/// Default of `max_lifetime`. Most issuers issue tokens for an hour or less; tokens for a work shift last up to a day.
 const USUAL_LIFETIME: Duration = Duration::from_hours(24);
-/// The leeway of an issuer that has none.
+/// Default of `leeway`.
 const USUAL_LEEWAY: Duration = Duration::from_secs(10);
 
-/// The signatures that are accepted, of which the file names some. None is made with a shared secret.
+/// Supported signature algorithms, all with public keys. The file selects some of them per issuer.
 pub(super) const ALGORITHMS: [Algorithm; 3] = [Algorithm::ES256, Algorithm::EdDSA, Algorithm::RS256];
 
-/// Reads the file. An error names the file, the table and the key.
+/// Reads the file. Errors name the file, the table and the key.
 pub(super) fn read(path: &Path) -> Result<Vec<(Issuer, Location)>, String> {
     let failed = |problem: String| format!("cannot use auth_jwt_file {}: {problem}", path.display());
     let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
@@ -36,7 +36,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Issuer, Location)>, String> {
     parse(&text).map_err(failed)
 }
 
-/// Reads the text of the file.
+/// Parses the text of the file.
 pub(super) fn parse(text: &str) -> Result<Vec<(Issuer, Location)>, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -94,7 +94,7 @@ fn issuer(mut fields: Fields) -> Result<(Issuer, Location), String> {
 fn algorithms(names: &[String]) -> Result<Vec<Algorithm>, String> {
     let parse = |name: &String| {
         let algorithm = name.parse().ok().filter(|algorithm| ALGORITHMS.contains(algorithm));
-        algorithm.ok_or_else(|| format!("algorithms: {name:?} is none of ES256, EdDSA, RS256"))
+        algorithm.ok_or_else(|| format!("algorithms: {name:?} is not one of ES256, EdDSA, RS256"))
     };
     let algorithms = names.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if algorithms.is_empty() { Err("algorithms: there is none".into()) } else { Ok(algorithms) }
@@ -164,7 +164,7 @@ mod tests {
             (replaced("corp", "a:b"), "(a:b): name: must be"),
             (replaced("iss = 'https://i'", "iss = 1"), "iss: must be a text"),
             (replaced("'howdah'", "[]"), "audience: must be a name"),
-            (replaced("'ES256'", "'HS256'"), "algorithms: \"HS256\" is none of ES256, EdDSA, RS256"),
+            (replaced("'ES256'", "'HS256'"), "algorithms: \"HS256\" is not one of ES256, EdDSA, RS256"),
             (replaced("['ES256']", "[]"), "algorithms: there is none"),
             (replaced("/k", "http://i/k"), "jwks: must be https"),
             (replaced("/k", "https://u:p@i/k"), "jwks: "),

@@ -1,5 +1,4 @@
-//! What fuzzers call: tokens that nobody has signed, tokens that their issuer has signed whatever they claim, and sets of
-//! keys.
+//! Entry points for fuzzers: unsigned tokens, tokens with arbitrary claims signed by their issuer, and key sets.
 
 use std::sync::LazyLock;
 
@@ -13,9 +12,9 @@ use crate::access::{Grant, PRINCIPAL_BYTES};
 const ISSUERS: &str = "[[issuer]]\nname = 'fuzz'\niss = 'i'\naudience = 'howdah'\njwks = '/keys'\n\
                        algorithms = ['EdDSA', 'ES256', 'RS256']\nmax_scopes = ['enqueue:mail.*', 'read:*']\n\
                        [[issuer.grant]]\nprincipal = 'ci-*'\nscopes = 'work:ci.*'";
-/// The key of RFC 8037, appendix A, which everybody knows.
+/// The published example key of RFC 8037, appendix A.
 const KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
-/// Its private half as PKCS #8.
+/// The private key of RFC 8037, appendix A, as PKCS #8.
 const PRIVATE: [u8; 48] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20\
     \x9d\x61\xb1\x9d\xef\xfd\x5a\x60\xba\x84\x4a\xf4\x92\xec\x2c\xc4\
     \x44\x49\xc5\x69\x7b\x32\x69\x19\x70\x3b\xac\x03\x1c\xae\x7f\x60";
@@ -26,12 +25,13 @@ static TRUSTED: LazyLock<Result<(Issuer, KeySet), String>> = LazyLock::new(|| {
     Ok((issuer, keys))
 });
 
-/// Reads a token, and the keys of an issuer; and three lines as the header and the claims of a token, and as keys.
+/// Parses a text as a token and as a key set. Also takes its first three lines as header, claims and key set, and signs the token
+/// of the first two.
 pub(crate) fn read(text: &str) {
     let trusted = TRUSTED.as_ref();
     assert!(trusted.is_ok_and(|(_, keys)| keys.keys.len() == 1), "{:?}", trusted.err());
     let Ok((issuer, keys)) = trusted else { return };
-    assert!(granted(issuer, keys, text).is_err(), "a token that nobody has signed");
+    assert!(granted(issuer, keys, text).is_err(), "accepted an unsigned token");
     let mut lines = text.split('\n');
     let mut line = || lines.next().unwrap_or_default();
     let (header, claims) = (line(), line());
@@ -43,7 +43,7 @@ pub(crate) fn read(text: &str) {
     if let Ok((grant, ends)) = granted(issuer, keys, &token) {
         check(issuer, claims, &grant, ends);
     }
-    // Errors go to callers and to the log, and have no part of what was read.
+    // Errors are sent to callers and logged, so they must not contain parts of the input.
     for problem in [Unverified::parse(text).err(), Unverified::parse(&token).err()].into_iter().flatten() {
         assert!(problem.len() < 120, "{problem}");
     }
@@ -58,7 +58,7 @@ pub(crate) fn read(text: &str) {
     }
 }
 
-/// What a token is granted, in the steps of `authenticate`.
+/// Verifies a token in the same steps as `authenticate`.
 fn granted(issuer: &Issuer, keys: &KeySet, token: &str) -> Result<(Grant, u64), String> {
     let read = Unverified::parse(token)?;
     if read.iss != issuer.iss || !issuer.algorithms.contains(&read.algorithm) {
@@ -68,13 +68,13 @@ fn granted(issuer: &Issuer, keys: &KeySet, token: &str) -> Result<(Grant, u64), 
     grant(issuer, key, token).map(|(grant, _, ends)| (grant, ends))
 }
 
-/// A token that was accepted claims what it must, and is granted no more than its issuer may grant.
+/// Checks that an accepted token has the required claims and gets no more scopes than its issuer may grant.
 fn check(issuer: &Issuer, claims: &str, grant: &Grant, ends: u64) {
     let claims: claims::Claims = serde_json::from_str(claims).unwrap_or_default();
     let is_for_us = |aud: &Value| aud == "howdah" || aud.as_array().is_some_and(|all| all.contains(&"howdah".into()));
     let audience = claims.get("aud").is_some_and(is_for_us);
     assert!(claims.get("iss").is_some_and(|iss| *iss == *issuer.iss) && audience, "{claims:?}");
-    // A fraction of a second, and the time since it was checked, make a difference.
+    // Allows for rounding and for the time since the check.
     assert!(claims.get("exp").is_some_and(Value::is_number) && ends + 2 >= now(), "{claims:?}");
     let longest = issuer.max_lifetime + 2 * issuer.leeway;
     assert!(ends <= now() + longest.as_secs() + 2, "{claims:?}");

@@ -1,4 +1,4 @@
-//! An issuer that the broker trusts, as the file describes it, and what its tokens may allow.
+//! A trusted issuer as configured in the file of issuers, and the scopes that its tokens may grant.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -8,39 +8,38 @@ use serde_json::Value;
 use super::claims::Claims;
 use crate::access::{MAX_SCOPES, Pattern, Scope};
 
-/// An issuer, and how its tokens are read.
+/// A trusted issuer and the rules for its tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
-    /// Its name in principals.
+    /// Name of the issuer in the principals of its tokens, `jwt:NAME:SUBJECT`.
     pub(super) name: String,
-    /// Its claim `iss`.
+    /// Required value of the claim `iss`.
     pub(super) iss: String,
-    /// Values of `aud`, one of which its tokens must have.
+    /// Accepted values of the claim `aud`; tokens must have one of them.
     pub(super) audience: Vec<String>,
-    /// What its keys may be for.
+    /// Accepted signature algorithms.
     pub(super) algorithms: Vec<Algorithm>,
-    /// How much its clock may differ from ours.
+    /// Tolerated difference between the issuer's clock and the broker's clock.
     pub(super) leeway: Duration,
-    /// How long its tokens hold at most.
+    /// Maximum lifetime of its tokens.
     pub(super) max_lifetime: Duration,
-    /// The claim that says whose token it is.
+    /// Name of the claim with the subject.
     pub(super) principal: String,
-    /// The claim with scopes.
+    /// Name of the claim with the scopes.
     pub(super) scopes: String,
-    /// How words in that claim begin which are scopes of Howdah.
+    /// Prefix of the words in the scopes claim that are Howdah scopes.
     pub(super) scope_prefix: String,
-    /// The most that its tokens allow; `None`: what they say.
+    /// Upper bound of the scopes that its tokens can grant. `None` for no bound.
     pub(super) max_scopes: Option<Vec<Scope>>,
-    /// What principals may do besides.
+    /// Scopes that the file grants to subjects in addition to their tokens.
     pub(super) grants: Vec<SubjectGrant>,
 }
 
-/// Scopes for subjects, whatever their tokens say.
+/// Scopes granted to subjects independently of their tokens.
 #[derive(Debug)]
 pub(super) struct SubjectGrant {
-    /// A subject, or the beginning of subjects and `*`.
+    /// A subject, or a prefix of subjects followed by `*`.
     pub(super) subjects: String,
-    /// What they may do.
     pub(super) scopes: Vec<Scope>,
 }
 
@@ -54,16 +53,18 @@ impl SubjectGrant {
 }
 
 impl Issuer {
-    /// The scopes of a subject with these claims. Words that are no scopes of Howdah are those of other services.
+    /// Returns the scopes of a subject with these claims. Ignores words that are not Howdah scopes, which belong to other services.
     pub(super) fn scopes_of(&self, subject: &str, claims: &Claims) -> Result<Vec<Scope>, String> {
         let words = self.words(claims)?;
-        let said = words.into_iter().filter_map(|word| Scope::parse(word.strip_prefix(&self.scope_prefix)?).ok());
-        let said: Vec<Scope> = match &self.max_scopes {
-            None => said.collect(),
-            Some(most) => said.flat_map(|scope| most.iter().filter_map(move |most| common(&scope, most))).collect(),
+        let claimed = words.into_iter().filter_map(|word| Scope::parse(word.strip_prefix(&self.scope_prefix)?).ok());
+        let claimed: Vec<Scope> = match &self.max_scopes {
+            None => claimed.collect(),
+            Some(most) => {
+                claimed.flat_map(|scope| most.iter().filter_map(move |most| intersection(&scope, most))).collect()
+            }
         };
         let granted = self.grants.iter().filter(|grant| grant.is_for(subject));
-        let all = said.into_iter().chain(granted.flat_map(|grant| grant.scopes.iter().cloned()));
+        let all = claimed.into_iter().chain(granted.flat_map(|grant| grant.scopes.iter().cloned()));
         let mut known = HashSet::new();
         let scopes: Vec<Scope> = all.filter(|scope| known.insert(scope.clone())).collect();
         if scopes.len() > MAX_SCOPES {
@@ -83,8 +84,8 @@ impl Issuer {
     }
 }
 
-/// What both allow.
-fn common(one: &Scope, other: &Scope) -> Option<Scope> {
+/// Returns the intersection of two scopes.
+fn intersection(one: &Scope, other: &Scope) -> Option<Scope> {
     let pattern = match (&one.pattern, &other.pattern) {
         (Pattern::Prefix(a), Pattern::Prefix(b)) if a.starts_with(b.as_str()) => &one.pattern,
         (Pattern::Prefix(a), Pattern::Prefix(b)) if b.starts_with(a.as_str()) => &other.pattern,
@@ -97,7 +98,7 @@ fn common(one: &Scope, other: &Scope) -> Option<Scope> {
 
 #[cfg(test)]
 impl Issuer {
-    /// One with the defaults of the file.
+    /// Returns an issuer with the file's defaults.
     pub(super) fn of_test(iss: &str, audience: &str) -> Self {
         let text = format!("[[issuer]]\nname='i'\niss='{iss}'\naudience='{audience}'\nalgorithms=['ES256']\njwks='/k'");
         super::file::parse(&text).unwrap().remove(0).0
@@ -138,7 +139,7 @@ mod tests {
     fn no_token_allows_more_than_its_issuer_may() {
         let mut issuer = Issuer::of_test("i", "a");
         issuer.max_scopes = Some(parsed(&["enqueue:mail.*", "read:*", "work:one"]));
-        for (said, got) in [
+        for (claimed, got) in [
             ("enqueue:*", &["enqueue:mail.*"][..]),
             ("enqueue:mail.a.*", &["enqueue:mail.a.*"]),
             ("enqueue:mail.a", &["enqueue:mail.a"]),
@@ -146,7 +147,7 @@ mod tests {
             ("read:x read:*", &["read:x", "read:*"]),
             ("work:* work:o* work:one work:two", &["work:one"]),
         ] {
-            assert_eq!(scopes(&issuer, &json!(said)).unwrap(), got, "{said}");
+            assert_eq!(scopes(&issuer, &json!(claimed)).unwrap(), got, "{claimed}");
         }
         issuer.max_scopes = Some(Vec::new());
         assert_eq!(scopes(&issuer, &json!("read:*")), Ok(Vec::new()));
@@ -158,7 +159,7 @@ mod tests {
         let grant = |subjects: &str, scope| SubjectGrant { subjects: subjects.into(), scopes: parsed(&[scope]) };
         issuer.grants =
             vec![grant("ann", "work:a"), grant("an*", "work:b"), grant("anna", "work:c"), grant("b*", "work:d")];
-        // What the file grants is not bounded by what tokens may say.
+        // `max_scopes` does not limit the scopes that the file grants.
         issuer.max_scopes = Some(Vec::new());
         assert_eq!(scopes(&issuer, &json!("read:*")), Ok(vec!["work:a".into(), "work:b".into()]));
     }

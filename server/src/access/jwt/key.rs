@@ -1,4 +1,4 @@
-//! The public keys of an issuer (RFC 7517). Each is for one algorithm, whatever a token says.
+//! The public keys of an issuer (RFC 7517). The key determines the algorithm, not the token.
 
 use std::{fmt, sync::Arc};
 
@@ -10,19 +10,17 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-/// Sizes of RSA keys, in bits.
+/// Accepted sizes of RSA keys, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=8_192;
 
 /// A public key.
 pub(super) struct Key {
-    /// Its name, which tokens give; a key without one is for tokens that give none.
+    /// Key id (`kid`), which tokens name.
     pub(super) id: Option<String>,
-    /// What it verifies.
     pub(super) algorithm: Algorithm,
-    /// What verifies with it.
     pub(super) public: DecodingKey,
-    /// Cancelled when the issuer has it no longer: everything that it has verified ends.
-    pub(super) gone: CancellationToken,
+    /// Cancelled when the issuer removes the key. All credentials verified with the key then end.
+    pub(super) removed: CancellationToken,
     parameters: AlgorithmParameters,
 }
 
@@ -32,7 +30,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys of an issuer that can be used, and why the others cannot.
+/// The usable keys of an issuer, and the reasons why other keys are unusable.
 #[derive(Debug, Default)]
 pub(super) struct KeySet {
     pub(super) keys: Vec<Arc<Key>>,
@@ -40,10 +38,10 @@ pub(super) struct KeySet {
 }
 
 impl KeySet {
-    /// Reads a JWK Set. Keys that cannot be used are left out, since issuers have keys for other purposes too.
+    /// Parses a JWK Set. Skips unusable keys, because issuers also have keys for other purposes.
     pub(super) fn parse(json: &[u8], allowed: &[Algorithm]) -> Result<Self, String> {
-        let set: Value = serde_json::from_slice(json).map_err(|_| "what was read is not JSON")?;
-        let keys = set.get("keys").and_then(Value::as_array).ok_or("what was read has no array \"keys\"")?;
+        let set: Value = serde_json::from_slice(json).map_err(|_| "the document is not JSON")?;
+        let keys = set.get("keys").and_then(Value::as_array).ok_or("the document has no array \"keys\"")?;
         let mut set = Self::default();
         for (n, jwk) in keys.iter().enumerate() {
             match Key::parse(jwk, allowed) {
@@ -54,7 +52,8 @@ impl KeySet {
         Ok(set)
     }
 
-    /// The key for a token that names this one; for a token that names none, the only one there is.
+    /// Finds the key that a token names. For a token without a key id, returns the issuer's key if it has only one for the
+    /// algorithm.
     pub(super) fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&Arc<Key>> {
         let mut fits = self.keys.iter().filter(|key| key.algorithm == algorithm);
         match id {
@@ -67,7 +66,7 @@ impl KeySet {
 impl Key {
     fn parse(jwk: &Value, allowed: &[Algorithm]) -> Result<Self, String> {
         let jwk = Jwk::deserialize(jwk).map_err(|_| "is not a JSON Web Key")?;
-        let algorithm = algorithm(&jwk.algorithm).ok_or("is of another kind than EC P-256, OKP Ed25519 and RSA")?;
+        let algorithm = algorithm(&jwk.algorithm).ok_or("is of another kind than EC P-256, OKP Ed25519 or RSA")?;
         if !allowed.contains(&algorithm) {
             return Err(format!("is for {algorithm:?}, which this issuer may not use"));
         }
@@ -82,16 +81,16 @@ impl Key {
         if !is_for_signatures {
             return Err("is not for signatures".into());
         }
-        Ok(Self { id: common.key_id, algorithm, public, gone: CancellationToken::new(), parameters })
+        Ok(Self { id: common.key_id, algorithm, public, removed: CancellationToken::new(), parameters })
     }
 
-    /// Whether both are the same key under the same name.
+    /// Whether both have the same key material and the same key id.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && self.parameters == other.parameters
     }
 }
 
-/// What a key of this kind is for.
+/// Returns the algorithm of a key of this kind.
 fn algorithm(parameters: &AlgorithmParameters) -> Option<Algorithm> {
     match parameters {
         AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Some(Algorithm::ES256),
@@ -101,7 +100,7 @@ fn algorithm(parameters: &AlgorithmParameters) -> Option<Algorithm> {
     }
 }
 
-/// Small keys would be refused with each token. The log says it once, when the keys are read.
+/// Checks the size of a key when it is read, so that a wrong size is logged once and not for each token.
 fn check_size(algorithm: Algorithm, key: &DecodingKeyKind) -> Result<(), String> {
     match key {
         DecodingKeyKind::RsaModulusExponent { n, .. } => {
@@ -113,7 +112,7 @@ fn check_size(algorithm: Algorithm, key: &DecodingKeyKind) -> Result<(), String>
             Err(format!("has {bits} bits; {} to {} are accepted", RSA_BITS.start(), RSA_BITS.end()))
         }
         DecodingKeyKind::SecretOrDer(bytes) => {
-            // On P-256, a byte for the form of the point, and both coordinates.
+            // P-256: one byte for the form of the point, then both coordinates. Ed25519: 32 bytes.
             let size = if algorithm == Algorithm::ES256 { 65 } else { 32 };
             if bytes.len() == size { Ok(()) } else { Err("has coordinates of another size".into()) }
         }

@@ -1,4 +1,4 @@
-//! The keys of an issuer in force. One task reads them, so that there is one read at a time, whoever asks.
+//! The current keys of an issuer. One task reads them, so that at most one read runs at a time.
 
 use std::{
     sync::Arc,
@@ -22,24 +22,24 @@ use crate::{
     metrics::{ByIssuer, JwtMetrics},
 };
 
-/// How often the log says that keys cannot be read.
+/// Interval between log lines about keys that cannot be read.
 const WARN_EVERY: Duration = Duration::from_secs(600);
-/// How long a call waits for a read. A read has an end of its own, before this.
+/// Maximum time that a call waits for a read. Reads have a shorter timeout.
 const WAIT: Duration = Duration::from_secs(6);
 
-/// How often keys are read.
+/// Intervals between reads of the keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// When nothing happens.
+    /// Interval after a successful read.
     pub(super) every: Duration,
-    /// After a failure.
+    /// Interval after a failed read.
     pub(super) retry: Duration,
-    /// At most, when tokens name keys that are not known.
+    /// Minimum interval after the start of a read, before an unknown key may cause the next one.
     pub(super) unknown: Duration,
 }
 
 impl Pace {
-    pub(super) fn of(source: &Source) -> Self {
+    pub(super) fn new(source: &Source) -> Self {
         let seconds = |every, retry, unknown| Self {
             every: Duration::from_secs(every),
             retry: Duration::from_secs(retry),
@@ -49,14 +49,14 @@ impl Pace {
     }
 }
 
-/// What the reading task does.
+/// State of the task that reads the keys.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
-    /// Reads that have ended.
+    /// Number of completed reads.
     reads: u64,
-    /// Whether one is under way.
+    /// Whether a read is running.
     reading: bool,
-    /// Before this time, no unknown key makes it read.
+    /// Earliest time of the next read that an unknown key may cause.
     soonest: Instant,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Keys {
     algorithms: Vec<Algorithm>,
     source: Source,
     pace: Pace,
-    /// `None`: they were never read.
+    /// `None` until the first successful read.
     in_force: ArcSwapOption<KeySet>,
     progress: watch::Sender<Progress>,
     wanted: Notify,
@@ -81,7 +81,7 @@ impl Keys {
         pace: Pace,
         metrics: &JwtMetrics,
     ) -> Self {
-        // A read is under way from the beginning, for those who call before the task has begun.
+        // Initially true, so that calls before the task starts wait for its first read.
         let progress = Progress { reads: 0, reading: true, soonest: Instant::now() };
         Self {
             label: ByIssuer { issuer: issuer.to_owned() },
@@ -95,7 +95,7 @@ impl Keys {
         }
     }
 
-    /// The key for a token with this header. If it is not known, keys are read again, but not often.
+    /// Returns the key for a token with this header. An unknown key triggers a throttled read of the keys.
     pub(super) async fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Result<Arc<Key>, Error> {
         if let Some(key) = self.known(algorithm, id) {
             return Ok(key);
@@ -114,11 +114,16 @@ impl Keys {
         Err(super::refused(which))
     }
 
+    /// Whether the key for a token with this header is known without a read.
+    pub(super) fn knows(&self, algorithm: Algorithm, id: Option<&str>) -> bool {
+        self.known(algorithm, id).is_some()
+    }
+
     fn known(&self, algorithm: Algorithm, id: Option<&str>) -> Option<Arc<Key>> {
         self.in_force.load().as_ref()?.find(algorithm, id).cloned()
     }
 
-    /// Returns when a read has ended that was under way, or that this made the task begin; at once if none may begin now.
+    /// Waits for the end of the running read, or starts a read and waits for it. Returns at once if no read may start yet.
     async fn read_again(&self) {
         let mut progress = self.progress.subscribe();
         let now = *progress.borrow_and_update();
@@ -131,7 +136,7 @@ impl Keys {
         let _ = timeout(WAIT, progress.wait_for(|progress| progress.reads > now.reads)).await;
     }
 
-    /// Keeps the keys current, for ever.
+    /// Reads the keys periodically and on demand. Never returns.
     pub(super) async fn keep(self: Arc<Self>) {
         let mut warned: Option<Instant> = None;
         loop {
@@ -141,12 +146,12 @@ impl Keys {
             let next = if result.is_ok() { self.pace.every } else { self.pace.retry };
             self.report(result, &mut warned);
             let soonest = begun + self.pace.unknown;
-            // Whoever asked until now has what came of this read. Those who ask once it has ended make another one.
+            // Drops the requests that came during this read, because it serves them. Later requests cause another read.
             let _ = self.wanted.notified().now_or_never();
             self.progress.send_modify(|progress| {
                 *progress = Progress { reads: progress.reads + 1, reading: false, soonest };
             });
-            // Not all brokers at once.
+            // Jitter: brokers must not all read at the same time.
             let next = next.mul_f64(rand::random_range(0.9..=1.0));
             tokio::select! {
                 () = sleep_until(begun + next) => {}
@@ -155,7 +160,7 @@ impl Keys {
         }
     }
 
-    /// Reads the keys and puts them in force. What was verified with keys that are gone ends.
+    /// Reads the keys and replaces the current ones. Ends the credentials that were verified with removed keys.
     async fn read(&self) -> Result<(), String> {
         let bytes = self.source.read().await?;
         let mut found = KeySet::parse(&bytes, &self.algorithms)?;
@@ -171,14 +176,14 @@ impl Keys {
         let found = Arc::new(found);
         self.in_force.store(Some(found.clone()));
         for key in before.keys.iter().filter(|key| is_in(&found.keys, key).is_none()) {
-            key.gone.cancel();
+            key.removed.cancel();
         }
         if changed {
             let (issuer, keys) = (&self.label.issuer, found.keys.len());
             tracing::info!(issuer, keys, unusable = ?found.unusable, "read the keys of an issuer of JSON Web Tokens");
         }
         if changed && found.keys.is_empty() {
-            tracing::warn!(issuer = self.label.issuer, "the issuer has no key that can be used: no token of it holds");
+            tracing::warn!(issuer = self.label.issuer, "the issuer has no usable key: all its tokens are refused");
         }
         Ok(())
     }
@@ -199,7 +204,7 @@ impl Keys {
                 if warned.is_none_or(|last| last.elapsed() >= WARN_EVERY) {
                     *warned = Some(Instant::now());
                     let issuer = &self.label.issuer;
-                    tracing::warn!(issuer, problem, "cannot read the keys of an issuer; those that are known hold");
+                    tracing::warn!(issuer, problem, "cannot read the keys of an issuer; the known keys stay valid");
                 }
             }
         }

@@ -1,6 +1,6 @@
-//! JSON Web Tokens of other issuers as credentials: what they say (`text`), who may issue them (`file`, `issuer`), the keys
-//! that verify them (`key`, `keys`, `source`), what they must claim (`claims`), whose they are (`principal`), those that were
-//! verified (`cache`) or revoked (`revoked`). The crate `jsonwebtoken` reads and verifies them.
+//! JSON Web Tokens of other issuers as credentials. `text` parses unverified tokens; `file` and `issuer` describe the trusted
+//! issuers; `key`, `keys` and `source` read their public keys; `claims` verifies tokens and their claims; `principal` names the
+//! caller; `cache` keeps verified tokens, `revoked` the revoked ones. The crate `jsonwebtoken` decodes and verifies tokens.
 
 mod cache;
 mod claims;
@@ -40,19 +40,24 @@ use self::{
     text::Unverified,
 };
 use super::{Caller, Grant, Rights};
-use crate::{error::Error, metrics::JwtMetrics, quota::Address, store::RevokedJwt};
+use crate::{
+    error::Error,
+    metrics::JwtMetrics,
+    quota::{Address, Cost},
+    store::RevokedJwt,
+};
 #[cfg(feature = "fuzzing")]
 pub(crate) use fuzz::read as read_for_fuzzers;
 pub(crate) use principal::BEGIN as PRINCIPAL_BEGIN;
 pub(crate) use source::{BYTES as KEYS_BYTES, WITHIN as KEYS_WITHIN};
 pub(crate) use text::MAX_BYTES as TOKEN_BYTES;
 
-/// How often the streams of expired tokens are ended.
+/// Interval between checks for expired tokens, whose streams are ended.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// The issuers that the broker trusts, and the callers that they have named.
+/// The trusted issuers, and the callers with verified tokens.
 pub(super) struct Jwt {
-    /// By the claim `iss`.
+    /// Trusted issuers by their claim `iss`.
     issuers: HashMap<String, Trusted>,
     verified: Arc<Cache>,
     _tasks: Vec<AbortOnDropHandle<()>>,
@@ -64,7 +69,7 @@ struct Trusted {
 }
 
 impl Jwt {
-    /// Reads the file of issuers, and begins to read their keys.
+    /// Reads the file of issuers, and starts a task per issuer that reads its keys.
     pub(super) fn start(path: &Path, metrics: &JwtMetrics) -> Result<Self, String> {
         let verified = Arc::new(Cache::default());
         let mut tasks = vec![AbortOnDropHandle::new(tokio::spawn(end_expired(verified.clone())))];
@@ -73,7 +78,7 @@ impl Jwt {
             let source = location.open().map_err(|problem| {
                 format!("cannot use auth_jwt_file {}: {}: {problem}", path.display(), issuer.name)
             })?;
-            let pace = keys::Pace::of(&source);
+            let pace = keys::Pace::new(&source);
             let keys = Arc::new(Keys::new(&issuer.name, &issuer.algorithms, source, pace, metrics));
             tasks.push(AbortOnDropHandle::new(tokio::spawn(keys.clone().keep())));
             issuers.insert(issuer.iss.clone(), Trusted { issuer, keys });
@@ -81,10 +86,10 @@ impl Jwt {
         Ok(Self { issuers, verified, _tasks: tasks })
     }
 
-    /// Whose token this is. No error has a part of it. An address from which many came that do not hold waits, before any
-    /// signature is computed.
+    /// Returns the caller of a token. Errors contain no part of the token. An address with too many invalid tokens is throttled
+    /// before a signature is verified.
     pub(super) async fn authenticate(&self, text: &str, from: Option<&Address>) -> Result<Caller, Error> {
-        // Before its length is known to be bounded, nothing is computed.
+        // The length check comes first: the work below is proportional to the length.
         if text.len() > text::MAX_BYTES {
             return Err(refused(format!("has {} bytes; at most {} are read", text.len(), text::MAX_BYTES)));
         }
@@ -96,27 +101,45 @@ impl Jwt {
         let trusted = self
             .issuers
             .get(&token.iss)
-            .ok_or_else(|| refused("is of an issuer (iss) that this broker does not know"))?;
+            .ok_or_else(|| refused("is of an issuer (iss) that this broker does not trust"))?;
         if !trusted.issuer.algorithms.contains(&token.algorithm) {
             return Err(refused("has an algorithm (alg) that its issuer may not use"));
         }
-        from.map_or(Ok(()), Address::may_fail)?;
-        // Only keys of this issuer: that of another one proves nothing.
+        let known = trusted.keys.knows(token.algorithm, token.key.as_deref());
+        let cost = if known { Cost::Signature } else { Cost::Read };
+        from.map_or(Ok(()), |address| address.may_fail(cost))?;
+        let verified = self.verify(trusted, &token, text, hash).await;
+        if let (Err(Error::Unauthenticated(_)), Some(address)) = (&verified, from) {
+            address.failed(cost)?;
+        }
+        verified
+    }
+
+    /// Verifies the signature and the claims of a token, and returns its caller.
+    async fn verify(
+        &self,
+        trusted: &Trusted,
+        token: &Unverified,
+        text: &str,
+        hash: cache::Hash,
+    ) -> Result<Caller, Error> {
+        // Only a key of the token's issuer counts. A signature by another issuer's key proves nothing.
         let key = trusted.keys.find(token.algorithm, token.key.as_deref()).await?;
         let (grant, facts, ends) = grant(&trusted.issuer, &key, text).map_err(refused)?;
         self.verified.put(hash, grant, facts, ends).map_err(refused)
     }
 
-    /// From now on these are revoked. The clock of an issuer may be ahead of the database's.
+    /// Replaces the revoked tokens. Extends the times by the issuer's leeway, because the issuer's clock may be ahead of the
+    /// database's clock.
     pub(super) fn revoke(&self, revoked: Vec<RevokedJwt>) {
         let names = revoked.into_iter().map(|RevokedJwt { name, issued_until }| {
             let leeway = self.issuer_of(&name).map_or(0, |issuer| issuer.leeway.as_secs());
             (name, issued_until.map(|until| until.saturating_add(leeway)))
         });
-        self.verified.revoke(Revoked::of(names));
+        self.verified.revoke(Revoked::new(names));
     }
 
-    /// How long tokens may still hold of whose name or principal this is; `None`: its issuer is not known here.
+    /// Returns how long tokens with this name or principal may still be valid. `None` if their issuer is unknown.
     pub(super) fn longest_lifetime(&self, name: &str) -> Option<Duration> {
         self.issuer_of(name).map(|issuer| issuer.max_lifetime + issuer.leeway)
     }
@@ -127,13 +150,13 @@ impl Jwt {
     }
 }
 
-/// What a token grants, by what it may be revoked, and until when it holds.
+/// Verifies a token. Returns its grant, the facts by which it can be revoked, and when it expires (seconds of Unix time).
 fn grant(issuer: &Issuer, key: &key::Key, token: &str) -> Result<(Grant, Facts, u64), String> {
     let claims = claims::verify(issuer, key, token)?;
     claims::check_lifetime(issuer, &claims, now())?;
     let subject = claims::subject(issuer, &claims)?;
-    let rights = Rights::of(issuer.scopes_of(subject, &claims)?);
-    let grant = Grant::until(key.gone.child_token(), &principal::name(&issuer.name, subject)?, rights);
+    let rights = Rights::new(issuer.scopes_of(subject, &claims)?);
+    let grant = Grant::until(key.removed.child_token(), &principal::name(&issuer.name, subject)?, rights);
     let id = claims.get("jti").and_then(Value::as_str).and_then(|id| principal::name(&issuer.name, id).ok());
     let facts = Facts { id, issued: claims::issued(&claims) };
     Ok((grant, facts, claims::end(issuer, &claims)))
@@ -143,7 +166,7 @@ fn refused(problem: impl AsRef<str>) -> Error {
     Error::Unauthenticated(format!("the JSON Web Token {}", problem.as_ref()))
 }
 
-/// In seconds of Unix time.
+/// Returns the current Unix time in seconds.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,20 +1,20 @@
-//! The name that the holder of a JSON Web Token has as a principal: `jwt:ISSUER:SUBJECT`.
+//! The principal name of a JSON Web Token's subject: `jwt:ISSUER:SUBJECT`.
 //!
-//! Sessions and request keys belong to principals, so two holders must never have one name. `jwt:` cannot begin the name
-//! of a token's principal ([`crate::access::check_principal`]). The name of the issuer is that of the file, without a
-//! colon, so that the second colon ends it. The subject is written so that no two are written alike.
+//! Sessions and request keys belong to principals, so two subjects must never have the same name. Principals of Howdah tokens
+//! cannot begin with `jwt:` ([`crate::access::check_principal`]). The issuer's name comes from the file and has no colon, so the
+//! second colon ends it. The escaping of subjects is unambiguous.
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::access::PRINCIPAL_BYTES;
 
-/// How the names of these principals begin.
+/// Name prefix of principals with a JSON Web Token.
 pub(crate) const BEGIN: &str = "jwt:";
 
-/// What a principal cannot have, and what writes it.
+/// Characters that are escaped in subjects: those that a principal cannot contain, and the escape character.
 const WRITTEN: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
-/// The name of a principal. A subject that is too long is refused: a shorter name could be somebody else's.
+/// Returns the name of a principal. Refuses a subject that is too long: a shortened name could belong to another subject.
 pub(super) fn name(issuer: &str, subject: &str) -> Result<String, String> {
     let name = format!("{BEGIN}{issuer}:{}", utf8_percent_encode(subject, WRITTEN));
     if name.len() > PRINCIPAL_BYTES {

@@ -1,4 +1,4 @@
-//! An issuer's private keys, for tests here and for those of the whole system, which include this file.
+//! An issuer's private keys, for unit tests and for the integration tests, which include this file.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -22,12 +22,12 @@ pub(crate) struct SigningKey {
     id: String,
 }
 
-/// Bytes as tokens and keys have them.
+/// Encodes bytes in base64url without padding, as in tokens and keys.
 pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A token of these parts.
+/// Builds a token from its parts.
 pub(crate) fn compact(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     let signed = format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()));
     let signature = encoded(sign(signed.as_bytes()));
@@ -35,7 +35,7 @@ pub(crate) fn compact(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -
 }
 
 impl SigningKey {
-    /// A new key with this name, for `ES256`, `EdDSA` or `RS256`.
+    /// Generates a key with this key id, for `ES256`, `EdDSA` or `RS256`.
     pub(crate) fn new(algorithm: &str, id: &str) -> Self {
         let pair = match algorithm {
             "ES256" => Pair::Es256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()),
@@ -46,7 +46,6 @@ impl SigningKey {
         Self { pair, id: id.to_owned() }
     }
 
-    /// Its algorithm.
     pub(crate) fn algorithm(&self) -> &'static str {
         match self.pair {
             Pair::Es256(_) => "ES256",
@@ -55,7 +54,7 @@ impl SigningKey {
         }
     }
 
-    /// Its public part.
+    /// Returns the public key as a JWK.
     pub(crate) fn jwk(&self) -> Value {
         let mut jwk = match &self.pair {
             Pair::Es256(pair) => {
@@ -81,7 +80,6 @@ impl SigningKey {
         jwk
     }
 
-    /// Signs a text.
     pub(crate) fn sign(&self, text: &[u8]) -> Vec<u8> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -95,18 +93,18 @@ impl SigningKey {
         }
     }
 
-    /// The usual header of its tokens.
+    /// Returns the usual header of tokens signed with this key.
     pub(crate) fn header(&self) -> Value {
         json!({ "alg": self.algorithm(), "kid": self.id, "typ": "JWT" })
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     pub(crate) fn token(&self, claims: &Value) -> String {
         compact(&self.header(), claims, |text| self.sign(text))
     }
 }
 
-/// Keys as an issuer publishes them.
+/// Returns the public keys as a JWK Set, the form in which issuers publish keys.
 pub(crate) fn key_set(keys: &[&SigningKey]) -> String {
     json!({ "keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>() }).to_string()
 }

@@ -1,30 +1,29 @@
-//! Where the keys of an issuer are read: a file, or a URL.
+//! The source of an issuer's keys: a file or a URL.
 
 use std::{error::Error as _, path::PathBuf, time::Duration};
 
 use reqwest::{Certificate, Client, Url, header::ACCEPT, redirect::Policy};
 
-/// The most bytes of a set of keys.
+/// Maximum size of a key set, in bytes.
 pub(crate) const BYTES: usize = 256 << 10;
-/// How long a read may take.
+/// Timeout of a read.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
 
-/// What the file of issuers says.
+/// The configured source of keys.
 #[derive(Debug)]
 pub(super) enum Location {
     /// A local file.
     File(PathBuf),
     /// A document, over https.
     Url {
-        /// Where.
         url: Url,
-        /// A file with the only authorities that may have signed the server's certificate; `None`: the system's.
+        /// File with the certificate authorities to trust for the server's certificate. `None` for the system's authorities.
         ca: Option<PathBuf>,
     },
 }
 
 impl Location {
-    /// A URL if it looks like one, or else a path.
+    /// Parses a URL if the text contains `://`, else a path.
     pub(super) fn parse(jwks: &str, ca: Option<String>) -> Result<Self, String> {
         if !jwks.contains("://") {
             return match ca {
@@ -37,12 +36,12 @@ impl Location {
             return Err("jwks: must be https://..., or the path of a file".into());
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("jwks: a user or a password cannot be part of it".into());
+            return Err("jwks: must not contain a user or a password".into());
         }
         Ok(Self::Url { url, ca: ca.map(PathBuf::from) })
     }
 
-    /// Ready to be read.
+    /// Prepares the source: loads the certificate authorities and creates the HTTP client.
     pub(super) fn open(self) -> Result<Source, String> {
         match self {
             Self::File(path) => Ok(Source::File(path)),
@@ -52,7 +51,7 @@ impl Location {
                     .https_only(true)
                     .redirect(Policy::none())
                     .timeout(WITHIN)
-                    // Reads are minutes apart.
+                    // Reads are minutes apart, so idle connections are useless.
                     .pool_max_idle_per_host(0);
                 if let Some(path) = ca {
                     let problem = |problem: String| format!("jwks_ca: {}: {problem}", path.display());
@@ -70,14 +69,14 @@ impl Location {
     }
 }
 
-/// Where keys are read.
+/// A source of keys that is ready to be read.
 pub(super) enum Source {
     File(PathBuf),
     Url { url: Url, client: Client },
 }
 
 impl Source {
-    /// Reads the document, within its bounds.
+    /// Reads the document. Fails if it is too large or the read takes too long.
     pub(super) async fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => {
@@ -92,7 +91,7 @@ impl Source {
         }
     }
 
-    /// Whether it may be read often.
+    /// Whether the source is a local file, which may be read often.
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::File(_))
     }
@@ -125,7 +124,7 @@ fn too_large() -> String {
     format!("it has more than {BYTES} bytes")
 }
 
-/// An error with its causes.
+/// Formats the causes of an error, without the URL.
 fn describe(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {} s", WITHIN.as_secs());

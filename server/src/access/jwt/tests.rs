@@ -1,4 +1,4 @@
-//! Keys that are read from servers and files, and what a broker does without them.
+//! Tests of reading keys from servers and files, and of failed reads.
 
 use std::{
     io::Write as _,
@@ -34,7 +34,7 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A server over https that gives the same answer to each request, and counts them.
+/// An HTTPS server that sends the same response to each request and counts the requests.
 struct Server {
     url: String,
     ca: tempfile::NamedTempFile,
@@ -93,7 +93,7 @@ impl Server {
     }
 }
 
-/// Keys that are kept current as long as this is held.
+/// Keys with a task that keeps them current until this value is dropped.
 struct Kept {
     keys: Arc<Keys>,
     metrics: JwtMetrics,
@@ -123,7 +123,7 @@ async fn a_flood_of_unknown_keys_makes_one_read() {
     let key = SigningKey::new("ES256", "a");
     let server = Server::start(good(&[&key])).await;
     let kept = keep(server.source(), LONG, LONG);
-    // The first of them wait for the read at the start.
+    // The first calls wait for the read at the start.
     let names: Vec<String> = (0..200).map(|n| format!("unknown-{n}")).collect();
     let found = futures::future::join_all(names.iter().map(|name| kept.has(name))).await;
     assert!(found.iter().all(|found| !found) && kept.has("a").await);
@@ -139,9 +139,9 @@ async fn an_unknown_key_is_looked_for_once_the_pace_allows_it() {
     *server.answer.lock() = good(&[&old, &new]);
     assert!(kept.has("new").await && server.requests() == 2);
     assert!(Arc::ptr_eq(&before, &kept.keys.find(Algorithm::ES256, Some("old")).await.unwrap()));
-    // Another key under the old name is another key.
+    // A new key under the old key id does not count as the old key.
     *server.answer.lock() = good(&[&new, &SigningKey::new("ES256", "old")]);
-    assert!(!before.gone.is_cancelled() && !kept.has("unknown").await && before.gone.is_cancelled());
+    assert!(!before.removed.is_cancelled() && !kept.has("unknown").await && before.removed.is_cancelled());
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn keys_hold_while_their_issuer_is_away() {
         assert!(!kept.has("unknown").await && kept.has("a").await);
         assert_eq!((kept.failures(), server.requests()), (n as u64 + 1, n + 2));
     }
-    assert!(!found.gone.is_cancelled());
+    assert!(!found.removed.is_cancelled());
 }
 
 #[tokio::test]
@@ -203,13 +203,13 @@ async fn a_file_is_read_again_and_a_key_that_left_it_is_gone() {
     let kept = keep(source, Duration::from_millis(10), LONG);
     let found = kept.keys.find(Algorithm::ES256, Some("old")).await.unwrap();
     std::fs::write(file.path(), key_set(&[&new])).unwrap();
-    tokio::time::timeout(LONG / 60, found.gone.cancelled()).await.unwrap();
+    tokio::time::timeout(LONG / 60, found.removed.cancelled()).await.unwrap();
     assert!(kept.has("new").await);
 }
 
 #[tokio::test]
 async fn who_needs_the_keys_of_a_server_that_stalls_is_answered_within_the_bound_of_a_read() {
-    // It takes connections, and says nothing.
+    // The server accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/keys", silent.local_addr().unwrap().port());
     let kept = keep(Location::parse(&url, None).unwrap().open().unwrap(), LONG, LONG);
@@ -222,7 +222,7 @@ async fn who_needs_the_keys_of_a_server_that_stalls_is_answered_within_the_bound
         }
     };
     tokio::time::timeout(LONG / 60, failed).await.expect("the end of the read");
-    // Nobody waits for the next read.
+    // A call does not wait for the next read.
     let again = kept.keys.find(Algorithm::ES256, Some("a")).now_or_never().expect("an answer at once");
     assert!(matches!(again, Err(Error::Unavailable(_))));
     assert_eq!(kept.failures(), 1);

@@ -1,13 +1,13 @@
-//! What a JSON Web Token says before anything of it is verified: enough to find the key that verifies it.
+//! Parses the unverified parts of a JSON Web Token that are needed to find its key.
 
 use jsonwebtoken::{Algorithm, Header, dangerous::insecure_decode_claims, decode_header, errors::ErrorKind};
 use serde::Deserialize;
 
-/// The longest token, in bytes.
+/// Maximum length of a token, in bytes.
 pub(crate) const MAX_BYTES: usize = 8 << 10;
 
-/// A token that was read and not verified. Keys that its header may bring along (`jwk`, `jku`, `x5c`, `x5u`) are not
-/// taken: whoever made the token made them too.
+/// A parsed token that is not verified. Keys in its header (`jwk`, `jku`, `x5c`, `x5u`) are ignored, because the sender of the
+/// token chooses them.
 #[derive(Debug)]
 pub(super) struct Unverified {
     /// The algorithm that the header names.
@@ -24,7 +24,7 @@ struct Issued {
 }
 
 impl Unverified {
-    /// Reads a token. The error continues a sentence about it, and has no part of it.
+    /// Parses a token. The error continues a sentence that begins with the token, and contains no part of the token.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             return Err(format!("has {} bytes; at most {MAX_BYTES} are read", text.len()));
@@ -33,7 +33,7 @@ impl Unverified {
             ErrorKind::InvalidToken => "does not have the three parts HEADER.CLAIMS.SIGNATURE",
             _ => "has a header that cannot be read, or one with an algorithm (alg) that is not supported",
         })?;
-        // Extensions that must be understood: none are.
+        // `crit` lists extensions that a reader must support. This broker supports none.
         if crit.is_some() {
             return Err("has crit in its header, which is not supported".into());
         }
@@ -46,7 +46,8 @@ impl Unverified {
     }
 }
 
-/// Issuers also sign what is no credential, such as messages that somebody has logged out. Those say so (RFC 8725, 3.11).
+/// Whether a token of this type is a credential. Issuers also sign other tokens, such as logout tokens, and mark them by their
+/// type (RFC 8725, 3.11).
 fn is_credential(typ: &str) -> bool {
     let typ = typ.to_ascii_lowercase();
     matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "at+jwt")

@@ -1,4 +1,4 @@
-//! Tokens to make, list and revoke.
+//! Checks of requests to create, list and revoke tokens.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
 
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1000;
-/// How long a token may hold: a second to a hundred years.
+/// Allowed lifetime of a token: 1 second to 100 years.
 pub(crate) const LIFETIME: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(36_500 * 24);
 
-/// A token to make.
+/// Checks a request to create a token.
 pub(crate) fn create_token(request: v1::CreateTokenRequest) -> Result<TokenQuery, Error> {
     principal("principal", &request.principal)?;
     numbers::entries("scopes", request.scopes.len(), 1..=MAX_SCOPES)?;
@@ -32,13 +32,13 @@ pub(crate) fn create_token(request: v1::CreateTokenRequest) -> Result<TokenQuery
     })
 }
 
-/// The id before the page, and the size of the page.
+/// Returns the last id of the previous page, and the page size.
 pub(crate) fn list_tokens(request: &v1::ListTokensRequest) -> Result<(String, usize), Error> {
     let after = page_token::token_id(&request.page_token)?;
     Ok((after, numbers::page_size(request.page_size, PAGE, MAX_PAGE)?))
 }
 
-/// The tokens to revoke.
+/// Checks a request to revoke tokens.
 pub(crate) fn revoke_tokens(request: v1::RevokeTokensRequest) -> Result<RevokeQuery, Error> {
     match request.selection {
         Some(Selection::Id(id)) => {

@@ -1,4 +1,4 @@
-//! The audit: which rows to list, and the reason of a call.
+//! Checks of audit queries and of the reason of a call.
 
 use howdah_proto::v1;
 
@@ -6,19 +6,19 @@ use super::{numbers, text, time};
 use crate::{access::PRINCIPAL_BYTES, api::page_token, error::Error, store::AuditQuery};
 
 pub(crate) const PAGE: usize = 100;
-/// Generated clients accept messages of 4 MiB; a row has at most about 5 KiB.
+/// Maximum page size. Generated clients accept messages of 4 MiB, and an entry has at most about 5 KiB.
 pub(crate) const MAX_PAGE: usize = 500;
-/// The longest reason, in bytes.
+/// Maximum length of a reason, in bytes.
 pub(crate) const REASON_BYTES: usize = 500;
-/// The longest id in a row: a limit key.
+/// Maximum length of an id in an entry; the longest id is a limit key.
 const ID_BYTES: usize = 2_000;
 
-/// The reason that a caller gives.
+/// Checks the reason of a call.
 pub(crate) fn reason(field: &str, given: &str) -> Result<(), Error> {
     text::plain(field, given, REASON_BYTES)
 }
 
-/// The rows to list.
+/// Checks an audit query.
 pub(crate) fn list_audit(request: v1::ListAuditRequest) -> Result<AuditQuery, Error> {
     let v1::ListAuditRequest { since, until, principal, method, id, page_size, page_token } = request;
     let us = |field, time: Option<prost_types::Timestamp>| time.map(|time| time::at(field, time)).transpose();

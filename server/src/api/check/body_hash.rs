@@ -1,4 +1,4 @@
-//! The hash that tells apart two enqueues with the same request key.
+//! Hash of the jobs of an enqueue. It detects a request key that is reused with other jobs.
 
 use std::mem;
 
@@ -6,21 +6,21 @@ use howdah_proto::v1;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of the jobs. It does not depend on the order of headers or fields, nor on the trace: whoever repeats a request
-/// may do so within another span.
+/// SHA-256 of the jobs. It does not depend on the order of headers or fields, nor on the trace context, because a client may
+/// repeat a request within another span.
 ///
-/// The encoding by prost is hashed. It is the same for equal messages, except for maps, so the headers are sorted and
-/// hashed separately. The payload is hashed in place, without a copy. Never change the hash: brokers of different versions
-/// share a database, and repeats during an upgrade would be refused.
+/// The hash covers prost's encoding. Equal messages have equal encodings except for maps, so the headers are sorted and hashed
+/// separately. The payload is hashed in place, without a copy. Never change the hash: brokers of different versions share a
+/// database, and repeats during an upgrade would be rejected.
 pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut rest = Vec::new();
     for job in jobs {
-        // Removed for the encoding, and put back below.
+        // Removed before encoding and restored below.
         let (headers, payload) = (mem::take(&mut job.headers), mem::take(&mut job.payload));
         let trace = (mem::take(&mut job.traceparent), mem::take(&mut job.tracestate));
         rest.clear();
-        // Cannot fail: a Vec grows.
+        // Encoding into a Vec cannot fail.
         let _ = job.encode(&mut rest);
         part(&mut hash, &rest);
         part(&mut hash, &payload);

@@ -1,4 +1,4 @@
-//! Bulk operations: what they do, with which jobs.
+//! Checks of bulk operations.
 
 use std::time::SystemTime;
 
@@ -18,23 +18,23 @@ use crate::{
 
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1_000;
-/// The most jobs in a second that one may ask for.
+/// Maximum value of the jobs per second.
 pub(crate) const JOBS_PER_S: i64 = 1_000_000;
 
-/// The bulk operations to list.
+/// A query for bulk operations.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkQuery {
-    /// Of this type; `None`: of any.
+    /// Task type; `None` for all types.
     pub(crate) task_type: Option<TaskTypeName>,
-    /// Only those that have not ended.
+    /// Only bulk operations that have not ended.
     pub(crate) open_only: bool,
-    /// The most.
+    /// Page size.
     pub(crate) page_size: usize,
-    /// Before this id.
+    /// Only bulk operations with a lower id.
     pub(crate) before: i64,
 }
 
-/// The change, and the jobs.
+/// Checks the specification of a bulk operation.
 pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>, limits: &ClusterSettings) -> Result<BulkSpec, Error> {
     whole(&spec.unwrap_or_default(), limits).map_err(|error| error.within("spec"))
 }
@@ -60,7 +60,8 @@ fn whole(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkSpec, Erro
     Ok(spec)
 }
 
-/// What only an undo has, and what it has not: it is of all jobs of a bulk operation.
+/// Checks `undo_bulk_id`, which only an undo has, and the filters, which an undo must not have: it puts all jobs of a
+/// bulk operation back.
 fn undone(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     if change.undoes().is_none() {
         let problem = "is for BULK_OPERATION_UNDO only; leave it out";
@@ -76,7 +77,7 @@ fn undone(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     Ok(())
 }
 
-/// What belongs to another change.
+/// Rejects fields that belong to another operation.
 fn only_its_own(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     let given = [
         ("priority", spec.priority.is_some() && change.priority().is_none(), "BULK_OPERATION_REPRIORITIZE"),
@@ -114,14 +115,14 @@ fn change(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkChange, E
     })
 }
 
-/// The bulk operation to start.
+/// Checks a request to start a bulk operation.
 pub(crate) fn start_bulk(request: v1::StartBulkRequest, limits: &ClusterSettings) -> Result<StartBulkQuery, Error> {
     let spec = bulk_spec(request.spec, limits)?;
     let request_key = text::optional("request_key", request.request_key, limits.key_bytes)?;
     Ok(StartBulkQuery { spec, request_key })
 }
 
-/// The bulk operations to list.
+/// Checks a query for bulk operations.
 pub(crate) fn list_bulks(request: &v1::ListBulksRequest) -> Result<BulkQuery, Error> {
     let name = Some(&request.task_type).filter(|name| !name.is_empty());
     Ok(BulkQuery {

@@ -1,4 +1,4 @@
-//! What a bulk operation sets of its jobs: the bounds are those of an enqueue.
+//! Checks of the job fields that a bulk operation sets. The bounds are the same as in an enqueue.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use crate::{
     job::{BulkFields, ClusterSettings, Limits},
 };
 
-/// The fields, of which there must be one. `now` is the broker's clock.
+/// Checks the fields; at least one must be set. `now` is the broker's clock.
 pub(super) fn bulk_fields(
     fields: Option<v1::BulkFields>,
     limits: &ClusterSettings,

@@ -1,4 +1,4 @@
-//! Options that coordinate jobs: keys with policies, expiry, limits, stages, dependencies.
+//! Checks of options that coordinate jobs: keys with policies, expiry, limits, stages and dependencies.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +12,12 @@ use crate::{
     },
 };
 
-/// Most next stages of a job.
+/// Maximum number of next stages.
 const STAGES: usize = 100;
-/// Shortest hold of a key.
+/// Shortest hold time of a key.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Takes these options out of the job; `start` is when it may start.
+/// Moves the options that coordinate jobs out of the job. `start` is when the job may start.
 pub(super) fn coordinate(
     job: &mut v1::NewJob,
     options: JobOptions,
@@ -46,7 +46,7 @@ pub(super) fn coordinate(
     })
 }
 
-/// `None` means `Keep`, which is also the default.
+/// Returns `None` for the default, `Keep`.
 fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error> {
     let policy = match v1::KeyPolicy::try_from(job.key_policy) {
         Ok(v1::KeyPolicy::Unspecified | v1::KeyPolicy::Keep) => KeyPolicy::Keep,
@@ -96,7 +96,7 @@ fn holder_failure(job: &v1::NewJob) -> Result<Option<HolderFailure>, Error> {
     }
 }
 
-/// The time in µs after 1970, or in ms after the enqueue. It must be after the start of the job.
+/// Expiry in µs after 1970, or in ms after the enqueue. It must be after the start of the job.
 fn expiry(
     expiry: Option<Expiry>,
     start: Start,
@@ -141,7 +141,7 @@ fn expiry(
     Ok(expiry)
 }
 
-/// The task types of the next stages.
+/// Task types of the next stages.
 pub(super) fn next_stages(job: &v1::NewJob) -> Result<Vec<TaskTypeName>, Error> {
     numbers::entries("next_stages", job.next_stages.len(), 0..=STAGES)?;
     job.next_stages.iter().enumerate().map(|(i, name)| task_type(&format!("next_stages[{i}]"), name)).collect()
@@ -172,7 +172,7 @@ fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Err
     Ok(after)
 }
 
-/// The default is set when `after_local` is resolved (`local_names`).
+/// `local_names` sets the default when it resolves `after_local`.
 fn on_failure(job: &v1::NewJob) -> Result<Option<DependencyFailure>, Error> {
     match v1::DependencyFailure::try_from(job.on_dependency_failure) {
         Ok(v1::DependencyFailure::Unspecified) if job.after.is_empty() => Ok(None),

@@ -1,4 +1,4 @@
-//! A request to enqueue, as one call or as one message of a pipeline.
+//! Checks of an enqueue request, from a call or from a pipeline.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::{
     job::{ClusterSettings, NewJob, RequestKey},
 };
 
-/// The jobs, and the request key with the hash of the jobs.
+/// Checks the jobs. Returns them with the request key and the hash of the jobs.
 pub(crate) fn enqueue(
     mut jobs: Vec<v1::NewJob>,
     request_key: String,

@@ -1,4 +1,4 @@
-//! The check of every request, on the same bytes: for tests and fuzzers.
+//! Runs all checks on the same bytes, for tests and fuzzers.
 
 use prost::Message;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::job::{ClusterSettings, Limits};
 use howdah_proto::v1;
 
-/// Runs the check of every request on the same bytes.
+/// Decodes the bytes as every kind of request and runs its check. Returns all errors.
 pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     let (limits, broker) = (ClusterSettings::DEFAULT, Limits::default());
     let mut errors = Vec::new();

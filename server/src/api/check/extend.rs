@@ -1,4 +1,4 @@
-//! Extensions of leases. A bad item gets an answer of its own; only a bad batch fails as a whole.
+//! Checks of lease extensions. An invalid item gets its own answer; only an invalid batch fails as a whole.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     job::{ClusterSettings, Lease},
 };
 
-/// The extensions of one message: each lease with the new time to its deadline, from now.
+/// Checks the extensions of one message. Each names a lease and its new time to the deadline, from now.
 pub(crate) fn extend(
     extensions: Vec<v1::Extension>,
     limits: &ClusterSettings,
@@ -27,7 +27,7 @@ pub(crate) fn extend(
             .map(|duration| (lease, duration))
             .map_err(|error| render::invalid_item(lease, &error.within(&format!("extensions[{i}]"))))
     });
-    // Not LEASE_LOST, which a repeated outcome gets: the lease goes on.
+    // A second extension of a job is INVALID, not LEASE_LOST like a second outcome, because the lease continues.
     let twice = |i, (lease, _): (Lease, _)| {
         let problem = "is a second extension of one job in a message; the first one counts";
         render::invalid_item(lease, &Error::invalid(format!("extensions[{i}]"), problem))

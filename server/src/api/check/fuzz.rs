@@ -1,4 +1,4 @@
-//! For any bytes, a check accepts or names a field. It never panics.
+//! Property tests: for any bytes, a check accepts the request or names a field. It never panics.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ proptest! {
             prop_assert!(job.max_attempts.is_none_or(|attempts| (1..=1000).contains(&attempts)));
             prop_assert!(job.key.as_deref() != Some(""));
         }
-        // The same message with one byte changed, then cut there.
+        // One changed byte, and truncation after it.
         let mut bytes = delimited(1, &job.encode_to_vec());
         let index = cut.index(bytes.len());
         bytes[index] ^= flip;

@@ -1,20 +1,20 @@
-//! Items of a batch that get answers of their own: a bad item never fails the others.
+//! Items of a batch that get separate answers: an invalid item never fails the others.
 
 use std::collections::HashSet;
 
 use howdah_proto::v1;
 
-/// The good items of a message, and the answers to the bad ones.
+/// Valid items of a message, and answers to the invalid ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items<T> {
-    /// The good items, in the order of the message.
+    /// Valid items, in the order of the message.
     pub(crate) accepted: Vec<T>,
-    /// The answers to the bad items with their indexes in the message, ascending.
+    /// Answers to invalid items with their indexes in the message, ascending.
     pub(crate) refused: Vec<(usize, v1::SettleResult)>,
 }
 
 impl<T> Items<T> {
-    /// Separates good and bad items.
+    /// Separates valid and invalid items.
     pub(super) fn part(items: impl Iterator<Item = Result<T, v1::SettleResult>>) -> Self {
         let mut parted = Self { accepted: Vec::with_capacity(items.size_hint().0), refused: Vec::new() };
         for (index, item) in items.enumerate() {
@@ -26,7 +26,7 @@ impl<T> Items<T> {
         parted
     }
 
-    /// Merges the answers to accepted and refused items, in the order of the message.
+    /// Merges the answers to accepted and rejected items, in the order of the message.
     pub(crate) fn answers(
         refused: Vec<(usize, v1::SettleResult)>,
         accepted: impl ExactSizeIterator<Item = v1::SettleResult>,
@@ -44,8 +44,8 @@ impl<T> Items<T> {
     }
 }
 
-/// If a message has several items for one job, the first good one counts and each later one gets the `answer`. A refused
-/// item does not count, because the sender still has the lease.
+/// Keeps the first valid item of each job and gives each later one the `answer`. Invalid items do not count, because their sender
+/// still holds the lease.
 pub(super) fn refuse_repeats<T>(
     items: impl ExactSizeIterator<Item = Result<T, v1::SettleResult>>,
     id: impl Fn(&T) -> i64,

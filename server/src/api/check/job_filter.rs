@@ -1,4 +1,4 @@
-//! Which jobs to cancel, retry or discard.
+//! Checks of requests to cancel, retry or discard jobs.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use crate::{
     store::RetryStart,
 };
 
-/// Jobs to cancel, by ids or by a filter.
+/// Selection of a cancel: ids or a filter.
 pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &ClusterSettings) -> Result<Selection, Error> {
     if request.filter.is_some() {
         if !request.ids.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &ClusterSettin
     Ok(Selection::Ids(request.ids.into()))
 }
 
-/// Jobs to retry, and when.
+/// Checks a retry: the jobs, and when they run.
 pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings) -> Result<RetryQuery, Error> {
     let selection = selection(request.filter, &request.page_token, &RETRY_STATES, limits)?;
     let start = match request.start {
@@ -46,12 +46,12 @@ pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings
             return Err(Error::invalid("payload", "is for a single job; set filter.ids to exactly one id"));
         }
     }
-    // A copy, because a slice would keep the whole message in memory.
+    // Copied, because a slice would keep the whole message in memory.
     let payload = request.payload.map(|payload| bytes::Bytes::copy_from_slice(&payload));
     Ok(RetryQuery { selection, start, payload })
 }
 
-/// Jobs to take from their workers, and the error of their attempts.
+/// Checks a request to end leases: the jobs, and the error of their attempts.
 pub(crate) fn end_leases(
     request: v1::EndLeasesRequest,
     cluster: &ClusterSettings,
@@ -61,12 +61,12 @@ pub(crate) fn end_leases(
     Ok((request.ids, request.error.map(|error| truncated(&error, limits.error_bytes))))
 }
 
-/// Dead jobs to discard.
+/// Checks a request to discard dead jobs.
 pub(crate) fn discard_jobs(request: v1::DiscardJobsRequest, limits: &ClusterSettings) -> Result<Selection, Error> {
     selection(request.filter, &request.page_token, &[JobState::Dead], limits)
 }
 
-/// The jobs of a filter; `states` are those that the call works on.
+/// Checks a filter. `states` are the states that the call supports.
 fn selection(
     filter: Option<v1::JobFilter>,
     token: &str,

@@ -1,4 +1,4 @@
-//! Queries for jobs and for groups of errors.
+//! Checks of queries for jobs and for error groups.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::{
 
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1000;
-/// How long to wait for jobs without a timeout in the request.
+/// Wait time of a request without a timeout.
 pub(crate) const WAIT: Duration = Duration::from_mins(1);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
-/// Bytes of the name of an error group, or of an error in it.
+/// Maximum length of an error group's name, or of an error in the group, in bytes.
 pub(crate) const ERROR_GROUP: usize = 2000;
 
-/// A page of a type's jobs.
+/// Checks a query for a page of a type's jobs.
 pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Error> {
     let state = state(request.state)?;
     let from = page_token::position(&request.page_token)?;
@@ -50,7 +50,7 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
     })
 }
 
-/// Whether the jobs with the most attempts come first.
+/// Whether to order jobs by attempts, most first.
 fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result<bool, Error> {
     match v1::JobOrder::try_from(request.order) {
         Err(_) => Err(Error::invalid("order", format!("is the unknown value {}", request.order))),
@@ -68,7 +68,7 @@ fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result
     }
 }
 
-/// A task type (`None`: all), and the number of groups.
+/// Checks a query for error groups. Returns the task type (`None`: all) and the number of groups.
 pub(crate) fn list_error_groups(request: &v1::ListErrorGroupsRequest) -> Result<(Option<TaskTypeName>, usize), Error> {
     let name = Some(&request.task_type).filter(|name| !name.is_empty());
     Ok((
@@ -77,7 +77,7 @@ pub(crate) fn list_error_groups(request: &v1::ListErrorGroupsRequest) -> Result<
     ))
 }
 
-/// The name of an error group, or an error in it; `None` if it is empty.
+/// Checks the name of an error group, or an error in it. Returns `None` if it is empty.
 pub(super) fn error_group(field: &str, group: &str) -> Result<Option<String>, Error> {
     text::short(field, group, ERROR_GROUP)?;
     if group.contains('\0') {
@@ -86,14 +86,14 @@ pub(super) fn error_group(field: &str, group: &str) -> Result<Option<String>, Er
     Ok(Some(group.to_owned()).filter(|group| !group.is_empty()))
 }
 
-/// The ids of the jobs, and how long to wait for them.
+/// Checks a wait. Returns the ids of the jobs and the timeout.
 pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &ClusterSettings) -> Result<(Vec<i64>, Duration), Error> {
     numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
     let timeout = time::optional("timeout", request.timeout, &(Duration::ZERO..=LONGEST_WAIT))?;
     Ok((request.ids, timeout.unwrap_or(WAIT)))
 }
 
-/// The jobs, and their new priority.
+/// Checks a change of priorities. Returns the jobs and their new priority.
 pub(crate) fn reprioritize_jobs(
     request: v1::ReprioritizeJobsRequest,
     limits: &ClusterSettings,
@@ -117,12 +117,12 @@ pub(crate) fn reprioritize_jobs(
     let is_walked =
         |position: &PagePosition| matches!(position.state, JobState::Ready | JobState::Scheduled | JobState::Waiting);
     if from.as_ref().is_some_and(|position| !is_walked(position)) {
-        return Err(Error::invalid("page_token", "is not one of ReprioritizeJobs"));
+        return Err(Error::invalid("page_token", "is not a next_page_token of ReprioritizeJobs"));
     }
     Ok((ReprioritizeQuery::Type(name, from), priority))
 }
 
-/// `None` if the number is 0, which means every state.
+/// Parses a state; `None` for the number 0, which means every state.
 pub(super) fn state(number: i32) -> Result<Option<JobState>, Error> {
     match JobState::from_proto(number) {
         None if number != 0 => Err(Error::invalid("state", format!("is the unknown value {number}"))),

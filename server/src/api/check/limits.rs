@@ -1,4 +1,4 @@
-//! Limits of task types and of limit keys.
+//! Checks of limits of task types and of limit keys.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::{
     job::{ClusterSettings, TaskTypeName, TypeLimits},
 };
 
-/// The largest number in a limit.
+/// Largest number in a limit.
 const MOST: u32 = 1_000_000;
 pub(crate) const MAX_PAGE: usize = 1000;
 pub(crate) const DEFAULT_PAGE: usize = 100;
 
-/// The limits among a type's settings.
+/// Checks the limits in a type's settings.
 pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits, Error> {
     let (rate_per_s, rate_burst) = rate("rate", settings.rate.as_ref())?;
     let (key_rate_per_s, key_rate_burst) = rate("key_rate", settings.key_rate.as_ref())?;
@@ -59,18 +59,18 @@ fn rate(field: &str, rate: Option<&v1::Rate>) -> Result<(Option<f64>, Option<i32
     Ok((Some(rate.per_second), most(&burst_field, rate.burst)?))
 }
 
-/// A limit key of a task type, and how long to pause it.
+/// A limit key to pause, and the length of the pause.
 #[derive(Clone, Debug)]
 pub(crate) struct PauseKey {
     /// The task type.
     pub(crate) task_type: TaskTypeName,
     /// The key.
     pub(crate) key: String,
-    /// How long; `None` until it is resumed.
+    /// Length of the pause; `None` to pause the key until an operator resumes it.
     pub(crate) duration: Option<Duration>,
 }
 
-/// A limit key to pause.
+/// Checks a request to pause a limit key.
 pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &ClusterSettings) -> Result<PauseKey, Error> {
     Ok(PauseKey {
         task_type: task_type("task_type", &request.task_type)?,
@@ -79,7 +79,7 @@ pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &Cluste
     })
 }
 
-/// A limit key to resume.
+/// Checks a request to resume a limit key.
 pub(crate) fn resume_limit_key(
     request: v1::ResumeLimitKeyRequest,
     limits: &ClusterSettings,
@@ -92,7 +92,7 @@ fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
         .ok_or_else(|| Error::invalid("limit_key", format!("is empty; 1 to {} bytes are allowed", limits.key_bytes)))
 }
 
-/// A page of a type's limit keys: the key before the page, and the size of the page.
+/// Checks a query for a type's limit keys. Returns the type, the last key of the previous page, and the page size.
 pub(crate) fn list_limit_keys(request: &v1::ListLimitKeysRequest) -> Result<(TaskTypeName, String, usize), Error> {
     Ok((
         task_type("task_type", &request.task_type)?,

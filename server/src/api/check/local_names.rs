@@ -10,10 +10,10 @@ use crate::{
     job::{ClusterSettings, NewJob},
 };
 
-/// Names by which jobs of one request refer to each other.
+/// Local names of the jobs of one request.
 #[derive(Default)]
 pub(super) struct LocalNames {
-    // Entries only for jobs that use local names, with the index of the job.
+    // Entries for jobs that use local names, with the index of the job.
     names: Vec<(usize, String)>,
     after: Vec<(usize, Vec<String>)>,
 }
@@ -77,8 +77,8 @@ impl LocalNames {
     }
 }
 
-/// A job that waits for itself, if there is one. Jobs that wait for no other job are removed again and again; jobs in a
-/// cycle are left (Kahn 1962).
+/// Finds a job that waits for itself, directly or through other jobs. Repeatedly removes jobs without remaining dependencies; the
+/// jobs that are left form cycles (Kahn 1962).
 fn in_cycle(after: &[Vec<usize>]) -> Option<usize> {
     let mut left: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];

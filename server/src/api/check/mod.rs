@@ -1,5 +1,5 @@
-//! Checks that turn messages into strict types. Every field of a request is checked here and nowhere else. An error names
-//! the field with its index, the value, and the bound or what to do. Nothing here panics, whatever the bytes are.
+//! Checks that turn messages into strict types. Every field of a request is checked here and nowhere else. An error names the
+//! field with its index, the value, and the allowed range or the remedy. No input panics.
 
 pub(crate) mod access;
 pub(crate) mod audit;
@@ -64,22 +64,22 @@ use crate::{
     job::{ClusterSettings, TaskTypeName},
 };
 
-/// Checks jobs against these settings of a cluster, for programs that have no broker to ask.
+/// Checks jobs against the settings of a cluster, for programs without a broker.
 pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(), Error> {
     enqueue(jobs, String::new(), limits).map(|_| ())
 }
 
-/// Checks a schedule against these settings of a cluster.
+/// Checks a schedule against the settings of a cluster.
 pub fn check_schedule(asked: v1::Schedule, limits: &ClusterSettings) -> Result<(), Error> {
     schedule(Some(asked), limits).map(|_| ())
 }
 
-/// A task type's name.
+/// Checks a task type's name.
 fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
     TaskTypeName::parse(name).map_err(|problem| Error::invalid(field, problem))
 }
 
-/// The task type that gets a job whose attempts are used up. It must differ from the job's own type.
+/// Checks the task type that gets a job when its attempts are used up. It must differ from the job's type.
 fn fallback(field: &str, name: &str, of: &TaskTypeName) -> Result<Option<TaskTypeName>, Error> {
     if name == of.as_str() {
         return Err(Error::invalid(field, format!("is {name:?}, the task type itself; name another one")));

@@ -1,4 +1,4 @@
-//! One job to enqueue.
+//! Checks of one job to enqueue.
 
 use std::{collections::HashMap, time::Duration, time::SystemTime};
 
@@ -11,12 +11,12 @@ use crate::{
     job::{ClusterSettings, JobOptions, Limits, NewJob, Start},
 };
 
-/// Longest `traceparent`, in bytes.
+/// Maximum length of `traceparent`, in bytes.
 const TRACEPARENT: usize = 200;
-/// Longest `tracestate`, in bytes.
+/// Maximum length of `tracestate`, in bytes.
 const TRACESTATE: usize = 512;
 
-/// A job to be stored; `now` is the broker's clock.
+/// Checks a job; `now` is the broker's clock.
 pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: SystemTime) -> Result<NewJob, Error> {
     let task_type = task_type("task_type", &job.task_type)?;
     text::short("payload", &job.payload, limits.payload_bytes)?;
@@ -35,7 +35,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
     Ok(NewJob {
         task_type,
-        // A copy, because a slice would keep the whole message in memory until the job is stored.
+        // Copied, because a slice would keep the whole message in memory until the job is stored.
         payload: Bytes::copy_from_slice(&job.payload),
         headers: job.headers,
         priority: self::priority(job.priority)?,
@@ -49,7 +49,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
     })
 }
 
-/// Each once, in their order: whoever makes tags of several facts need not compare them.
+/// Checks tags and removes duplicates, because a client may derive the same tag from several facts. Keeps their order.
 pub(super) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error> {
     numbers::entries(field, tags.len(), 0..=Limits::TAGS)?;
     let mut each = Vec::with_capacity(tags.len());
@@ -62,13 +62,13 @@ pub(super) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error>
     Ok(each)
 }
 
-/// Lower runs first.
+/// Checks a priority. Jobs with a lower number run first.
 pub(super) fn priority(value: i32) -> Result<i16, Error> {
     let range = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
     Ok(numbers::within("priority", i64::from(value), range)? as i16)
 }
 
-/// Headers must be few and short. They must not have NUL, the one character that Postgres cannot store.
+/// Checks the number and size of headers. Rejects NUL, the only character that Postgres cannot store.
 fn headers(headers: &HashMap<String, String>, limits: &ClusterSettings) -> Result<(), Error> {
     numbers::entries("headers", headers.len(), 0..=limits.headers)?;
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();

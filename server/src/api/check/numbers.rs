@@ -1,4 +1,4 @@
-//! Counts and sizes, which are signed on the wire.
+//! Checks of counts and sizes, which are signed in the protocol.
 
 use std::ops::RangeInclusive;
 
@@ -27,7 +27,7 @@ pub(super) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Res
     Err(Error::invalid(field, problem))
 }
 
-/// The size of a page, as in AIP-158: 0 means `default`, and more than `max` means `max`.
+/// Checks a page size as in AIP-158: 0 means `default`, and more than `max` means `max`.
 pub(super) fn page_size(value: i32, default: usize, max: usize) -> Result<usize, Error> {
     match usize::try_from(value) {
         Ok(0) => Ok(default),

@@ -1,4 +1,4 @@
-//! Reports of progress. A bad report gets an answer of its own; only a bad batch fails as a whole.
+//! Checks of progress reports. An invalid report gets its own answer; only an invalid batch fails as a whole.
 
 use howdah_proto::v1;
 
@@ -9,7 +9,7 @@ use crate::{
     job::{ClusterSettings, Lease, Limits, ProgressReport},
 };
 
-/// The reports of one message. A job may have several reports; the last value of each field counts.
+/// Checks the reports of one message. A job may have several reports; the last value of each field counts.
 pub(crate) fn progress(
     reports: Vec<v1::ProgressReport>,
     limits: &ClusterSettings,
@@ -39,7 +39,7 @@ fn report(lease: Lease, wire: v1::ProgressReport) -> Result<ProgressReport, Erro
             "is not set, and neither are text and checkpoint; set at least one of them",
         ));
     }
-    // A copy, because a slice would keep the whole message in memory.
+    // Copied, because a slice would keep the whole message in memory.
     let checkpoint = wire.checkpoint.map(|bytes| bytes::Bytes::copy_from_slice(&bytes));
     Ok(ProgressReport { lease, fraction: wire.fraction, text: wire.text, checkpoint })
 }

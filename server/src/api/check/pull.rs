@@ -1,4 +1,4 @@
-//! Pulls of jobs, without a stream.
+//! Checks of `PullJobs`.
 
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
@@ -14,20 +14,20 @@ pub(crate) const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Dura
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(1);
 
-/// The jobs to claim.
+/// Arguments of a pull.
 #[derive(Clone, Debug)]
 pub(crate) struct PullArgs {
-    /// The task types, each once.
+    /// Task types, without duplicates.
     pub(crate) types: Vec<TaskTypeName>,
-    /// Jobs at most.
+    /// Maximum number of jobs.
     pub(crate) max_jobs: usize,
-    /// How long the leases last.
+    /// Length of the leases.
     pub(crate) lease: Duration,
-    /// How long to wait for the first job.
+    /// Wait time for the first job.
     pub(crate) wait: Duration,
 }
 
-/// Which jobs to claim, how many, and for how long.
+/// Checks a pull: task types, number of jobs, lease and wait time.
 pub(crate) fn pull_jobs(
     request: &v1::PullJobsRequest,
     cluster: &ClusterSettings,

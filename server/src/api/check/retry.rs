@@ -1,4 +1,4 @@
-//! Retry policies of jobs and of task types.
+//! Checks of the retry policies of jobs and task types.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=time::MONTH;
 
-/// The fields of a policy that are set. Errors name fields inside `retry_policy`.
+/// Checks the fields of a policy that are set. Errors name fields inside `retry_policy`.
 pub(super) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOverride, Error> {
     let Some(policy) = policy else {
         return Ok(RetryOverride::default());
@@ -59,7 +59,7 @@ fn kind(number: i32) -> Result<Option<RetryKind>, Error> {
     }
 }
 
-/// Attempts allowed; `None` means the setting of the task type or of the broker.
+/// Checks the maximum number of attempts; `None` means the setting of the task type or of the broker.
 pub(super) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
     match i16::try_from(value) {
         Ok(0) => Ok(None),
@@ -71,7 +71,7 @@ pub(super) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
     }
 }
 
-/// Checks that a number is inside `range`; NaN and the infinities are not.
+/// Checks that a number is inside `range`. Rejects NaN and the infinities.
 fn number(field: &str, value: Option<f64>, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
     match value {
         Some(value) if !range.contains(&value) => {

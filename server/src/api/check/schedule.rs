@@ -1,4 +1,4 @@
-//! Schedules, and the jobs of their templates.
+//! Checks of schedules and of the jobs of their templates.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,18 +18,18 @@ use crate::{
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1000;
 pub(crate) const NAME_BYTES: usize = 200;
-/// The shortest period, which is also the finest step of cron.
+/// Shortest period, which is also the finest step of cron.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// The longest jitter.
+/// Maximum jitter.
 pub(crate) const DAY: Duration = Duration::from_hours(24);
-/// The longest period: ten years.
+/// Longest period: ten years.
 pub(crate) const LONGEST: Duration = Duration::from_hours(3650 * 24);
-/// Start and end may be in any year that a Timestamp can express.
+/// Range of start and end times: any year that a Timestamp can express.
 const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
-/// The longest value of the header with the planned time.
+/// The longest text that the header with the planned time can have, for checking the size of the headers.
 const A_TIME: &str = "9999-12-31T23:59:59.999999Z";
 
-/// The definition of a schedule, and whether to pause it.
+/// Checks a schedule. Returns its definition, and whether to pause it.
 pub(crate) fn schedule(
     schedule: Option<v1::Schedule>,
     limits: &ClusterSettings,
@@ -41,7 +41,7 @@ pub(crate) fn schedule(
     Ok((spec, paused))
 }
 
-/// The name of a schedule.
+/// Checks the name of a schedule.
 pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
     if name.is_empty() {
         return Err(Error::invalid(field, format!("is empty; 1 to {NAME_BYTES} bytes are allowed")));
@@ -54,13 +54,13 @@ pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-/// The name before the page, and the size of the page.
+/// Checks a query for schedules. Returns the last name of the previous page, and the page size.
 pub(crate) fn list_schedules(request: &v1::ListSchedulesRequest) -> Result<(String, usize), Error> {
     let after = page_token::schedule(&request.page_token)?;
     Ok((after, numbers::page_size(request.page_size, PAGE, MAX_PAGE)?))
 }
 
-/// The name of the schedule, and the request key.
+/// Checks a request to run a schedule. Returns its name and the request key.
 pub(crate) fn run_schedule(
     request: v1::RunScheduleRequest,
     limits: &ClusterSettings,
@@ -155,7 +155,7 @@ fn plan(plan: Option<WirePlan>) -> Result<PlanText, Error> {
     }
 }
 
-/// A time in µs after 1970, in any year that a Timestamp can express.
+/// Converts a time to µs after 1970, in any year that a Timestamp can express.
 fn moment(field: &str, at: prost_types::Timestamp) -> Result<i64, Error> {
     time::run_at(field, at, SystemTime::UNIX_EPOCH, CENTURIES)
 }

@@ -1,4 +1,4 @@
-//! Searches.
+//! Checks of job searches.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,12 +15,12 @@ use crate::{
     job::{ClusterSettings, Having, JobState, SearchPage, SearchQuery, SearchRange},
 };
 
-/// Bytes of a text to search for. Postgres compares it at each byte of a payload.
+/// Maximum length of a search text, in bytes. Postgres compares it at each byte of a payload.
 pub(crate) const TEXT: usize = 256;
-/// Bytes of a path.
+/// Maximum length of a JSON path, in bytes.
 pub(crate) const PATH: usize = 1_024;
 
-/// What to search for, and where.
+/// Checks a search: the query and its range.
 pub(crate) fn search_jobs(mut request: v1::SearchJobsRequest, limits: &ClusterSettings) -> Result<SearchQuery, Error> {
     let query = request.query.take();
     let query = query

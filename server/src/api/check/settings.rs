@@ -1,4 +1,4 @@
-//! Changes of the settings of the cluster.
+//! Checks of changes of the cluster settings.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const DEFAULT: ClusterSettings = ClusterSettings::DEFAULT;
 const LOWEST: ClusterSettings = ClusterSettings::LOWEST;
 const HIGHEST: ClusterSettings = ClusterSettings::HIGHEST;
 
-/// Which settings change, and to what.
+/// Checks a change of settings. Returns the settings that change, with their new values.
 pub(crate) fn update_settings(request: &v1::UpdateSettingsRequest) -> Result<ClusterSettingsChange, Error> {
     let paths = request.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
     for (i, path) in paths.iter().enumerate() {
@@ -62,14 +62,14 @@ fn change(settings: &v1::ClusterSettings, paths: &[String]) -> Result<ClusterSet
     })
 }
 
-/// What a request asks for a setting.
+/// Requested change of one setting.
 enum Asked {
     Nothing,
     Default,
     Value,
 }
 
-/// As in AIP-134: without a mask, the fields that are set are changed; with a mask, the fields that it names.
+/// Applies the update mask as in AIP-134: without a mask, the set fields change; with a mask, the named fields change.
 fn asked(name: &str, paths: &[String], is_unset: bool) -> Asked {
     let is_named = paths.iter().any(|path| path == name);
     match (is_named, is_unset) {

@@ -1,4 +1,4 @@
-//! Outcomes of attempts. A bad outcome gets an answer of its own; only a bad batch fails as a whole.
+//! Checks of outcomes of attempts. An invalid outcome gets its own answer; only an invalid batch fails as a whole.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
-/// The outcomes of one message.
+/// Checks the outcomes of one message.
 pub(crate) fn settle(
     outcomes: Vec<v1::Outcome>,
     cluster: &ClusterSettings,
@@ -38,7 +38,7 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
     match outcome {
         Some(Wire::Ack(ack)) => {
             text::short("ack.result", &ack.result, cluster.payload_bytes)?;
-            // A copy, because a slice would keep the whole message in memory.
+            // Copied, because a slice would keep the whole message in memory.
             let next_stage = match ack.next_stage.as_str() {
                 "" => None,
                 name => Some(Box::new(task_type("ack.next_stage", name)?)),

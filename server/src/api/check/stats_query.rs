@@ -1,4 +1,4 @@
-//! Queries for statistics.
+//! Checks of queries for statistics.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,15 +18,15 @@ const MAX_PAGE: usize = 1_000;
 /// A query for statistics.
 #[derive(Clone, Debug)]
 pub(crate) struct StatsQuery {
-    /// The periods of this type; `None`: totals of all types.
+    /// Task type whose periods are returned; `None`: totals of all types.
     pub(crate) only: Option<TaskTypeName>,
-    /// The periods.
+    /// Range and length of the periods.
     pub(crate) range: StatsRange,
-    /// Types at most.
+    /// Maximum number of types.
     pub(crate) limit: usize,
 }
 
-/// The statistics to read.
+/// Checks a query for statistics.
 pub(crate) fn get_stats(request: &v1::GetStatsRequest) -> Result<StatsQuery, Error> {
     let name = Some(&request.task_type).filter(|name| !name.is_empty());
     let period = match v1::StatsPeriod::try_from(request.period) {

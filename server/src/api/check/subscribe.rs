@@ -3,25 +3,28 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::RangeInclusive,
+    time::Duration,
 };
 
 use howdah_proto::v1;
 
-use super::{numbers, task_type, text};
+use super::{numbers, task_type, text, time};
 use crate::{
     error::Error,
     job::{ClusterSettings, Lease, Limits},
     session::{SessionId, SubscribeArgs, WindowArgs},
 };
 
-/// Most labels of a worker.
+/// Maximum number of labels of a worker.
 pub(crate) const LABELS: usize = 16;
 /// The largest message that a generated gRPC client accepts by default, in bytes.
 pub(crate) const MESSAGE_BYTES: i64 = 4 << 20;
-/// The bounds of `max_message_bytes`.
+/// Allowed range of `liveness`.
+pub(crate) const LIVENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_hours(1);
+/// Allowed range of `max_message_bytes`.
 pub(crate) const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
 
-/// The first message of a stream.
+/// Checks the first message of a stream.
 pub(super) fn subscribe(
     subscribe: v1::Subscribe,
     cluster: &ClusterSettings,
@@ -35,22 +38,22 @@ pub(super) fn subscribe(
         labels: labels(subscribe.labels, cluster.key_bytes)?,
         max_message_bytes: numbers::or_default("max_message_bytes", max_message_bytes, MESSAGE_BYTES, MESSAGE_RANGE)?
             as usize,
+        liveness: subscribe.liveness.map(|liveness| time::duration("liveness", liveness, &LIVENESS)).transpose()?,
         windows: windows(&subscribe.task_type, subscribe.window, &subscribe.windows, limits)?,
     })
 }
 
-/// The id of a session, which is the right to resume it. Only a broker makes one, so nobody can choose one that others
-/// guess.
+/// Parses the id of a session. The id is the right to resume the session, so only brokers generate it and it cannot be guessed.
 fn session_id(id: &str) -> Result<Option<SessionId>, Error> {
     if id.is_empty() {
         return Ok(None);
     }
-    // It is not shown: it may be the id of a session, with a mistake.
+    // The error does not repeat the id, which may be a mistyped id of another session.
     let problem = "is not from Welcome.session_id: a worker cannot choose one; leave it empty for a new session";
     SessionId::parse(id).map(Some).ok_or_else(|| Error::invalid("session_id", problem))
 }
 
-/// One window, from a message of its own or from a list.
+/// Checks one window, from a `Window` message or from the list in `Subscribe`.
 pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs, Error> {
     let default_bytes = (Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes)) as i64;
     Ok(WindowArgs {
@@ -60,7 +63,8 @@ pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs,
     })
 }
 
-/// The windows of the short form and of the list. Of several windows for one type the last counts.
+/// Checks the window in the fields `task_type` and `window`, and the windows in the list. The last window of a task
+/// type counts.
 fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Result<Vec<WindowArgs>, Error> {
     numbers::entries("windows", list.len(), 0..=limits.stream_types)?;
     let mut windows = Vec::with_capacity(list.len() + 1);
@@ -81,7 +85,7 @@ fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Resul
     Ok(windows)
 }
 
-/// A worker's labels, which people see in lists.
+/// Checks the labels of a worker, which `ListWorkers` shows.
 fn labels(labels: HashMap<String, String>, most_bytes: usize) -> Result<BTreeMap<String, String>, Error> {
     numbers::entries("labels", labels.len(), 0..=LABELS)?;
     for (name, value) in &labels {

@@ -1,11 +1,11 @@
-//! Texts: their length and characters, and how an error shows them.
+//! Checks of the length and the characters of texts, and their quotation in errors.
 
 use crate::{error::Error, job::Limits};
 
-/// Characters of a value that an error repeats. An error is sent in HTTP/2 headers, which are small.
+/// Maximum number of characters of a value in an error. Errors are sent in HTTP/2 headers, which are small.
 const SHOWN: usize = 40;
 
-/// The value as an error shows it: quoted, escaped and shortened.
+/// Quotes a value for an error: escaped and shortened.
 pub(super) fn shown(value: &str) -> String {
     let start: String = value.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let rest = value.chars().nth(SHOWN).map_or("", |_| "…");
@@ -36,7 +36,7 @@ pub(super) fn tag(field: &str, value: &str) -> Result<(), Error> {
     plain(field, value, Limits::TAG_BYTES)
 }
 
-/// Checks that a text or bytes have at most `max` bytes.
+/// Checks that a text or a byte string has at most `max` bytes.
 pub(super) fn short(field: &str, value: impl AsRef<[u8]>, max: usize) -> Result<(), Error> {
     let bytes = value.as_ref().len();
     if bytes > max {

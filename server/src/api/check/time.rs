@@ -1,5 +1,5 @@
-//! Durations and times. The wire can carry values that are neither: nanos of two seconds, seconds and nanos with different
-//! signs, years before 1 and after 9999.
+//! Checks of durations and times. A message can contain invalid ones: nanos of two seconds, seconds and nanos with different
+//! signs, or years before 1 and after 9999.
 
 use std::{
     ops::RangeInclusive,
@@ -11,18 +11,18 @@ use prost_types::{Duration as WireDuration, Timestamp};
 use crate::error::Error;
 
 const DAY: Duration = Duration::from_hours(24);
-/// 30 days: the longest backoff.
+/// 30 days: maximum backoff.
 pub(super) const MONTH: Duration = Duration::from_hours(30 * 24);
-/// 365 days: the longest snooze.
+/// 365 days: maximum snooze.
 pub(super) const YEAR: Duration = Duration::from_hours(365 * 24);
-/// The shortest duration above 0.
+/// Shortest duration above 0.
 pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
 /// 9999-12-31T23:59:59Z, the last second that a Timestamp can express.
 const LAST_SECOND: i64 = 253_402_300_799;
-/// How far apart the clocks of client, broker and database may be before a valid `run_at` is refused.
+/// Tolerated difference between the clocks of client, broker and database. A valid `run_at` within it is not rejected.
 const SKEW: Duration = Duration::from_hours(1);
 
-/// A duration inside `range`, rounded up to milliseconds.
+/// Checks that a duration is inside `range`, and rounds it up to milliseconds.
 pub(super) fn duration(field: &str, value: WireDuration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
     let allowed = || format!("{} to {} is allowed", spoken(*range.start()), spoken(*range.end()));
     let (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) = (u64::try_from(value.seconds), u32::try_from(value.nanos)) else {
@@ -36,7 +36,7 @@ pub(super) fn duration(field: &str, value: WireDuration, range: &RangeInclusive<
     Ok(Duration::from_millis(exact.as_nanos().div_ceil(1_000_000) as u64))
 }
 
-/// Like [`duration`]; `None` if it is not set.
+/// Like [`duration`]; `None` if the value is not set.
 pub(super) fn optional(
     field: &str,
     value: Option<WireDuration>,
@@ -45,7 +45,7 @@ pub(super) fn optional(
     value.map(|value| duration(field, value, range)).transpose()
 }
 
-/// Like [`duration`]; it must be set.
+/// Like [`duration`]; the value must be set.
 pub(super) fn required(
     field: &str,
     value: Option<WireDuration>,
@@ -57,8 +57,8 @@ pub(super) fn required(
     })
 }
 
-/// A start time in µs after 1970, rounded up. A time in the past is allowed; the database's clock decides whether it is
-/// past. `now` only serves to refuse times that are too far ahead.
+/// Converts a start time to µs after 1970, rounded up. A time in the past is allowed; the database's clock decides whether it is
+/// past. `now` is only used to reject times that are too far ahead.
 pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
     let since_1970 = since_1970(field, value)?;
     let latest = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead);
@@ -69,7 +69,7 @@ pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Dura
     Ok(since_1970.as_nanos().div_ceil(1000) as i64)
 }
 
-/// Any time of the years 1970 to 9999, in µs after 1970, rounded up.
+/// Converts a time of the years 1970 to 9999 to µs after 1970, rounded up.
 pub(super) fn at(field: &str, value: Timestamp) -> Result<i64, Error> {
     Ok(since_1970(field, value)?.as_nanos().div_ceil(1000) as i64)
 }
@@ -85,7 +85,7 @@ fn since_1970(field: &str, value: Timestamp) -> Result<Duration, Error> {
     Ok(Duration::new(value.seconds as u64, nanos))
 }
 
-/// A bound as text: in days or hours if it is whole ones.
+/// Formats a bound, in days or hours if it is a whole number of them.
 fn spoken(limit: Duration) -> String {
     let (seconds, day) = (limit.as_secs(), DAY.as_secs());
     match limit.subsec_nanos() {

@@ -1,4 +1,4 @@
-//! Queries for task types, and changes of their settings.
+//! Checks of queries for task types and of changes of their settings.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ pub(crate) const MAX_PAGE: usize = 1000;
 /// A query for task types.
 #[derive(Clone, Debug)]
 pub(crate) struct TypesQuery {
-    /// Only types after this name.
+    /// Last name of the previous page.
     pub(crate) after: String,
-    /// Types at most.
+    /// Page size.
     pub(crate) page_size: usize,
-    /// Only this type.
+    /// Only the type with this name.
     pub(crate) only: Option<TaskTypeName>,
-    /// As they were counted last.
+    /// Use the last job counts instead of counting now.
     pub(crate) last_count: bool,
 }
 
-/// A page of task types.
+/// Checks a query for task types.
 pub(crate) fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<TypesQuery, Error> {
     let name = Some(&request.task_type).filter(|name| !name.is_empty());
     Ok(TypesQuery {
@@ -37,13 +37,13 @@ pub(crate) fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<Type
     })
 }
 
-/// A task type and all of its settings.
+/// Checks a change of a task type. Returns the type and all of its settings.
 pub(crate) fn update_task_type(
     request: &v1::UpdateTaskTypeRequest,
     limits: &ClusterSettings,
 ) -> Result<(TaskTypeName, TypeSettings), Error> {
     let name = task_type("task_type", &request.task_type)?;
-    // Otherwise a request that forgets the field would reset all settings.
+    // Required, because otherwise a request without the field would reset all settings.
     let Some(settings) = &request.settings else {
         let problem = "is not set; set an empty message to return to the broker's defaults";
         return Err(Error::invalid("settings", problem));
@@ -74,12 +74,12 @@ fn settings(
     })
 }
 
-/// A number from 1 to `most`; `None` if it is 0.
+/// Checks a number from 1 to `most`. Returns `None` if it is 0.
 fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
     Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
 }
 
-/// The largest step is 2^45 µs; a value that was rounded up to milliseconds is cut to it.
+/// Checks a priority step. The largest step is 2^45 µs; a value that was rounded up to milliseconds is reduced to it.
 fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Error> {
     let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
     let step = time::optional("priority_step", value, &range)?;

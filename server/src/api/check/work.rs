@@ -1,4 +1,4 @@
-//! A message of the `Work` stream.
+//! Checks of the messages of the `Work` stream.
 
 use howdah_proto::v1::{self, work_request::Message};
 
@@ -42,14 +42,15 @@ pub(crate) fn work_request(
         }
         Some(Message::Drain(v1::DrainRequest {})) => Ok(ClientMessage::Drain),
         Some(Message::Ping(v1::Ping {})) => Ok(ClientMessage::Ping),
+        Some(Message::Pong(v1::Pong {})) => Ok(ClientMessage::Pong),
         None => {
-            let problem = "is not set; set subscribe, window, settle, extend, progress, drain or ping";
+            let problem = "is not set; set subscribe, window, settle, extend, progress, drain, ping or pong";
             Err(Error::invalid("message", problem))
         }
     }
 }
 
-/// An answer of a check, in the form of the session's own answers.
+/// Converts the answer to an invalid item to the type that a session sends.
 fn answer(result: v1::SettleResult) -> Answer {
     let lease = Lease { id: result.id, token: result.token };
     let status = match result.status() {

@@ -1,4 +1,4 @@
-//! The list of workers.
+//! Checks of queries for workers.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::{
 
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1_000;
-/// When a worker counts as stuck.
+/// Default idle time after which a worker counts as stuck.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_mins(5);
-/// The longest time until a worker counts as stuck.
+/// Maximum value of `stuck_after`.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 
-/// The workers to list.
+/// A query for workers.
 #[derive(Debug)]
 pub(crate) struct WorkersQuery {
     pub(crate) task_type: Option<TaskTypeName>,
@@ -27,7 +27,7 @@ pub(crate) struct WorkersQuery {
     pub(crate) stuck_after: Duration,
 }
 
-/// The workers to list.
+/// Checks a query for workers.
 pub(crate) fn list_workers(request: &v1::ListWorkersRequest) -> Result<WorkersQuery, Error> {
     let name = Some(&request.task_type).filter(|name| !name.is_empty());
     Ok(WorkersQuery {

@@ -1,4 +1,4 @@
-//! Who calls from inside this process, for whom, and why.
+//! Caller of a local call, with its credential and its reason.
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
@@ -11,44 +11,44 @@ use tonic::{
 
 use crate::{
     access::{Access, Caller, Operation, Peer},
-    api::{actor::REASON, fleet::UNANSWERED, peer::PeerInfo, permit},
+    api::{actor::REASON, peer::PeerInfo, permit, routing::UNANSWERED},
     error::Error,
-    quota::{Address, Open},
+    quota::{Address, OpenGuard},
     tls::PeerIdentity,
 };
 
-/// Where a request came from that makes calls.
+/// HTTP client whose request the page answers with local calls.
 #[derive(Clone)]
 pub(crate) struct Client {
-    /// Its other end.
+    /// Remote address.
     pub(crate) socket: SocketAddr,
-    /// The address, if addresses are told apart.
+    /// Quotas of the client's address; `None` if authentication is off.
     pub(crate) address: Option<Arc<Address>>,
-    /// Who the client is, if it has shown a certificate.
+    /// Identity from the client's certificate, if it has shown one.
     pub(crate) identity: Option<PeerIdentity>,
 }
 
-/// A caller.
+/// Caller of local calls: its rights, its connection, and the reason for its changes.
 pub(crate) struct By {
     pub(super) caller: Caller,
     pub(super) peer: PeerInfo,
-    /// Whether it may change nothing, whatever its rights are.
+    /// Whether the caller may only read, regardless of its rights.
     pub(super) reads_only: bool,
     reason: String,
     unanswered: Unanswered,
 }
 
-/// The stores that have not answered one of somebody's calls in time.
+/// Stores that have not answered a caller's calls in time.
 #[derive(Clone, Default)]
 pub(crate) struct Unanswered(Arc<Mutex<BTreeSet<String>>>);
 
 impl Unanswered {
-    /// Their names, as of now.
+    /// Names of the stores so far.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0.lock().iter().cloned().collect()
     }
 
-    /// Notes those that an answer names.
+    /// Records the stores that a response names.
     pub(super) fn note(&self, answer: &MetadataMap) {
         if let Some(names) = answer.get(UNANSWERED).and_then(|names| names.to_str().ok()) {
             self.0.lock().extend(names.split(',').map(str::to_owned));
@@ -57,8 +57,8 @@ impl Unanswered {
 }
 
 impl By {
-    /// The caller of this credential, the value of a header `authorization`.
-    pub(crate) async fn of(
+    /// Authenticates a caller by its credential, the value of an `authorization` header.
+    pub(crate) async fn from_request(
         access: &Access,
         credential: Option<&[u8]>,
         client: &Client,
@@ -68,56 +68,57 @@ impl By {
         let caller = access.caller(credential, from).await?;
         let peer = PeerInfo::of_http(client.socket, client.identity.clone(), client.address.clone());
         let peer = match caller.quota() {
-            Some(principal) => peer.of(principal)?,
+            Some(principal) => peer.with_principal(principal)?,
             None => peer,
         };
         Ok(Self { caller, peer, reads_only, reason: String::new(), unanswered: Unanswered::default() })
     }
 
-    /// The same, with a reason for what it changes.
+    /// The caller with a reason for its changes.
     pub(crate) fn because(self, reason: &str) -> Self {
         Self { reason: reason.trim().to_owned(), ..self }
     }
 
-    /// The stores that have not answered its calls, also those to come.
+    /// Stores that have not answered the caller's calls in time; later calls add to them.
     pub(crate) fn unanswered(&self) -> &Unanswered {
         &self.unanswered
     }
 
-    /// Its name; empty: nobody in particular.
+    /// Name of the principal. Without authentication: `cert:NAME` with a client certificate, else empty.
     pub(crate) fn principal(&self) -> &str {
         self.caller.principal()
     }
 
-    /// Whether it may do this with jobs of this type. The calls decide; this is for what to show.
+    /// Whether the caller may perform the operation on jobs of this type. Only for display: the calls enforce the
+    /// permissions.
     pub(crate) fn may(&self, operation: Operation, task_type: &str) -> bool {
         (!self.reads_only || matches!(operation, Operation::Read | Operation::Payload | Operation::Admin))
             && permit::may(&self.caller, operation, task_type)
     }
 
-    /// Whether it may do this with every type.
+    /// Whether the caller may perform the operation on jobs of every type. Only for display.
     pub(crate) fn may_everywhere(&self, operation: Operation) -> bool {
         (!self.reads_only || matches!(operation, Operation::Read | Operation::Payload | Operation::Admin))
             && self.caller.may_everywhere(operation)
     }
 
-    /// Ready when the credential is no longer valid.
+    /// Completes when the credential is no longer valid or its rights have changed.
     pub(crate) async fn ended(&self) {
         self.caller.ended().await;
     }
 
-    /// One more stream of the principal.
-    pub(crate) fn open_stream(&self) -> Result<Option<Open>, Error> {
+    /// Opens a stream that counts against the principal's limit.
+    pub(crate) fn open_stream(&self) -> Result<Option<OpenGuard>, Error> {
         self.caller.open_stream()
     }
 
-    /// A request as the services get it.
+    /// Returns a request with this caller, its connection and its reason, as the gRPC services expect it.
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.extensions_mut().insert(self.caller.clone());
         request.extensions_mut().insert(self.peer.clone());
         let reason = utf8_percent_encode(&self.reason, NON_ALPHANUMERIC).to_string();
-        // It is ASCII, so this never fails.
+        // A percent-encoded reason is ASCII, so this cannot fail.
         if let Ok(reason) = MetadataValue::try_from(reason)
             && !self.reason.is_empty()
         {

@@ -1,5 +1,5 @@
-//! What the page shows that is no call of its own: numbers of jobs as they were counted last, settings without counts. The rule of
-//! each is that of the call that tells the same.
+//! Data that the page shows and no call returns in this form: the last job counts, and settings without counts. Each
+//! function requires the permissions of the call that returns the same data.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use crate::{
     store::{BrokerView, ReplicaState},
 };
 
-/// The types that a caller may read, as they were counted last.
+/// Task types that a caller may read, with their last job counts.
 pub(crate) struct CountedTypes {
-    /// By name.
+    /// Types by name.
     pub(crate) types: Vec<v1::TaskType>,
-    /// How long ago; `None`: they were not counted yet.
+    /// Age of the counts; `None` before the first count.
     pub(crate) age: Option<Duration>,
     /// Whether there may be more types, which are not counted.
     pub(crate) cut: bool,
 }
 
 impl Local {
-    /// Types and their numbers of jobs. No table is read for it, unless counting takes no time.
+    /// Task types and their job counts. Reads no table unless counting is cheap.
     pub(crate) async fn counted_types(&self, by: &By) -> Result<CountedTypes, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
         let mut all = CountedTypes { types: Vec::new(), age: None, cut: false };
@@ -43,7 +43,7 @@ impl Local {
         Ok(all)
     }
 
-    /// One type: its settings as they are now, its numbers of jobs as they were counted last.
+    /// One type: its current settings and its last job counts.
     pub(crate) async fn counted_type(&self, by: &By, name: &str) -> Result<(v1::TaskType, Option<Duration>), Status> {
         let name = self.readable(by, name)?;
         let mut found = None;
@@ -57,47 +57,48 @@ impl Local {
         Ok(found.ok_or_else(|| Error::NotFound(format!("there is no task type {name}")))?)
     }
 
-    /// The stores that have answered lately, by name; the only one has none.
+    /// Reachable stores by name; a single store has an empty name.
     fn stores(&self) -> Vec<(&str, &SharedBroker)> {
-        if self.fleet.only().is_some() {
+        if self.all_stores.only().is_some() {
             return vec![("", &self.broker)];
         }
-        let engines = self.fleet.engines().filter(|engine| engine.reachable().is_ok());
-        engines.map(|engine| (engine.name.as_str(), &engine.broker)).collect()
+        let served = self.all_stores.served().filter(|served| served.reachable().is_ok());
+        served.map(|served| (served.name.as_str(), &served.broker)).collect()
     }
 
     /// Whether the broker serves one store.
     pub(crate) fn has_one_store(&self) -> bool {
-        self.fleet.only().is_some()
+        self.all_stores.only().is_some()
     }
 
-    /// The names of those of several stores that cannot be reached now, and of those that take no new jobs. No database is asked.
+    /// Names of unreachable stores and of closed stores, if there are several stores. Queries no database.
     pub(crate) fn troubled_stores(&self) -> (Vec<&str>, Vec<&str>) {
-        let (mut away, mut closed) = (Vec::new(), Vec::new());
-        for member in self.fleet.members().iter().filter(|_| self.fleet.only().is_none()) {
-            match member.reachable() {
-                Err(_) => away.push(member.name()),
-                Ok(engine) if engine.broker.is_closed() => closed.push(member.name()),
+        let (mut unreachable, mut closed) = (Vec::new(), Vec::new());
+        for store in self.all_stores.all().iter().filter(|_| self.all_stores.only().is_none()) {
+            match store.reachable() {
+                Err(_) => unreachable.push(store.name()),
+                Ok(served) if served.broker.is_closed() => closed.push(store.name()),
                 Ok(_) => {}
             }
         }
-        (away, closed)
+        (unreachable, closed)
     }
 
-    /// The replicas that are read, by their stores; the only store has no name.
+    /// State of the read replicas, by store; a single store has an empty name.
     pub(crate) fn replicas(&self) -> Vec<(&str, ReplicaState)> {
         self.stores().into_iter().filter_map(|(name, broker)| Some((name, broker.replica_state()?))).collect()
     }
 
-    /// The health of the storage, of the main store if none is named; `None`: Postgres does not show it.
+    /// Storage health of a store, or of the primary store if none is named; `None` if the broker's role may not read it.
     pub(crate) async fn storage_health(&self, by: &By, store: &str) -> Result<Option<v1::StorageHealth>, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
-        let broker = if store.is_empty() { &self.broker } else { self.fleet.named(store)?.engine()?.reachable()? };
+        let broker =
+            if store.is_empty() { &self.broker } else { self.all_stores.named(store)?.served()?.reachable()? };
         Ok(broker.operator.storage_health().await.map(render::storage_health))
     }
 
-    /// The brokers of each store, which is named if there are several.
+    /// Brokers of each store; a single store has an empty name.
     pub(crate) async fn brokers(&self, by: &By) -> Result<Vec<(&str, BrokerView)>, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
@@ -108,7 +109,7 @@ impl Local {
         Ok(brokers)
     }
 
-    /// A type that the caller may read, whether it exists or not.
+    /// Checks that the caller may read the type, which need not exist.
     fn readable(&self, by: &By, name: &str) -> Result<TaskTypeName, Status> {
         self.check(Rpc::ListTaskTypes, by)?;
         let name = TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem))?;
@@ -123,7 +124,7 @@ impl Local {
     }
 }
 
-/// A type of one store, and how long ago its jobs were counted; `None`: the store does not have it.
+/// A type in one store, and the age of its job counts; `None` if the store does not have the type.
 async fn of_store(
     broker: &SharedBroker,
     name: &TaskTypeName,
@@ -137,7 +138,7 @@ async fn of_store(
     Ok(Some((shown, counted.age().filter(|_| counts.is_some()))))
 }
 
-/// Adds the jobs of another store that has the type. Its settings are those of the first.
+/// Adds the job counts of another store that has the type. Keeps the settings of the first store.
 fn add(all: &mut v1::TaskType, store: &str, other: &v1::TaskType) {
     all.store = format!("{}, {store}", all.store);
     let more = other.counts.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! One large message. A task of its own receives it, and takes memory for it as it arrives, also while its call is not
-//! polled, which is the case while the client does not read answers.
+//! Reception of one large message. A separate task receives it and reserves memory as it arrives. The task also runs while the
+//! call is not polled, such as when the client does not read responses.
 
 use std::{
     collections::VecDeque,
@@ -28,36 +28,37 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, error::Error, memory::Held};
 
-/// Memory is taken when this many bytes have come: no sooner, or it could be had for nothing, and not for each byte.
+/// Memory is reserved after every 4 KiB that have arrived. So a message that is only announced reserves none, and a
+/// slow sender does not cause one reservation for each byte.
 const STEP: usize = 4 << 10;
 
-/// A message that is to arrive.
+/// A message to receive.
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// Its bytes, without the prefix.
+    /// Length without the prefix.
     pub(super) length: usize,
-    /// It is unpacked as it is received.
+    /// Whether the message is gzipped. It is decompressed after it has arrived.
     pub(super) gzipped: bool,
-    /// What came already, beginning with its prefix.
+    /// Bytes that have arrived, starting with the prefix.
     pub(super) first: VecDeque<Bytes>,
-    /// The rest of the request.
+    /// Rest of the request.
     pub(super) body: Body,
-    /// What becomes of it when it is decoded.
+    /// Memory that the decoded fields of the message take.
     pub(super) growth: Growth,
 }
 
-/// A message that has arrived.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Arrived {
     /// The whole message, with its prefix.
     pub(super) pieces: VecDeque<Bytes>,
-    /// The bytes that came after it.
+    /// Bytes after the message.
     pub(super) rest: VecDeque<Bytes>,
-    /// The rest of the request.
+    /// Rest of the request.
     pub(super) body: Body,
 }
 
-/// A message that arrives or has arrived, and its memory. Dropping it frees both.
+/// A message that is being received or has been received, and its memory. Dropping it frees both.
 #[derive(Debug)]
 pub(in crate::api) struct Arrival {
     state: Arc<Mutex<State>>,
@@ -66,11 +67,11 @@ pub(in crate::api) struct Arrival {
 
 #[derive(Debug)]
 enum State {
-    /// Still arriving; the waker of the call that wants it.
+    /// Being received; the waker of the call that waits for it.
     Coming(Option<Waker>),
     Here(Arrived, Held),
     Failed(Status),
-    /// The decoder has the message.
+    /// The decoder has taken the message.
     Taken(#[expect(dead_code, reason = "held, not looked at")] Held),
     Over,
 }
@@ -83,14 +84,14 @@ impl Arrival {
         let task = tokio::spawn(async move {
             let arrived = receive(coming, &peer, &budget).await;
             put(&shared, arrived);
-            // A call that does not ask for this message, or for the next one, has had its time.
-            sleep(budget.patience.held).await;
-            expire(&shared, budget.patience.held);
+            // Time limit for the call to take this message and to ask for the next one.
+            sleep(budget.timeouts.held).await;
+            expire(&shared, budget.timeouts.held);
         });
         Self { state, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// The message, once. Its memory stays reserved.
+    /// Returns the message, once. Its memory stays reserved.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Arrived, Status>> {
         let mut state = self.state.lock();
         match mem::replace(&mut *state, State::Over) {
@@ -110,7 +111,7 @@ impl Arrival {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        // Freed at once, not when the task notices.
+        // Frees the memory immediately, before the task notices.
         *self.state.lock() = State::Over;
     }
 }
@@ -147,7 +148,7 @@ fn expire(state: &Mutex<State>, held: Duration) {
 async fn receive(coming: Coming, peer: &PeerInfo, budget: &Budget) -> Result<(Arrived, Held), Status> {
     let Coming { length, gzipped, first, body, growth } = coming;
     let wire = PREFIX + length;
-    let within = budget.patience.message + budget.patience.mib * (wire >> 20) as u32;
+    let within = budget.timeouts.message + budget.timeouts.mib * (wire >> 20) as u32;
     let held = budget.begin(wire, peer).await?;
     let pace = Pace::new(within);
     let mut gathering = Gathering { budget, peer, body, chunks: first, pace, held, granted: 0, wire, within };
@@ -163,23 +164,23 @@ async fn receive(coming: Coming, peer: &PeerInfo, budget: &Budget) -> Result<(Ar
     Ok((Arrived { pieces: message.into(), rest, body }, held))
 }
 
-/// A message while it arrives.
+/// A message during its reception.
 struct Gathering<'a> {
     budget: &'a Budget,
     peer: &'a PeerInfo,
     body: Body,
-    /// What was read and not kept yet.
+    /// Bytes that were read and not stored yet.
     chunks: VecDeque<Bytes>,
     pace: Pace,
     held: Held,
-    /// Bytes that have memory.
+    /// Bytes with reserved memory.
     granted: usize,
     wire: usize,
     within: Duration,
 }
 
 impl Gathering<'_> {
-    /// Collects the message; what came after it is left in `chunks`.
+    /// Collects the message; leaves later bytes in `chunks`.
     async fn gather(&mut self) -> Result<Pieces, Status> {
         let mut message = Pieces::default();
         loop {
@@ -216,7 +217,7 @@ impl Gathering<'_> {
                 Slow::Others => {
                     let least = human(LEAST);
                     format!(
-                        "a message of {size} came with less than {least} a second while others waited for memory; send \
+                        "a message of {size} arrived at less than {least}/s while others waited for memory; send \
                          smaller ones"
                     )
                 }
@@ -226,7 +227,7 @@ impl Gathering<'_> {
     }
 }
 
-/// The error for a request that ends in the middle of a message.
+/// Error for a request that ends within a message.
 pub(super) fn cut_short() -> Status {
     Status::internal("the request ended in the middle of a message")
 }
@@ -236,20 +237,20 @@ mod tests {
     use tokio::time::timeout;
 
     use super::{super::pieces::PIECE, *};
-    use crate::{api::receive::Patience, job::Limits};
+    use crate::{api::receive::ReceiveTimeouts, job::Limits};
 
     const LONG: Duration = Duration::from_secs(60);
 
     fn budget(held: Duration) -> Arc<Budget> {
         let limits = Limits { received_bytes: 1 << 20, ..Limits::default() };
-        let patience = Patience { room: LONG, message: LONG, mib: LONG, held, end: LONG, answer: LONG };
-        Arc::new(Budget::new(&limits, patience))
+        let timeouts = ReceiveTimeouts { room: LONG, message: LONG, mib: LONG, held, end: LONG, answer: LONG };
+        Arc::new(Budget::new(&limits, timeouts))
     }
 
-    /// A message that is there at once, with a byte behind it.
+    /// Starts with a message that has arrived completely, followed by one byte.
     fn begin(budget: &Arc<Budget>) -> Arrival {
         let first = [Bytes::from(vec![7; PIECE + 6])].into();
-        let growth = Growth::of("/");
+        let growth = Growth::from_path("/");
         let coming = Coming { length: PIECE, gzipped: false, first, body: Body::empty(), growth };
         Arrival::begin(coming, PeerInfo::default(), budget.clone())
     }
@@ -258,7 +259,7 @@ mod tests {
         timeout(LONG, poll_fn(|context| arrival.poll(context))).await.expect("an end")
     }
 
-    /// Waits until there is room again.
+    /// Waits until memory is free again.
     async fn room(budget: &Arc<Budget>) {
         timeout(LONG, budget.large.take(&Arc::default(), 1 << 20)).await.expect("room").unwrap();
     }

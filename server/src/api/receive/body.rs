@@ -1,5 +1,5 @@
-//! The body of a request. Messages that take little memory pass through; of the others, each is passed on when it has
-//! arrived as a whole and there is memory for it.
+//! Request body. Small messages that need little memory pass through. All other messages are passed on as a whole, once memory is
+//! reserved for them.
 
 use std::{
     collections::VecDeque,
@@ -24,23 +24,23 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, error::Error, memory::Held};
 
-/// A body that waits for memory before it passes on a message.
+/// Request body that waits for memory before it passes on a message.
 pub(super) struct ReceivedBody {
     source: Source,
     frames: Frames,
     growth: Growth,
-    /// Bytes that were read and not passed on yet; those of `next` come after those of `rest`.
+    /// Bytes that were read and not passed on yet: `rest`, followed by `next`.
     rest: Bytes,
     next: VecDeque<Bytes>,
-    /// The beginning of a small message, until it is all there.
+    /// Beginning of a small message, until the rest has arrived.
     partial: BytesMut,
-    /// How many bytes must be there to go on; 0: what is there is to be checked.
+    /// Number of bytes required to continue; 0: check the bytes in `rest`.
     needed: usize,
     /// A large message that is being passed on.
     pieces: VecDeque<Bytes>,
-    /// A message was passed on, and the call may hold its memory.
+    /// Whether the call may hold the memory of a message that was passed on.
     holding: bool,
-    /// Until when the request must end after its message.
+    /// Deadline for the end of the request after its message.
     end: Option<Pin<Box<Sleep>>>,
     call: Arc<Call>,
     peer: PeerInfo,
@@ -50,17 +50,17 @@ pub(super) struct ReceivedBody {
 type Taking = Pin<Box<dyn Future<Output = Result<Held, Error>> + Send>>;
 
 enum Source {
-    /// We read the body.
+    /// This module reads the body.
     Here(Body),
-    /// A small message, which is the next one of `rest`, waits for memory.
+    /// The small message at the start of `rest` waits for memory.
     Waiting(Body, usize, Taking),
-    /// A large message is being received.
+    /// A task receives a large message.
     Away(Arrival),
     /// The body has ended.
     Over,
 }
 
-/// What is passed on.
+/// Data that is passed on.
 type Passed = Option<Result<Frame<Bytes>, Status>>;
 
 impl ReceivedBody {
@@ -88,15 +88,16 @@ impl ReceivedBody {
         }
     }
 
-    /// A call that waits for more memory while it holds some could wait for itself.
+    /// Rejects the next message of a call that still holds the memory of one. Such a call could wait for memory that it
+    /// holds itself.
     fn check_goes_on(&self) -> Result<(), Status> {
         if self.holding && !self.call.goes_on() {
-            return Err(Status::invalid_argument("this call takes one message"));
+            return Err(Status::invalid_argument("this call takes one message, and the request has another one"));
         }
         Ok(())
     }
 
-    /// Starts to receive the message whose first bytes are `rest`.
+    /// Starts to receive the large message whose first bytes are in `rest`.
     fn begin(&mut self, length: usize, gzipped: bool) -> Result<(), Status> {
         self.check_goes_on()?;
         if let Source::Here(body) = mem::replace(&mut self.source, Source::Over) {
@@ -108,7 +109,7 @@ impl ReceivedBody {
         Ok(())
     }
 
-    /// Takes memory for the small message at the beginning of `rest`: returns it, or it waits.
+    /// Reserves memory for the small message at the start of `rest`. Returns the message, or `None` while it waits for memory.
     fn weigh(&mut self, wire: usize, weight: usize) -> Result<Option<Bytes>, Status> {
         self.check_goes_on()?;
         if let Some(held) = self.budget.small.try_take(&self.peer.accounts.small, weight) {
@@ -128,7 +129,7 @@ impl ReceivedBody {
         self.rest.split_to(wire)
     }
 
-    /// Gathers as many bytes as are needed in `rest`; returns whether they are there.
+    /// Collects the required bytes in `rest`; returns whether they have arrived.
     fn fill(&mut self) -> bool {
         if self.partial.is_empty() && self.rest.is_empty() {
             self.rest = self.next.pop_front().unwrap_or_default();
@@ -156,15 +157,15 @@ impl ReceivedBody {
         true
     }
 
-    /// Reads the body. `Ready(None)`: there are more bytes.
+    /// Reads the body. `Ready(None)` means that more bytes have arrived.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Option<Passed>> {
         let Source::Here(body) = &mut self.source else { return Poll::Ready(Some(None)) };
         let polled = Pin::new(body).poll_frame(context);
         if polled.is_pending() && self.holding {
-            // A call of one message, which has it: it must end, so that it is answered.
-            let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.budget.patience.end)));
+            // A unary call has its message. The request must end now, so that the call can be answered.
+            let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.budget.timeouts.end)));
             ready!(end.as_mut().poll(context));
-            let problem = format!("the request did not end within {:?} of its message", self.budget.patience.end);
+            let problem = format!("the request did not end within {:?} of its message", self.budget.timeouts.end);
             return Poll::Ready(Some(Some(Err(Error::Deadline(problem).into()))));
         }
         let is_cut = !self.rest.is_empty() || !self.partial.is_empty();
@@ -180,7 +181,7 @@ impl ReceivedBody {
         })
     }
 
-    /// Receives more: ready when there is something to pass on.
+    /// Receives more data; ready when there is something to pass on.
     fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Passed> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {

@@ -1,4 +1,4 @@
-//! The memory for messages: one part for large ones, one for small ones, each shared by all connections.
+//! Memory for messages: one budget for large messages and one for small ones, each shared by all connections.
 
 use std::{
     future::Future,
@@ -24,56 +24,56 @@ use crate::{
     memory::{Full, Held, Memory},
 };
 
-/// The bytes that may stay unread of one connection's messages while they wait for memory: half of its window. With
-/// more, they would block messages of the same connection that have memory.
+/// Maximum number of unread bytes of one connection whose messages wait for memory: half of the connection's flow-control window.
+/// More would block messages of the connection that have memory.
 pub(crate) const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 
-/// Time limits.
+/// Time limits of requests and responses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Until memory is free.
+pub(crate) struct ReceiveTimeouts {
+    /// Maximum wait for memory.
     pub(crate) room: Duration,
-    /// For a message to arrive, without the time that it waits for memory.
+    /// Time for a message to arrive, without its wait for memory.
     pub(crate) message: Duration,
-    /// In addition, for each MiB of it.
+    /// Additional time for each MiB of the message.
     pub(crate) mib: Duration,
-    /// For a message that has arrived on a stream that does not ask for the next one.
+    /// Time after which a received message is dropped if its stream does not ask for the next one.
     pub(crate) held: Duration,
-    /// For a request of one message to end after it.
+    /// Time for a unary request to end after its message.
     pub(crate) end: Duration,
-    /// For an answer to be taken.
+    /// Time for the client to read the response.
     pub(crate) answer: Duration,
 }
 
-/// The memory for messages.
+/// Memory budget of messages.
 #[derive(Debug)]
 pub(in crate::api) struct Budget {
     pub(in crate::api) large: Arc<Memory>,
     pub(in crate::api) small: Arc<Memory>,
-    /// Bytes that are unread while their messages wait for memory.
+    /// Unread bytes of messages that wait for memory.
     unread: AtomicUsize,
-    /// The largest message.
+    /// Maximum size of a message.
     pub(super) message_bytes: usize,
-    pub(super) patience: Patience,
+    pub(super) timeouts: ReceiveTimeouts,
 }
 
 impl Budget {
-    pub(in crate::api) fn new(limits: &Limits, patience: Patience) -> Self {
+    pub(in crate::api) fn new(limits: &Limits, timeouts: ReceiveTimeouts) -> Self {
         Self {
             large: Memory::new(limits.received_bytes),
             small: Memory::new(limits.received_bytes),
             unread: AtomicUsize::new(0),
             message_bytes: limits.message_bytes,
-            patience,
+            timeouts,
         }
     }
 
-    /// Lets a large message begin. Its memory is taken as it arrives.
+    /// Admits a large message. Its memory is reserved as it arrives.
     pub(super) async fn begin(&self, wire: usize, peer: &PeerInfo) -> Result<Held, Error> {
         self.wait(self.large.begin(&peer.accounts.large, wire), wire, peer).await
     }
 
-    /// More of a large message, of which so many bytes are still to come.
+    /// Reserves more memory for a large message of which `missing` bytes have not arrived.
     pub(super) async fn grow(
         &self,
         held: &mut Held,
@@ -83,7 +83,7 @@ impl Budget {
         self.wait(held.grow(bytes), missing, peer).await
     }
 
-    /// Waits for memory for a message of which so many bytes are not read yet.
+    /// Waits for memory for a message of which `missing` bytes may stay unread meanwhile.
     async fn wait<T>(
         &self,
         memory: impl Future<Output = Result<T, Full>>,
@@ -98,15 +98,15 @@ impl Budget {
         let _unread = Unread::begin(&self.unread, unread, self.large.most()).ok_or_else(|| Self::full(&self.large))?;
         let of_peer = &peer.accounts.unread;
         let _of_peer = Unread::begin(of_peer, unread, WAITING_PER_CONNECTION).ok_or_else(full_of_one)?;
-        match timeout(self.patience.room, memory).await {
+        match timeout(self.timeouts.room, memory).await {
             Ok(Ok(taken)) => Ok(taken),
             Ok(Err(Full)) | Err(_) => Err(Self::full(&self.large)),
         }
     }
 
-    /// Memory for a small message.
+    /// Reserves memory for a small message.
     pub(super) async fn small(&self, weight: usize, peer: &PeerInfo) -> Result<Held, Error> {
-        match timeout(self.patience.room, self.small.take(&peer.accounts.small, weight)).await {
+        match timeout(self.timeouts.room, self.small.take(&peer.accounts.small, weight)).await {
             Ok(Ok(held)) => Ok(held),
             Ok(Err(Full)) | Err(_) => Err(Self::full(&self.small)),
         }
@@ -127,19 +127,19 @@ fn full_of_one() -> Error {
     Error::Unavailable(problem.into())
 }
 
-/// Bytes, formatted for people.
+/// Formats a number of bytes.
 pub(super) fn human(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// Counts unread bytes while it exists.
+/// Counts unread bytes until it is dropped.
 struct Unread<'a> {
     count: &'a AtomicUsize,
     bytes: usize,
 }
 
 impl<'a> Unread<'a> {
-    /// `None`: too many bytes wait. One message may always wait.
+    /// Returns `None` if too many bytes wait. One message may always wait.
     fn begin(count: &'a AtomicUsize, bytes: usize, most: usize) -> Option<Self> {
         let before = count.fetch_add(bytes, Ordering::Relaxed);
         let waiting = Self { count, bytes };

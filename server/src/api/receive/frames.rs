@@ -1,44 +1,44 @@
-//! The bounds of messages: each begins with a prefix of five bytes, a flag and its length.
+//! Message boundaries: each message starts with a prefix of five bytes, a flag and the length.
 
 use super::weight::Growth;
 
-/// The length of the prefix.
+/// Length of the prefix.
 pub(super) const PREFIX: usize = 5;
-/// Smaller messages are received where their stream is read: its receive buffer is larger. A connection of 1,000 streams
-/// holds as much of such messages as its HTTP/2 window has.
+/// Messages below this size are collected by their call, not by a separate task. The 1,000 streams of a connection then
+/// hold at most about 16 MiB, as much as its flow-control window.
 pub(crate) const SMALL: usize = 16 << 10;
-/// A small message that takes no more memory than this is not counted. Its stream takes as much.
+/// A small message that needs at most this much memory is not counted, because its stream needs as much anyway.
 pub(crate) const FREE: usize = 8 << 10;
 
-/// Follows the messages of a request.
+/// Tracks the messages of a request.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes of the current message that are still to come, and pass.
+    /// Bytes of the current message that are still to come and pass through.
     passing: usize,
-    /// The longest message that is decoded.
+    /// Maximum size of a decoded message.
     most: usize,
     growth: Growth,
-    /// Messages with a flag are gzipped.
+    /// Whether messages with the flag are gzipped.
     gzip: bool,
 }
 
-/// The result of checking some bytes.
+/// Result of checking the next bytes of a request body.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Look {
-    /// The number of bytes that pass.
+    /// Number of bytes that pass through.
     pub(super) passes: usize,
-    /// What comes after them.
+    /// Part of the body after the bytes that pass through.
     pub(super) next: Next,
 }
 
-/// What begins after the bytes that pass.
+/// Part of a request body that does not pass through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
-    /// To know, so many bytes are needed.
+    /// Unknown until this many bytes have arrived.
     Unknown { bytes: usize },
-    /// A message that is received by a task of its own.
+    /// A message that a separate task receives.
     Large { length: usize, gzipped: bool },
-    /// A small message, which is all there, and takes this much memory.
+    /// A small message that has arrived completely and needs this much memory.
     Small { wire: usize, weight: usize },
 }
 
@@ -53,7 +53,7 @@ impl Frames {
         Self { passing: 0, most, growth, gzip }
     }
 
-    /// Checks the next bytes. Bytes that do not pass must be checked again, with more after them.
+    /// Checks the next bytes. Bytes that do not pass must be checked again when more have arrived.
     pub(super) fn look(&mut self, bytes: &[u8]) -> Look {
         let mut at = 0;
         loop {
@@ -66,7 +66,7 @@ impl Frames {
             let length = u32::from_be_bytes([a, b, c, d]) as usize;
             let wire = PREFIX + length;
             if length > self.most {
-                // The decoder refuses it at its prefix.
+                // Passes through, because the decoder rejects the message when it reads the prefix.
                 self.passing = wire;
                 continue;
             }
@@ -93,16 +93,17 @@ mod tests {
     fn message(flag: u8, length: usize) -> Vec<u8> {
         let mut bytes = vec![flag];
         bytes.extend((length as u32).to_be_bytes());
-        // No field: a varint without an end.
+        // Not a field: a varint without an end.
         bytes.resize(PREFIX + length, 0xff);
         bytes
     }
 
     fn frames(most: usize) -> Frames {
-        Frames::new(most, Growth::of("/howdah.v1.JobService/EnqueueJobs"), true)
+        Frames::new(most, Growth::from_path("/howdah.v1.JobService/EnqueueJobs"), true)
     }
 
-    /// Shows the bytes in pieces of this size; what passed before the first message that does not, and that.
+    /// Checks the bytes in pieces of this size. Returns the number of bytes that passed before the first part that does not pass,
+    /// and that part.
     fn looked(bytes: &[u8], piece: usize) -> (usize, Next) {
         let mut frames = frames(16 << 20);
         let (mut at, mut shown) = (0, 0);

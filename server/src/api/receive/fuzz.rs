@@ -1,4 +1,4 @@
-//! The body of a request, for fuzzers: received from its first byte to its last.
+//! Entry point for fuzzers: receives a request body from its first byte to its last.
 
 use std::{
     collections::VecDeque,
@@ -15,17 +15,17 @@ use flate2::bufread::GzDecoder;
 use hyper::body::{Body as HttpBody, Frame};
 use tonic::{Status, body::Body};
 
-use super::{Budget, Call, Patience, ReceivedBody, frames::PREFIX, weight::Growth};
+use super::{Budget, Call, ReceiveTimeouts, ReceivedBody, frames::PREFIX, weight::Growth};
 use crate::{api::peer::PeerInfo, job::Limits};
 
-/// The largest message, and the memory for all of them.
+/// Maximum size of a message, and the memory for all of them.
 const LIMITS: (usize, usize) = (96 << 10, 4 << 20);
 const LONG: Duration = Duration::from_secs(60);
-/// There is one client, and nobody who could free memory for it.
-const PATIENCE: Patience =
-    Patience { room: Duration::ZERO, message: LONG, mib: LONG, held: LONG, end: LONG, answer: LONG };
+/// No wait for memory: there is one client, so no other one could free memory.
+const RECEIVE_TIMEOUTS: ReceiveTimeouts =
+    ReceiveTimeouts { room: Duration::ZERO, message: LONG, mib: LONG, held: LONG, end: LONG, answer: LONG };
 
-/// A body that is all there, in chunks.
+/// A body that has arrived completely, in chunks.
 struct Chunks(VecDeque<Bytes>);
 
 impl HttpBody for Chunks {
@@ -37,15 +37,16 @@ impl HttpBody for Chunks {
     }
 }
 
-/// Receives chunks. Whatever passes is what came, unpacked; in the end, no memory is taken.
+/// Receives chunks. The passed bytes must equal the sent ones after decompression, and all memory must be free at the end.
 pub(crate) async fn receive(chunks: Vec<Bytes>, is_stream: bool) {
     let sent = chunks.concat();
     let (message_bytes, received_bytes) = LIMITS;
-    let budget = Arc::new(Budget::new(&Limits { message_bytes, received_bytes, ..Limits::default() }, PATIENCE));
+    let budget =
+        Arc::new(Budget::new(&Limits { message_bytes, received_bytes, ..Limits::default() }, RECEIVE_TIMEOUTS));
     let call = Arc::new(Call::default());
     call.0.lock().answered = is_stream;
     let path = if is_stream { "/howdah.v1.WorkerService/Work" } else { "/howdah.v1.JobService/EnqueueJobs" };
-    let source = (Growth::of(path), true);
+    let source = (Growth::from_path(path), true);
     let mut body =
         ReceivedBody::new(Body::new(Chunks(chunks.into())), source, call.clone(), PeerInfo::default(), budget.clone());
     let mut passed = Vec::new();
@@ -57,7 +58,7 @@ pub(crate) async fn receive(chunks: Vec<Bytes>, is_stream: bool) {
         }
     };
     let (expected, is_whole) = unpacked(&sent, message_bytes);
-    assert!(expected.starts_with(&passed), "{} bytes passed that were not sent", passed.len());
+    assert!(expected.starts_with(&passed), "{} passed bytes differ from the sent ones", passed.len());
     assert!(!ended || (is_whole && passed.len() == expected.len()), "the end of the body is missing");
     drop((body, call));
     while budget.large.used() + budget.small.used() > 0 {
@@ -65,7 +66,7 @@ pub(crate) async fn receive(chunks: Vec<Bytes>, is_stream: bool) {
     }
 }
 
-/// The same body without gzip, as far as it can be unpacked, and whether that is all of it.
+/// Decompresses the body as far as possible; also returns whether it is complete.
 fn unpacked(mut sent: &[u8], most: usize) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     while let Some((&[flag, a, b, c, d], rest)) = sent.split_first_chunk::<PREFIX>() {

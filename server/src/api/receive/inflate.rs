@@ -1,5 +1,5 @@
-//! Unpacks a gzipped message where its memory is counted. What it becomes is then known, and the decoder gets it as if it
-//! had come like that.
+//! Decompresses a gzipped message before its memory is counted. Its uncompressed size is then known, and the decoder gets it as if
+//! it had arrived uncompressed.
 
 use std::io::Read as _;
 
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, memory::Held};
 
-/// How much is unpacked at once.
+/// Number of bytes to decompress at once.
 const STEP: usize = 64 << 10;
 
-/// The message with a prefix that says it is not packed.
+/// Decompresses the message, with a prefix that marks it as uncompressed.
 pub(super) async fn inflate(
     packed: Pieces,
     budget: &Budget,
@@ -33,21 +33,21 @@ pub(super) async fn inflate(
     while message.len() < PREFIX + length {
         let most = buffer.len().min(PREFIX + length - message.len());
         match unpacked.read(&mut buffer[..most]).map_err(broken)? {
-            0 => return Err(Status::internal("a gzipped message has another length the second time")),
+            0 => return Err(Status::internal("bug: a gzipped message got shorter when it was decompressed again")),
             bytes => message.push(&buffer[..bytes], PREFIX + length - message.len()),
         }
-        // Others are served between the parts.
+        // Yields to other tasks between the steps.
         tokio::task::yield_now().await;
     }
     Ok(message)
 }
 
-/// The length of the message when it is unpacked: nothing is kept of it.
+/// Uncompressed length of the message. Does not keep the data.
 fn measure(packed: &Pieces, most: usize) -> Result<usize, Status> {
     let mut unpacked = decoder(packed).take(most as u64 + 1);
     let length = std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(broken)? as usize;
     if length > most {
-        let problem = format!("a gzipped message has more than {} when it is unpacked", human(most));
+        let problem = format!("a gzipped message is larger than {} when decompressed", human(most));
         return Err(Status::resource_exhausted(problem));
     }
     Ok(length)
@@ -61,5 +61,5 @@ fn decoder(packed: &Pieces) -> GzDecoder<bytes::buf::Reader<super::pieces::Reade
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 fn broken(error: std::io::Error) -> Status {
-    Status::internal(format!("a gzipped message cannot be unpacked: {error}"))
+    Status::internal(format!("a gzipped message cannot be decompressed: {error}"))
 }

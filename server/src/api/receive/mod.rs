@@ -1,26 +1,26 @@
-//! Bounds the memory of all clients' messages, from their first byte until their answer has been taken.
+//! Bounds the memory of all clients' messages, from the first byte until the response has been read.
 //!
-//! The limit of a message bounds one message, but thousands of clients may send one at the same time. So what a message
-//! takes in memory is counted: its bytes, and what becomes of its fields. A large message takes its memory as it arrives,
-//! a small one when it is there, and waits until it is free; a connection, or a principal, has at most a quarter. A message keeps its memory
-//! until its call is answered and the answer taken; on a stream, until the next message is asked for. Messages that take
-//! less than their stream pass as they come.
+//! The maximum message size bounds one message, but thousands of clients may send one at the same time. So the memory of all
+//! messages is counted: their bytes, and the decoded fields. A large message reserves memory as it arrives, a small one when it
+//! has arrived; both wait until memory is free. A connection or a principal gets at most a quarter of the memory. A message keeps
+//! its memory until its call is answered and the response has been read; on a stream, until the stream asks for the next message.
+//! Messages that need less memory than their stream pass through.
 //!
-//! No client can keep memory forever. A task of its own receives a large message, with a time limit, also while its call is
-//! not polled. A client that stops sending, or stops reading answers, only loses its own message. No call asks for more
-//! memory while it holds some, except for what is still arriving, of which the oldest can always go on (`memory`). So calls
+//! No client can hold memory forever. A separate task receives a large message with a time limit, even while its call is not
+//! polled. A client that stops sending, or stops reading responses, loses only its own message. No call waits for more memory
+//! while it holds some, except for messages that are still arriving, of which the oldest can always continue (`memory`). So calls
 //! never wait for each other in a cycle.
 
 mod arrival; // one large message and the task that receives it
-mod body; // the body of a request: light messages pass, others wait for memory
+mod body; // the request body: small messages pass, others wait for memory
 pub(crate) mod budget; // the memory for messages
-pub(crate) mod frames; // the bounds of messages
+pub(crate) mod frames; // message boundaries
 #[cfg(feature = "fuzzing")]
-pub(super) mod fuzz; // what fuzzers call
-mod inflate; // gzipped messages are unpacked where they are counted
-pub(crate) mod pace; // how fast a message must arrive
+pub(super) mod fuzz; // entry points for fuzzers
+mod inflate; // decompresses gzipped messages
+pub(crate) mod pace; // minimum transfer rate of a message
 mod pieces; // the bytes of a message
-pub(crate) mod weight; // what a message takes in memory
+pub(crate) mod weight; // memory usage of a message
 
 use std::{
     sync::Arc,
@@ -43,10 +43,10 @@ use super::{
 use crate::memory::Held;
 use arrival::Arrival;
 use body::ReceivedBody;
-pub(super) use budget::{Budget, Patience};
+pub(super) use budget::{Budget, ReceiveTimeouts};
 use weight::Growth;
 
-/// Puts the messages of all calls under one budget.
+/// Layer that applies one memory budget to the messages of all calls.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWithin(pub(super) Arc<Budget>);
 
@@ -58,7 +58,7 @@ impl<S> tower::Layer<S> for ReceiveWithin {
     }
 }
 
-/// A service whose requests come through [`ReceivedBody`].
+/// Service whose requests have a [`ReceivedBody`].
 #[derive(Clone, Debug)]
 pub(super) struct Received<S> {
     inner: S,
@@ -81,11 +81,11 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let call = Arc::new(Call::default());
         let peer = request.extensions().get::<PeerInfo>().cloned().unwrap_or_default();
-        let growth = Growth::of(request.uri().path());
+        let growth = Growth::from_path(request.uri().path());
         let gzip = request.headers().get("grpc-encoding").is_some_and(|encoding| encoding == "gzip");
-        let answers = Answers::of(request.uri().path());
-        let (budget, patience, until_answered) =
-            (self.budget.clone(), self.budget.patience.answer, UntilAnswered(call.clone()));
+        let answers = Answers::from_path(request.uri().path());
+        let (budget, timeouts, until_answered) =
+            (self.budget.clone(), self.budget.timeouts.answer, UntilAnswered(call.clone()));
         let body = |body| Body::new(ReceivedBody::new(body, (growth, gzip), call, peer, budget));
         let answer = self.inner.call(request.map(body));
         Box::pin(async move {
@@ -93,40 +93,40 @@ where
             let kept = until_answered.end(answers);
             let room = answer.extensions_mut().remove::<AnswerRoom>();
             if answers == Answers::Many || kept.is_some() || room.is_some() {
-                return Ok(answer.map(|body| Body::new(Answered::new(body, (kept, room), answers, patience))));
+                return Ok(answer.map(|body| Body::new(Answered::new(body, (kept, room), answers, timeouts))));
             }
             Ok(answer)
         })
     }
 }
 
-/// A message whose memory is reserved.
+/// A message with reserved memory.
 #[derive(Debug)]
 pub(super) enum Kept {
     Large(#[expect(dead_code, reason = "held, not looked at")] Arrival),
     Small(#[expect(dead_code, reason = "held, not looked at")] Held),
 }
 
-/// The message that a call received last, with its memory.
+/// The last message that a call has received, with its memory.
 #[derive(Debug, Default)]
 struct Call(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The answer, or its beginning, was sent. A call of one message is then done with it. A call that goes on takes a
-    /// stream of messages, and has not asked for one yet.
+    /// Whether the response has begun. From then on, a unary call needs its message no longer, and a streaming call
+    /// needs its last message only until it asks for the next one.
     answered: bool,
     message: Option<Kept>,
 }
 
 impl Call {
-    /// Keeps the message's memory reserved.
+    /// Keeps the memory of the message reserved.
     fn hold(&self, message: Kept) {
         self.0.lock().message = Some(message);
     }
 
-    /// The call asks for more: on a stream, it is done with the last message. Returns whether another one that needs memory
-    /// may come.
+    /// Frees the last message of a streaming call, which asks for the next one. Returns whether another message that
+    /// needs memory may follow.
     fn goes_on(&self) -> bool {
         let mut held = self.0.lock();
         if held.answered {
@@ -136,11 +136,11 @@ impl Call {
     }
 }
 
-/// Frees the memory of a call's one message, however the call ends.
+/// Frees the memory of a unary call's message, however the call ends.
 struct UntilAnswered(Arc<Call>);
 
 impl UntilAnswered {
-    /// The call is answered. Returns the message of a call that has one answer, which may be as large.
+    /// Ends the call. Returns the message of a call with a single response, because the response may be as large.
     fn end(&self, answers: Answers) -> Option<Kept> {
         let mut state = self.0.0.lock();
         state.answered = true;

@@ -1,31 +1,32 @@
-//! How fast a message must arrive. It has a time in all; and while others wait for memory, it must not be slow.
+//! Minimum transfer rate of a message. A message has a total time limit, and a minimum rate while other messages wait
+//! for memory.
 
 use std::{future::Future, pin::pin, time::Duration};
 
 use tokio::time::{Instant, timeout};
 
-/// How long is measured at once.
+/// Length of a measuring window.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The fewest bytes that must arrive in that time while others wait for memory. A message that has not brought as many holds
-/// too little to be refused for it: its time in all is enough.
+/// Minimum number of bytes per window while others wait for memory. A message smaller than this is not rejected, because it holds
+/// little memory: its total time limit is enough.
 pub(crate) const LEAST: usize = 64 << 10;
 
-/// Measures the time in which a message arrives, without the time in which it waits for memory.
+/// Measures the transfer time of a message, without its wait for memory.
 #[derive(Debug)]
 pub(crate) struct Pace {
     left: Duration,
     window: Duration,
-    /// What came in this window, and in all.
+    /// Bytes received in this window, and in total.
     bytes: usize,
     total: usize,
 }
 
-/// Why a message is given up.
+/// Reason to reject a slow message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slow {
-    /// Its time is over.
+    /// The total time limit is exceeded.
     Late,
-    /// It came slower than [`LEAST`] while others waited.
+    /// Less than [`LEAST`] arrived in a window while other messages waited for memory.
     Others,
 }
 
@@ -34,7 +35,7 @@ impl Pace {
         Self { left: within, window: WINDOW, bytes: 0, total: 0 }
     }
 
-    /// Waits for what comes next. `is_short`: whether others wait for memory.
+    /// Waits for the next data. `is_short` returns whether other messages wait for memory.
     pub(crate) async fn next<F: Future>(&mut self, next: F, is_short: impl Fn() -> bool) -> Result<F::Output, Slow> {
         let mut next = pin!(next);
         loop {
@@ -58,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// So many bytes have come.
+    /// Counts received bytes.
     pub(crate) fn came(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.total += bytes;

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A message is kept in pieces of this size, not in the frames that came, which may have one byte each. The decoder
-/// copies the pieces, and they are freed one by one. Pieces this large go back to the system at once.
+/// Size of the pieces of a stored message. The received frames are not kept, because they may have one byte each. The decoder
+/// copies the pieces, and they are freed one by one. The allocator returns pieces of this size to the operating system
+/// immediately.
 pub(super) const PIECE: usize = 1 << 20;
 
-/// A message as it was received.
+/// A received message.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     whole: VecDeque<Bytes>,
@@ -21,7 +22,7 @@ impl Pieces {
         self.length
     }
 
-    /// Adds bytes; with them, at most so many are still to come.
+    /// Appends bytes. At most `missing` bytes, including these, are still to come.
     pub(super) fn push(&mut self, mut bytes: &[u8], missing: usize) {
         let mut missing = missing;
         while !bytes.is_empty() {
@@ -38,7 +39,7 @@ impl Pieces {
         }
     }
 
-    /// Reads it from its beginning.
+    /// Reads the message from its beginning.
     pub(super) fn reader(&self) -> Reader<'_> {
         let mut parts: VecDeque<&[u8]> = self.whole.iter().map(|piece| &piece[..]).collect();
         parts.push_back(&self.last);
@@ -63,7 +64,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Leaves out bytes, as far as there are some.
+    /// Skips bytes, up to the end.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.advance(bytes.min(self.left));
     }

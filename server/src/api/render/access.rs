@@ -1,11 +1,11 @@
-//! Tokens, without what is secret of them.
+//! Tokens, without their secret part.
 
 use howdah_proto::v1;
 
 use super::time::time;
 use crate::store::TokenView;
 
-/// A token.
+/// Converts a token.
 pub(crate) fn token(view: TokenView) -> v1::Token {
     v1::Token {
         id: view.id,

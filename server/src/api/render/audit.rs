@@ -1,11 +1,11 @@
-//! The audit.
+//! Audit log entries.
 
 use howdah_proto::v1;
 
 use super::time::time;
 use crate::store::AuditEntry;
 
-/// A row of the audit.
+/// Converts an entry of the audit log.
 pub(crate) fn audit_entry(entry: AuditEntry) -> v1::AuditEntry {
     v1::AuditEntry {
         time: Some(time(entry.time())),

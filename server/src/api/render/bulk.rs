@@ -13,7 +13,7 @@ use crate::{
     operate::bulk::expected,
 };
 
-/// A bulk operation.
+/// Converts a bulk operation.
 pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
     let state = match bulk.state {
         BulkState::Running => v1::BulkState::Running,
@@ -79,7 +79,7 @@ fn fields(fields: BulkFields) -> v1::BulkFields {
     }
 }
 
-/// What a bulk operation would change. Who may not read the jobs sees only their ids and states.
+/// Converts a preview. Without `reads`, the examples contain only ids and states.
 pub(crate) fn bulk_preview(spec: &BulkSpec, preview: BulkPreview, reads: bool) -> v1::PreviewBulkResponse {
     let jobs = if preview.has_more { preview.in_states.unwrap_or_default() } else { preview.selected };
     v1::PreviewBulkResponse {

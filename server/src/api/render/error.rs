@@ -1,11 +1,11 @@
-//! The error of one request of a pipeline. (Errors that end a call are a `Status`: `error.rs`.)
+//! Error of one request of a pipeline. `error.rs` converts the errors of calls to a `Status`.
 
 use howdah_proto::v1;
 
 use super::time::duration;
 use crate::error::Error;
 
-/// The answer of a pipeline to a request that failed, with the code, text, field and reason that a call would have.
+/// Answer to a failed request of a pipeline, with the code, text, field and reason that a call would have.
 pub(crate) fn request_error(error: &Error) -> v1::RequestError {
     let (code, reason) = error.code();
     v1::RequestError {

@@ -1,11 +1,11 @@
-//! Why a job does not run.
+//! Explanations: why a job does not run.
 
 use howdah_proto::v1;
 
 use super::time::{duration, time};
 use crate::job::{Explanation, JobState, Reason, RelatedJob};
 
-/// Why a job does not run, or what became of it.
+/// Converts an explanation.
 pub(crate) fn explanation(explanation: Explanation) -> v1::ExplainJobResponse {
     let Explanation { id, task_type, state, reasons, before, expected_in, settled_per_minute } = explanation;
     v1::ExplainJobResponse {

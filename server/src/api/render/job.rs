@@ -1,4 +1,4 @@
-//! Jobs, as producers, workers and operators get them.
+//! Jobs for producers, workers and operators.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use crate::job::{
     CompletedStage, EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, TaskTypeName,
 };
 
-/// The result of enqueuing one job.
+/// Converts the result of enqueuing one job.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     let outcome = match job.outcome {
         EnqueueOutcome::New => v1::EnqueueOutcome::New,
@@ -23,7 +23,7 @@ pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     v1::EnqueuedJob { id: job.id, is_new: job.is_new(), outcome: outcome as i32 }
 }
 
-/// A job for a worker; `name` is its task type.
+/// Converts a leased job for its worker; `name` is its task type.
 pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     let options = job.options.unwrap_or_default();
     v1::LeasedJob {
@@ -43,7 +43,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     }
 }
 
-/// A job for an operator.
+/// Converts a job for operators.
 pub(crate) fn job(job: JobView) -> v1::Job {
     let updated = updated(&job);
     let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
@@ -81,7 +81,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
     }
 }
 
-/// When something became of a job last.
+/// Time of the job's last change.
 fn updated(job: &JobView) -> SystemTime {
     let progress = job.options.as_ref().and_then(|options| options.progress()).map(|progress| progress.updated);
     let failures = job.failures.iter().filter_map(|failure| failure.failed);
@@ -91,7 +91,7 @@ fn updated(job: &JobView) -> SystemTime {
     times.fold(job.created, SystemTime::max)
 }
 
-/// Jobs with the same error.
+/// Converts an error group.
 pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     v1::ErrorGroup {
         task_type: group.task_type,
@@ -128,7 +128,7 @@ fn failure(failure: Failure) -> v1::AttemptFailure {
     }
 }
 
-/// Attempts are never negative; the column is `smallint`.
+/// Converts a number of attempts. It is never negative; the column is `smallint`.
 fn count(attempts: i16) -> u32 {
     u32::try_from(attempts).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Strict types to wire types. Answers are built only here.
+//! Conversion of strict types to protocol messages. Only this module builds responses.
 
 mod access;
 mod audit;

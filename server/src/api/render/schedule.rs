@@ -1,4 +1,4 @@
-//! Schedules, as operators get them.
+//! Schedules for operators.
 
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
 use prost::Message as _;
@@ -7,11 +7,11 @@ use prost_types::Timestamp;
 use super::time::{duration, time};
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 
-/// A schedule with at most this many next times.
+/// Converts a schedule, with up to `next_times` planned times.
 pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     let next_times = schedule.next_times(next_times).into_iter().map(moment).collect();
     let Schedule { spec, state, created, updated } = schedule;
-    // Options that cannot be read any more are left out.
+    // Omits options that cannot be decoded.
     let template = v1::NewJob::decode(&spec.template.message[..]);
     let mut template =
         template.unwrap_or_else(|_| v1::NewJob { task_type: spec.template.task_type, ..v1::NewJob::default() });
@@ -47,7 +47,7 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     }
 }
 
-/// A time in µs after 1970.
+/// Converts a time in µs after 1970.
 fn moment(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: us.rem_euclid(1_000_000) as i32 * 1000 }
 }

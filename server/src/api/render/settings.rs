@@ -1,11 +1,11 @@
-//! The settings of the cluster.
+//! Cluster settings.
 
 use howdah_proto::v1;
 
 use super::time::duration;
 use crate::job::ClusterSettings;
 
-/// All of them.
+/// Converts all cluster settings.
 pub(crate) fn cluster_settings(settings: &ClusterSettings) -> v1::ClusterSettings {
     v1::ClusterSettings {
         payload_bytes: settings.payload_bytes as i64,

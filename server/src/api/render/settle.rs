@@ -8,7 +8,7 @@ use crate::{
     job::{Lease, SettleStatus},
 };
 
-/// The result of one outcome, extension or progress report.
+/// Converts the result of one outcome, extension or progress report.
 pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleResult {
     match status {
         SettleStatus::Ok => result(lease, Wire::Ok, String::new()),
@@ -21,25 +21,24 @@ pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleRes
     }
 }
 
-/// An item with a field out of bounds.
+/// Result of an item with an invalid field.
 pub(crate) fn invalid_item(lease: Lease, error: &Error) -> v1::SettleResult {
     invalid_item_text(lease, error.to_string())
 }
 
-/// The same, with the text of the error.
+/// Result of an item with an invalid field, from the text of the error.
 pub(crate) fn invalid_item_text(lease: Lease, text: String) -> v1::SettleResult {
     result(lease, Wire::Invalid, text)
 }
 
-/// The answers to a whole message, in its order: those of the check, and those of the broker for the leases that it
-/// got.
+/// Results of a whole message, in its order: merges the results of the check with the broker's results for the accepted leases.
 pub(crate) fn settle_results(
     refused: Vec<(usize, v1::SettleResult)>,
     leases: Vec<Lease>,
     mut statuses: Vec<SettleStatus>,
 ) -> Vec<v1::SettleResult> {
     debug_assert_eq!(leases.len(), statuses.len(), "the broker answers each item");
-    // There is an answer for each item. If the broker gave none, it is unknown whether the item took effect.
+    // Each item gets a result. If the broker gave none, it is unknown whether the item took effect.
     statuses.resize(leases.len(), SettleStatus::Unavailable);
     let accepted = leases.into_iter().zip(statuses).map(|(lease, status)| settle_result(lease, status));
     Items::<()>::answers(refused, accepted)

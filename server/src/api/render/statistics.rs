@@ -5,7 +5,7 @@ use howdah_proto::v1;
 use super::time::{duration, time};
 use crate::{job::DurationStats, store::StatsRow};
 
-/// Statistics of a type in a period, or a total.
+/// Converts the statistics of a type in a period, or a total.
 pub(crate) fn stats(row: StatsRow) -> v1::Stats {
     let StatsRow { name, starts, stats } = row;
     v1::Stats {

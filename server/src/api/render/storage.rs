@@ -5,7 +5,7 @@ use howdah_proto::v1;
 use super::time::duration;
 use crate::store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 
-/// The health of the storage.
+/// Converts the health of the storage.
 pub(crate) fn storage_health(health: StorageHealth) -> v1::StorageHealth {
     v1::StorageHealth {
         tables: health.tables.into_iter().map(table).collect(),
@@ -21,13 +21,17 @@ fn table(table: TableHealth) -> v1::TableHealth {
 }
 
 fn holder(holder: SnapshotHolder) -> v1::SnapshotHolder {
+    let application = holder.application.unwrap_or_default();
     v1::SnapshotHolder {
         kind: kind(holder.kind).into(),
         pid: holder.pid.unwrap_or_default(),
         name: holder.name.unwrap_or_default(),
         user: holder.user.unwrap_or_default(),
         database: holder.database.unwrap_or_default(),
-        application_name: holder.application.unwrap_or_default(),
+        application_name: match holder.broker {
+            Some(broker) => format!("{application}, of the broker {broker}"),
+            None => application,
+        },
         state: holder.state.unwrap_or_default(),
         age: holder.age.map(duration),
         xid_age: holder.xid_age,

@@ -13,14 +13,14 @@ use crate::{
     stores::moving::{MovePhase, MoveProgress},
 };
 
-/// A store of this name; `None`: it is away. Its number may be known then, too.
+/// Converts the state of a store; `view` is `None` if the store is unreachable. Its number may be known then, too.
 pub(crate) fn store(name: &str, number: Option<StoreNumber>, view: Option<StoreView>) -> v1::Store {
     let known = |number: StoreNumber| u32::from(number.get());
     let Some(view) = view else {
         return v1::Store {
             name: name.to_owned(),
             number: number.map(known).unwrap_or_default(),
-            state: v1::StoreState::Away as i32,
+            state: v1::StoreState::Unreachable as i32,
             ..v1::Store::default()
         };
     };
@@ -42,7 +42,7 @@ fn replica(state: ReplicaState) -> v1::ReadReplica {
     v1::ReadReplica { used: state.is_read, lag: state.lag.map(duration) }
 }
 
-/// How far the move of a type is, between these stores.
+/// Converts the progress of moving a type between these stores.
 pub(crate) fn move_progress(progress: MoveProgress, from_store: String, to_store: String) -> v1::MoveTypeResponse {
     let phase = match progress.phase {
         MovePhase::Pausing => v1::MovePhase::Pausing,

@@ -10,7 +10,7 @@ use crate::{
     store::LimitKeyView,
 };
 
-/// A task type with its numbers of jobs.
+/// Converts a task type with its job counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     v1::TaskType {
         name: view.name,
@@ -22,12 +22,12 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     }
 }
 
-/// Numbers of jobs that are ready, leased, scheduled, waiting, dead.
+/// Converts the numbers of ready, leased, scheduled, waiting and dead jobs.
 pub(crate) fn counts([ready, leased, scheduled, waiting, dead]: [i64; 5]) -> v1::TaskTypeCounts {
     v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead }
 }
 
-/// The settings; 0 or unset if a setting has no value.
+/// Converts the settings of a type; a setting without a value is 0 or unset.
 pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     let limits = &settings.limits;
     v1::TaskTypeSettings {
@@ -58,7 +58,7 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
     per_second.map(|per_second| v1::Rate { per_second, burst: limit(burst) })
 }
 
-/// A limit key.
+/// Converts a limit key.
 pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
     v1::LimitKey {
         limit_key: view.key,

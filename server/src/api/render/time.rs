@@ -1,20 +1,20 @@
-//! Times and durations on the wire.
+//! Conversion of times and durations.
 
 use std::time::{Duration, SystemTime};
 
 use prost_types::{Duration as WireDuration, Timestamp};
 
-/// A time.
+/// Converts a time.
 pub(crate) fn time(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
-/// A time as µs after 1970.
+/// Converts a time in µs after 1970.
 pub(super) fn micros(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: (us.rem_euclid(1_000_000) * 1000) as i32 }
 }
 
-/// A duration, at most 292 thousand million years.
+/// Converts a duration, at most 292 thousand million years.
 pub(crate) fn duration(duration: Duration) -> WireDuration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     WireDuration { seconds, nanos: duration.subsec_nanos() as i32 }

@@ -13,17 +13,17 @@ use crate::{
     error::Error,
     job::{ClusterSettings, Lease, LeasedJob, TaskTypeName},
     registry::Registry,
-    session::{Answer, CancelReason, ServerMessage, SessionContext},
+    session::{Answer, CancelReason, ServerMessage, SessionContext, ping_interval},
 };
 
-/// One message.
+/// Converts a message for a worker.
 pub(in crate::api) fn work_response(
     message: ServerMessage,
     context: &SessionContext,
 ) -> Result<v1::WorkResponse, Error> {
     let message = match message {
-        ServerMessage::Welcome { session_id, kept, lost } => {
-            Message::Welcome(welcome(session_id, kept, lost, &context.config, &context.registry.cluster()))
+        ServerMessage::Welcome { session_id, kept, lost, liveness } => {
+            Message::Welcome(welcome(session_id, kept, lost, liveness, &context.config, &context.registry.cluster()))
         }
         ServerMessage::Jobs(jobs) => Message::Jobs(v1::Jobs { jobs: leased_jobs(jobs, &context.registry)? }),
         ServerMessage::Settled(answers) => Message::Settled(v1::Settled { results: results(answers) }),
@@ -32,13 +32,14 @@ pub(in crate::api) fn work_response(
         ServerMessage::Cancel(leases, reason) => Message::Cancel(cancel(leases, reason)),
         ServerMessage::Drain { shutdown, reconnect_after } => Message::Drain(drain(shutdown, reconnect_after)),
         ServerMessage::Ping => Message::Ping(v1::Ping {}),
+        ServerMessage::Pong => Message::Pong(v1::Pong {}),
     };
     Ok(v1::WorkResponse { message: Some(message) })
 }
 
-/// Jobs with the names of their types.
+/// Converts leased jobs. The registry has the names of their task types.
 pub(in crate::api) fn leased_jobs(jobs: Vec<LeasedJob>, registry: &Registry) -> Result<Vec<v1::LeasedJob>, Error> {
-    // Jobs of a message are mostly of one type.
+    // Most messages have jobs of one type, so the last name is kept.
     let mut last: Option<(i32, TaskTypeName)> = None;
     jobs.into_iter()
         .map(|job| {
@@ -58,6 +59,7 @@ fn welcome(
     session_id: String,
     kept: Vec<Lease>,
     lost: Vec<Lease>,
+    liveness: Duration,
     config: &Config,
     cluster: &ClusterSettings,
 ) -> v1::Welcome {
@@ -66,8 +68,9 @@ fn welcome(
         session_id,
         kept: kept.into_iter().map(lease).collect(),
         lost: lost.into_iter().map(lease).collect(),
-        ping_interval: Some(duration(config.ping_interval)),
-        session_grace: Some(duration(config.session_grace)),
+        ping_interval: Some(duration(ping_interval(liveness))),
+        session_grace: Some(duration(config.session_grace.min(liveness))),
+        liveness: Some(duration(liveness)),
         limits: Some(v1::Limits {
             max_message_bytes: limits.message_bytes as i64,
             max_payload_bytes: cluster.payload_bytes as i64,

@@ -7,7 +7,7 @@ use howdah_proto::v1;
 use super::time::duration;
 use crate::job::{ListedWorker, WorkerWindow};
 
-/// A worker, and whether it counts as stuck after this time.
+/// Converts a worker. It counts as stuck after `stuck_after` without activity.
 pub(crate) fn worker(worker: ListedWorker, stuck_after: Duration) -> v1::Worker {
     let (connected_for, quiet_for) = (worker.connected(), worker.quiet());
     let view = worker.view;

@@ -1,4 +1,4 @@
-//! Answers that nobody reads end.
+//! Responses that the client does not read are ended.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use hyper::body::{Body as _, Frame};
 use tokio::time::timeout;
 use tonic::{Code, Status, body::Body};
 
-use super::fixture::PATIENCE;
+use super::fixture::TIMEOUT;
 use crate::{
     api::answer::{AnswerRoom, Answered, Answers, with_room},
     memory::Memory,
@@ -18,7 +18,7 @@ use crate::{
 const LONG: Duration = Duration::from_secs(3_600);
 const SHORT: Duration = Duration::from_millis(60);
 
-/// A body of chunks, which comes when it is there.
+/// A body of chunks that arrive over time.
 fn body(chunks: impl futures::Stream<Item = Bytes> + Send + 'static) -> Body {
     Body::new(Chunks(Box::pin(chunks)))
 }
@@ -38,7 +38,7 @@ impl hyper::body::Body for Chunks {
     }
 }
 
-/// A room of a memory, as an answer carries it.
+/// A memory reservation as a response carries it.
 fn room(memory: &Arc<Memory>) -> Option<AnswerRoom> {
     let held = memory.try_take(&Arc::default(), 100).expect("room");
     with_room(Lease::new(1, 2), 1, held).extensions_mut().remove()
@@ -46,7 +46,7 @@ fn room(memory: &Arc<Memory>) -> Option<AnswerRoom> {
 
 async fn next(body: &mut Answered) -> Option<Result<Frame<Bytes>, Status>> {
     let next = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-    timeout(PATIENCE, next).await.expect("a frame or the end")
+    timeout(TIMEOUT, next).await.expect("a frame or the end")
 }
 
 async fn freed(memory: &Memory) {
@@ -55,7 +55,7 @@ async fn freed(memory: &Memory) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(PATIENCE, freed).await.expect("free memory");
+    timeout(TIMEOUT, freed).await.expect("free memory");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn an_answer_that_is_read_comes_whole_in_small_copies_and_its_memory_is_fr
 async fn an_answer_that_nobody_reads_is_freed_and_its_stream_ends_with_the_reason() {
     let memory = Memory::new(1 << 20);
     for kind in [Answers::One, Answers::Many] {
-        // Once not read from the beginning, once in the middle.
+        // The client stops reading before the first byte, or in the middle.
         for begun in [false, true] {
             let answer = body(stream::iter([Bytes::from(vec![7; 100_000])]));
             let mut body = Answered::new(answer, (None, room(&memory)), kind, SHORT);
@@ -107,8 +107,8 @@ async fn a_stream_without_news_is_not_ended_and_what_comes_later_wakes_its_reade
         send.send(Bytes::from_static(b"news")).await.unwrap();
         assert_eq!(waiting.await.unwrap().unwrap().into_data().unwrap(), "news");
     }
-    // Now something comes that is not read.
+    // A later chunk is not read.
     send.send(Bytes::from_static(b"more")).await.unwrap();
     freed(&memory).await;
-    assert!(send.send(Bytes::new()).await.is_err(), "its sender is told");
+    assert!(send.send(Bytes::new()).await.is_err(), "its sender gets an error");
 }

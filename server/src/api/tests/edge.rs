@@ -1,4 +1,4 @@
-//! Bad manners on real connections, and how the server stops.
+//! Misbehaving clients on real connections, and server shutdown.
 
 use std::{io::ErrorKind, time::Duration};
 
@@ -11,17 +11,17 @@ use tonic::{Code, codec::CompressionEncoding, codegen::tokio_stream::StreamExt a
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use super::fixture::{MESSAGE_BYTES, PATIENCE, Running, Times, named, serve, serve_with};
+use super::fixture::{MESSAGE_BYTES, Running, TIMEOUT, Times, named, serve, serve_with};
 use crate::job::Limits;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// Reads until the other side ends the connection.
+/// Reads until the other side closes the connection.
 async fn closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match timeout(PATIENCE, stream.read_to_end(&mut bytes)).await {
+    match timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         Err(_) => panic!("the connection is still open"),
@@ -34,12 +34,12 @@ async fn works(running: &Running) {
     assert_eq!(answer.into_inner().task_types[0].name, "4");
 }
 
-/// An edge that waits for prefaces no longer than this.
+/// A server with this time limit for the preface.
 async fn with_preface(preface: Duration) -> Running {
     serve_with(Limits::default(), Times { preface, ..Times::default() }).await
 }
 
-/// Says nothing until it is closed: then the time for a preface has passed.
+/// Stays silent until the server closes the connection, so that the time limit has passed.
 async fn outlast_a_preface(running: &Running) {
     closed(&mut TcpStream::connect(running.address).await.unwrap()).await;
 }
@@ -84,7 +84,7 @@ async fn http_1_tls_and_junk_are_closed_before_the_time_for_a_preface_has_passed
     let http1 = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
     let tls = [&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &[7; 600]].concat();
     let junk = vec![0xff; 4096];
-    // After a good beginning: a frame of 16 MiB, and a stream of CONTINUATIONs that never ends.
+    // After a valid preface: a frame of 16 MiB, and an endless sequence of CONTINUATION frames.
     let huge = [PREFACE, SETTINGS, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat();
     let mut flood = [PREFACE, SETTINGS, &[0, 0, 0, 1, 0, 0, 0, 0, 1]].concat();
     for _ in 0..200_000 {
@@ -92,7 +92,7 @@ async fn http_1_tls_and_junk_are_closed_before_the_time_for_a_preface_has_passed
     }
     for (name, bytes) in [("http1", http1), ("tls", tls), ("junk", junk), ("huge", huge), ("flood", flood)] {
         let mut peer = TcpStream::connect(running.address).await.unwrap();
-        // The other side may close before all of it is written.
+        // The server may close the connection before all bytes are written.
         let _ = peer.write_all(&bytes).await;
         assert!(!closed(&mut peer).await.starts_with(b"HTTP/1"), "{name}");
     }
@@ -105,7 +105,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     let mut peer = TcpStream::connect(running.address).await.unwrap();
     let mut bytes = [PREFACE, SETTINGS].concat();
     for stream in (1..40_001_u32).step_by(2) {
-        // POST, https, /: the shortest request there is; and its reset.
+        // The shortest possible request (POST, https, /), and its reset.
         bytes.extend([0, 0, 3, 1, 4]);
         bytes.extend(stream.to_be_bytes());
         bytes.extend([0x83, 0x87, 0x84]);
@@ -115,7 +115,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     }
     let _ = peer.write_all(&bytes).await;
     let answer = closed(&mut peer).await;
-    // GOAWAY, ENHANCE_YOUR_CALM; unless the connection was reset before it could be read.
+    // GOAWAY with ENHANCE_YOUR_CALM, unless the connection was reset before it could be read.
     let goaway = answer.windows(4).any(|bytes| bytes == [0, 0, 0, 11]);
     assert!(goaway || answer.is_empty(), "{} bytes", answer.len());
     works(&running).await;
@@ -141,7 +141,7 @@ async fn connections_over_the_limit_are_closed_and_places_are_free_again() {
             }
         }
     };
-    timeout(PATIENCE, free).await.expect("a place is free");
+    timeout(TIMEOUT, free).await.expect("a slot is free");
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn requests_that_a_browser_sends_for_a_web_page_are_refused() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert!(status.message().contains(header), "{status}");
     }
-    // `no-cors` requests have one of three content types, or none.
+    // Browsers send `no-cors` requests with one of three content types, or with none.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/json", ""] {
         assert_eq!(status_of(&running, kind).await, 415, "{kind}");
     }
@@ -176,7 +176,7 @@ async fn status_of(running: &Running, kind: &str) -> u16 {
     }
     let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
     body.send_data(bytes::Bytes::from_static(&[0; 5]), true).unwrap();
-    timeout(PATIENCE, answer).await.unwrap().unwrap().status().as_u16()
+    timeout(TIMEOUT, answer).await.unwrap().unwrap().status().as_u16()
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn an_unknown_service_is_unimplemented() {
     assert_eq!(status.code(), Code::Unimplemented);
 }
 
-/// Asks both versions for the file with this symbol.
+/// Asks both versions of the service for the file with this symbol.
 async fn described(running: &Running, symbol: &str) -> [Vec<Vec<u8>>; 2] {
     use v1::{server_reflection_request::MessageRequest, server_reflection_response::MessageResponse};
     use v1alpha::{
@@ -291,7 +291,7 @@ async fn health_says_not_serving_before_the_connection_ends_and_watchers_do_not_
     let mut watch = client.watch(request()).await.unwrap().into_inner();
     assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
 
-    // Long before the deadline, or this would not end.
+    // Must end long before the deadline.
     running.stop().await;
     assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert!(watch.next().await.is_none());

@@ -1,4 +1,4 @@
-//! The edge on a port of its own, in front of services that need no broker.
+//! The gRPC server on its own port, with stub services that need no broker.
 
 use std::{
     net::SocketAddr,
@@ -31,7 +31,7 @@ use tonic::{
 use crate::{
     api::{
         Health,
-        receive::{Budget, Patience},
+        receive::{Budget, ReceiveTimeouts},
         server::{Edge, with_tools},
     },
     error::Error,
@@ -40,10 +40,11 @@ use crate::{
     tls::{PeerIdentity, TlsPort},
 };
 
-/// Lists with a length; "who" lists the caller; "panic" panics; "hang" never answers; "wait…" waits at the gate.
+/// Stub: lists one type, named after the length of the requested name; "who" lists the caller; "panic" panics; "hang" never
+/// answers; "wait…" waits at the gate.
 struct Stub(Arc<Gate>);
 
-/// Where calls wait until they are let go, one by one.
+/// Blocks calls until the test releases them one by one.
 pub(super) struct Gate {
     entered: Semaphore,
     open: Semaphore,
@@ -52,17 +53,17 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Waits until one more call is inside.
+    /// Waits until one more call has entered.
     pub(super) async fn entered(&self) {
-        timeout(PATIENCE, self.entered.acquire()).await.expect("a call inside").unwrap().forget();
+        timeout(TIMEOUT, self.entered.acquire()).await.expect("a call inside").unwrap().forget();
     }
 
-    /// Lets so many go, now or when they come.
+    /// Releases this many calls, now or when they arrive.
     pub(super) fn open(&self, calls: usize) {
         self.open.add_permits(calls);
     }
 
-    /// How many have been inside at the same time.
+    /// Highest number of calls inside at the same time.
     pub(super) fn most_inside(&self) -> usize {
         self.most_inside.load(Ordering::SeqCst)
     }
@@ -77,7 +78,7 @@ impl Gate {
     }
 }
 
-/// A call inside; it leaves when it is dropped, too.
+/// A call inside the gate; it leaves when it is dropped, too.
 struct Inside<'a>(&'a Gate);
 
 impl Drop for Inside<'_> {
@@ -86,8 +87,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// The longest that anything may take before it counts as hanging.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for any step of a test.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl TaskTypeService for Stub {
@@ -95,7 +96,7 @@ impl TaskTypeService for Stub {
         &self,
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
-        let caller = PeerIdentity::of(request.extensions()).map(|identity| identity.name.to_string());
+        let caller = PeerIdentity::get(request.extensions()).map(|identity| identity.name.to_string());
         let name = request.into_inner().task_type;
         if name.starts_with("wait") {
             self.0.pass().await;
@@ -150,7 +151,7 @@ impl TaskTypeService for Stub {
     }
 }
 
-/// A running edge.
+/// A running server.
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     pub(super) health: Health,
@@ -164,34 +165,34 @@ pub(super) struct Running {
 /// Message limit of the stub.
 pub(super) const MESSAGE_BYTES: usize = 1 << 20;
 
-/// What may take how long. By default more than any test may: what ends, ends for another reason.
+/// Time limits. The defaults exceed the duration of any test, so that only the tested limit applies.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) preface: Duration,
     pub(super) call: Duration,
     pub(super) drain: Duration,
-    pub(super) message: Patience,
+    pub(super) message: ReceiveTimeouts,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        let long = 2 * PATIENCE;
-        let message = Patience { room: long, message: long, mib: long, held: long, end: long, answer: long };
+        let long = 2 * TIMEOUT;
+        let message = ReceiveTimeouts { room: long, message: long, mib: long, held: long, end: long, answer: long };
         Self { preface: long, call: long, drain: long, message }
     }
 }
 
-/// Serves with these limits.
+/// Starts a server with these limits.
 pub(super) async fn serve(limits: Limits) -> Running {
     serve_with(limits, Times::default()).await
 }
 
-/// Serves with these limits and times.
+/// Starts a server with these limits and times.
 pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
     serve_tls(limits, times, None).await
 }
 
-/// Serves with these limits and times, with TLS or without.
+/// Starts a server with these limits and times, with or without TLS.
 pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsPort>>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -227,12 +228,12 @@ pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsP
 }
 
 impl Running {
-    /// Waits until so many connections have come.
+    /// Waits until the server has accepted this many connections.
     pub(super) async fn accepted(&self, connections: u64) {
         self.until(|running| running.counts.accepted.get() >= connections).await;
     }
 
-    /// Waits until large messages use so much memory.
+    /// Waits until large messages use this much memory.
     pub(super) async fn taken(&self, bytes: usize) {
         self.until(|running| running.budget.large.used() >= bytes).await;
     }
@@ -242,14 +243,14 @@ impl Running {
         self.until(|running| running.budget.small.used() + running.budget.large.used() == 0).await;
     }
 
-    /// What is counted has no signal.
+    /// Polls, because counters have no notification.
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let asking = async {
             while !is_so(self) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(PATIENCE, asking).await.expect("what a test waits for");
+        timeout(TIMEOUT, asking).await.expect("the condition holds in time");
     }
 
     pub(super) async fn channel(&self) -> Channel {
@@ -260,10 +261,10 @@ impl Running {
         TaskTypeServiceClient::new(self.channel().await)
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops the server, and waits until it has stopped.
     pub(super) async fn stop(self) {
         self.stop.send(()).unwrap();
-        timeout(PATIENCE, self.served).await.expect("the end").unwrap().unwrap();
+        timeout(TIMEOUT, self.served).await.expect("the end").unwrap().unwrap();
     }
 }
 

@@ -1,5 +1,5 @@
-//! The edge against real connections and bad manners; the services need a database, and are tested in
-//! `tests/` at the top.
+//! Tests of the gRPC server with real connections and misbehaving clients. The services need a database and are tested in `tests/`
+//! of the repository.
 
 mod answer;
 mod edge;

@@ -1,4 +1,4 @@
-//! `StreamEnqueue` without a broker: what is answered, in which order, and how it ends.
+//! `StreamEnqueue` without a broker: content and order of the answers, and the end of the stream.
 
 use std::{
     future::ready,
@@ -31,7 +31,7 @@ type Answer = Result<v1::StreamEnqueueResponse, Status>;
 
 const BOUNDS: Bounds = Bounds { requests: 4, bytes: 1000, first: Duration::from_secs(3600) };
 
-/// A pipeline whose store writes a request only when `gate` lets it, and refuses those with a key.
+/// A pipeline whose store accepts a request only when `gate` lets it, and rejects requests with a key.
 struct Fixture {
     requests: Sender,
     gate: Arc<Semaphore>,
@@ -62,7 +62,7 @@ fn open_within(bounds: Bounds, memory: &Arc<Memory>) -> (Fixture, impl Stream<It
         }) as Storing)
     };
     let memory = InFlight::new(memory, &Arc::default());
-    let end = End::of(&Caller::anyone(), &stopping);
+    let end = End::new(&Caller::unauthenticated(), &stopping);
     (fixture, Box::pin(pipeline(ReceiverStream::new(received), (bounds, memory), end, store)))
 }
 
@@ -81,7 +81,7 @@ async fn sequence(answers: &mut (impl Stream<Item = Answer> + Unpin)) -> u64 {
     answers.next().await.unwrap().unwrap().sequence
 }
 
-/// Lets the pipeline do what it can without an answer.
+/// Lets the pipeline make progress without an answer.
 async fn poll_once(answers: &mut (impl Stream<Item = Answer> + Unpin)) {
     assert!(tokio::time::timeout(Duration::from_millis(20), answers.next()).await.is_err());
 }
@@ -101,10 +101,7 @@ async fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-#[allow(
-    clippy::async_yields_async,
-    reason = "a request is queued by one future, and stored by the one that this gives"
-)]
+#[allow(clippy::async_yields_async, reason = "one future queues a request and returns another future that stores it")]
 async fn a_request_is_queued_though_nobody_reads_the_answers() {
     let (requests, received) = mpsc::channel(1);
     let (gate, queued) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -113,21 +110,23 @@ async fn a_request_is_queued_though_nobody_reads_the_answers() {
         move |_| {
             let (gate, queued) = (gate.clone(), queued.clone());
             async move {
-                // A lock that it holds from here on, such as that of new task types.
+                // Holds a lock from here on, such as the lock of new task types.
                 gate.acquire().await.unwrap().forget();
                 queued.add_permits(1);
                 Box::pin(ready(Ok(Vec::new()))) as Storing
             }
         }
     };
-    let (memory, end) =
-        (InFlight::new(&Memory::new(1 << 20), &Arc::default()), End::of(&Caller::anyone(), &CancellationToken::new()));
+    let (memory, end) = (
+        InFlight::new(&Memory::new(1 << 20), &Arc::default()),
+        End::new(&Caller::unauthenticated(), &CancellationToken::new()),
+    );
     let mut answers = Box::pin(pipeline(ReceiverStream::new(received), (BOUNDS, memory), end, store));
     requests.send(Ok(v1::StreamEnqueueRequest::default())).await.unwrap();
     poll_once(&mut answers).await;
     gate.add_permits(1);
     let done = tokio::time::timeout(Duration::from_secs(60), queued.acquire()).await;
-    done.expect("queued without another look at the answers").unwrap().forget();
+    done.expect("queued without another poll of the answers").unwrap().forget();
     assert_eq!(sequence(&mut answers).await, 0);
 }
 
@@ -224,7 +223,7 @@ async fn requests_in_flight_are_bounded_by_the_memory_of_all_and_go_on_when_ther
     let begun = fixture.begun.load(Ordering::Relaxed);
     assert!((10..40).contains(&begun), "{begun} without memory");
     drop(other);
-    // It has memory for all of them now.
+    // Memory for all of them is available now.
     assert!(futures::poll!(&mut first).is_pending());
     while fixture.begun.load(Ordering::Relaxed) < 100 {
         assert!(futures::poll!(&mut first).is_pending());

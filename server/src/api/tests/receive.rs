@@ -1,4 +1,4 @@
-//! Large messages share one budget.
+//! Large messages share one memory budget.
 
 use std::{
     collections::VecDeque,
@@ -19,30 +19,30 @@ use tonic::{
     transport::Channel,
 };
 
-use super::fixture::{PATIENCE, Running, Times, named, serve_with};
-use crate::{api::receive::Patience, job::Limits};
+use super::fixture::{Running, TIMEOUT, Times, named, serve_with};
+use crate::{api::receive::ReceiveTimeouts, job::Limits};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-fn patient() -> Patience {
+fn long_timeouts() -> ReceiveTimeouts {
     Times::default().message
 }
 
-/// An edge with so much room.
-async fn serve(received_bytes: usize, patience: Patience) -> Running {
-    let times = Times { message: patience, ..Times::default() };
+/// A server with this much memory for messages.
+async fn serve(received_bytes: usize, timeouts: ReceiveTimeouts) -> Running {
+    let times = Times { message: timeouts, ..Times::default() };
     serve_with(Limits { received_bytes, ..Limits::default() }, times).await
 }
 
-/// A call of so many bytes that waits at the gate.
+/// A call of this size that waits at the gate.
 fn waiting(bytes: usize) -> howdah_proto::v1::ListTaskTypesRequest {
     named(format!("wait{}", "x".repeat(bytes)))
 }
 
 type Calls = JoinSet<Result<(), Status>>;
 
-/// Begins so many of these on one connection.
+/// Starts this many calls on one connection.
 fn begin(calls: &mut Calls, channel: &Channel, count: usize, bytes: usize) {
     for _ in 0..count {
         let mut client = howdah_proto::v1::task_type_service_client::TaskTypeServiceClient::new(channel.clone());
@@ -51,12 +51,12 @@ fn begin(calls: &mut Calls, channel: &Channel, count: usize, bytes: usize) {
 }
 
 async fn next(calls: &mut Calls) -> Result<(), Status> {
-    timeout(PATIENCE, calls.join_next()).await.expect("an answer").expect("a call").expect("no panic")
+    timeout(TIMEOUT, calls.join_next()).await.expect("an answer").expect("a call").expect("no panic")
 }
 
 #[tokio::test]
 async fn messages_that_do_not_fit_together_are_worked_on_one_after_the_other() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 2, 600 * KIB);
     begin(&mut calls, &running.channel().await, 3, 600 * KIB);
@@ -70,7 +70,7 @@ async fn messages_that_do_not_fit_together_are_worked_on_one_after_the_other() {
 
 #[tokio::test]
 async fn a_message_larger_than_the_budget_passes_alone() {
-    let running = serve(64 * KIB, patient()).await;
+    let running = serve(64 * KIB, long_timeouts()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 2, 900 * KIB);
     running.gate.open(2);
@@ -82,7 +82,7 @@ async fn a_message_larger_than_the_budget_passes_alone() {
 
 #[tokio::test]
 async fn small_messages_do_not_wait_for_large_ones() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     let channel = running.channel().await;
     begin(&mut calls, &channel, 3, 900 * KIB);
@@ -99,7 +99,7 @@ async fn small_messages_do_not_wait_for_large_ones() {
 
 #[tokio::test]
 async fn a_gzipped_message_takes_room_for_what_it_may_become() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     for _ in 0..4 {
         let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
@@ -115,7 +115,7 @@ async fn a_gzipped_message_takes_room_for_what_it_may_become() {
 
 #[tokio::test]
 async fn who_waits_for_room_too_long_is_told_of_the_limit() {
-    let running = serve(MIB, Patience { room: Duration::from_millis(50), ..patient() }).await;
+    let running = serve(MIB, ReceiveTimeouts { room: Duration::from_millis(50), ..long_timeouts() }).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     running.gate.entered().await;
@@ -129,11 +129,11 @@ async fn who_waits_for_room_too_long_is_told_of_the_limit() {
 
 #[tokio::test]
 async fn no_more_wait_than_there_is_room_for() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     running.gate.entered().await;
-    // What a stream may send unread is a quarter of the room.
+    // A stream may leave a quarter of the budget unread.
     for _ in 0..5 {
         begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     }
@@ -146,14 +146,14 @@ async fn no_more_wait_than_there_is_room_for() {
 
 #[tokio::test]
 async fn those_that_wait_leave_half_of_their_connection_to_others_and_three_quarters_of_the_memory() {
-    let running = serve(16 * MIB, patient()).await;
+    let running = serve(16 * MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     let channel = running.channel().await;
     begin(&mut calls, &channel, 4, 1000 * KIB);
     for _ in 0..4 {
         running.gate.entered().await;
     }
-    // 32 times 256 KiB are half of a connection's window.
+    // 32 times 256 KiB is half of a connection's window.
     begin(&mut calls, &channel, 33, 1000 * KIB);
     let status = next(&mut calls).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
@@ -169,14 +169,14 @@ async fn those_that_wait_leave_half_of_their_connection_to_others_and_three_quar
 
 #[tokio::test]
 async fn a_message_that_is_announced_and_does_not_come_holds_no_memory() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let mut announced = JoinSet::new();
     for _ in 0..40 {
         let channel = running.channel().await;
-        // As large as a message may be: without bytes.
+        // Announces a message of maximum size, and sends no bytes of it.
         announced.spawn(stuck(channel, vec![Bytes::from_static(&[0, 0, 0x10, 0, 0])]));
     }
-    // All are there before the next ones, whatever the order of connections is.
+    // All of them are accepted before the next calls start, regardless of the order of the connections.
     running.accepted(40).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 3, 900 * KIB);
@@ -188,10 +188,10 @@ async fn a_message_that_is_announced_and_does_not_come_holds_no_memory() {
 
 #[tokio::test]
 async fn messages_that_fill_the_memory_halfway_do_not_wait_for_each_other() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     running.gate.open(4);
     let mut calls = Calls::new();
-    // Together they want four times what there is.
+    // Together they need four times the memory.
     for _ in 0..4 {
         begin(&mut calls, &running.channel().await, 1, 1000 * KIB);
     }
@@ -202,14 +202,14 @@ async fn messages_that_fill_the_memory_halfway_do_not_wait_for_each_other() {
 
 #[tokio::test]
 async fn who_sends_slowly_while_others_wait_is_refused_and_they_go_on() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..800 * KIB);
     let slow = stuck(running.channel().await, vec![begun]);
     let channel = running.channel().await;
     let waits = async {
         running.taken(700 * KIB).await;
         let mut calls = Calls::new();
-        // Two of them: one alone could use what the other one holds.
+        // Two calls, because one alone could use the memory that the other one holds.
         begin(&mut calls, &channel, 1, 900 * KIB);
         begin(&mut calls, &running.channel().await, 1, 900 * KIB);
         running.gate.open(2);
@@ -218,14 +218,14 @@ async fn who_sends_slowly_while_others_wait_is_refused_and_they_go_on() {
     };
     let (status, answer) = tokio::join!(slow, waits);
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    assert!(status.message().contains("a second while others waited"), "{status}");
+    assert!(status.message().contains("/s while others waited"), "{status}");
     answer.unwrap();
 }
 
 #[tokio::test]
 async fn small_messages_of_many_entries_wait_for_what_they_become() {
-    let running = serve(MIB, patient()).await;
-    // 4,000 empty fields take 8 KB here, and as jobs more than all the memory: they are worked on one by one.
+    let running = serve(MIB, long_timeouts()).await;
+    // 4,000 empty fields take 8 KB as a message and more than all the memory as jobs, so the calls are processed one by one.
     let entries = framed(&[&waiting(0).encode_to_vec()[..], &[0x7a, 0].repeat(4_000)].concat());
     let mut calls = JoinSet::new();
     for _ in 0..5 {
@@ -243,7 +243,7 @@ async fn small_messages_of_many_entries_wait_for_what_they_become() {
 #[tokio::test]
 async fn a_request_that_does_not_end_after_its_message_loses_its_memory() {
     let quick = Duration::from_millis(50);
-    let running = serve(MIB, Patience { end: quick, ..patient() }).await;
+    let running = serve(MIB, ReceiveTimeouts { end: quick, ..long_timeouts() }).await;
     for message in [named("x".repeat(600 * KIB)).encode_to_vec(), [0x7a, 0].repeat(4_000)] {
         let status = stuck(running.channel().await, vec![framed(&message)]).await;
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -251,7 +251,7 @@ async fn a_request_that_does_not_end_after_its_message_loses_its_memory() {
     running.freed().await;
 }
 
-/// A body of these. After them it ends, or nothing comes any more.
+/// A body with these chunks. After them it ends or stalls.
 struct Chunks {
     chunks: VecDeque<Bytes>,
     ends: bool,
@@ -270,18 +270,18 @@ impl HttpBody for Chunks {
     }
 }
 
-/// A message as gRPC frames it.
+/// A message with its gRPC prefix.
 fn framed(message: &[u8]) -> Bytes {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
 }
 
-/// Sends these, and then neither more nor an end; the answer's status.
+/// Sends these chunks, and then neither more data nor an end. Returns the status of the response.
 async fn stuck(channel: Channel, chunks: Vec<Bytes>) -> Status {
     let status = send(channel, Chunks { chunks: chunks.into(), ends: false }).await;
     status.expect("an error in the headers")
 }
 
-/// Sends a body; the status, if it is in the headers of the answer.
+/// Sends a body. Returns the status if the response headers contain it.
 async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
     let request = http::Request::post("/howdah.v1.TaskTypeService/ListTaskTypes")
         .header("te", "trailers")
@@ -289,15 +289,15 @@ async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
         .body(Body::new(body))
         .unwrap();
     std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
-    let response = timeout(PATIENCE, channel.call(request)).await.expect("an answer").unwrap();
+    let response = timeout(TIMEOUT, channel.call(request)).await.expect("an answer").unwrap();
     Status::from_header_map(response.headers())
 }
 
 #[tokio::test]
 async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait() {
-    // The other call must arrive within it, too. After two seconds the slow one would be refused for another reason.
+    // The other call must arrive within this time, too. After two seconds the slow call would be rejected for its rate.
     let quick = Duration::from_millis(1_500);
-    let running = serve(MIB, Patience { message: quick, mib: quick, ..patient() }).await;
+    let running = serve(MIB, ReceiveTimeouts { message: quick, mib: quick, ..long_timeouts() }).await;
     let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..500 * KIB);
     let slow = stuck(running.channel().await, vec![begun]);
     let channel = running.channel().await;
@@ -315,7 +315,7 @@ async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait()
 
 #[tokio::test]
 async fn a_call_of_one_message_does_not_get_room_for_two() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let message = framed(&named("x".repeat(600 * KIB)).encode_to_vec());
     let status = stuck(running.channel().await, vec![message.clone(), message]).await;
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
@@ -323,7 +323,7 @@ async fn a_call_of_one_message_does_not_get_room_for_two() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_gives_its_room_back() {
-    let running = serve(MIB, patient()).await;
+    let running = serve(MIB, long_timeouts()).await;
     let mut given_up = Calls::new();
     begin(&mut given_up, &running.channel().await, 2, 900 * KIB);
     running.gate.entered().await;

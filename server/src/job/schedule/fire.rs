@@ -1,27 +1,27 @@
-//! What a schedule does now: which planned times it fires, which it skips, and when it is checked again. Two steps fire the
-//! same planned times as one longer step.
+//! Firing of schedules: which planned times fire, which are skipped, and when the schedule is checked next. Two short steps fire
+//! the same planned times as one long step.
 
 use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
 
-/// A planned time that is overdue by more than this, in µs, counts as missed.
+/// A planned time counts as missed if it is overdue by more than this, in µs.
 pub(crate) const MISSED_AFTER: i64 = 60_000_000;
-/// Times of a calendar that are computed in one go.
-const MANY: usize = 10_000;
-/// The shortest time to look back, in µs: no calendar has more than 60 planned times in it.
+/// Maximum number of calendar times that are computed at once.
+const MAX_TIMES: usize = 10_000;
+/// Shortest period to look back, in µs; a calendar has at most 60 planned times in it.
 const SHORTEST_LOOK: i64 = 60_000_000;
 
-/// The planned times to fire, and the state after that.
+/// Planned times to fire, and the state afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
-    /// The planned times, the oldest first; each gets a job.
+    /// Planned times, oldest first; each gets a job.
     pub planned: Vec<i64>,
-    /// The state after firing, in which `planned` is not counted yet.
+    /// State after firing. Its counters do not include the jobs of `planned` yet.
     pub state: ScheduleState,
 }
 
 impl ScheduleSpec {
-    /// What to do at `now`. `last_end`: when the last of its watched jobs ended, if they have. `busy`: whether a job of it has
-    /// not finished. `room`: how many jobs it may enqueue at most.
+    /// Determines what to fire at `now`. `last_end`: end of the last watched job, once all have ended. `busy`: whether a job of
+    /// the schedule is unfinished. `room`: maximum number of jobs to enqueue.
     pub fn fire(
         &self,
         plan: &Plan,
@@ -42,7 +42,7 @@ impl ScheduleSpec {
         Firing { planned: step.planned, state: step.state }
     }
 
-    /// The newest `at_most` planned times from `first` to `last`, the oldest first, and the number of the others.
+    /// The newest `at_most` planned times from `first` to `last`, oldest first, and the number of the others.
     fn newest(&self, plan: &Plan, anchor: i64, first: i64, last: i64, at_most: usize) -> (Vec<i64>, i64) {
         if let Plan::Period(period) = plan {
             let count = (last - first) / period + 1;
@@ -50,10 +50,10 @@ impl ScheduleSpec {
             let times = (count - kept..count).map(|n| first + n * period).collect();
             return (times, count - kept);
         }
-        // A calendar can only be searched forwards, so this starts the search earlier and earlier.
+        // A calendar can only be searched forwards, so each round starts the search earlier.
         let mut found: Vec<i64> = Vec::new();
         let (mut begin, mut look) = (last, SHORTEST_LOOK);
-        while begin >= first && found.len() <= at_most.max(MANY) {
+        while begin >= first && found.len() <= at_most.max(MAX_TIMES) {
             let from = (begin - look).max(first - 1);
             match self.between(plan, anchor, from, begin) {
                 Some(mut times) => {
@@ -72,12 +72,12 @@ impl ScheduleSpec {
         (found.split_off(besides), besides as i64)
     }
 
-    /// The planned times after `after` up to `last`; `None` if they are too many.
+    /// Planned times after `after` up to `last`; `None` if there are too many.
     fn between(&self, plan: &Plan, anchor: i64, after: i64, last: i64) -> Option<Vec<i64>> {
         let next = |time: &i64| self.next_after(plan, anchor, *time);
         let times: Vec<i64> =
-            std::iter::successors(next(&after), next).take_while(|time| *time <= last).take(MANY + 1).collect();
-        (times.len() <= MANY).then_some(times)
+            std::iter::successors(next(&after), next).take_while(|time| *time <= last).take(MAX_TIMES + 1).collect();
+        (times.len() <= MAX_TIMES).then_some(times)
     }
 }
 
@@ -124,10 +124,10 @@ impl Step<'_> {
         }
     }
 
-    /// The period starts when the last job has ended, so nothing overlaps.
+    /// The period starts at the end of the last job, so jobs never overlap.
     fn by_the_end(&mut self, plan: &Plan, period: i64, now: i64, last_end: Option<i64>) {
         if self.busy {
-            // A job that was run by hand or belongs to an earlier plan: the next time follows its end.
+            // A job was run manually or belongs to an earlier plan: the next time follows its end.
             self.state.watching = true;
             self.state.next = None;
             return;
@@ -152,7 +152,7 @@ impl Step<'_> {
         }
     }
 
-    /// Fires this planned time, holds it or skips it. False if there is no room; it stays the next one.
+    /// Fires this planned time, holds it or skips it. Returns false without room for a job; the time stays the next one.
     fn offer(&mut self, time: i64) -> bool {
         match self.spec.overlap {
             Overlap::Skip if self.busy => self.state.skipped += 1,

@@ -38,7 +38,7 @@ fn what_is_due_fires_and_the_rest_is_planned() {
 
 #[test]
 fn of_missed_times_none_the_newest_or_the_newest_few_are_made_up_for() {
-    // Planned at 0 h to 10 h; nobody was there until a second after that.
+    // Planned from 0 h to 10 h; no broker ran until a second after that.
     let now = 10 * HOUR + SECOND;
     for (missed, made_up) in [(Missed::Skip, 0), (Missed::One, 1), (Missed::All(3), 3), (Missed::All(100), 10)] {
         for plan in [every(3600).plan, PlanText::Cron { expression: "0 * * * *".into(), time_zone: "UTC".into() }] {
@@ -56,7 +56,7 @@ fn a_long_outage_of_a_calendar_of_seconds_costs_little() {
     let plan = PlanText::Cron { expression: "* * * * 1 *".into(), time_zone: "UTC".into() };
     let spec = ScheduleSpec { missed: Missed::All(3), plan, ..every(1) };
     let state = ScheduleState { next: Some(0), ..ScheduleState::default() };
-    // 1 July: January, in which it fires each second, is long over.
+    // 1 July, long after January, in which the schedule fires each second.
     let firing = fire(&spec, &state, 181 * 24 * HOUR, false);
     let end = 31 * 24 * HOUR;
     assert_eq!(firing.planned, [end - 3 * SECOND, end - 2 * SECOND, end - SECOND]);
@@ -75,7 +75,7 @@ fn while_a_job_runs_the_next_is_left_out_or_one_waits() {
     let firing = fire(&wait, &begun(&wait), 25 * SECOND, true);
     assert_eq!((firing.planned.len(), firing.state.skipped, firing.state.held), (0, 2, Some(0)));
     assert!(firing.state.watching);
-    // It has finished.
+    // The running job has finished.
     let firing = fire(&wait, &firing.state, 26 * SECOND, false);
     assert_eq!((&firing.planned[..], firing.state.held, firing.state.watching), (&[0][..], None, false));
     assert_eq!(firing.state.next, Some(30 * SECOND));
@@ -91,7 +91,7 @@ fn a_period_from_the_end_begins_when_the_job_has_ended() {
     assert_eq!((still.planned.len(), still.state.next, still.state.watching), (0, None, true));
     let ended = spec.fire(&plan, &still.state, 50 * SECOND, false, Some(47 * SECOND), 10);
     assert_eq!((ended.planned.len(), ended.state.next, ended.state.watching), (0, Some(57 * SECOND), false));
-    // Seen only when the next was due already.
+    // If the end of the job is noticed only after the next time was due, that time fires at once.
     let late = spec.fire(&plan, &still.state, 58 * SECOND, false, Some(47 * SECOND), 10);
     assert_eq!((&late.planned[..], late.state.watching), (&[57 * SECOND][..], true));
 }
@@ -158,7 +158,7 @@ fn plans() -> impl Strategy<Value = PlanText> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Checked often, at any times and with any room, it fires each planned time once, in order.
+    /// Steps at any times and with any room fire each planned time once, in order.
     #[test]
     fn looking_more_often_fires_the_same(
         plan in plans(),
@@ -196,7 +196,7 @@ proptest! {
         prop_assert_eq!(fired, all);
     }
 
-    /// With any policy and history, each planned time is fired, skipped or held: never lost, never twice.
+    /// With any policy and history, each planned time is fired, skipped or held: never lost, never fired twice.
     #[test]
     fn each_planned_time_has_one_outcome(
         overlap in prop::sample::select(vec![Overlap::Allow, Overlap::Skip, Overlap::OneWaiting]),

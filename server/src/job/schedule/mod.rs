@@ -1,7 +1,8 @@
-//! Schedules: their definition, their state, and the rules. No I/O.
+//! Schedules: definition, state and rules. No I/O.
 
 pub(crate) mod fire;
 pub(crate) mod plan;
+mod replan;
 
 use std::time::SystemTime;
 
@@ -18,109 +19,111 @@ pub use fire::Firing;
 pub(crate) use plan::cron_in_words;
 pub use plan::{Plan, PlanText};
 
-/// The header with the name of the schedule that enqueued the job.
+/// Job header with the name of the schedule that enqueued the job.
 pub const SCHEDULE_HEADER: &str = "howdah-schedule";
-/// The header with the planned time of the job, in RFC 3339.
+/// Job header with the planned time of the job, in RFC 3339.
 pub const PLANNED_TIME_HEADER: &str = "howdah-planned-time";
-/// Most schedules in a cluster: each broker handles all of them.
+/// Maximum number of schedules in a cluster: each broker handles all of them.
 pub const MAX_SCHEDULES: i64 = 10_000;
-/// The most of them that one principal creates.
+/// Maximum number of schedules that one principal may create.
 pub const MOST_OF_PRINCIPAL: i64 = MAX_SCHEDULES / 4;
 
-/// Jobs of a schedule whose end is watched; older ones are ignored.
+/// Maximum number of jobs of a schedule whose end is watched; older ones are ignored.
 const MAX_JOB_IDS: usize = 100;
 
-/// Makes a job from a template and the headers of this firing. Templates are stored as they came over the wire, so each
-/// firing checks them as the API does.
+/// Creates a job from a template and the headers of a firing. Templates are stored as received, so each firing validates them like
+/// the API.
 pub type CheckTemplate = fn(&Template, headers: [(&'static str, String); 2], &ClusterSettings) -> Result<NewJob, Error>;
 
-/// The job that a schedule enqueues.
+/// Template of the jobs that a schedule enqueues.
 #[derive(Clone, Debug, Eq)]
 pub struct Template {
     /// A `howdah.v1.NewJob` without its payload, serialized.
     pub message: Bytes,
-    /// Its payload.
+    /// Payload of the job.
     pub payload: Bytes,
-    /// Its task type, for lists.
+    /// Task type, for lists.
     pub task_type: String,
 }
 
 impl PartialEq for Template {
-    /// Compares decoded messages, because headers have no order and so one message has several encodings.
+    /// Compares decoded messages: headers have no order, so equal messages may have different encodings.
     fn eq(&self, other: &Self) -> bool {
         let message = |template: &Self| v1::NewJob::decode(&template.message[..]).ok();
         self.payload == other.payload && message(self) == message(other)
     }
 }
 
-/// The definition of a schedule.
+/// Definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleSpec {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The job.
+    /// Template of its jobs.
     pub template: Template,
-    /// When it fires.
+    /// Plan of its firing times.
     pub plan: PlanText,
-    /// From when a period counts.
+    /// Start of a period.
     pub drift: Drift,
-    /// What to do while an earlier job is not finished.
+    /// Policy for planned times while an earlier job is unfinished.
     pub overlap: Overlap,
-    /// What to do about planned times that were missed.
+    /// Policy for missed planned times.
     pub missed: Missed,
-    /// It does not fire before this time; µs after 1970.
+    /// Start time, in µs after 1970: the schedule does not fire before.
     pub start: Option<i64>,
-    /// It does not fire from this time on; µs after 1970.
+    /// End time, in µs after 1970: the schedule does not fire from then on.
     pub end: Option<i64>,
-    /// Fires up to this many ms late, at random.
+    /// Maximum random delay of a firing, in ms.
     pub jitter_ms: i64,
 }
 
-/// The state of a schedule. Times are µs after 1970.
+/// State of a schedule. Times are in µs after 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleState {
     /// Whether it is paused.
     pub paused: bool,
-    /// Periods count from here.
+    /// Start of the first period.
     pub anchor: i64,
-    /// The next planned time.
+    /// Next planned time; `None` if the schedule never fires again, or waits for its last job to end.
     pub next: Option<i64>,
-    /// The planned time that waits for a job to finish.
+    /// The next planned time, and the time zone offset at it in s, by the rules that were used for planning.
+    pub zone_offset: Option<(i64, i32)>,
+    /// Planned time that is held until an unfinished job of the schedule has ended (`Overlap::OneWaiting`).
     pub held: Option<i64>,
-    /// Whether the end of its jobs has consequences.
+    /// Whether the end of its jobs affects the schedule.
     pub watching: bool,
     /// Ids of its jobs that may be unfinished.
     pub job_ids: Vec<i64>,
-    /// The planned time of the last firing.
+    /// Planned time of the last firing.
     pub last_planned: Option<i64>,
-    /// When it fired last.
+    /// Time of the last firing.
     pub last_fired: Option<i64>,
-    /// The job of the last firing.
+    /// Job of the last firing.
     pub last_job_id: Option<i64>,
-    /// Jobs enqueued.
+    /// Number of enqueued jobs.
     pub fired: i64,
-    /// Planned times that were skipped.
+    /// Number of skipped planned times.
     pub skipped: i64,
-    /// Why the last firing failed.
+    /// Error of the last firing, if it failed.
     pub last_error: Option<String>,
-    /// Earliest time of the next try after a failure.
+    /// Earliest time of the next attempt to fire, after a failed or lock-blocked one.
     pub not_before: Option<i64>,
 }
 
-/// A schedule as stored.
+/// A stored schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// Its definition.
+    /// Definition.
     pub spec: ScheduleSpec,
-    /// Its state.
+    /// State.
     pub state: ScheduleState,
-    /// When it was created.
+    /// Time of its creation.
     pub created: SystemTime,
-    /// When it was changed.
+    /// Time of its last change.
     pub updated: SystemTime,
 }
 
-/// From when a period counts.
+/// Start of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
     /// The previous planned time.
@@ -129,10 +132,10 @@ pub enum Drift {
     End,
 }
 
-/// What to do while an earlier job is not finished.
+/// Policy for planned times while an earlier job is unfinished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// Fire.
+    /// Fire anyway.
     Allow,
     /// Skip the planned time.
     Skip,
@@ -140,19 +143,19 @@ pub enum Overlap {
     OneWaiting,
 }
 
-/// What to do about planned times that were missed because no broker ran.
+/// Policy for planned times that were missed because no broker was running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// Nothing.
+    /// Skip all.
     Skip,
-    /// Fire for the newest.
+    /// Fire for the newest one.
     One,
     /// Fire for the newest ones, up to this number.
     All(u32),
 }
 
 impl Drift {
-    /// Its name, in SQL and on the command line.
+    /// Name in SQL and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plan => "plan",
@@ -160,14 +163,14 @@ impl Drift {
         }
     }
 
-    /// The drift of that name.
+    /// The drift with this name.
     pub fn parse(name: &str) -> Self {
         if name == "end" { Self::End } else { Self::Plan }
     }
 }
 
 impl Overlap {
-    /// Its name, in SQL and on the command line.
+    /// Name in SQL and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -176,7 +179,7 @@ impl Overlap {
         }
     }
 
-    /// The policy of that name.
+    /// The policy with this name.
     pub fn parse(name: &str) -> Self {
         match name {
             "skip" => Self::Skip,
@@ -187,12 +190,12 @@ impl Overlap {
 }
 
 impl Missed {
-    /// The number in `All` if none is given.
+    /// Default number in `All`.
     pub const DEFAULT_LIMIT: u32 = 100;
-    /// The highest number in `All`.
+    /// Highest number in `All`.
     pub const MAX_LIMIT: u32 = 1_000;
 
-    /// Its name, in SQL and on the command line.
+    /// Name in SQL and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -201,7 +204,7 @@ impl Missed {
         }
     }
 
-    /// How many missed times are fired.
+    /// Maximum number of missed times to fire.
     pub const fn limit(self) -> u32 {
         match self {
             Self::Skip => 0,
@@ -210,7 +213,7 @@ impl Missed {
         }
     }
 
-    /// The policy of that name.
+    /// The policy with this name.
     pub fn parse(name: &str, limit: u32) -> Self {
         match name {
             "skip" => Self::Skip,
@@ -221,7 +224,7 @@ impl Missed {
 }
 
 impl ScheduleSpec {
-    /// How many µs after a planned time it fires: the same at every broker.
+    /// Jitter after a planned time, in µs. It is the same on every broker.
     pub fn jitter_of(&self, planned: i64) -> i64 {
         if self.jitter_ms <= 0 {
             return 0;
@@ -234,12 +237,12 @@ impl ScheduleSpec {
         (draw % (self.jitter_ms as u64 * 1000 + 1)) as i64
     }
 
-    /// The first planned time after `after`, if that is before the end.
+    /// Returns the first planned time after `after`; `None` if it is not before the end of the schedule.
     pub fn next_after(&self, plan: &Plan, anchor: i64, after: i64) -> Option<i64> {
         plan.next_after(anchor, after).filter(|next| self.end.is_none_or(|end| *next < end))
     }
 
-    /// The state of a new schedule, or of one whose plan has changed. An error names the field.
+    /// Returns the state of a new schedule, or of one with a changed plan. The error names the field and the problem.
     pub fn planned_from(&self, plan: &Plan, now: i64) -> Result<ScheduleState, (&'static str, String)> {
         let anchor = match (self.start, plan) {
             (Some(start), _) => start,
@@ -252,7 +255,7 @@ impl ScheduleSpec {
         Ok(ScheduleState { anchor, next: Some(next), ..ScheduleState::default() })
     }
 
-    /// Why there is no next time.
+    /// Error for a schedule without a next time.
     fn never(&self) -> (&'static str, String) {
         match (self.end, &self.plan) {
             (None, PlanText::Cron { expression, .. }) => {
@@ -267,19 +270,19 @@ impl ScheduleSpec {
 }
 
 impl Schedule {
-    /// When to check it, µs after 1970. `None`: never, or when its jobs have finished.
+    /// Time of the next check, in µs after 1970. `None` if the schedule is paused or has no next planned time.
     pub fn next_at(&self) -> Option<i64> {
         let next = self.state.next.filter(|_| !self.state.paused)?;
         Some(next.saturating_add(self.spec.jitter_of(next)).max(self.state.not_before.unwrap_or(i64::MIN)))
     }
 
-    /// The headers that the job of this planned time gets.
+    /// Headers of the job of this planned time.
     pub fn headers(&self, planned: i64) -> [(&'static str, String); 2] {
         let planned = Timestamp::from_microsecond(planned).unwrap_or(Timestamp::UNIX_EPOCH);
         [(SCHEDULE_HEADER, self.spec.name.clone()), (PLANNED_TIME_HEADER, planned.to_string())]
     }
 
-    /// Records the jobs of a firing. `unfinished` says which earlier jobs are not finished.
+    /// Records the jobs of a firing. `unfinished` tells which earlier jobs are unfinished.
     pub fn has_fired(&mut self, jobs: &[i64], planned: Option<i64>, now: i64, unfinished: impl Fn(i64) -> bool) {
         let state = &mut self.state;
         state.last_error = None;
@@ -294,12 +297,12 @@ impl Schedule {
         state.job_ids.drain(..old);
     }
 
-    /// Another transaction has locked what its job needs: it is tried again in a second.
+    /// Postpones the firing by a second, because another transaction has locked rows that its job needs.
     pub fn has_met_lock(&mut self, now: i64) {
         self.state.not_before = Some(now.saturating_add(1_000_000));
     }
 
-    /// Records that it could not fire. The next planned time is tried again in a minute; a held one is skipped.
+    /// Records a failed firing. The next planned time is retried in a minute; a held one is skipped.
     pub fn has_failed(&mut self, problem: &str, now: i64) {
         let state = &mut self.state;
         state.last_error = Some(truncated(problem, 1_000));
@@ -313,12 +316,12 @@ impl Schedule {
         }
     }
 
-    /// Whether it matters which of its jobs have finished.
+    /// Whether the end of its jobs affects the schedule.
     pub fn minds_its_jobs(&self) -> bool {
         self.spec.overlap != Overlap::Allow || self.spec.drift == Drift::End
     }
 
-    /// The next planned times, at most `at_most`.
+    /// The next planned times, up to `at_most`.
     pub fn next_times(&self, at_most: usize) -> Vec<i64> {
         let (Some(first), Ok(plan), false) = (self.state.next, self.spec.plan.parse(), self.state.paused) else {
             return Vec::new();
@@ -328,12 +331,12 @@ impl Schedule {
         std::iter::successors(Some(first), next).take(at_most).collect()
     }
 
-    /// Replaces the definition. The planned times stay the same if the plan does. An error names the field.
+    /// Replaces the definition. An unchanged plan keeps its planned times. An error names the field.
     pub fn redefine(&mut self, spec: ScheduleSpec, now: i64) -> Result<(), (&'static str, String)> {
         let plan = spec.plan.parse()?;
         let state = &mut self.state;
         let same = spec.plan == self.spec.plan && spec.drift == self.spec.drift && spec.start == self.spec.start;
-        // The period counts from the end of a job that is not finished, so the next time is not known yet.
+        // The next time is unknown, because the period starts at the end of an unfinished job.
         let waits = same && state.watching && spec.drift == Drift::End;
         if !same {
             let fresh = spec.planned_from(&plan, now)?;
@@ -352,7 +355,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Pauses it.
+    /// Pauses the schedule.
     pub fn pause(&mut self) {
         self.state.paused = true;
         self.state.watching = false;
@@ -361,7 +364,7 @@ impl Schedule {
         }
     }
 
-    /// Resumes it; planned times during the pause are skipped.
+    /// Resumes the schedule; planned times during the pause are skipped.
     pub fn resume(&mut self, now: i64) -> Result<(), (&'static str, String)> {
         if !std::mem::take(&mut self.state.paused) {
             return Ok(());

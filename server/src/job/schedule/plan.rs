@@ -1,4 +1,6 @@
-//! When a schedule fires. The planned times depend only on the plan and a time. Times are µs after 1970.
+//! Plans of schedules. The planned times depend only on the plan and a start time. Times are in µs after 1970.
+
+use std::sync::LazyLock;
 
 use croner::{
     Cron,
@@ -7,28 +9,31 @@ use croner::{
 use jiff::{
     Timestamp, ToSpan as _,
     civil::{DateTime, date},
-    tz::{AmbiguousOffset, TimeZone},
+    tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase},
 };
 
-/// Longest cron expression, in bytes.
+/// Maximum length of a cron expression, in bytes.
 pub(crate) const EXPRESSION: usize = 200;
-/// The last µs of the year 9999.
+/// Last µs of the year 9999.
 const LATEST: i64 = 253_402_300_799_999_999;
-/// Longest name of a time zone, in bytes.
+/// Maximum length of a time zone name, in bytes.
 pub(crate) const ZONE: usize = 100;
-/// Steps of the search for a fixed time of the day: an hour that comes twice has 3,600 seconds.
+/// Maximum number of steps in the search for a fixed time of the day; an hour that occurs twice has 3,600 seconds.
 const LOOKS: usize = 100_000;
 
-/// A plan as it is defined and stored.
+/// Time zone database that is compiled into the program.
+static BUNDLED: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// A plan as defined and stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanText {
     /// A period in ms.
     Period(i64),
-    /// By the calendar.
+    /// A calendar.
     Cron {
         /// Five or six fields, or a nickname.
         expression: String,
-        /// A name of the IANA database.
+        /// Name in the IANA time zone database.
         time_zone: String,
     },
 }
@@ -38,20 +43,20 @@ pub enum PlanText {
 pub enum Plan {
     /// A period in µs.
     Period(i64),
-    /// By the calendar.
+    /// A calendar.
     Cron(Box<Calendar>),
 }
 
-/// Cron in a time zone.
+/// A cron expression in a time zone.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     cron: Cron,
     zone: TimeZone,
-    /// Whether it repeats within the day, at even distances in real time. Otherwise it fires at set times of the day.
+    /// Whether it repeats within the day, at equal distances in real time. Otherwise it fires at fixed times of the day.
     repeats: bool,
 }
 
-/// A cron expression in words; `None`: it is none.
+/// Describes a cron expression in words; `None` if it is invalid.
 pub(crate) fn cron_in_words(expression: &str) -> Option<String> {
     cron(expression).ok().map(|(cron, _)| cron.describe())
 }
@@ -71,8 +76,8 @@ impl PlanText {
 }
 
 impl Plan {
-    /// The first planned time after `after`; periods count from `anchor`. `None`: there is no more, or not before the
-    /// year 10000, which no protocol can say.
+    /// First planned time after `after`; periods count from `anchor`. `None` without one before the year 10000, which the protocol
+    /// cannot express.
     pub fn next_after(&self, anchor: i64, after: i64) -> Option<i64> {
         let next = match self {
             Self::Period(_) if after < anchor => Some(anchor),
@@ -81,19 +86,44 @@ impl Plan {
         };
         next.filter(|next| *next <= LATEST)
     }
+
+    /// Offset of its time zone from UTC at this time, in seconds; `None` for a period.
+    pub(crate) fn offset_at(&self, time: i64) -> Option<i32> {
+        let Self::Cron(calendar) = self else { return None };
+        let time = Timestamp::from_microsecond(time).ok()?;
+        Some(calendar.zone.to_offset(time).seconds())
+    }
+
+    /// Current value of a time that was planned with another zone offset. Fixed times of the day keep their wall clock time; a
+    /// plan that repeats within the day continues in real time.
+    pub(crate) fn planned_anew(&self, anchor: i64, planned: i64, offset: i32, now: i64) -> Option<i64> {
+        match self {
+            Self::Cron(calendar) if !calendar.repeats => {
+                let planned = Timestamp::from_microsecond(planned).ok()?;
+                let wall = Offset::from_seconds(offset).ok()?.to_datetime(planned);
+                moment(&calendar.zone, wall).map(Timestamp::as_microsecond)
+            }
+            _ => self.next_after(anchor, now.min(planned - 1)),
+        }
+    }
+
+    /// Whether it is a calendar with fixed times of the day.
+    pub(crate) fn has_fixed_times(&self) -> bool {
+        matches!(self, Self::Cron(calendar) if !calendar.repeats)
+    }
 }
 
 impl Calendar {
     fn next_after(&self, after: i64) -> Option<i64> {
-        // Planned times are whole seconds.
+        // The search starts at a whole second, because planned times are whole seconds.
         let after = Timestamp::from_second(after.div_euclid(1_000_000)).ok()?;
         let local = after.to_zoned(self.zone.clone());
         if self.repeats {
             let next = self.cron.find_next_occurrence(&local, false).ok()?;
             return Some(next.timestamp().as_microsecond());
         }
-        // Each time of the wall clock is one moment, also when the clocks change, so none is skipped and none comes twice.
-        // After an hour that comes twice, the next times may still be before `after`.
+        // Each wall clock time is one moment, even when the clocks change, so none is skipped and none repeats. After an hour that
+        // occurs twice, the next times may still be before `after`.
         let mut wall = local.datetime();
         for _ in 0..LOOKS {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
@@ -106,12 +136,20 @@ impl Calendar {
     }
 }
 
-/// When the wall clock shows this time: the first of two moments, or the end of the gap if there is none.
+#[cfg(test)]
+impl Calendar {
+    /// Returns the same expression with other time zone rules, for tests.
+    pub(super) fn in_zone(self, zone: TimeZone) -> Self {
+        Self { zone, ..self }
+    }
+}
+
+/// Moment of a wall clock time: the first one if it occurs twice, or the end of the gap if the clocks skip it.
 fn moment(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
     let there = zone.to_ambiguous_timestamp(wall);
     match there.offset() {
         AmbiguousOffset::Gap { after, .. } => {
-            // Read with the later offset, it is just before the clocks are changed.
+            // In a gap, the later offset gives a moment just before the clocks change.
             let before = after.to_timestamp(wall).ok()?;
             zone.following(before).next().map(|change| change.timestamp())
         }
@@ -124,7 +162,7 @@ fn zone(name: &str) -> Result<TimeZone, String> {
         return Err("is empty; name one, such as Europe/Berlin or UTC".into());
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
-    // Files of a machine that are in the same place: the zone of whoever looks, or of nobody.
+    // Rejects files that exist beside the zones on some machines: the local time zone, or a placeholder.
     let lower = name.to_ascii_lowercase();
     let local = ["localtime", "posixrules", "factory"].contains(&&*lower)
         || ["posix/", "right/"].iter().any(|folder| lower.starts_with(folder));
@@ -133,13 +171,43 @@ fn zone(name: &str) -> Result<TimeZone, String> {
             "is not the name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into()
         );
     }
-    match TimeZone::get(name) {
+    // The operating system may lack recent zones, or all of them.
+    match TimeZone::get(name).or_else(|_| BUNDLED.get(name)) {
         Ok(zone) if !zone.is_unknown() => Ok(zone),
         _ => Err(format!("is {name:?}, which is not in the IANA database; write for example Europe/Berlin or UTC")),
     }
 }
 
-/// The expression, and whether it repeats within the day.
+/// Cron nicknames, and their five fields.
+const NICKNAMES: [(&str, &str); 7] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+
+/// Fields of an expression, with a nickname replaced.
+fn spelled_out(expression: &str) -> Result<&str, String> {
+    let trimmed = expression.trim();
+    if !trimmed.starts_with('@') {
+        return Ok(expression);
+    }
+    if let Some((_, fields)) = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(trimmed)) {
+        return Ok(fields);
+    }
+    if trimmed.eq_ignore_ascii_case("@reboot") {
+        return Err("is @reboot, which names no time; enqueue the job where the program starts instead".into());
+    }
+    let names = NICKNAMES.map(|(name, _)| name).join(", ");
+    Err(format!(
+        "is {expression:?}, which cron does not know; write one of {names}, or five fields, or set a period instead of cron"
+    ))
+}
+
+/// Parses an expression; also returns whether it repeats within the day.
 fn cron(expression: &str) -> Result<(Cron, bool), String> {
     const HELP: &str = "write five fields, minute hour day month weekday, such as 30 2 * * MON-FRI";
     if expression.len() > EXPRESSION {
@@ -149,31 +217,34 @@ fn cron(expression: &str) -> Result<(Cron, bool), String> {
     if !expression.chars().all(allowed) {
         return Err(format!("has a character that cron does not know; {HELP}"));
     }
-    // croner takes such a list for one that never fits.
-    if expression.split_whitespace().any(|field| field.split(',').any(str::is_empty)) {
+    let fields: Vec<&str> = spelled_out(expression)?.split_whitespace().collect();
+    // croner accepts such a list, and it never matches.
+    if fields.iter().any(|field| field.split(',').any(str::is_empty)) {
         return Err(format!("has a comma with nothing before or after it; {HELP}"));
     }
-    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-    let cron = parser.parse(expression).map_err(|error| {
+    // Vixie's rule: if one day field starts with `*`, such as `*/2`, both day fields must match. croner applies it to a single `*`
+    // only.
+    let stars = |field: &&str| field.starts_with(['*', '?']);
+    let both = matches!(fields[..], [.., day, _, weekday] if stars(&day) || stars(&weekday));
+    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).dom_and_dow(both).build();
+    let cron = parser.parse(&fields.join(" ")).map_err(|error| {
         let error = error.to_string();
         format!("is {expression:?}, which cron does not understand ({}); {HELP}", error.trim_end_matches('.'))
     })?;
-    let fields: Vec<&str> = expression.split_whitespace().collect();
     if let [.., day, month, weekday] = fields[..]
         && !has_a_day(parser, &format!("* * {day} {month} {weekday}"))
     {
         return Err(format!("is {expression:?}, which no date matches; name a day that exists"));
     }
     let within_the_day = if fields.len() == 6 { 3 } else { 2 };
-    let hourly = fields.first().is_some_and(|first| first.eq_ignore_ascii_case("@hourly"));
-    let repeats = hourly || (fields.len() >= 5 && fields[..within_the_day].iter().any(|field| field.contains('*')));
+    let repeats = fields.len() >= 5 && fields[..within_the_day].iter().any(|field| field.contains('*'));
     Ok((cron, repeats))
 }
 
-/// Whether an expression fits any day: croner looks for one through thousands of years.
+/// Whether an expression matches any day. croner would search thousands of years for one.
 fn has_a_day(parser: CronParser, each_minute: &str) -> bool {
     let Ok(cron) = parser.parse(each_minute) else { return true };
-    // After 28 years, leap years and weekdays come again as they were.
+    // Leap years and weekdays repeat after 28 years.
     let days = date(2000, 1, 1).series(1.day()).take_while(|day| day.year() < 2028);
     days.into_iter().any(|day| cron.is_time_matching(&day.at(12, 0, 0, 0)).unwrap_or(true))
 }

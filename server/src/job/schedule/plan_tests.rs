@@ -11,7 +11,7 @@ fn calendar(expression: &str, time_zone: &str) -> Plan {
     PlanText::Cron { expression: expression.into(), time_zone: time_zone.into() }.parse().unwrap()
 }
 
-/// The planned times after one time and up to another, as the wall clock shows them.
+/// Planned times after one time and up to another, as wall clock times.
 fn times(expression: &str, time_zone: &str, after: &str, until: &str) -> Vec<String> {
     let plan = calendar(expression, time_zone);
     let zone = TimeZone::get(time_zone).unwrap();
@@ -25,7 +25,7 @@ fn times(expression: &str, time_zone: &str, after: &str, until: &str) -> Vec<Str
 
 #[test]
 fn a_daily_job_in_the_hour_that_is_left_out_runs_at_its_end() {
-    // Berlin, 29 March 2026: 02:00 is 03:00.
+    // Berlin, 29 March 2026: the clocks go from 02:00 to 03:00.
     let found = times("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
     assert_eq!(found, ["28 02:30 +01:00", "29 03:00 +02:00", "30 02:30 +02:00"]);
     // New York, 8 March 2026.
@@ -35,10 +35,10 @@ fn a_daily_job_in_the_hour_that_is_left_out_runs_at_its_end() {
 
 #[test]
 fn a_daily_job_in_the_hour_that_comes_twice_runs_in_the_first() {
-    // Berlin, 25 October 2026: 03:00 is 02:00.
+    // Berlin, 25 October 2026: the clocks go from 03:00 to 02:00.
     let found = times("30 2 * * *", "Europe/Berlin", "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
     assert_eq!(found, ["24 02:30 +02:00", "25 02:30 +02:00", "26 02:30 +01:00"]);
-    // New York, 1 November 2026: 02:00 is 01:00.
+    // New York, 1 November 2026: the clocks go from 02:00 to 01:00.
     let found = times("30 1 * * *", "America/New_York", "2026-10-31T00:00:00Z", "2026-11-02T12:00:00Z");
     assert_eq!(found, ["31 01:30 -04:00", "01 01:30 -04:00", "02 01:30 -05:00"]);
 }
@@ -47,7 +47,7 @@ fn a_daily_job_in_the_hour_that_comes_twice_runs_in_the_first() {
 fn several_set_times_a_day_run_once_each_whatever_the_clocks_do() {
     let found = times("0,30 2,14 * * *", "Europe/Berlin", "2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00");
     assert_eq!(found, ["25 02:00 +02:00", "25 02:30 +02:00", "25 14:00 +01:00", "25 14:30 +01:00"]);
-    // 02:00 and 02:30 are both left out: one job at the end of the gap, since a planned time is one.
+    // 02:00 and 02:30 are both skipped: one job at the end of the gap, because both are the same planned time.
     let found = times("0,30 2,14 * * *", "Europe/Berlin", "2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00");
     assert_eq!(found, ["29 03:00 +02:00", "29 14:00 +02:00", "29 14:30 +02:00"]);
 }
@@ -85,7 +85,7 @@ fn what_is_no_plan_names_its_field() {
     for zone in ["", "Europe/Atlantis", "../../etc/passwd", "UTC\0", "+25:00", "Etc/Unknown", &"x".repeat(10_000)] {
         assert_eq!(problem("* * * * *", zone), Some("cron.time_zone"), "{zone:?}");
     }
-    // What is in the folder of the zones of this machine, and is none of them.
+    // Files in the zone directory of some machines that are not IANA zones.
     for zone in ["localtime", "LocalTime", "posixrules", "Factory", "posix/Europe/Berlin", "right/UTC"] {
         assert_eq!(problem("* * * * *", zone), Some("cron.time_zone"), "{zone:?}");
     }
@@ -100,9 +100,77 @@ fn what_is_no_plan_names_its_field() {
     assert_eq!(problem("0 0 L * FRI#2", "utc"), None);
 }
 
+/// Matching days in November 2026, which starts on a Sunday.
+fn days(expression: &str) -> Vec<String> {
+    let found = times(expression, "UTC", "2026-10-31T23:59:59Z", "2026-11-30T23:59:59Z");
+    found.iter().map(|time| time[..2].trim_start_matches('0').to_owned()).collect()
+}
+
+#[test]
+fn of_a_day_field_that_begins_with_a_star_and_the_other_one_both_must_fit() {
+    // Mondays on odd days.
+    assert_eq!(days("0 0 */2 * 1"), ["9", "23"]);
+    assert_eq!(days("0 0 */2 * MON"), days("0 0 1-31/2 * +1"));
+    // The 15th is a Sunday; Sundays, Wednesdays and Saturdays are */3.
+    assert_eq!((days("0 0 15 * */3"), days("0 0 16 * */3")), (vec!["15".to_owned()], vec![]));
+    assert_eq!(days("0 0 */10 * */3"), ["1", "11", "21"]);
+    assert_eq!(days("0 0 ?/2 * 1"), days("0 0 */2 * 1"));
+    assert_eq!(days("0 0 * * 1"), days("0 0 ? * 1"));
+    assert_eq!(days("0 0 0 */2 * 1"), days("0 0 */2 * 1"));
+    // Without a leading star, one matching field is enough. A star later in a list does not count.
+    assert_eq!(days("0 0 15 * 1"), ["2", "9", "15", "16", "23", "30"]);
+    assert_eq!(days("0 0 1-31/10 * 1"), ["1", "2", "9", "11", "16", "21", "23", "30"]);
+}
+
+#[test]
+fn what_the_docs_list_is_taken_or_refused() {
+    for expression in
+        ["0 0 LW * *", "0 0 15W * *", "0 0 * * 5L", "0 0 * * 5#2", "10-50/10 0 1,15 JAN-MAR 0-7", "0 0 1 * +MON"]
+    {
+        assert!(cron(expression).is_ok(), "{expression}");
+    }
+    for expression in ["5/10 * * * *", "H * * * *", "0~30 * * * *", "0 0 *,5 * *", "0 0 0 1 1 * 2027", "@every 5m"] {
+        assert!(cron(expression).is_err(), "{expression}");
+    }
+}
+
+#[test]
+fn two_day_fields_that_never_fit_together_are_refused() {
+    let plan = PlanText::Cron { expression: "0 0 30 2 */2".into(), time_zone: "UTC".into() };
+    assert!(plan.parse().expect_err("no date").1.contains("no date matches"));
+}
+
+#[test]
+fn nicknames_are_those_of_vixie_cron_but_reboot() {
+    for (name, fields) in [
+        ("@midnight", "0 0 * * *"),
+        ("@Daily", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+        ("@weekly", "0 0 * * SUN"),
+        (" @monthly ", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 JAN *"),
+    ] {
+        let next = |expression| calendar(expression, "Europe/Berlin").next_after(0, at("2026-03-28T12:34:56Z"));
+        assert_eq!(next(name), next(fields), "{name}");
+        assert_eq!(cron_in_words(name), cron_in_words(fields));
+    }
+    for (name, help) in [
+        ("@reboot", "enqueue the job where the program starts"),
+        ("@every 5m", "set a period instead"),
+        ("@fortnightly", "@midnight"),
+        ("@", "@hourly"),
+        ("@daily @hourly", "@midnight"),
+    ] {
+        let plan = PlanText::Cron { expression: name.into(), time_zone: "UTC".into() };
+        let (field, problem) = plan.parse().expect_err(name);
+        assert!(field == "cron.expression" && problem.contains(help), "{name}: {problem}");
+    }
+}
+
 #[test]
 fn a_list_with_nothing_between_commas_is_refused() {
-    // Such a field never fits, and the search for a time went through thousands of years.
+    // Such a field never matches, so a search would go through thousands of years.
     for expression in ["0 , 1 * *", "0, 0 1 * *", "0 ,5 * * *", "0 0 1,,2 * *", "0 0 * * ,"] {
         let plan = PlanText::Cron { expression: expression.into(), time_zone: "UTC".into() };
         let (field, problem) = plan.parse().expect_err(expression);
@@ -128,7 +196,7 @@ fn a_day_that_never_comes_is_refused_before_a_time_is_searched_and_a_rare_one_is
     }
 }
 
-/// Every minute from one day to another in which the wall clock fits, found by looking at each.
+/// Every minute between two days whose wall clock time matches, found by checking each minute.
 fn by_looking(expression: &str, zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<i64> {
     let (cron, _) = cron(expression).unwrap();
     (from.as_second() + 1..=to.as_second())
@@ -144,7 +212,7 @@ fn by_looking(expression: &str, zone: &TimeZone, from: Timestamp, to: Timestamp)
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Around every kind of change of clocks: half an hour, at midnight, in whole days.
+    /// Around every kind of clock change: half an hour, at midnight, whole days.
     #[test]
     fn a_repeating_job_runs_whenever_the_wall_clock_fits(
         zone in prop::sample::select(vec![

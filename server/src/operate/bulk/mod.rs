@@ -1,4 +1,4 @@
-//! Bulk operations: previewed, started, paused, resumed, cancelled and listed. `work` works them off.
+//! Bulk operations: preview, start, pause, resume, cancel and list. `work` executes them.
 
 mod work;
 
@@ -11,44 +11,44 @@ use crate::{
     store::{Actor, NewBulk, PickBulk, StoreError},
 };
 
-pub(crate) use work::{BATCH, ROUNDS, SHARE, always};
+pub(crate) use work::{BATCH, ROUNDS, SHARE, run};
 
-/// The most bulk operations that are running or paused.
+/// Maximum number of running and paused bulk operations.
 pub(crate) const MOST_OPEN: i64 = 100;
 /// Jobs are counted up to this number.
 pub(crate) const COUNTED: usize = 10_000;
-/// The most statements that count, each of at most 20,000 rows.
+/// Maximum number of counting statements, each for at most 20,000 rows.
 const COUNTS: usize = 10;
-/// The jobs that a preview shows.
+/// Number of jobs that a preview shows.
 pub(crate) const EXAMPLES: usize = 3;
-/// About so many jobs are changed in a second.
+/// Approximate number of jobs changed per second.
 const EXPECTED_PER_S: i64 = 5_000;
-/// Of failed jobs all, whatever the clock of this machine says.
+/// Jobs are counted if they failed before now plus this time: all failed jobs, even if this machine's clock is behind.
 const LATER: Duration = Duration::from_hours(24 * 365);
 
-/// The jobs of a bulk operation, as far as they were counted.
+/// Jobs of a bulk operation, counted up to a limit.
 #[derive(Default)]
 struct Counted {
-    /// The first of them.
+    /// First jobs.
     first: Vec<i64>,
     selected: usize,
-    /// Of these, those that a worker has.
+    /// Number of leased jobs among them.
     running: usize,
-    /// There may be more.
+    /// Whether there may be more jobs.
     has_more: bool,
 }
 
 /// A bulk operation to start.
 #[derive(Clone, Debug)]
 pub(crate) struct StartBulkQuery {
-    /// The change and the jobs.
+    /// The change and the selection of jobs.
     pub(crate) spec: BulkSpec,
-    /// The same key of the same caller starts nothing more.
+    /// Request key of the caller; a repeat starts no further operation.
     pub(crate) request_key: Option<String>,
 }
 
 impl Operator {
-    /// Counts the jobs that a bulk operation would change, and returns the first of them.
+    /// Counts the jobs that a bulk operation would change, and returns the first ones.
     pub(crate) async fn preview_bulk(&self, spec: &BulkSpec) -> Result<BulkPreview, Error> {
         let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Ok(BulkPreview::default());
@@ -57,7 +57,7 @@ impl Operator {
         let mut preview =
             BulkPreview { selected: selected as i64, has_more, running: running as i64, ..BulkPreview::default() };
         for id in first {
-            // One that has ended since was one of them a moment ago; its history may be gone.
+            // A job that has ended since is still an example; its history may be gone.
             preview.examples.extend(self.context.store.get_job(id).await?);
         }
         if spec.change.undoes().is_some() {
@@ -74,14 +74,14 @@ impl Operator {
         };
         let states = spec.states();
         preview.in_states = of_type.map(|_| states.iter().map(in_state).sum());
-        // Those that run may not have been reached.
+        // The count may have reached its limit before it came to the leased jobs.
         if has_more && states.contains(&JobState::Leased) && spec.error_group.is_none() {
             preview.running = in_state(&JobState::Leased);
         }
         Ok(preview)
     }
 
-    /// The type of the jobs. Of an undo it is that of the bulk operation, which must be one that can be undone.
+    /// Type of the jobs. For an undo it is the type of the bulk operation to undo, which must support that.
     async fn type_of_bulk(&self, spec: &BulkSpec) -> Result<Option<TypeId>, Error> {
         let Some(id) = spec.change.undoes() else {
             return Ok(self.context.registry.find(&spec.task_type).await?);
@@ -90,7 +90,7 @@ impl Operator {
         if !bulk.spec.change.can_be_undone() {
             let instead = match &bulk.spec.change {
                 BulkChange::Move(to) => format!("; move jobs of {to} back to {} instead", bulk.spec.task_type),
-                BulkChange::Set(_) => "; set the fields anew instead".into(),
+                BulkChange::Set(_) => "; set the fields again instead".into(),
                 _ => String::new(),
             };
             let problem = format!(
@@ -108,14 +108,14 @@ impl Operator {
         Ok(Some(bulk.type_id))
     }
 
-    /// Counts the jobs, to a bound.
+    /// Counts the jobs, up to a limit.
     async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<Counted, Error> {
         let (states, before) = (spec.states(), SystemTime::now() + LATER);
         let mut at = states.first().copied().map(start_of);
         let mut counted = Counted::default();
         for _ in 0..COUNTS {
             let Some(from) = at else { break };
-            // One more than is counted, to know whether there are more.
+            // One more than the limit, to detect whether there are more.
             let at_most = (COUNTED + 1 - counted.selected) as i32;
             let pick = PickBulk { type_id, spec, from, at_most, last_id: i64::MAX, before };
             let picked = self.context.store.pick_for_bulk(&pick).await?;
@@ -132,20 +132,21 @@ impl Operator {
         Ok(Counted { has_more: at.is_some(), ..counted })
     }
 
-    /// Starts a bulk operation; it is worked off in the background. The same request again finds the same one.
+    /// Starts a bulk operation, which is executed in the background. A repeated request returns the existing operation.
     pub(crate) async fn start_bulk(&self, query: &StartBulkQuery, by: &Actor) -> Result<Bulk, Error> {
         let spec = &query.spec;
         let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Err(Error::NotFound(format!("there is no task type {:?}", spec.task_type.as_str())));
         };
         if let Some(to) = spec.change.to_type() {
-            // A new type is created, as by an enqueue.
+            // Creates a new type, as an enqueue does.
             self.context.registry.resolve(std::slice::from_ref(to), by.name()).await?;
         }
         let Counted { selected, has_more, .. } = self.count(type_id, spec).await?;
         let undone = spec.change.undoes().filter(|_| selected == 0 && !has_more);
         let request_key = query.request_key.as_deref();
-        // An empty undo starts nothing. It still finds what the same request has started, and perhaps done, before.
+        // An undo without jobs starts nothing. It still returns the operation that an earlier request with the same key has
+        // started, even if that is complete.
         let at_most = if undone.is_some() { 0 } else { MOST_OPEN };
         let bulk = NewBulk { spec, type_id, selected: (selected as i64, has_more), request_key, at_most };
         let id = match (self.context.store.start_bulk(&bulk, by).await, undone) {
@@ -161,7 +162,7 @@ impl Operator {
         self.context.store.get_bulk(id).await?.ok_or_else(|| no_bulk(id))
     }
 
-    /// Bulk operations before this id, the newest first.
+    /// Bulk operations with lower ids, newest first.
     pub(crate) async fn list_bulks(
         &self,
         before: i64,
@@ -172,7 +173,7 @@ impl Operator {
         Ok(self.context.store.list_bulks(before, task_type, open_only, at_most as i32).await?)
     }
 
-    /// Pauses a bulk operation, goes on with it, or cancels it. One that is so already stays as it is.
+    /// Pauses, resumes or cancels a bulk operation. Does nothing if it already has the state.
     pub(crate) async fn change_bulk(&self, bulk: &Bulk, to: BulkState, by: &Actor) -> Result<Bulk, Error> {
         let from: &[BulkState] = match to {
             BulkState::Paused => &[BulkState::Running],
@@ -195,20 +196,20 @@ impl Operator {
     }
 }
 
-/// How long so many jobs take.
+/// Estimated duration for this many jobs.
 pub(crate) fn expected(spec: &BulkSpec, jobs: i64) -> Duration {
     let rate = spec.jobs_per_s.map_or(EXPECTED_PER_S, |rate| EXPECTED_PER_S.min(rate.into()));
     Duration::from_secs_f64(jobs.max(0) as f64 / rate.max(1) as f64)
 }
 
-/// A bulk operation that does not exist, or not for this caller.
+/// Error for a bulk operation that does not exist or is not visible to the caller.
 pub(crate) fn no_bulk(id: i64) -> Error {
     Error::NotFound(format!("bulk operation {id} does not exist, or ended so long ago that it was deleted"))
 }
 
 fn nothing_to_undo(id: i64) -> Error {
     Error::Precondition(format!(
-        "nothing is left to undo of bulk operation {id}: its jobs are back, or their history was dropped"
+        "nothing is left to undo of bulk operation {id}: its jobs are restored, or their history was dropped"
     ))
 }
 

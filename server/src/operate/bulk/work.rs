@@ -1,7 +1,7 @@
-//! Works off bulk operations: one batch of jobs, then a pause in which other work goes on. Whoever owns a bulk operation
-//! works on it; when its owner's row has expired, another broker takes it. Each transaction that changes jobs also counts
-//! them, if the bulk operation is still running and still this broker's. The position follows in a transaction of its own:
-//! jobs that were changed are not found a second time.
+//! Executes bulk operations in batches of jobs, with pauses for other work. The broker that owns a bulk operation executes it;
+//! when the owner's row has expired, another broker takes it over. Each transaction that changes jobs also counts them, if the
+//! bulk operation is still running and still owned by this broker. A separate transaction stores the position: changed jobs are
+//! not found a second time.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use crate::{
     job::{Bulk, BulkChange, BulkState, JobState},
     maintain::until_done,
     operate::RetryAnswer,
-    store::{Actor, BulkChanged, Lane, Patience, PickBulk, StoreError},
+    store::{Actor, BulkChanged, Lane, LockWait, PickBulk, StoreError},
 };
 
-/// The most jobs in a transaction.
+/// Maximum number of jobs in a transaction.
 pub(crate) const BATCH: i32 = 1_000;
-/// A broker works on bulk operations for one part of so many of the time of a connection.
+/// A broker spends one part in this many of a connection's time on bulk operations.
 pub(crate) const SHARE: u32 = 5;
-/// How often jobs are looked for that have moved or were locked.
+/// Maximum number of searches for jobs that have moved or were locked.
 pub(crate) const ROUNDS: i32 = 10;
-/// The longest pause after a batch; one that is slower than usual has waited for something.
+/// Maximum pause after a batch. A batch that is slower than usual has waited for a lock or for the disk.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Works on the bulk operations of this broker, and on those without one.
-pub(crate) async fn always(operator: Operator) {
+/// Executes the bulk operations that this broker owns, and those without an owner.
+pub(crate) async fn run(operator: Operator) {
     loop {
         operator.context.wake.bulk_alarm().rung().await;
         until_done(&operator.context, "working on bulk operations", || operator.work_on_bulks()).await;
@@ -31,12 +31,13 @@ pub(crate) async fn always(operator: Operator) {
 }
 
 impl Operator {
-    /// A batch of the bulk operation that is due, and the alarm for the next one.
+    /// Executes a batch of the due bulk operation, and sets the alarm for the next one.
     async fn work_on_bulks(&self) -> Result<(), StoreError> {
         let (store, broker_id) = (&self.context.store, self.context.dispatch.broker_id());
         if let Some(bulk) = store.claim_bulk(broker_id).await? {
             match self.batch(&bulk, broker_id).await {
-                // Otherwise it would be tried again and again, and no other bulk operation would go on.
+                // A bulk operation that Postgres refuses is paused. Otherwise the broker would retry it forever, and
+                // the others would wait.
                 Err(error) if error.is_refused() => self.give_up(&bulk, &error).await?,
                 result => result?,
             }
@@ -69,8 +70,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Changes these jobs; in parts, if some of them are locked or refused. False: it is not this broker's any more, or was
-    /// paused.
+    /// Changes jobs, in smaller parts if some of them are locked or refused. Returns false if the bulk operation was paused or
+    /// this broker no longer owns it.
     async fn change(&self, bulk: &Bulk, broker_id: i32, state: JobState, ids: Vec<i64>) -> Result<bool, StoreError> {
         let by = self.actor_of(bulk);
         let (mut store, mut todo) = (self.context.store.clone(), vec![ids]);
@@ -80,16 +81,18 @@ impl Operator {
             }
             match store.change_in_bulk(bulk, broker_id, (state, &part), &by).await {
                 Ok(None) => return Ok(false),
-                Ok(Some(changed)) => self.tell(changed),
-                Err(error) if error.is_refused() || matches!(error, StoreError::Locked(_)) => {
-                    // Whoever else works does not wait for these.
-                    store = self.context.store.aside(Lane::Operate, Patience::Short);
+                Ok(Some(changed)) => self.report(changed),
+                Err(error) if error.may_spare_other_jobs() || matches!(error, StoreError::Locked(_)) => {
+                    // Use the side lane, so that other statements do not wait for these jobs.
+                    store = self.context.store.side_lane(Lane::Operate, LockWait::Short);
                     if part.len() > 1 {
                         let second = part.split_off(part.len() / 2);
                         todo.extend([second, part]);
+                    } else if let StoreError::RolledBack(_) = error {
+                        return Err(error);
                     } else {
                         let id = part.first().copied().unwrap_or_default();
-                        self.context.store.fail_in_bulk(bulk.id, &format!("job {id}: {}", error.told())).await?;
+                        self.context.store.fail_in_bulk(bulk.id, &format!("job {id}: {}", error.public_text())).await?;
                     }
                 }
                 Err(error) => return Err(error),
@@ -98,25 +101,25 @@ impl Operator {
         Ok(true)
     }
 
-    /// Tells workers and brokers what has changed.
-    fn tell(&self, changed: BulkChanged) {
+    /// Notifies workers and brokers of the changes.
+    fn report(&self, changed: BulkChanged) {
         let dispatch = &self.context.dispatch;
         match changed {
             BulkChanged::Retried(jobs, revived) => self.retried((jobs, revived), &mut RetryAnswer::default()),
             BulkChanged::Cancelled(jobs, woken) => {
                 woken.iter().for_each(|wakeups| dispatch.wakeups(wakeups));
-                self.tell_workers(&jobs);
+                self.notify_workers(&jobs);
             }
-            BulkChanged::Discarded(_, wakeups) | BulkChanged::Made(_, wakeups) => dispatch.wakeups(&wakeups),
+            BulkChanged::Discarded(_, wakeups) | BulkChanged::Changed(_, wakeups) => dispatch.wakeups(&wakeups),
             BulkChanged::Reprioritized(jobs) => self.announce_ranks(&jobs),
         }
     }
 
-    /// Whoever started it, as if they had called for these jobs.
+    /// Returns the actor for the audit log: the caller that started the bulk operation.
     fn actor_of(&self, bulk: &Bulk) -> Actor {
         let Bulk { id, principal, peer, reason, .. } = bulk;
         let more = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        // What the name of the call does not say.
+        // Details that the name of the call does not contain.
         let what = match &bulk.spec.change {
             BulkChange::Undo(of) => format!(" (undo of {of})"),
             BulkChange::Move(to) => format!(" (move to {to})"),
@@ -135,14 +138,14 @@ impl Operator {
     /// Pauses a bulk operation that Postgres refuses.
     async fn give_up(&self, bulk: &Bulk, error: &StoreError) -> Result<(), StoreError> {
         tracing::error!(bulk = bulk.id, %error, "a bulk operation was paused because Postgres refuses it");
-        let problem = format!("{}; the log of the broker says more", error.told());
+        let problem = format!("{}; the log of the broker says more", error.public_text());
         self.context.store.fail_in_bulk(bulk.id, &problem).await?;
         let by = self.actor_of(bulk);
         self.context.store.change_bulk(bulk, BulkState::Paused, &[BulkState::Running], &by).await.map(drop)
     }
 }
 
-/// How long to wait after a batch, so that other work goes on and no more jobs are changed in a second than wanted.
+/// Returns the pause after a batch, which leaves time for other work and keeps the requested rate of jobs per second.
 fn pause(jobs_per_s: Option<i32>, took: Duration, jobs: usize) -> Duration {
     let share = (took * (SHARE - 1)).min(LONGEST_PAUSE);
     let rate = jobs_per_s.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(jobs as f64 / f64::from(rate.max(1))));

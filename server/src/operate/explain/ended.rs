@@ -1,4 +1,4 @@
-//! Jobs that run, and jobs that have ended.
+//! Explanations of running and ended jobs.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::{
     store::{JobFacts, Undone},
 };
 
-/// A worker holds it.
+/// Reason for a leased job.
 pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
     let broker = job.broker.clone().unwrap_or_default();
     let since = job.leased_at.map_or_else(String::new, |at| format!(" since {}", text::since(at, job.now)));
@@ -34,11 +34,11 @@ pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
     let (ends, remedy) = match deadline {
         Some(deadline) => (
             format!(", until {deadline} at the latest"),
-            "Nothing, if it should run: the attempt ends when the worker settles it, or at its deadline.",
+            "Nothing to do: the attempt ends when the worker settles it, or at its deadline.",
         ),
         None => (
             String::new(),
-            "Nothing, if it should run: it has no deadline, and ends when the worker settles it or is gone.",
+            "Nothing to do: the attempt has no deadline, and ends when the worker settles it or disconnects for good.",
         ),
     };
     Reason {
@@ -50,9 +50,9 @@ pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
     }
 }
 
-/// It has finished and left the database: what the archive says of it.
+/// Explanation of a finished job that is only in the archive.
 pub(super) fn archived(job: JobView) -> Explanation {
-    // For people, who want to know about how long ago it was.
+    // The time of the machine is precise enough here: people want to know the approximate age.
     let reason = finished(job.state, job.finished, SystemTime::now());
     let error = job.failures.last().map(|failure| failure.error.clone()).unwrap_or_default();
     let reason = Reason { text: format!("{} It is in the archive.", reason.text), error, ..reason };
@@ -67,7 +67,7 @@ pub(super) fn archived(job: JobView) -> Explanation {
     }
 }
 
-/// It is dead or has finished.
+/// Reasons for a dead or finished job.
 pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason> {
     let error = job.error.clone().unwrap_or_default();
     let mut ended = match job.state {
@@ -82,19 +82,19 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
     let held = (job.state == JobState::Dead && !key_holder.is_empty()).then(|| Reason {
         kind: ReasonKind::DeadKeyHeld,
         text: format!("It cannot be retried now: {} holds its key.", text::jobs(&key_holder)),
-        remedy: "That job must end first.".into(),
+        remedy: "Wait until that job has ended.".into(),
         jobs: key_holder,
         ..Reason::default()
     });
     std::iter::once(Reason { error, ..ended }).chain(held).collect()
 }
 
-/// A bulk operation had ended it, and another one put it back.
+/// Sentence about a bulk operation that had ended the job and was undone.
 pub(super) fn undone(undone: &Undone, now: SystemTime) -> String {
     let ended = match undone.operation.as_deref() {
         Some("cancel") => "cancelled",
         Some("discard") => "discarded",
-        // Its row is not kept any more.
+        // The bulk operation's row is deleted.
         _ => "ended",
     };
     let Undone { bulk, .. } = undone;
@@ -116,7 +116,7 @@ fn dead(job: &JobFacts) -> Reason {
     Reason {
         kind: ReasonKind::Dead,
         text: format!("It is dead{}: {why}.", since(job.finished, job.now)),
-        remedy: "Somebody must retry it, which gives it all of its attempts again, or discard it.".into(),
+        remedy: "Retry it, which gives it all of its attempts again, or discard it.".into(),
         since: job.finished,
         ..Reason::default()
     }
@@ -132,7 +132,7 @@ fn finished(state: JobState, at: Option<SystemTime>, now: SystemTime) -> Reason 
         JobState::Succeeded => (ReasonKind::Succeeded, format!("It succeeded{when}.")),
         JobState::Cancelled => (ReasonKind::Cancelled, format!("It was cancelled{when}.")),
         JobState::Expired => (ReasonKind::Expired, format!("It expired{when}: no worker had started it.")),
-        _ => (ReasonKind::Discarded, format!("It was discarded{when}: it was dead, and an operator gave it up.")),
+        _ => (ReasonKind::Discarded, format!("It was discarded{when}: an operator discarded it when it was dead.")),
     };
     Reason { kind, text, since: at, ..Reason::default() }
 }

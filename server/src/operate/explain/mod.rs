@@ -1,4 +1,4 @@
-//! Why a job does not run. The statements only look up rows by index, and count up to a bound.
+//! Explains why a job does not run. The statements only look up rows by index, and count up to a limit.
 
 mod ended;
 mod ready;
@@ -15,14 +15,14 @@ use crate::{
     store::{JobFacts, StoreError},
 };
 
-/// Jobs before one that are counted.
+/// Maximum number of jobs counted before a job.
 pub(crate) const MOST_BEFORE: i64 = 10_000;
-/// Workers of a type that are looked at.
+/// Maximum number of workers of a type to examine.
 pub(crate) const MOST_WORKERS: usize = 1_000;
-/// Jobs that a reason names.
+/// Maximum number of jobs named in a reason.
 const MOST_RELATED: usize = 10;
 
-/// What is known besides the reasons.
+/// Further facts besides the reasons.
 #[derive(Default)]
 struct Outlook {
     before: Option<Before>,
@@ -31,8 +31,8 @@ struct Outlook {
 }
 
 impl Operator {
-    /// Why a job does not run; `None`: there is no such job, or not for the caller. Of other jobs that the caller may not read,
-    /// reasons tell the ids only.
+    /// Explains why a job does not run; `None` if it does not exist or is not visible to the caller. Reasons contain only the ids
+    /// of other jobs that the caller may not read.
     pub async fn explain_job(
         &self,
         id: i64,
@@ -72,7 +72,7 @@ impl Operator {
                 let facts = self.context.store.explain_ready(&job, floor, MOST_BEFORE + 1).await?;
                 let workers = self.workers_of(&job.task_type).await?;
                 let pulled = self.pulled(&job, facts.pulled);
-                let about = ready::About::of(&job, facts, pulled, &workers);
+                let about = ready::About::new(&job, facts, pulled, &workers);
                 (outlook.before, outlook.settled_per_minute) = (Some(before(facts.before)), about.settled_per_minute());
                 outlook.expected_in = about.expected_in();
                 about.reasons()
@@ -94,7 +94,7 @@ impl Operator {
         Ok(Explanation { id, task_type, state, reasons, before, expected_in, settled_per_minute })
     }
 
-    /// On top of all others: its type moves, or its move rests.
+    /// Additional reason: the type is being moved, or its move is interrupted.
     async fn if_moving(&self, job: &JobFacts) -> Result<Option<Reason>, Error> {
         let is_held = matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Waiting);
         if !job.moves || !is_held {
@@ -106,26 +106,26 @@ impl Operator {
         let (text, remedy) = match view {
             Some(view) if view.is_moving => (
                 format!(
-                    "The task type {task_type} is moving to store {}, and rests until its jobs are there.",
+                    "The task type {task_type} is moving to store {}, and is paused until its jobs are there.",
                     view.to
                 ),
                 String::new(),
             ),
             Some(view) => (
-                format!("The task type {task_type} is moving to store {}, and nobody goes on with that.", view.to),
-                format!("`{}` must go on with it.", view.command()),
+                format!("The task type {task_type} is moving to store {}, and the move is interrupted.", view.to),
+                format!("Run `{}` to resume the move.", view.command()),
             ),
             None => (
                 format!(
-                    "The task type {task_type} is moving here from another store, and rests until its jobs are here."
+                    "The task type {task_type} is moving here from another store, and is paused until its jobs are here."
                 ),
-                format!("If nobody goes on with that, `howdah type move {task_type} --to` this store must."),
+                format!("If the move is interrupted, run `howdah type move {task_type} --to` this store."),
             ),
         };
         Ok(Some(Reason { kind: howdah_proto::v1::ReasonKind::TypeMoving, text, remedy, since, ..Reason::default() }))
     }
 
-    /// The jobs that a waiting job runs after, the holder of its key first.
+    /// Jobs that a waiting job runs after, the holder of its key first.
     async fn related(
         &self,
         job: &JobFacts,
@@ -150,7 +150,7 @@ impl Operator {
         Ok(jobs)
     }
 
-    /// When a program last called for jobs of its type; `noted`: by the notes of all brokers.
+    /// Last pull of jobs of its type; `noted` is the last pull recorded by any broker.
     fn pulled(&self, job: &JobFacts, noted: Option<SystemTime>) -> ready::Pulled {
         let pulls = &self.context.sessions.pulls;
         if pulls.is_waiting(job.type_id) {
@@ -160,7 +160,7 @@ impl Operator {
         own.max(noted).map_or(ready::Pulled::Never, ready::Pulled::At)
     }
 
-    /// The workers of a type.
+    /// Workers of a type.
     async fn workers_of(&self, task_type: &str) -> Result<Vec<ListedWorker>, Error> {
         self.list_workers(WorkerPosition::FIRST, Some(task_type), MOST_WORKERS).await
     }
@@ -170,12 +170,12 @@ fn before(counted: i64) -> Before {
     Before { jobs: counted.min(MOST_BEFORE), has_more: counted > MOST_BEFORE }
 }
 
-/// Another one on top of those that hold a job back now: its type is paused.
+/// Additional reason: the type is paused.
 fn if_paused(job: &JobFacts) -> Option<Reason> {
     job.paused.then(|| Reason {
         kind: howdah_proto::v1::ReasonKind::TypePaused,
         text: format!("The task type {} is paused.", job.task_type),
-        remedy: "Somebody must end the pause of the type.".into(),
+        remedy: "Resume the task type.".into(),
         ..Reason::default()
     })
 }

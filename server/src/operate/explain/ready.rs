@@ -1,4 +1,4 @@
-//! Jobs that could run.
+//! Explanations of ready jobs.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,19 +11,19 @@ use crate::{
     store::{JobFacts, ReadyFacts},
 };
 
-/// Programs that have called for jobs of a type in this time call again.
+/// Programs that have pulled jobs of a type within this time are expected to pull again.
 const RECENT: Duration = Duration::from_secs(3_600);
-/// A rate is that of a minute at least, so that the first job that is settled does not promise a thousand.
+/// Minimum period of a rate, in seconds, so that the first settled job does not suggest a high rate.
 const LEAST_S: f64 = 60.0;
 
-/// Programs without a stream, which call for jobs (`PullJobs`).
+/// Last pull of a program without a stream (`PullJobs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pulled {
-    /// None has called.
+    /// No program has pulled.
     Never,
-    /// One has called, at this time.
+    /// A program has pulled, at this time.
     At(SystemTime),
-    /// One waits for jobs now.
+    /// A pull waits for jobs now.
     Now,
 }
 
@@ -32,22 +32,22 @@ pub(super) struct About<'a> {
     job: &'a JobFacts,
     facts: ReadyFacts,
     pulled: Pulled,
-    /// Workers that take jobs of the type.
+    /// Number of workers that take jobs of the type.
     workers: usize,
-    /// Of these, those that take one as large.
+    /// Number of workers that accept a job of this size.
     takers: usize,
-    /// The largest job that one of them takes.
+    /// Size of the largest job that any of them accepts.
     largest: u64,
-    /// Jobs that they hold,
+    /// Number of jobs that they hold.
     held: u64,
-    /// and may hold.
+    /// Number of jobs that they may hold.
     window: u64,
-    /// Jobs that can be given to those that take one as large.
+    /// Number of free slots at workers that accept a job of this size.
     room: u64,
 }
 
 impl<'a> About<'a> {
-    pub(super) fn of(job: &'a JobFacts, facts: ReadyFacts, pulled: Pulled, workers: &[ListedWorker]) -> Self {
+    pub(super) fn new(job: &'a JobFacts, facts: ReadyFacts, pulled: Pulled, workers: &[ListedWorker]) -> Self {
         let weight = u64::try_from(job.weight.unwrap_or_default()).unwrap_or_default();
         let mut about = Self { job, facts, pulled, workers: 0, takers: 0, largest: 0, held: 0, window: 0, room: 0 };
         for worker in workers {
@@ -70,19 +70,19 @@ impl<'a> About<'a> {
         about
     }
 
-    /// Attempts that were settled a minute, in the last minutes.
+    /// Attempts settled per minute, averaged over the last minutes.
     pub(super) fn settled_per_minute(&self) -> f64 {
         self.facts.settled as f64 * 60.0 / self.facts.settled_s.max(LEAST_S)
     }
 
-    /// The time until it starts, by what was settled in the last minutes.
+    /// Estimated time until it starts, by the rate of the last minutes.
     pub(super) fn expected_in(&self) -> Option<Duration> {
         let is_taken = self.takers > 0 || self.is_pulled();
         if self.job.paused || !is_taken || self.facts.before > MOST_BEFORE {
             return None;
         }
         let first = u64::try_from(self.facts.before).unwrap_or_default();
-        // A call that waits takes one job at least.
+        // A waiting pull takes at least one job.
         let room = self.room.max(u64::from(self.pulled == Pulled::Now));
         let is_limited = self.is_at_limit() || self.job.rate_per_s.is_some();
         if first < room && !is_limited {
@@ -93,7 +93,7 @@ impl<'a> About<'a> {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(missing as f64 * 60.0 / rate).ok()).flatten()
     }
 
-    /// Whether programs call for jobs of its type.
+    /// Whether programs pull jobs of its type.
     fn is_pulled(&self) -> bool {
         match self.pulled {
             Pulled::Never => false,
@@ -120,7 +120,7 @@ impl<'a> About<'a> {
         reasons
     }
 
-    /// No worker takes it, and no program calls for it now.
+    /// Reason if no worker accepts the job and no pull waits for it.
     fn not_taken(&self) -> Option<Reason> {
         if self.takers > 0 || self.pulled == Pulled::Now {
             return None;
@@ -133,7 +133,7 @@ impl<'a> About<'a> {
                     "It waits for the next pull: jobs of the type {task_type} were last pulled (PullJobs) at {}.",
                     text::since(last, self.job.now)
                 ),
-                remedy: "The program that pulls them must call again; a worker with a stream would get it at once."
+                remedy: "Let the program that pulls them call again. A worker with a stream would get the job at once."
                     .into(),
                 since: Some(last),
                 ..Reason::default()
@@ -171,14 +171,14 @@ impl<'a> About<'a> {
                 text::verb(self.workers as i64, "takes", "take"),
                 self.largest
             ),
-            remedy: "A worker must take larger messages, or have a larger window in bytes.".into(),
+            remedy: "Raise a worker's message limit, or its window in bytes.".into(),
             limit: self.largest as f64,
             used: self.job.weight.unwrap_or_default(),
             ..Reason::default()
         }
     }
 
-    /// They hold as many jobs as they want.
+    /// Reason if the workers hold as many jobs as their windows allow.
     fn full(&self) -> Option<Reason> {
         let is_full = self.takers > 0 && self.room == 0 && self.pulled != Pulled::Now;
         is_full.then(|| Reason {
@@ -202,7 +202,7 @@ impl<'a> About<'a> {
         })
     }
 
-    /// As many jobs of the type run as may.
+    /// Reason if the type has reached its limit of running jobs.
     fn type_limit(&self) -> Option<Reason> {
         let most = self.job.max_running.filter(|_| self.is_at_limit())?;
         Some(Reason {
@@ -221,7 +221,7 @@ impl<'a> About<'a> {
         })
     }
 
-    /// The type has no starts left.
+    /// Reason if the rate limit of the type allows no start now.
     fn type_rate(&self) -> Option<Reason> {
         let next = self.facts.next_token.filter(|&next| next > self.job.now)?;
         let rate = self.job.rate_per_s?;
@@ -232,7 +232,7 @@ impl<'a> About<'a> {
                 self.job.task_type,
                 text::until(next, self.job.now)
             ),
-            remedy: "That time must come, or the rate must be raised.".into(),
+            remedy: "Wait until then, or raise the rate.".into(),
             until: Some(next),
             limit: rate,
             ..Reason::default()
@@ -255,8 +255,8 @@ impl<'a> About<'a> {
         let fair = self.job.fair_key.as_ref().filter(|_| self.facts.takes_turns).map(|key| Reason {
             kind: ReasonKind::FairShare,
             text: match first.jobs {
-                1 => format!("It has another fairness key: jobs of that one take turns with those of {key:?}."),
-                _ => format!("Some of those have other fairness keys: they take turns with those of {key:?}."),
+                1 => format!("It has another fair key: jobs of that key take turns with jobs of {key:?}."),
+                _ => format!("Some of those have other fair keys: they take turns with jobs of {key:?}."),
             },
             key: key.clone(),
             ..Reason::default()
@@ -265,7 +265,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// Of the jobs that run.
+/// Start of a sentence about the running jobs.
 pub(super) fn one_of(running: i64) -> &'static str {
     if running == 1 { "That job" } else { "One of them" }
 }

@@ -1,4 +1,4 @@
-//! Jobs that must not start before a time.
+//! Explanations of scheduled jobs.
 
 use howdah_proto::v1::ReasonKind;
 
@@ -14,15 +14,15 @@ pub(super) fn reasons(job: &JobFacts) -> Vec<Reason> {
         () if has_run && job.failed_last => {
             let text =
                 format!("Attempt {} of {} failed; the next one may start at {until}.", job.attempt, job.max_attempts);
-            (ReasonKind::BackingOff, text, "That time must come; a retry makes it ready now.")
+            (ReasonKind::BackingOff, text, "Wait until then; a retry makes it ready now.")
         }
         () if job.leased_at.is_some() => {
             let text = format!("A worker snoozed it until {until}.");
-            (ReasonKind::Snoozed, text, "That time must come; a retry makes it ready now.")
+            (ReasonKind::Snoozed, text, "Wait until then; a retry makes it ready now.")
         }
         () => {
             let text = format!("It is delayed until {until}.");
-            (ReasonKind::Delayed, text, "That time must come; a retry makes it ready now.")
+            (ReasonKind::Delayed, text, "Wait until then; a retry makes it ready now.")
         }
     };
     let error = job.error.clone().unwrap_or_default();

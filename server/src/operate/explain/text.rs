@@ -1,11 +1,11 @@
-//! Times and numbers in sentences.
+//! Formats times and numbers in sentences.
 
 use std::time::SystemTime;
 
 pub(super) use crate::durations::short;
 use crate::job::{Before, RelatedJob};
 
-/// `2026-11-23T10:00:00Z, in 3m 12s`.
+/// Formats `2026-11-23T10:00:00Z, in 3m 12s`.
 pub(super) fn until(at: SystemTime, now: SystemTime) -> String {
     match at.duration_since(now) {
         Ok(left) => format!("{}, in {}", time(at), short(left)),
@@ -13,17 +13,17 @@ pub(super) fn until(at: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// `2026-11-23T10:00:00Z, 3m 12s ago`.
+/// Formats `2026-11-23T10:00:00Z, 3m 12s ago`.
 pub(super) fn since(at: SystemTime, now: SystemTime) -> String {
     format!("{}, {} ago", time(at), short(now.duration_since(at).unwrap_or_default()))
 }
 
-/// A time to the second.
+/// Formats a time with a precision of seconds.
 pub(super) fn time(at: SystemTime) -> String {
     jiff::Timestamp::try_from(at).map_or_else(|_| "a time far away".into(), |at| format!("{at:.0}"))
 }
 
-/// `12 jobs go`, `more than 10,000 jobs go`.
+/// Formats `12 jobs go`, `more than 10,000 jobs go`.
 pub(super) fn go_first(before: Before) -> String {
     match before {
         Before { has_more: true, jobs } => format!("more than {jobs} jobs go"),
@@ -32,22 +32,22 @@ pub(super) fn go_first(before: Before) -> String {
     }
 }
 
-/// `That job`, `Those jobs`.
+/// Formats `That job`, `Those jobs`.
 pub(super) fn those(number: i64) -> &'static str {
     if number == 1 { "That job" } else { "Those jobs" }
 }
 
-/// The word, with its verb for a third person: `hold` is `holds` of one.
+/// Verb in the singular or plural: `holds`, `hold`.
 pub(super) fn verb(number: i64, of_one: &'static str, of_many: &'static str) -> &'static str {
     if number == 1 { of_one } else { of_many }
 }
 
-/// `1 job`, `12 jobs`.
+/// Formats `1 job`, `12 jobs`.
 pub(super) fn count(number: i64) -> String {
     format!("{number} {}", verb(number, "job", "jobs"))
 }
 
-/// `job 17 (ready)`, `jobs 17 (ready), 18 and 19 (dead)`.
+/// Formats `job 17 (ready)`, `jobs 17 (ready), 18 and 19 (dead)`.
 pub(super) fn jobs(jobs: &[RelatedJob]) -> String {
     let one = |job: &RelatedJob| match &job.known {
         Some((_, state)) => format!("{} ({})", job.id, state.name()),

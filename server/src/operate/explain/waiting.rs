@@ -1,4 +1,4 @@
-//! Jobs that wait for other jobs, or at their limit key.
+//! Explanations of jobs that wait for other jobs, or at their limit key.
 
 use howdah_proto::v1::ReasonKind;
 
@@ -8,7 +8,7 @@ use crate::{
     store::{JobFacts, LimitKeyFacts},
 };
 
-/// It runs after other jobs.
+/// Reasons for a job that waits for other jobs.
 pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> {
     let is_behind = |related: &RelatedJob| job.queued_behind == Some(related.id);
     let (holder, after): (Vec<_>, Vec<_>) = related.into_iter().partition(is_behind);
@@ -17,7 +17,7 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
         reasons.push(Reason {
             kind: ReasonKind::KeyHeld,
             text: format!("It runs after {}, which holds its key.", text::jobs(&holder)),
-            remedy: "That job must end.".into(),
+            remedy: "Wait until that job has ended.".into(),
             jobs: holder,
             ..Reason::default()
         });
@@ -36,24 +36,24 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
     if reasons.is_empty() {
         reasons.push(Reason {
             kind: ReasonKind::Due,
-            text: "What it waited for is over: it is ready in a moment.".into(),
+            text: "It no longer waits for other jobs: it is ready in a moment.".into(),
             ..Reason::default()
         });
     }
     reasons.into_iter().chain(if_paused(job)).collect()
 }
 
-/// What must become of the jobs that it runs after.
+/// Remedy for a job that runs after these jobs.
 fn remedy_after(after: &[i64], dead: bool) -> String {
     let retried = match (dead, after.len()) {
         (false, _) => "",
-        (true, 1) => ": somebody must retry or discard it",
-        (true, _) => ": somebody must retry or discard the dead ones",
+        (true, 1) => ": retry or discard it",
+        (true, _) => ": retry or discard the dead ones",
     };
     format!("{} must succeed{retried}.", text::those(after.len() as i64))
 }
 
-/// A gap or a rate counts what is ready as if it started now: no more become ready than may start.
+/// A gap or a rate limit counts ready jobs as if they started now, so no more jobs become ready than may start.
 fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reason> {
     let ready = limit.slots.iter().filter(|(_, state)| *state == JobState::Ready);
     let ready: Vec<RelatedJob> =
@@ -69,7 +69,7 @@ fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reaso
     Some(Reason {
         kind,
         text: format!("Its limit key {key:?} has {why}, and {} must start first.", text::jobs(&jobs)),
-        remedy: "A worker must take what is ready.".into(),
+        remedy: "Wait until a worker takes the ready jobs.".into(),
         jobs,
         key: key.to_owned(),
         limit: most as f64,
@@ -78,7 +78,7 @@ fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reaso
     })
 }
 
-/// It waits at its limit key.
+/// Reasons for a job that waits at its limit key.
 pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec<Reason> {
     let base = || Reason { key: key.to_owned(), ..Reason::default() };
     let mut reasons = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyPaused,
             text: format!("Its limit key {key:?} is paused{until}."),
-            remedy: "The pause must end; somebody can end it now.".into(),
+            remedy: "Resume the limit key.".into(),
             until: limit.paused_until,
             ..base()
         });
@@ -119,7 +119,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
             "The gap after the last start of its limit key {key:?} lasts until {}.",
             text::until(over, job.now)
         ),
-        remedy: "That time must come.".into(),
+        remedy: "Wait until then.".into(),
         until: Some(over),
         ..base()
     }));
@@ -129,7 +129,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
             "The rate limit of its limit key {key:?} allows the next start at {}.",
             text::until(next, job.now)
         ),
-        remedy: "That time must come, or the rate must be raised.".into(),
+        remedy: "Wait until then, or raise the rate.".into(),
         until: Some(next),
         limit: job.key_rate_per_s.unwrap_or_default(),
         ..base()

@@ -1,4 +1,4 @@
-//! Does what was confirmed, by the call of the protocol that does it.
+//! Executes a confirmed action with the corresponding API call.
 
 use axum::{
     body::Body,
@@ -11,62 +11,62 @@ use super::{confirm::go_on, spec};
 use crate::{
     error::Error,
     page::{
-        SharedPage, Trouble, Visit,
+        PageError, PageRequest, SharedPage,
         action::{Action, Target, done},
-        what::What,
+        action_kind::ActionKind,
     },
 };
 
-/// What a call did.
+/// Result of a call.
 #[derive(Default)]
 struct Done {
     count: usize,
-    /// Where the next call goes on; empty: it is done.
+    /// Page token for the next call; empty when the action is complete.
     next: String,
 }
 
-/// Takes the form of a confirmation.
+/// Handles the form of a confirmation.
 pub(in crate::page) async fn act(State(page): State<SharedPage>, request: Request<Body>) -> Response {
-    let visit = match Visit::of_change(page, request).await {
-        Ok(visit) => visit,
+    let req = match PageRequest::of_change(page, request).await {
+        Ok(req) => req,
         Err(trouble) => return trouble.into_response(),
     };
-    match act_on(&visit).await {
+    match act_on(&req).await {
         Ok(answer) => answer,
-        Err(trouble) => trouble.within(visit.layout("")),
+        Err(trouble) => trouble.within(req.layout("")),
     }
 }
 
-async fn act_on(visit: &Visit) -> Result<Response, Trouble> {
-    if visit.params.get("sure") != "yes" {
-        return Err(Error::invalid("sure", "is missing: the form of the confirmation has it").into());
+async fn act_on(req: &PageRequest) -> Result<Response, PageError> {
+    if req.params.get("sure") != "yes" {
+        return Err(Error::invalid("sure", "is missing: submit the form of the confirmation page").into());
     }
-    let action = Action::of(&visit.params)?;
-    let made = make(visit, &action).await?;
+    let action = Action::from_params(&req.params)?;
+    let made = make(req, &action).await?;
     if !made.next.is_empty() {
-        return Ok(go_on(visit, &action, made.count, &made.next));
+        return Ok(go_on(req, &action, made.count, &made.next));
     }
-    let back = visit.back();
+    let back = req.back();
     let mark = if back.contains('?') { '&' } else { '?' };
-    Ok(Redirect::to(&format!("{back}{mark}{}", done(action.what, made.count))).into_response())
+    Ok(Redirect::to(&format!("{back}{mark}{}", done(action.kind, made.count))).into_response())
 }
 
-async fn make(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
-    match action.what {
-        What::Retry => retry(visit, action).await,
-        What::Cancel => cancel(visit, action).await,
-        What::Discard => discard(visit, action).await,
-        What::Release => release(visit, action).await,
-        What::Reprioritize => reprioritize(visit, action).await,
-        What::PauseType => pause(visit, action, true).await,
-        What::ResumeType => pause(visit, action, false).await,
-        _ if action.what.starts().is_some() => start_bulk(visit, action).await,
-        _ => on_name(visit, action).await,
+async fn make(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
+    match action.kind {
+        ActionKind::Retry => retry(req, action).await,
+        ActionKind::Cancel => cancel(req, action).await,
+        ActionKind::Discard => discard(req, action).await,
+        ActionKind::Release => release(req, action).await,
+        ActionKind::Reprioritize => reprioritize(req, action).await,
+        ActionKind::PauseType => pause(req, action, true).await,
+        ActionKind::ResumeType => pause(req, action, false).await,
+        _ if action.kind.starts().is_some() => start_bulk(req, action).await,
+        _ => on_name(req, action).await,
     }
 }
 
-fn page(visit: &Visit) -> String {
-    visit.params.get("page").to_owned()
+fn page(req: &PageRequest) -> String {
+    req.params.get("page").to_owned()
 }
 
 fn filter(action: &Action) -> v1::JobFilter {
@@ -82,97 +82,97 @@ fn filter(action: &Action) -> v1::JobFilter {
     }
 }
 
-async fn retry(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
-    let request = v1::RetryJobsRequest { filter: Some(filter(action)), page_token: page(visit), ..Default::default() };
-    let made = visit.calls().retry_jobs(&visit.by, request).await?.into_inner();
+async fn retry(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
+    let request = v1::RetryJobsRequest { filter: Some(filter(action)), page_token: page(req), ..Default::default() };
+    let made = req.calls().retry_jobs(&req.by, request).await?.into_inner();
     if made.retried_ids.is_empty() && !made.key_held_ids.is_empty() {
         let problem =
-            "another job holds their key, so these jobs stay dead; cancel that one, or wait until it has ended";
+            "another job holds their key, so these jobs stay dead; cancel that job, or wait until it has ended";
         return Err(Error::Precondition(problem.into()).into());
     }
     Ok(Done { count: made.retried_ids.len(), next: made.next_page_token })
 }
 
-async fn cancel(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
+async fn cancel(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let filter = filter(action);
     let request = if filter.ids.is_empty() {
-        v1::CancelJobsRequest { filter: Some(filter), page_token: page(visit), ..Default::default() }
+        v1::CancelJobsRequest { filter: Some(filter), page_token: page(req), ..Default::default() }
     } else {
         v1::CancelJobsRequest { ids: filter.ids, ..Default::default() }
     };
-    let made = visit.calls().cancel_jobs(&visit.by, request).await?.into_inner();
+    let made = req.calls().cancel_jobs(&req.by, request).await?.into_inner();
     Ok(Done { count: made.cancelled_ids.len(), next: made.next_page_token })
 }
 
-async fn discard(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
-    let request = v1::DiscardJobsRequest { filter: Some(filter(action)), page_token: page(visit) };
-    let made = visit.calls().discard_jobs(&visit.by, request).await?.into_inner();
+async fn discard(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
+    let request = v1::DiscardJobsRequest { filter: Some(filter(action)), page_token: page(req) };
+    let made = req.calls().discard_jobs(&req.by, request).await?.into_inner();
     Ok(Done { count: made.discarded_ids.len(), next: made.next_page_token })
 }
 
-async fn release(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
+async fn release(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let request = v1::EndLeasesRequest { ids: filter(action).ids, error: None };
-    let made = visit.calls().end_leases(&visit.by, request).await?.into_inner();
+    let made = req.calls().end_leases(&req.by, request).await?.into_inner();
     Ok(Done { count: made.ended_ids.len(), ..Done::default() })
 }
 
-async fn reprioritize(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
+async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let v1::JobFilter { ids, task_type, .. } = filter(action);
     let priority = action.priority.unwrap_or_default();
-    let request = v1::ReprioritizeJobsRequest { ids, task_type, priority, page_token: page(visit) };
-    let made = visit.calls().reprioritize_jobs(&visit.by, request).await?.into_inner();
+    let request = v1::ReprioritizeJobsRequest { ids, task_type, priority, page_token: page(req) };
+    let made = req.calls().reprioritize_jobs(&req.by, request).await?.into_inner();
     let count = made.reprioritized_ids.len().max(usize::try_from(made.job_count).unwrap_or_default());
     Ok(Done { count, next: made.next_page_token })
 }
 
-/// The settings of a type are replaced as a whole, so they are read first.
-async fn pause(visit: &Visit, action: &Action, paused: bool) -> Result<Done, Trouble> {
+/// Reads the settings of the type first, because an update replaces all of them.
+async fn pause(req: &PageRequest, action: &Action, paused: bool) -> Result<Done, PageError> {
     let Target::Type(name) = &action.target else { return Err(Error::invalid("type", "is missing").into()) };
-    let (view, _) = visit.calls().counted_type(&visit.by, name).await?;
+    let (view, _) = req.calls().counted_type(&req.by, name).await?;
     let settings = v1::TaskTypeSettings { paused, ..view.settings.unwrap_or_default() };
     let request = v1::UpdateTaskTypeRequest { task_type: name.clone(), settings: Some(settings) };
-    visit.calls().update_task_type(&visit.by, request).await?;
+    req.calls().update_task_type(&req.by, request).await?;
     Ok(Done { count: 1, ..Done::default() })
 }
 
-async fn start_bulk(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
-    // A form that is sent twice starts one.
-    let request_key = visit.params.get("once").to_owned();
-    visit.calls().start_bulk(&visit.by, v1::StartBulkRequest { spec: spec::of(action), request_key }).await?;
+async fn start_bulk(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
+    // The request key makes a repeated form idempotent.
+    let request_key = req.params.get("once").to_owned();
+    req.calls().start_bulk(&req.by, v1::StartBulkRequest { spec: spec::from_action(action), request_key }).await?;
     Ok(Done { count: 1, ..Done::default() })
 }
 
-/// What is done to a limit key, a schedule or a bulk operation.
-async fn on_name(visit: &Visit, action: &Action) -> Result<Done, Trouble> {
-    let (calls, by) = (visit.calls(), &visit.by);
-    match (action.what, action.target.clone()) {
-        (What::PauseKey, Target::Key { task_type, key: limit_key }) => {
+/// Executes an action on a limit key, a schedule or a bulk operation.
+async fn on_name(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
+    let (calls, by) = (req.calls(), &req.by);
+    match (action.kind, action.target.clone()) {
+        (ActionKind::PauseKey, Target::Key { task_type, key: limit_key }) => {
             calls.pause_limit_key(by, v1::PauseLimitKeyRequest { task_type, limit_key, duration: None }).await?;
         }
-        (What::ResumeKey, Target::Key { task_type, key: limit_key }) => {
+        (ActionKind::ResumeKey, Target::Key { task_type, key: limit_key }) => {
             calls.resume_limit_key(by, v1::ResumeLimitKeyRequest { task_type, limit_key }).await?;
         }
-        (What::PauseSchedule, Target::Schedule(name)) => {
+        (ActionKind::PauseSchedule, Target::Schedule(name)) => {
             calls.pause_schedule(by, v1::PauseScheduleRequest { name }).await?;
         }
-        (What::ResumeSchedule, Target::Schedule(name)) => {
+        (ActionKind::ResumeSchedule, Target::Schedule(name)) => {
             calls.resume_schedule(by, v1::ResumeScheduleRequest { name }).await?;
         }
-        (What::RunSchedule, Target::Schedule(name)) => {
-            // A form that is sent twice runs it once.
-            let request_key = visit.params.get("once").to_owned();
+        (ActionKind::RunSchedule, Target::Schedule(name)) => {
+            // The request key makes a repeated form idempotent.
+            let request_key = req.params.get("once").to_owned();
             calls.run_schedule(by, v1::RunScheduleRequest { name, request_key }).await?;
         }
-        (What::PauseBulk, Target::Bulk(id)) => {
+        (ActionKind::PauseBulk, Target::Bulk(id)) => {
             calls.pause_bulk(by, v1::PauseBulkRequest { id }).await?;
         }
-        (What::ResumeBulk, Target::Bulk(id)) => {
+        (ActionKind::ResumeBulk, Target::Bulk(id)) => {
             calls.resume_bulk(by, v1::ResumeBulkRequest { id }).await?;
         }
-        (What::CancelBulk, Target::Bulk(id)) => {
+        (ActionKind::CancelBulk, Target::Bulk(id)) => {
             calls.cancel_bulk(by, v1::CancelBulkRequest { id }).await?;
         }
-        _ => return Err(Error::invalid("do", "does not fit what it is done to").into()),
+        _ => return Err(Error::invalid("do", "is an action that this target does not have").into()),
     }
     Ok(Done { count: 1, ..Done::default() })
 }

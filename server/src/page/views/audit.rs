@@ -1,17 +1,17 @@
-//! Who changed what.
+//! Audit log.
 
 use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1;
 
 use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
+    PageError, PageRequest,
+    layout::{Layout, render},
     params::query,
     words::{When, number, plain},
 };
 
-/// Entries on a page.
+/// Entries per page.
 const PAGE: i32 = 50;
 
 #[derive(Template)]
@@ -31,16 +31,16 @@ struct Row {
     method: String,
     types: String,
     count: String,
-    /// What was changed, and whether that is a job.
+    /// Ids of the changed objects, and whether each is a job.
     ids: Vec<(String, bool)>,
     reason: String,
     broker: String,
     peer: String,
 }
 
-/// The entries, the newest first.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let of = |name| visit.params.get(name).to_owned();
+/// Audit entries, newest first.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let of = |name| req.params.get(name).to_owned();
     let (principal, method, id) = (of("principal"), of("method"), of("id"));
     let request = v1::ListAuditRequest {
         principal: principal.clone(),
@@ -50,18 +50,18 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         page_token: of("page"),
         ..Default::default()
     };
-    let answer = visit.calls().list_audit(&visit.by, request).await?.into_inner();
+    let answer = req.calls().list_audit(&req.by, request).await?.into_inner();
     let token = &*answer.next_page_token;
-    let asked = [("principal", &*principal), ("method", &*method), ("id", &*id), ("page", token)];
-    let next = if token.is_empty() { String::new() } else { query(asked) };
+    let params = [("principal", &*principal), ("method", &*method), ("id", &*id), ("page", token)];
+    let next = if token.is_empty() { String::new() } else { query(params) };
     let rows = answer.entries.into_iter().map(row).collect();
-    shown(&View { layout: visit.layout("audit"), principal, method, id, rows, next })
+    render(&View { layout: req.layout("audit"), principal, method, id, rows, next })
 }
 
 fn row(entry: v1::AuditEntry) -> Row {
     let is_of_jobs = entry.method.ends_with("Jobs") || entry.method == "EndLeases";
     Row {
-        at: When::of(entry.time),
+        at: When::new(entry.time),
         principal: entry.principal,
         method: entry.method,
         types: entry.task_types.join(", "),

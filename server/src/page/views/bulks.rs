@@ -1,4 +1,4 @@
-//! Bulk operations: how far they are, and a form to start one.
+//! Bulk operations with their progress, and a form to start one.
 
 use askama::Template;
 use axum::response::Response;
@@ -8,38 +8,38 @@ use super::spec;
 use crate::{
     access::Operation,
     page::{
-        Trouble, Visit,
-        layout::{Layout, shown},
+        PageError, PageRequest,
+        layout::{Layout, render},
         params::query,
         words::{STATES, When, first_line, number, plain},
     },
 };
 
-/// Bulk operations on a page.
+/// Bulk operations per page.
 const PAGE: i32 = 50;
 
 #[derive(Template)]
 #[template(path = "bulks.html")]
 struct View {
     layout: Layout,
-    /// Names to choose from.
+    /// Task types to choose from.
     types: Vec<String>,
     task_type: String,
     open_only: bool,
     rows: Vec<Row>,
-    /// For the form that starts one.
+    /// Whether the principal may start bulk operations.
     operates: bool,
     states: Vec<&'static str>,
     state: String,
     group: String,
-    /// The query of the next page.
+    /// Query of the next page.
     next: String,
 }
 
 struct Row {
     id: i64,
     state: &'static str,
-    /// Whether it can still be paused, resumed or cancelled by whoever looks.
+    /// Whether the bulk operation runs and the user may pause it.
     can_pause: bool,
     can_resume: bool,
     can_undo: bool,
@@ -56,29 +56,29 @@ struct Row {
     broker: String,
 }
 
-/// The list, the newest first.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let params = &visit.params;
+/// List of bulk operations, newest first.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let params = &req.params;
     let (task_type, open_only) = (params.get("type").to_owned(), params.get("open") == "yes");
     let page_token = params.get("page").to_owned();
     let request = v1::ListBulksRequest { task_type: task_type.clone(), open_only, page_size: PAGE, page_token };
-    let answer = visit.calls().list_bulks(&visit.by, request).await?.into_inner();
+    let answer = req.calls().list_bulks(&req.by, request).await?.into_inner();
     let mut next = String::new();
     if !answer.next_page_token.is_empty() {
         let open = if open_only { "yes" } else { "" };
         next = query([("type", &*task_type), ("open", open), ("page", &answer.next_page_token)]);
     }
-    let types: Vec<String> = visit.calls().counted_types(&visit.by).await?.types.into_iter().map(|v| v.name).collect();
-    let operates = |name: &str| visit.by.may(Operation::Operate, name);
+    let types: Vec<String> = req.calls().counted_types(&req.by).await?.types.into_iter().map(|v| v.name).collect();
+    let operates = |name: &str| req.by.may(Operation::Operate, name);
     let view = View {
-        layout: visit.layout("bulks"),
+        layout: req.layout("bulks"),
         operates: if task_type.is_empty() {
-            visit.by.may_everywhere(Operation::Operate) || types.iter().any(|name| operates(name))
+            req.by.may_everywhere(Operation::Operate) || types.iter().any(|name| operates(name))
         } else {
             operates(&task_type)
         },
         types: types.into_iter().take(200).collect(),
-        rows: rows(&visit, answer.bulks),
+        rows: rows(&req, answer.bulks),
         states: STATES.into_iter().take_while(|(state, _)| *state != JobState::Succeeded).map(|(_, w)| w).collect(),
         state: params.get("state").to_owned(),
         group: params.get("group").to_owned(),
@@ -86,11 +86,11 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         open_only,
         next,
     };
-    shown(&view)
+    render(&view)
 }
 
-/// The rows. What another one of them has put back whole is not offered for that again.
-fn rows(visit: &Visit, bulks: Vec<v1::Bulk>) -> Vec<Row> {
+/// Builds the rows. A bulk operation that another one has fully undone does not offer an undo.
+fn rows(req: &PageRequest, bulks: Vec<v1::Bulk>) -> Vec<Row> {
     let undone = |bulk: &v1::Bulk| {
         bulks.iter().any(|other| {
             let of = other.spec.as_ref().map_or(0, |spec| spec.undo_bulk_id);
@@ -98,13 +98,13 @@ fn rows(visit: &Visit, bulks: Vec<v1::Bulk>) -> Vec<Row> {
         })
     };
     let undone: Vec<bool> = bulks.iter().map(undone).collect();
-    bulks.into_iter().zip(undone).map(|(bulk, undone)| row(visit, bulk, undone)).collect()
+    bulks.into_iter().zip(undone).map(|(bulk, undone)| row(req, bulk, undone)).collect()
 }
 
-fn row(visit: &Visit, bulk: v1::Bulk, undone: bool) -> Row {
+fn row(req: &PageRequest, bulk: v1::Bulk, undone: bool) -> Row {
     let state = bulk.state();
     let spec = bulk.spec.clone().unwrap_or_default();
-    let operates = visit.by.may(Operation::Operate, &spec.task_type);
+    let operates = req.by.may(Operation::Operate, &spec.task_type);
     let by = [bulk.principal.as_str(), bulk.reason.as_str()];
     Row {
         id: bulk.id,
@@ -122,22 +122,22 @@ fn row(visit: &Visit, bulk: v1::Bulk, undone: bool) -> Row {
             && bulk.end_time.is_some()
             && bulk.done_count > 0
             && matches!(spec.operation(), BulkOperation::Cancel | BulkOperation::Discard),
-        what: spec::told(&spec),
+        what: spec::describe(&spec),
         group: first_line(&spec.error_group, 140),
         task_type: spec.task_type,
         done: bulk.done_count,
-        // It may have found more than were counted.
+        // The total is at least the number done: a bulk operation may find more jobs than were counted.
         selected: bulk.selected_count.max(bulk.done_count).max(1),
         progress: progress(&bulk),
         problem: first_line(&bulk.problem, 200),
-        started: When::of(bulk.create_time),
-        ended: When::of(bulk.end_time),
+        started: When::new(bulk.create_time),
+        ended: When::new(bulk.end_time),
         by: by.into_iter().filter(|part| !part.is_empty()).map(plain).collect::<Vec<_>>().join(": "),
         broker: bulk.broker,
     }
 }
 
-/// `3 of 5, 1 skipped`, …
+/// Progress, such as `3 of 5, 1 skipped`.
 fn progress(bulk: &v1::Bulk) -> String {
     let more = if bulk.has_more { "more than " } else { "" };
     let mut parts = vec![format!("{} of {more}{}", number(bulk.done_count), number(bulk.selected_count))];

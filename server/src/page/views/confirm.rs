@@ -1,18 +1,18 @@
-//! Asks before anything is done: how many, three examples, what is set, what follows.
+//! Confirmation page of an action: number of jobs, three examples, parameters and effect.
 
-mod about; // what the question is about
-mod numbers; // how many jobs
+mod about; // subject of the question
+mod numbers; // job counts
 
 use askama::Template;
 use axum::response::Response;
 
 use super::parts::JobRow;
 use crate::page::{
-    Trouble, Visit,
+    PageError, PageRequest,
     action::Action,
-    layout::{Layout, answer, shown},
-    visit::within,
-    what::What,
+    action_kind::ActionKind,
+    layout::{Layout, answer, render},
+    page_request::within,
     words::number,
 };
 use about::About;
@@ -22,37 +22,37 @@ use about::About;
 struct View {
     layout: Layout,
     title: String,
-    /// What follows, in sentences.
+    /// Effect of the action, in sentences.
     effect: String,
     call: &'static str,
     button: &'static str,
     is_final: bool,
-    /// Whether there is nothing to do it to.
+    /// Whether the action has no target, such as a retry without dead jobs; the form is then omitted.
     nothing: bool,
-    /// All that was asked for.
+    /// Parameters of the action.
     facts: Vec<(&'static str, String)>,
     examples: Vec<JobRow>,
-    /// Names and values of the form.
+    /// Hidden form fields.
     hidden: Vec<(&'static str, String)>,
     back: String,
 }
 
-/// The question.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let action = Action::of(&visit.params)?;
-    let about = About::of(&visit, &action).await?;
-    let words = action.what.words();
+/// The confirmation page.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let action = Action::from_params(&req.params)?;
+    let about = About::load(&req, &action).await?;
+    let words = action.kind.words();
     let title = match &about.nothing {
         Some(nothing) => format!("{}: {nothing}", words.button),
-        None => format!("{} {}{}?", action.what.question(), about.name, ending(&action)),
+        None => format!("{} {}{}?", action.kind.question(), about.name, ending(&action)),
     };
     let effect = match about.nothing {
         Some(_) => "There is nothing to do.".to_owned(),
         None => [words.effect.to_owned()].into_iter().chain(about.notes).collect::<Vec<_>>().join(" "),
     };
-    let back = within(visit.params.get("back")).to_owned();
+    let back = within(req.params.get("back")).to_owned();
     let view = View {
-        layout: visit.layout(""),
+        layout: req.layout(""),
         title,
         effect,
         call: words.call,
@@ -64,37 +64,37 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         hidden: hidden(&action, &back, ""),
         back,
     };
-    shown(&view)
+    render(&view)
 }
 
-/// What the question says after the jobs.
+/// End of the question, after the jobs.
 fn ending(action: &Action) -> String {
-    match (action.what, action.priority) {
-        (What::Release, _) => " from the worker".into(),
-        (What::BulkMove, _) => format!(" to {}", action.wanted.to),
-        (What::Reprioritize | What::BulkReprioritize, Some(priority)) => format!(" to {priority}"),
+    match (action.kind, action.priority) {
+        (ActionKind::Release, _) => " from the worker".into(),
+        (ActionKind::BulkMove, _) => format!(" to {}", action.wanted.to),
+        (ActionKind::Reprioritize | ActionKind::BulkReprioritize, Some(priority)) => format!(" to {priority}"),
         _ => String::new(),
     }
 }
 
-/// The names and values of the form that goes on with an action.
+/// Hidden form fields that repeat the action.
 fn hidden(action: &Action, back: &str, page: &str) -> Vec<(&'static str, String)> {
     let mut hidden = action.pairs();
     hidden.extend([("back", back.to_owned()), ("page", page.to_owned()), ("sure", "yes".to_owned())]);
-    if action.what.is_once() {
+    if action.kind.is_once() {
         hidden.push(("once", format!("page:{:032x}", rand::random::<u128>())));
     }
     hidden.retain(|(_, value)| !value.is_empty());
     hidden
 }
 
-/// The page that asks whether to go on: one call does a part of many jobs.
-pub(super) fn go_on(visit: &Visit, action: &Action, done: usize, page: &str) -> Response {
-    let words = action.what.words();
-    let back = within(visit.params.get("back")).to_owned();
+/// Page that asks whether to continue, because one call changes only a part of many jobs.
+pub(super) fn go_on(req: &PageRequest, action: &Action, done: usize, page: &str) -> Response {
+    let words = action.kind.words();
+    let back = within(req.params.get("back")).to_owned();
     let view = View {
-        layout: visit.layout(""),
-        title: format!("{} jobs were {}. There are more: go on?", number(done as i64), words.done),
+        layout: req.layout(""),
+        title: format!("{} jobs were {}. There are more. Continue?", number(done as i64), words.done),
         effect: words.effect.into(),
         call: words.call,
         button: "Go on",

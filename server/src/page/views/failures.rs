@@ -1,4 +1,4 @@
-//! Failed jobs in groups with the same error.
+//! Failed jobs, grouped by error.
 
 use askama::Template;
 use axum::response::Response;
@@ -7,13 +7,13 @@ use howdah_proto::v1;
 use crate::{
     access::Operation,
     page::{
-        Trouble, Visit,
-        layout::{Layout, shown},
+        PageError, PageRequest,
+        layout::{Layout, render},
         words::{When, first_line, number},
     },
 };
 
-/// The most groups.
+/// Maximum number of groups.
 const MOST: i32 = 100;
 
 #[derive(Template)]
@@ -22,9 +22,9 @@ struct View {
     layout: Layout,
     task_type: String,
     types: Vec<String>,
-    /// Whether groups were looked for.
+    /// Whether the groups were queried: false if the caller may not read all types and has not chosen one.
     looked: bool,
-    /// Whether there is no such type.
+    /// Whether the task type does not exist.
     unknown: bool,
     partial: bool,
     rows: Vec<Row>,
@@ -43,37 +43,37 @@ struct Row {
     any_dead: bool,
 }
 
-/// The groups of one type, or of all.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let task_type = visit.params.get("type").to_owned();
-    let looked = !task_type.is_empty() || visit.by.may_everywhere(Operation::Read);
+/// Error groups of one type, or of all types.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let task_type = req.params.get("type").to_owned();
+    let looked = !task_type.is_empty() || req.by.may_everywhere(Operation::Read);
     let answer = if looked {
         let request = v1::ListErrorGroupsRequest { task_type: task_type.clone(), page_size: MOST };
-        visit.calls().list_error_groups(&visit.by, request).await?.into_inner()
+        req.calls().list_error_groups(&req.by, request).await?.into_inner()
     } else {
         v1::ListErrorGroupsResponse::default()
     };
-    let types = visit.calls().counted_types(&visit.by).await?.types.into_iter().map(|view| view.name);
+    let types = req.calls().counted_types(&req.by).await?.types.into_iter().map(|view| view.name);
     let view = View {
-        layout: visit.layout("failures"),
+        layout: req.layout("failures"),
         types: types.take(200).collect(),
-        unknown: answer.groups.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await,
+        unknown: answer.groups.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await,
         task_type,
         looked,
         partial: answer.partial,
-        rows: answer.groups.into_iter().map(|group| row(&visit, group)).collect(),
+        rows: answer.groups.into_iter().map(|group| row(&req, group)).collect(),
     };
-    shown(&view)
+    render(&view)
 }
 
-fn row(visit: &Visit, group: v1::ErrorGroup) -> Row {
+fn row(req: &PageRequest, group: v1::ErrorGroup) -> Row {
     Row {
-        operates: visit.by.may(Operation::Operate, &group.task_type),
+        operates: req.by.may(Operation::Operate, &group.task_type),
         any_dead: group.dead_count > 0,
         dead: number(group.dead_count),
         backing_off: number(group.backing_off_count),
-        last: When::of(group.last_failure_time),
-        first: When::of(group.first_failure_time),
+        last: When::new(group.last_failure_time),
+        first: When::new(group.first_failure_time),
         example: group.example_job_id,
         error: first_line(&group.example_error, 300),
         task_type: group.task_type,

@@ -1,28 +1,28 @@
-//! A job by its id, or a task type by its name.
+//! Finds a job by its id, or a task type by its name.
 
 use axum::response::{IntoResponse as _, Redirect, Response};
 
 use crate::{
     error::Error,
-    page::{Trouble, Visit, params::query},
+    page::{PageError, PageRequest, params::query},
 };
 
-/// Goes to what was asked for.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let asked = visit.params.get("q");
-    if asked.is_empty() {
-        return Ok(Redirect::to(&visit.link("/jobs", "")).into_response());
+/// Redirects to the job or the type.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let text = req.params.get("q");
+    if text.is_empty() {
+        return Ok(Redirect::to(&req.link("/jobs", "")).into_response());
     }
-    if asked.parse::<i64>().is_ok() {
-        return job_of(&visit, asked);
+    if text.parse::<i64>().is_ok() {
+        return job_of(&req, text);
     }
-    let types = visit.calls().counted_types(&visit.by).await?.types;
-    let (path, name) = if types.iter().any(|view| view.name == asked) { ("/type", "name") } else { ("/types", "q") };
-    Ok(Redirect::to(&visit.link(path, &query([(name, asked)]))).into_response())
+    let types = req.calls().counted_types(&req.by).await?.types;
+    let (path, name) = if types.iter().any(|view| view.name == text) { ("/type", "name") } else { ("/types", "q") };
+    Ok(Redirect::to(&req.link(path, &query([(name, text)]))).into_response())
 }
 
-/// Goes to the job of this id.
-pub(super) fn job_of(visit: &Visit, id: &str) -> Result<Response, Trouble> {
-    let id: i64 = id.parse().map_err(|_| Error::invalid("id", "is no id of a job"))?;
-    Ok(Redirect::to(&visit.link("/job", &format!("id={id}"))).into_response())
+/// Redirects to the job with this id.
+pub(super) fn job_of(req: &PageRequest, id: &str) -> Result<Response, PageError> {
+    let id: i64 = id.parse().map_err(|_| Error::invalid("id", "is not a job id"))?;
+    Ok(Redirect::to(&req.link("/job", &format!("id={id}"))).into_response())
 }

@@ -1,4 +1,4 @@
-//! One job: what has become of it, what it waits for, what it carries.
+//! One job: timeline, reasons for waiting, payload and headers.
 
 mod reasons;
 mod timeline;
@@ -11,10 +11,10 @@ use crate::{
     access::Operation,
     error::Error,
     page::{
-        Trouble, Visit,
+        PageError, PageRequest,
+        action_kind::ActionKind,
         bytes::Shown,
-        layout::{Layout, shown},
-        what::What,
+        layout::{Layout, render},
         words::{State, When, plain},
     },
 };
@@ -34,19 +34,19 @@ struct View {
     headers: Vec<(String, String)>,
     events: Vec<Event>,
     reasons: Option<Reasons>,
-    /// Jobs that it waits for.
+    /// Jobs that must finish before this one starts.
     after: Vec<i64>,
     parent: Option<i64>,
     next_stages: Vec<String>,
-    /// Its last progress report: the part in percent if there is one, a text, when.
+    /// Last progress report: percentage if known, text and time.
     progress: Option<Progress>,
-    /// What it carries, under its name; `None` if there is nothing.
+    /// Payload and result by name; `None` if empty.
     carries: Vec<(&'static str, Option<Shown>)>,
-    /// Whether the person who looks may see that.
+    /// Whether the user may see payloads and results.
     sees: bool,
-    /// Whether that person may change it, and what holds it back.
+    /// Whether the user may change the job and what blocks it.
     operates: bool,
-    /// The names and words of what can be done, and whether it is final.
+    /// Available actions: name, label and whether the action is final.
     actions: Vec<(&'static str, &'static str, bool)>,
     reprioritizes: bool,
     priority: i32,
@@ -58,58 +58,59 @@ struct Progress {
     at: Option<When>,
 }
 
-/// The job of an id.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let id = visit.params.number("id")?.ok_or_else(|| Error::invalid("id", "is missing"))?;
-    // Its memory is held until the page is made.
-    let answer = visit.calls().get_job(&visit.by, v1::GetJobRequest { id }).await?;
-    let job = answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("the answer has no job".into()))?;
-    // What has finished needs no reasons, and they would be read from the archive. Any other job may have ended since, or its
-    // history may be gone: then there is nothing to explain.
+/// The job with the requested id.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let id = req.params.number("id")?.ok_or_else(|| Error::invalid("id", "is missing"))?;
+    // Holds the answer's memory reservation until the page is rendered.
+    let answer = req.calls().get_job(&req.by, v1::GetJobRequest { id }).await?;
+    let job =
+        answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("bug: the GetJob answer has no job".into()))?;
+    // Finished jobs are not explained: the timeline suffices, and an explanation would read the archive. An error is
+    // ignored: the job may have ended since it was read, and its history may be gone.
     let explained = match job.state() {
         JobState::Succeeded | JobState::Cancelled | JobState::Expired | JobState::Discarded => None,
-        _ => visit.calls().explain_job(&visit.by, v1::ExplainJobRequest { id }).await.ok(),
+        _ => req.calls().explain_job(&req.by, v1::ExplainJobRequest { id }).await.ok(),
     };
-    let operates = visit.by.may(Operation::Operate, &job.task_type);
-    let sees = visit.by.may(Operation::Payload, &job.task_type);
-    let way = visit.params.get("as");
+    let operates = req.by.may(Operation::Operate, &job.task_type);
+    let sees = req.by.may(Operation::Payload, &job.task_type);
+    let way = req.params.get("as");
     let carried = [("Payload", &job.payload), ("Result", &job.result), ("Checkpoint", &job.checkpoint)];
     let mut headers: Vec<_> = job.headers.iter().map(|(name, value)| (plain(name), plain(value))).collect();
     headers.sort();
     let possible = if operates { possible(job.state()) } else { &[] };
     let view = View {
-        layout: visit.layout("jobs"),
+        layout: req.layout("jobs"),
         id,
-        state: State::of(job.state()),
+        state: State::new(job.state()),
         facts: facts(job),
         times: times(job),
         tags: job.tags.clone(),
         headers,
-        events: timeline::of(job),
-        reasons: explained.and_then(|answer| Reasons::of(answer.into_inner())),
+        events: timeline::events(job),
+        reasons: explained.and_then(|answer| Reasons::new(answer.into_inner())),
         after: job.after.clone(),
         parent: Some(job.parent_id).filter(|id| *id != 0),
         next_stages: job.next_stages.clone(),
         progress: job.progress.as_ref().map(progress),
-        carries: carried.map(|(name, bytes)| (name, if sees { Shown::of(bytes, way) } else { None })).into(),
+        carries: carried.map(|(name, bytes)| (name, if sees { Shown::new(bytes, way) } else { None })).into(),
         sees,
         operates,
-        actions: possible.iter().map(|what| (what.words().name, what.words().button, what.words().is_final)).collect(),
+        actions: possible.iter().map(|kind| (kind.words().name, kind.words().button, kind.words().is_final)).collect(),
         reprioritizes: operates
             && matches!(job.state(), JobState::Ready | JobState::Scheduled | JobState::Waiting | JobState::Leased),
         priority: job.priority,
         task_type: job.task_type.clone(),
     };
-    shown(&view)
+    render(&view)
 }
 
-/// What can be done with a job in a state.
-fn possible(state: JobState) -> &'static [What] {
+/// Actions available for a state.
+fn possible(state: JobState) -> &'static [ActionKind] {
     match state {
-        JobState::Dead => &[What::Retry, What::Discard],
-        JobState::Scheduled => &[What::Retry, What::Cancel],
-        JobState::Leased => &[What::Release, What::Cancel],
-        JobState::Ready | JobState::Waiting => &[What::Cancel],
+        JobState::Dead => &[ActionKind::Retry, ActionKind::Discard],
+        JobState::Scheduled => &[ActionKind::Retry, ActionKind::Cancel],
+        JobState::Leased => &[ActionKind::Release, ActionKind::Cancel],
+        JobState::Ready | JobState::Waiting => &[ActionKind::Cancel],
         _ => &[],
     }
 }
@@ -120,7 +121,7 @@ fn facts(job: &v1::Job) -> Vec<(&'static str, String)> {
         ("Priority", job.priority.to_string()),
         ("Key", job.key.clone()),
         ("Limit key", job.limit_key.clone()),
-        ("Fairness key", job.fair_key.clone()),
+        ("Fair key", job.fair_key.clone()),
         ("Enqueued as", job.original_task_type.clone()),
     ];
     all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
@@ -133,10 +134,10 @@ fn times(job: &v1::Job) -> Vec<(&'static str, When)> {
         ("Times out", job.deadline),
         ("Expires", job.expire_time),
     ];
-    all.into_iter().filter_map(|(name, time)| Some((name, When::of(time)?))).collect()
+    all.into_iter().filter_map(|(name, time)| Some((name, When::new(time)?))).collect()
 }
 
 fn progress(progress: &v1::JobProgress) -> Progress {
     let percent = progress.fraction.map(|part| (part * 100.0).clamp(0.0, 100.0).round());
-    Progress { percent, text: plain(&progress.text), at: When::of(progress.update_time) }
+    Progress { percent, text: plain(&progress.text), at: When::new(progress.update_time) }
 }

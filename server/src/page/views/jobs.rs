@@ -1,6 +1,6 @@
-//! The jobs of a type: by state, those that a search finds, or those with the most attempts.
+//! Jobs of a type: by state, from a search, or ordered by attempts.
 
-mod asked; // what is searched for
+mod search_form; // search query
 
 use askama::Template;
 use axum::response::Response;
@@ -11,172 +11,172 @@ use crate::{
     access::Operation,
     error::Error,
     page::{
-        Trouble, Visit,
-        layout::{Layout, shown},
+        PageError, PageRequest,
+        layout::{Layout, render},
         params::query,
         words::{STATES, State, counted, number},
     },
 };
-use asked::Asked;
+use search_form::SearchForm;
 
-/// Jobs on a page.
+/// Jobs per page.
 const PAGE: i32 = 50;
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct View {
     layout: Layout,
-    /// Names to choose from.
+    /// Task types to choose from.
     types: Vec<String>,
     task_type: String,
     state: String,
-    asked: Asked,
+    search_form: SearchForm,
     group: String,
     by_attempts: bool,
     states: Vec<&'static str>,
     rows: Vec<JobRow>,
     operates: bool,
-    /// Whether payloads may be searched.
+    /// Whether the user may search payloads.
     sees: bool,
-    /// What was looked at, if that may not be all.
+    /// Sentences above the list: its order, and how many jobs the search scanned. Empty if not needed.
     note: String,
-    /// Why there is no job; empty: there is one.
+    /// Reason why the list is empty; empty if it is not.
     empty: String,
-    /// The query of the first page, and of the next one.
+    /// Queries of the first page and of the next one.
     first: String,
     next: String,
 }
 
-/// Jobs that were found.
+/// Jobs found, and the position of the next page.
 #[derive(Default)]
 struct Found {
     jobs: Vec<v1::Job>,
-    /// Where the next page begins; empty: there is none.
+    /// Page token of the next page; empty on the last page.
     next: String,
-    /// From when on jobs were looked at, for the next page.
+    /// Start of the searched period, for the next page.
     since: String,
     note: String,
-    /// What is missing before anything can be looked for.
+    /// Sentence that asks for input without which the query cannot run; empty if the input is complete.
     missing: &'static str,
 }
 
-/// The list.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let params = &visit.params;
+/// List of jobs.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let params = &req.params;
     let task_type = params.get("type").to_owned();
-    let (state, group, asked) = (params.get("state"), params.get("group"), Asked::of(params));
-    // Jobs of one error have no such order, and what a search finds has its own.
+    let (state, group, search_form) = (params.get("state"), params.get("group"), SearchForm::from_params(params));
+    // Jobs of an error group are not ordered by attempts, and search results have their own order.
     let by_attempts = params.get("sort") == "attempts" && group.is_empty();
     if !params.get("id").is_empty() {
-        return super::find::job_of(&visit, params.get("id"));
+        return super::find::job_of(&req, params.get("id"));
     }
     let wanted = match state {
         "" => None,
-        word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is no state of a job"))?),
+        word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is not a job state"))?),
     };
-    let found = match asked.query()? {
+    let found = match search_form.query()? {
         _ if task_type.is_empty() => {
             Found { missing: "Choose a task type, or enter the id of a job.", ..Found::default() }
         }
-        Some(query) => search(&visit, &task_type, wanted, &asked, query).await?,
-        None if by_attempts => most_attempts(&visit, &task_type, wanted).await?,
-        None => list(&visit, &task_type, wanted, group).await?,
+        Some(query) => search(&req, &task_type, wanted, &search_form, query).await?,
+        None if by_attempts => most_attempts(&req, &task_type, wanted).await?,
+        None => list(&req, &task_type, wanted, group).await?,
     };
     let same = [("type", &*task_type), ("state", state), ("group", group), ("since", &*found.since)];
-    let same = || same.into_iter().chain(asked.pairs());
+    let same = || same.into_iter().chain(search_form.pairs());
     let first = if params.get("page").is_empty() { String::new() } else { query(same()) };
     let next = if found.next.is_empty() { String::new() } else { query(same().chain([("page", &*found.next)])) };
-    let types = visit.calls().counted_types(&visit.by).await?.types.into_iter().map(|view| view.name);
+    let types = req.calls().counted_types(&req.by).await?.types.into_iter().map(|view| view.name);
     let view = View {
-        layout: visit.layout("jobs"),
+        layout: req.layout("jobs"),
         types: types.take(200).collect(),
-        operates: visit.by.may(Operation::Operate, &task_type),
-        sees: task_type.is_empty() || visit.by.may(Operation::Payload, &task_type),
-        empty: empty(&visit, &task_type, &found).await,
+        operates: req.by.may(Operation::Operate, &task_type),
+        sees: task_type.is_empty() || req.by.may(Operation::Payload, &task_type),
+        empty: empty(&req, &task_type, &found).await,
         state: state.to_owned(),
         group: group.to_owned(),
         by_attempts,
         states: STATES.into_iter().map(|(_, word)| word).collect(),
-        rows: found.jobs.into_iter().map(JobRow::of).collect(),
+        rows: found.jobs.into_iter().map(JobRow::new).collect(),
         note: found.note,
-        asked,
+        search_form,
         task_type,
         first,
         next,
     };
-    shown(&view)
+    render(&view)
 }
 
-/// Why there is no job; empty: there is one.
-async fn empty(visit: &Visit, task_type: &str, found: &Found) -> String {
+/// Reason why the list is empty; empty if it is not.
+async fn empty(req: &PageRequest, task_type: &str, found: &Found) -> String {
     match found {
         Found { missing, .. } if !missing.is_empty() => (*missing).to_owned(),
         Found { jobs, .. } if !jobs.is_empty() => String::new(),
         Found { next, .. } if !next.is_empty() => "None on this page, but there may be more.".into(),
-        _ if visit.is_unknown(task_type).await => format!("There is no task type {task_type}."),
+        _ if req.is_unknown(task_type).await => format!("There is no task type {task_type}."),
         _ => "There is no such job.".into(),
     }
 }
 
-/// Jobs of a state, or of any, in the order in which they run.
-async fn list(visit: &Visit, task_type: &str, state: Option<JobState>, group: &str) -> Result<Found, Trouble> {
+/// Jobs in one state or in any state, in the order in which they run.
+async fn list(req: &PageRequest, task_type: &str, state: Option<JobState>, group: &str) -> Result<Found, PageError> {
     let request = v1::ListJobsRequest {
         task_type: task_type.to_owned(),
         state: state.unwrap_or_default() as i32,
         page_size: PAGE,
-        page_token: visit.params.get("page").to_owned(),
+        page_token: req.params.get("page").to_owned(),
         include_payload: false,
         error_group: group.to_owned(),
         ..Default::default()
     };
-    let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
+    let answer = req.calls().list_jobs(&req.by, request).await?.into_inner();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, ..Found::default() })
 }
 
-/// Jobs that have what is searched for.
+/// Jobs that match a search.
 async fn search(
-    visit: &Visit,
+    req: &PageRequest,
     task_type: &str,
     state: Option<JobState>,
-    asked: &Asked,
+    search_form: &SearchForm,
     query: Query,
-) -> Result<Found, Trouble> {
-    if asked.looks() && state.is_none() {
-        let missing = "Choose a state, too: headers and payloads are searched in jobs of one state.";
+) -> Result<Found, PageError> {
+    if search_form.looks() && state.is_none() {
+        let missing = "Choose a state, too: a search of headers and payloads covers one state.";
         return Ok(Found { missing, ..Found::default() });
     }
-    let since = if asked.looks() { Some(asked.since()?) } else { None };
+    let since = if search_form.looks() { Some(search_form.since()?) } else { None };
     let request = v1::SearchJobsRequest {
         query: Some(query),
         task_type: task_type.to_owned(),
         state: state.unwrap_or_default() as i32,
         since,
         page_size: PAGE,
-        page_token: visit.params.get("page").to_owned(),
+        page_token: req.params.get("page").to_owned(),
         ..Default::default()
     };
-    let answer = visit.calls().search_jobs(&visit.by, request).await?.into_inner();
+    let answer = req.calls().search_jobs(&req.by, request).await?.into_inner();
     let mut note = "The newest first.".to_owned();
-    if asked.looks() {
-        let [looked_at, all] = [answer.looked_at_count, answer.estimated_count].map(number);
-        note = format!("Looked at {looked_at} jobs of about {all}.");
+    if search_form.looks() {
+        let [scanned_count, all] = [answer.scanned_count, answer.estimated_count].map(number);
+        note = format!("Scanned {scanned_count} jobs of about {all}.");
         if !answer.next_page_token.is_empty() {
-            note += " The next page goes on.";
+            note += " The next page continues.";
         }
     }
     if !answer.skipped_ids.is_empty() {
         let ids: Vec<String> = answer.skipped_ids.iter().map(i64::to_string).collect();
-        note = format!("{note} Left out, because to compare their payloads took too long: {}.", ids.join(", "));
+        note = format!("{note} Skipped, because comparing their payloads took too long: {}.", ids.join(", "));
     }
-    let since = since.map(asked::written).unwrap_or_default();
+    let since = since.map(search_form::written).unwrap_or_default();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, since, note, missing: "" })
 }
 
-/// The jobs with the most attempts that are not finished.
-async fn most_attempts(visit: &Visit, task_type: &str, state: Option<JobState>) -> Result<Found, Trouble> {
+/// Unfinished jobs with the most attempts.
+async fn most_attempts(req: &PageRequest, task_type: &str, state: Option<JobState>) -> Result<Found, PageError> {
     let finished = [JobState::Succeeded, JobState::Cancelled, JobState::Expired, JobState::Discarded];
     if state.is_some_and(|state| finished.contains(&state)) {
-        let missing = "Finished jobs have no order by attempts. Choose another state, or none.";
+        let missing = "Finished jobs cannot be ordered by attempts. Choose another state, or none.";
         return Ok(Found { missing, ..Found::default() });
     }
     let request = v1::ListJobsRequest {
@@ -186,16 +186,16 @@ async fn most_attempts(visit: &Visit, task_type: &str, state: Option<JobState>) 
         order: v1::JobOrder::Attempts as i32,
         ..Default::default()
     };
-    let answer = visit.calls().list_jobs(&visit.by, request).await?.into_inner();
+    let answer = req.calls().list_jobs(&req.by, request).await?.into_inner();
     let mut note = if answer.has_more {
         format!("The {} with the most attempts.", counted(answer.jobs.len() as i64, "job"))
     } else {
         "Jobs that have started and are not finished.".to_owned()
     };
     if answer.partial {
-        let looked_at = counted(answer.looked_at_count, "job");
+        let scanned_count = counted(answer.scanned_count, "job");
         note = format!(
-            "{note} Looked at {looked_at}, not at all: others may have as many attempts. No dead job was left out."
+            "{note} Scanned {scanned_count}, but not all of them: others may have as many attempts. All dead jobs are included."
         );
     }
     Ok(Found { jobs: answer.jobs, note, ..Found::default() })

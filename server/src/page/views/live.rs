@@ -1,4 +1,4 @@
-//! Figures of the overview, as they change: server-sent events. Browsers connect again by themselves.
+//! Live figures of the overview, as server-sent events. Browsers reconnect automatically.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -16,58 +16,58 @@ use super::parts::counts;
 use crate::{
     error::Error,
     page::{
-        Trouble, Visit,
+        PageError, PageRequest,
         words::{number, span},
     },
-    quota::Open,
+    quota::OpenGuard,
 };
 
-/// The most of them at once. A principal has no more of them than streams.
+/// Maximum number of event streams of this broker. Each one also counts towards the principal's limit on streams.
 pub(crate) const MOST: usize = 64;
-/// How often the figures are looked at.
+/// Polling interval of the figures.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
-/// How long one lasts: then it is asked again who looks.
+/// Maximum duration of an event stream. The browser then reconnects and authenticates again.
 pub(crate) const LASTS: Duration = Duration::from_secs(300);
 
-/// One browser that looks.
+/// Event stream of one browser.
 struct Live {
-    visit: Visit,
+    req: PageRequest,
     ends: Instant,
     first: bool,
-    _place: OwnedSemaphorePermit,
-    _open: Option<Open>,
+    _slot: OwnedSemaphorePermit,
+    _open: Option<OpenGuard>,
 }
 
-/// The stream.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    visit.calls().counted_types(&visit.by).await?;
-    let place = Arc::clone(visit.live_places())
+/// Starts the event stream.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    req.calls().counted_types(&req.by).await?;
+    let slot = Arc::clone(req.live_slots())
         .try_acquire_owned()
-        .map_err(|_| Error::Unavailable(format!("{MOST} browsers look at live figures of this broker already")))?;
-    let open = visit.by.open_stream()?;
-    let live = Live { visit, ends: Instant::now() + LASTS, first: true, _place: place, _open: open };
+        .map_err(|_| Error::Unavailable(format!("this broker already serves live figures to {MOST} browsers")))?;
+    let open = req.by.open_stream()?;
+    let live = Live { req, ends: Instant::now() + LASTS, first: true, _slot: slot, _open: open };
     let events = futures::stream::unfold(live, async |live| live.next().await);
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // For nginx, which would gather it.
+    // Disables response buffering in nginx.
     let at_once = (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     Ok(([kind, at_once], Body::from_stream(events)).into_response())
 }
 
 impl Live {
-    /// The next figures; `None`: the end.
+    /// Returns the next event; `None` ends the stream.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         if self.first {
             self.first = false;
         } else {
             tokio::select! {
                 () = sleep(EVERY) => {}
-                () = self.visit.by.ended() => return None,
+                () = self.req.by.ended() => return None,
             }
         }
-        if Instant::now() >= self.ends || self.visit.is_draining() {
+        if Instant::now() >= self.ends || self.req.is_draining() {
             return None;
         }
-        let counted = self.visit.calls().counted_types(&self.visit.by).await.ok()?;
+        let counted = self.req.calls().counted_types(&self.req.by).await.ok()?;
         let mut totals = counts(howdah_proto::v1::TaskTypeCounts::default());
         for view in &counted.types {
             for (total, (_, count)) in totals.iter_mut().zip(counts(view.counts.unwrap_or_default())) {

@@ -1,16 +1,16 @@
-//! The views, one a file.
+//! Views of the page, one per file.
 
-pub(super) mod act; // does it
+pub(super) mod act; // executes an action
 pub(super) mod audit;
 pub(super) mod bulks;
-pub(super) mod confirm; // asks before it is done
+pub(super) mod confirm; // asks before an action
 pub(super) mod failures;
-pub(super) mod find; // by id, or by name
+pub(super) mod find; // by id or by name
 pub(super) mod job;
 pub(super) mod jobs;
 pub(super) mod limits;
-pub(super) mod live; // figures as they change
-pub(super) mod nowhere; // what is not there
+pub(super) mod live; // live figures
+pub(super) mod not_found; // 404
 pub(super) mod overview;
 pub(super) mod schedules;
 pub(super) mod statistics;
@@ -20,5 +20,5 @@ pub(super) mod tokens;
 pub(super) mod types;
 pub(super) mod workers;
 
-mod parts; // rows that several views have
+mod parts; // table rows that several views share
 mod spec; // bulk operations in words

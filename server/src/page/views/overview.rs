@@ -1,4 +1,4 @@
-//! What there is at a glance: numbers by state, the types that need somebody.
+//! The overview: job counts by state, and task types that need attention.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,39 +8,39 @@ use jiff::Timestamp;
 
 use super::parts::TypeRow;
 use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
+    PageError, PageRequest,
+    layout::{Layout, render},
     words::{State, number, span},
 };
 
-/// The most types of each list.
+/// Maximum number of types in each list.
 const MOST: usize = 12;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct View {
     layout: Layout,
-    /// Why the broker is not ready; empty: it is.
-    problem: &'static str,
-    /// Those of several stores that take no new jobs.
+    /// Reason why the broker is not ready; empty if it is ready.
+    problem: String,
+    /// Stores that are closed to new jobs.
     closed: Vec<String>,
     totals: Vec<(State, String)>,
     types: usize,
-    /// Types with jobs to run, the most first.
+    /// Types with jobs to run, most jobs first.
     busy: Vec<TypeRow>,
-    /// Types with dead jobs, the most first.
+    /// Types with dead jobs, most dead jobs first.
     dead: Vec<TypeRow>,
     paused: Vec<String>,
     age: String,
-    /// When they were counted: the tables stand still while the tiles change. Empty: they were not.
+    /// Time of the counts in the tables, which do not refresh as the tiles do. Empty if there are no counts.
     as_of: String,
     cut: bool,
 }
 
-/// The first view.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let counted = visit.calls().counted_types(&visit.by).await?;
-    let mut rows: Vec<TypeRow> = counted.types.into_iter().map(TypeRow::of).collect();
+/// Renders the overview.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let counted = req.calls().counted_types(&req.by).await?;
+    let mut rows: Vec<TypeRow> = counted.types.into_iter().map(TypeRow::new).collect();
     let types = rows.len();
     let mut totals = super::parts::counts(howdah_proto::v1::TaskTypeCounts::default());
     for row in &rows {
@@ -57,11 +57,11 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     rows.sort_by_key(|row| (std::cmp::Reverse(of(row, 0) + of(row, 1)), row.name.clone()));
     let busy_names: Vec<String> =
         rows.iter().filter(|row| row.total() > of(row, 4)).take(MOST).map(|row| row.name.clone()).collect();
-    let (away, closed) = visit.calls().troubled_stores();
+    let (unreachable, closed) = req.calls().troubled_stores();
     let view = View {
-        layout: visit.layout("overview"),
-        // With several stores, a broker serves the others.
-        problem: if away.is_empty() { visit.readiness().await.err().unwrap_or_default() } else { "" },
+        layout: req.layout("overview"),
+        // While a store is unreachable, the layout shows its own warning, and the broker still serves the other stores.
+        problem: if unreachable.is_empty() { req.readiness().await.err().unwrap_or_default() } else { String::new() },
         closed: closed.into_iter().map(str::to_owned).collect(),
         totals: totals.into_iter().map(|(word, count)| (State { word }, number(count))).collect(),
         types,
@@ -72,10 +72,10 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         as_of: counted.age.map(as_of).unwrap_or_default(),
         cut: counted.cut,
     };
-    shown(&view)
+    render(&view)
 }
 
-/// The time so long ago.
+/// Formats the time of counts of this age.
 fn as_of(age: Duration) -> String {
     let at = Timestamp::try_from(SystemTime::now() - age);
     at.map(|at| at.strftime("%H:%M:%S UTC").to_string()).unwrap_or_default()

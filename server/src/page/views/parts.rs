@@ -1,25 +1,25 @@
-//! Rows that several views have.
+//! Table rows that several views share.
 
 use howdah_proto::v1;
 
 use crate::page::words::{State, When, first_line, wire_span};
 
-/// A task type with its numbers of jobs.
+/// A task type with its job counts.
 #[derive(Clone)]
 pub(super) struct TypeRow {
     pub(super) name: String,
     pub(super) paused: bool,
-    /// Empty: there is one store.
+    /// Store of the type; empty if there is only one store.
     pub(super) store: String,
-    /// By state, with the word of the state.
+    /// Job counts by state.
     pub(super) counts: [(&'static str, i64); 5],
     pub(super) oldest: String,
-    /// For sorting.
+    /// Sort key: age of the oldest ready job, in seconds.
     pub(super) oldest_s: i64,
 }
 
 impl TypeRow {
-    pub(super) fn of(view: v1::TaskType) -> Self {
+    pub(super) fn new(view: v1::TaskType) -> Self {
         let counts = counts(view.counts.unwrap_or_default());
         Self {
             paused: view.settings.is_some_and(|settings| settings.paused),
@@ -31,13 +31,13 @@ impl TypeRow {
         }
     }
 
-    /// Its jobs in any state.
+    /// Number of jobs in all states.
     pub(super) fn total(&self) -> i64 {
         self.counts.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// The counts with the words of the states.
+/// Job counts with the names of the states.
 pub(super) fn counts(counts: v1::TaskTypeCounts) -> [(&'static str, i64); 5] {
     let v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead } = counts;
     [("ready", ready), ("leased", leased), ("scheduled", scheduled), ("waiting", waiting), ("dead", dead)]
@@ -51,16 +51,16 @@ pub(super) struct JobRow {
     pub(super) max_attempts: u32,
     pub(super) priority: i32,
     pub(super) key: String,
-    /// When it was enqueued.
+    /// Time of the enqueue.
     pub(super) created: Option<When>,
-    /// When the last thing happened, or the next will.
+    /// Time of the last event, or of the next one.
     pub(super) at: Option<When>,
     pub(super) error: String,
 }
 
 impl JobRow {
-    pub(super) fn of(job: v1::Job) -> Self {
-        let state = State::of(job.state());
+    pub(super) fn new(job: v1::Job) -> Self {
+        let state = State::new(job.state());
         let error = job.failures.last().map(|failure| first_line(&failure.error, 140)).unwrap_or_default();
         let at = match job.state() {
             v1::JobState::Scheduled => job.run_time,
@@ -73,8 +73,8 @@ impl JobRow {
             max_attempts: job.max_attempts,
             priority: job.priority,
             key: job.key,
-            created: When::of(job.create_time),
-            at: When::of(at),
+            created: When::new(job.create_time),
+            at: When::new(at),
             error,
         }
     }

@@ -1,4 +1,4 @@
-//! The schedules: when they fire, when they did, what became of that.
+//! Schedules: plan, next times, last firing and counts.
 
 use askama::Template;
 use axum::response::Response;
@@ -8,16 +8,16 @@ use crate::{
     access::Operation,
     job::schedule::cron_in_words,
     page::{
-        Trouble, Visit,
-        layout::{Layout, shown},
+        PageError, PageRequest,
+        layout::{Layout, render},
         params::query,
         words::{When, counted, number, plain, wire_span},
     },
 };
 
-/// Schedules on a page.
+/// Schedules per page.
 const PAGE: i32 = 100;
-/// Next times that are shown.
+/// Number of next times to show.
 const NEXT: usize = 5;
 
 #[derive(Template)]
@@ -35,7 +35,7 @@ struct OneView {
     row: Row,
     times: Vec<When>,
     facts: Vec<(&'static str, String)>,
-    /// What it has done.
+    /// Summary of its firings.
     so_far: String,
     enqueues: bool,
 }
@@ -45,7 +45,7 @@ struct Row {
     name: String,
     task_type: String,
     paused: bool,
-    /// In words, and as it was written.
+    /// Plan in words.
     plan: String,
     expression: String,
     next: Option<When>,
@@ -56,39 +56,39 @@ struct Row {
     error: String,
 }
 
-/// All of them, page by page.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let request = v1::ListSchedulesRequest { page_size: PAGE, page_token: visit.params.get("page").to_owned() };
-    let answer = visit.calls().list_schedules(&visit.by, request).await?.into_inner();
+/// List of schedules.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let request = v1::ListSchedulesRequest { page_size: PAGE, page_token: req.params.get("page").to_owned() };
+    let answer = req.calls().list_schedules(&req.by, request).await?.into_inner();
     let view = ListView {
-        layout: visit.layout("schedules"),
-        rows: answer.schedules.into_iter().map(Row::of).collect(),
+        layout: req.layout("schedules"),
+        rows: answer.schedules.into_iter().map(Row::new).collect(),
         next: query([("page", &*answer.next_page_token)]),
     };
-    shown(&view)
+    render(&view)
 }
 
-/// One of them.
-pub(in crate::page) async fn one(visit: Visit) -> Result<Response, Trouble> {
-    let request = v1::GetScheduleRequest { name: visit.params.get("name").to_owned() };
-    let schedule = visit.calls().get_schedule(&visit.by, request).await?.into_inner().schedule.unwrap_or_default();
-    let times = schedule.next_times.iter().take(NEXT).filter_map(|time| When::of(Some(*time))).collect();
+/// One schedule.
+pub(in crate::page) async fn one(req: PageRequest) -> Result<Response, PageError> {
+    let request = v1::GetScheduleRequest { name: req.params.get("name").to_owned() };
+    let schedule = req.calls().get_schedule(&req.by, request).await?.into_inner().schedule.unwrap_or_default();
+    let times = schedule.next_times.iter().take(NEXT).filter_map(|time| When::new(Some(*time))).collect();
     let facts = facts(&schedule);
     let [fired, skipped] = [counted(schedule.fired, "job"), counted(schedule.skipped, "time")];
-    let row = Row::of(schedule);
+    let row = Row::new(schedule);
     let view = OneView {
-        layout: visit.layout("schedules"),
-        enqueues: visit.by.may(Operation::Enqueue, &row.task_type),
+        layout: req.layout("schedules"),
+        enqueues: req.by.may(Operation::Enqueue, &row.task_type),
         row,
         times,
         facts,
         so_far: format!("{fired} enqueued, {skipped} skipped."),
     };
-    shown(&view)
+    render(&view)
 }
 
 impl Row {
-    fn of(schedule: v1::Schedule) -> Self {
+    fn new(schedule: v1::Schedule) -> Self {
         let (plan, expression) = plan(schedule.plan.as_ref());
         Self {
             task_type: schedule.template.map(|job| job.task_type).unwrap_or_default(),
@@ -96,8 +96,8 @@ impl Row {
             paused: schedule.paused,
             plan,
             expression,
-            next: When::of(schedule.next_times.first().copied()),
-            last: When::of(schedule.last_fire_time),
+            next: When::new(schedule.next_times.first().copied()),
+            last: When::new(schedule.last_fire_time),
             last_job: schedule.last_job_id,
             fired: number(schedule.fired),
             skipped: number(schedule.skipped),
@@ -134,7 +134,7 @@ fn facts(schedule: &v1::Schedule) -> Vec<(&'static str, String)> {
         MissedPolicy::All => "a job for each",
     };
     let time =
-        |time: Option<prost_types::Timestamp>| When::of(time).map(|when| when.full().to_owned()).unwrap_or_default();
+        |time: Option<prost_types::Timestamp>| When::new(time).map(|when| when.full().to_owned()).unwrap_or_default();
     let all = [
         ("Counts from", if schedule.drift() == Drift::End { "the end of the last job".into() } else { String::new() }),
         ("While earlier jobs run", overlap.to_owned()),

@@ -1,4 +1,4 @@
-//! A bulk operation: the one that an action previews or starts, and bulk operations in words.
+//! Bulk operations: the request of an action, and descriptions in words.
 
 use howdah_proto::v1::{self, bulk_fields::Start};
 
@@ -7,9 +7,9 @@ use crate::page::{
     words::{State, number, plain, wire_span},
 };
 
-/// The bulk operation that an action previews or starts.
-pub(super) fn of(action: &Action) -> Option<v1::BulkSpec> {
-    let operation = action.what.starts()? as i32;
+/// Bulk operation that an action previews or starts.
+pub(super) fn from_action(action: &Action) -> Option<v1::BulkSpec> {
+    let operation = action.kind.starts()? as i32;
     let (priority, max_jobs_per_second) = (action.priority, action.rate.unwrap_or_default());
     let same = v1::BulkSpec { operation, priority, max_jobs_per_second, ..v1::BulkSpec::default() };
     match &action.target {
@@ -26,11 +26,11 @@ pub(super) fn of(action: &Action) -> Option<v1::BulkSpec> {
     }
 }
 
-/// In a few words: `retry dead jobs`, …
-pub(super) fn told(spec: &v1::BulkSpec) -> String {
+/// Short description, such as `retry dead jobs`.
+pub(super) fn describe(spec: &v1::BulkSpec) -> String {
     let operation = spec.operation().as_str_name().trim_start_matches("BULK_OPERATION_").to_lowercase();
     let of = if spec.undo_bulk_id == 0 { String::new() } else { format!(" of bulk operation {}", spec.undo_bulk_id) };
-    let jobs = if spec.state == 0 { "jobs".into() } else { format!("{} jobs", State::of(spec.state()).word) };
+    let jobs = if spec.state == 0 { "jobs".into() } else { format!("{} jobs", State::new(spec.state()).word) };
     let priority = spec.priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
     let rate = match spec.max_jobs_per_second {
         0 => String::new(),
@@ -41,9 +41,9 @@ pub(super) fn told(spec: &v1::BulkSpec) -> String {
     format!("{operation} {jobs}{to}{of}{priority}{fields}{rate}")
 }
 
-/// `, max attempts 5, start 2027-01-01 03:00:00 UTC`, …
+/// Fields to set, such as `, max attempts 5, start 2027-01-01 03:00:00 UTC`.
 fn set(fields: &v1::BulkFields) -> String {
-    // The first is empty: each word begins with a comma.
+    // The first word is empty so that each field starts with a comma.
     let mut words = vec![String::new()];
     words.extend(fields.max_attempts.map(|attempts| format!("max attempts {}", number(attempts.into()))));
     words.extend(fields.timeout.map(|timeout| format!("timeout {}", wire_span(timeout))));
@@ -60,13 +60,13 @@ fn start(fields: &v1::BulkFields) -> Option<String> {
     }
 }
 
-/// All that it says, one by one, so that nobody starts what was mistyped.
+/// All parameters of a bulk operation, so that the user can spot a typing error before it starts.
 pub(super) fn facts(spec: &v1::BulkSpec) -> Vec<(&'static str, String)> {
     let state = match spec.state {
-        // An undo changes jobs that its bulk operation names.
+        // An undo has no state: it changes the jobs that the undone bulk operation has recorded.
         0 if spec.undo_bulk_id != 0 => "",
-        0 => "any that it changes",
-        _ => State::of(spec.state()).word,
+        0 => "any state that the operation changes",
+        _ => State::new(spec.state()).word,
     };
     let rate = match spec.max_jobs_per_second {
         0 => "as many as other work leaves room for".into(),

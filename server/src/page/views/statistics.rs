@@ -1,4 +1,4 @@
-//! Statistics: what happened to the jobs of one type, as plots and as a table; or the totals of all types.
+//! Statistics: plots and a table for one type, or the totals of all types.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use jiff::Timestamp;
 use crate::{
     error::Error,
     page::{
-        Trouble, Visit,
-        layout::{Layout, shown},
+        PageError, PageRequest,
+        layout::{Layout, render},
         plot::Plot,
         words::{When, number, short_span, span},
     },
 };
 
-/// Types in the list. Percentiles of each are added up from all of its periods.
+/// Maximum number of types in the list. Small, because the percentiles of a type are computed from all of its periods.
 const TYPES: i32 = 25;
 
-/// What one may look at: its word, its name, the length, the period and its length in seconds.
+/// A selectable time range: parameter value, label, length in seconds, period, and period length in seconds.
 type Span = (&'static str, &'static str, u64, StatsPeriod, u64);
 const SPANS: [Span; 4] = [
     ("2h", "2 hours", 7_200, StatsPeriod::Minute, 60),
@@ -28,11 +28,11 @@ const SPANS: [Span; 4] = [
     ("7d", "7 days", 604_800, StatsPeriod::Hour, 3_600),
     ("90d", "90 days", 7_776_000, StatsPeriod::Day, 86_400),
 ];
-/// A day, seconds.
+/// Seconds in a day.
 const DAY: u64 = 86_400;
-/// For how long a count of jobs is taken to hold until the next one, seconds.
+/// Longest gap between two backlog samples that is filled with the earlier sample, in seconds.
 const MOST_GAP: u64 = 600;
-/// Which of them one sees first.
+/// Index of the default time range.
 const FIRST: usize = 1;
 
 #[derive(Template)]
@@ -40,40 +40,40 @@ const FIRST: usize = 1;
 struct View {
     layout: Layout,
     task_type: String,
-    /// Words and names of what one may look at, and the word of what is shown.
+    /// Selectable time ranges.
     spans: [(&'static str, &'static str); SPANS.len()],
     over: &'static str,
     plots: Vec<Plot>,
     rows: Vec<Row>,
-    /// Whether there is no such type.
+    /// Whether the task type does not exist.
     unknown: bool,
-    /// Whether there may be more types.
+    /// Whether there are more types.
     cut: bool,
     complete: Option<When>,
 }
 
-/// A period of a type, or a type.
+/// Row of the table: a period of one type, or the totals of one type.
 struct Row {
     name: String,
     counts: [String; 4],
-    /// The most ready jobs, of a period.
+    /// Highest number of ready jobs in the period.
     ready: String,
-    /// Wait and run time: the mean, half, 90 and 99 % of the attempts, the sum.
+    /// Wait time and run time: mean, p50, p90, p99 and sum.
     times: [[String; 5]; 2],
 }
 
-/// The statistics of a type, or the totals of all of them.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let task_type = visit.params.get("type").to_owned();
-    let (over, _, length, period, step) = chosen(visit.params.get("over"))?;
-    let layout = visit.layout("statistics");
+/// Statistics of one type, or the totals of all types.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let task_type = req.params.get("type").to_owned();
+    let (over, _, length, period, step) = chosen(req.params.get("over"))?;
+    let layout = req.layout("statistics");
     let now = Timestamp::now().as_second();
     let first = (now - length as i64).div_euclid(step as i64) * step as i64;
     let mut answer = v1::GetStatsResponse::default();
-    // A total adds up all of its periods: longer ones are fewer.
+    // Totals add up all periods of a type, so a range of more than a day uses days, which are fewer than hours.
     let whole_days = task_type.is_empty() && length > DAY;
     let period = if whole_days { StatsPeriod::Day } else { period };
-    // Totals are for those who may read every type; the others choose one.
+    // Totals require the right to read every type. Other users choose one type.
     if !task_type.is_empty() || layout.reads_all {
         let request = v1::GetStatsRequest {
             task_type: task_type.clone(),
@@ -82,37 +82,37 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
             until: None,
             limit: TYPES,
         };
-        answer = visit.calls().get_stats(&visit.by, request).await?.into_inner();
+        answer = req.calls().get_stats(&req.by, request).await?.into_inner();
     }
     let slots = ((now - first).unsigned_abs() / step + 1) as usize;
     let of_type = !task_type.is_empty() && !answer.stats.is_empty();
     let mut rows: Vec<Row> = answer.stats.iter().map(|stats| row(stats, task_type.is_empty(), step)).collect();
     if of_type {
-        // The newest first.
+        // Newest first.
         rows.reverse();
     }
     let view = View {
         plots: if of_type { plots(&answer.stats, slots, first, step) } else { Vec::new() },
-        unknown: rows.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await,
+        unknown: rows.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await,
         cut: task_type.is_empty() && rows.len() == TYPES as usize,
-        complete: When::of(answer.complete_time),
+        complete: When::new(answer.complete_time),
         spans: SPANS.map(|(word, name, ..)| (word, name)),
         layout,
         task_type,
         over,
         rows,
     };
-    shown(&view)
+    render(&view)
 }
 
-/// The span of a word.
+/// Looks up a time range by its parameter value.
 fn chosen(word: &str) -> Result<Span, Error> {
     if word.is_empty() {
         return Ok(SPANS[FIRST]);
     }
     let words = || SPANS.map(|(word, ..)| word).join(", ");
     let found = SPANS.into_iter().find(|(known, ..)| *known == word);
-    found.ok_or_else(|| Error::invalid("over", format!("is none of {}", words())))
+    found.ok_or_else(|| Error::invalid("over", format!("must be one of {}", words())))
 }
 
 fn row(stats: &v1::Stats, is_total: bool, step: u64) -> Row {
@@ -131,7 +131,7 @@ fn times(all: v1::DurationStats) -> [String; 5] {
     [mean, p50, p90, p99, sum].map(|time| time.map(short_span).unwrap_or_default())
 }
 
-/// The start of a period.
+/// Formats the start of a period.
 fn start(second: i64, step: u64) -> String {
     let format = if step >= 86_400 { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" };
     Timestamp::from_second(second).map(|at| at.strftime(format).to_string()).unwrap_or_default()
@@ -145,10 +145,10 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
     let mut by_slot: Vec<Option<&v1::Stats>> = vec![None; slots];
     for stats in all {
         let at = stats.start_time.map_or(0, |at| at.seconds) - first;
-        let place = usize::try_from(at.div_euclid(step as i64)).ok().and_then(|slot| by_slot.get_mut(slot));
-        // One that began since the clock was read here is seen the next time.
-        if let Some(place) = place {
-            *place = Some(stats);
+        let slot = usize::try_from(at.div_euclid(step as i64)).ok().and_then(|slot| by_slot.get_mut(slot));
+        // Ignores a period that began after this request read the clock: the plot has no slot for it.
+        if let Some(slot) = slot {
+            *slot = Some(stats);
         }
     }
     let counts = |of: fn(&v1::Stats) -> i64| by_slot.iter().map(|s| s.map_or(0.0, |s| of(s) as f64)).collect();
@@ -163,7 +163,7 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
     let there = |of: fn(&v1::TaskTypeCounts) -> i64| backlog.iter().map(|b| b.map_or(0.0, |b| of(&b) as f64)).collect();
     vec![
         Plot::bars(
-            "Backlog: the most jobs at once",
+            "Backlog: maximum per period",
             vec![
                 ("ready", "ready", there(|b| b.ready)),
                 ("waiting", "waiting", there(|b| b.waiting)),
@@ -174,7 +174,7 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
             |n| format!("{} jobs", number(n as i64)),
         ),
         Plot::bars(
-            "Attempts that ended",
+            "Attempts",
             vec![
                 ("succeeded", "succeeded", counts(|s| s.succeeded_count)),
                 ("dead", "failed", counts(|s| s.failed_count)),
@@ -182,24 +182,24 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
             &ends,
             per_period,
         ),
-        Plot::bars("Jobs that came", vec![("ready", "enqueued", counts(|s| s.enqueued_count))], &ends, per_period),
+        Plot::bars("Enqueued", vec![("ready", "enqueued", counts(|s| s.enqueued_count))], &ends, per_period),
         Plot::lines(
-            "Time that jobs waited",
-            vec![("half", "half at most", times(|s| s.wait?.p50)), ("tail", "99 % at most", times(|s| s.wait?.p99))],
+            "Wait time",
+            vec![("half", "p50", times(|s| s.wait?.p50)), ("tail", "p99", times(|s| s.wait?.p99))],
             &ends,
             short_span,
         ),
         Plot::lines(
-            "Time that attempts ran",
-            vec![("half", "half at most", times(|s| s.run?.p50)), ("tail", "99 % at most", times(|s| s.run?.p99))],
+            "Run time",
+            vec![("half", "p50", times(|s| s.run?.p50)), ("tail", "p99", times(|s| s.run?.p99))],
             &ends,
             short_span,
         ),
     ]
 }
 
-/// The backlog of each period. Brokers that have counted millions of jobs do not count each minute, and the period under way may
-/// not have been counted yet: what was counted before such a gap, of so many periods at most, is taken to hold.
+/// Backlog of each period, with gaps filled. With millions of jobs, brokers do not sample every minute, and the current period may
+/// have no sample yet. A gap of up to `longest` periods repeats the sample before it.
 fn filled(by_slot: &[Option<&v1::Stats>], longest: usize) -> Vec<Option<v1::TaskTypeCounts>> {
     let mut backlog: Vec<Option<v1::TaskTypeCounts>> =
         by_slot.iter().map(|stats| stats.and_then(|s| s.backlog)).collect();
@@ -229,7 +229,7 @@ mod tests {
         let all = [0, 5, 0, 7, 0, 0, 0, 0, 2].map(of);
         let by_slot: Vec<Option<&v1::Stats>> = all.iter().map(Some).chain([None]).collect();
         let ready: Vec<i64> = filled(&by_slot, 3).into_iter().map(|b| b.map_or(0, |b| b.ready)).collect();
-        // It holds where counts come before and after, and not for long: jobs may have gone.
+        // Gaps between samples are filled. After the last sample, only a short gap is, because jobs may have gone.
         assert_eq!(ready, [0, 5, 5, 7, 0, 0, 0, 0, 2, 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! The stores if there are several, the brokers, and the health of the storage.
+//! Stores (if there are several), brokers, and storage health.
 
 use askama::Template;
 use axum::response::Response;
@@ -7,8 +7,8 @@ use tonic::Code;
 
 use super::parts;
 use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
+    PageError, PageRequest,
+    layout::{Layout, render},
     words::{When, number, plain, wire_span},
 };
 
@@ -17,18 +17,18 @@ use crate::page::{
 struct View {
     layout: Layout,
     brokers: Vec<Broker>,
-    /// The stores; empty: there is one.
+    /// Stores; empty if there is only one.
     stores: Vec<Store>,
-    /// Whether one of them has a replica that is read.
+    /// Whether a store has a read replica.
     has_replicas: bool,
-    /// The store whose tables are shown; empty: the first.
+    /// Name of the store whose tables are shown; empty for the first store.
     store: String,
-    /// Whether it cannot be reached.
+    /// Whether the store is unreachable.
     away: bool,
-    /// Whether Postgres shows its figures.
+    /// Whether the broker's role may read the statistics of Postgres.
     seen: bool,
     tables: Vec<Table>,
-    /// Who holds back VACUUM: facts about it.
+    /// Transaction that holds back VACUUM.
     holder: Vec<(&'static str, String)>,
     queue: String,
     partitions: String,
@@ -38,24 +38,24 @@ struct Store {
     name: String,
     number: u32,
     state: &'static str,
-    /// Whether somebody should look.
+    /// Whether the store needs attention.
     is_bad: bool,
-    /// Whether it is closed, and has jobs that have not ended.
+    /// Whether the store is closed and still has unfinished jobs.
     drains: bool,
     closed: Option<When>,
     closed_by: String,
-    /// Jobs by state; `None`: they are not known.
+    /// Job counts by state; `None` if unknown.
     counts: Option<Vec<(&'static str, String)>>,
     replica: String,
 }
 
 struct Broker {
-    /// Empty: there is one store.
+    /// Name of the store; empty if there is only one.
     store: String,
     name: String,
     id: i32,
     started: Option<When>,
-    lives: bool,
+    is_alive: bool,
     is_this: bool,
 }
 
@@ -64,22 +64,22 @@ struct Table {
     live: String,
     dead: String,
     threshold: String,
-    /// More dead rows than autovacuum should leave.
+    /// Whether dead rows exceed the autovacuum threshold.
     is_late: bool,
 }
 
-/// The view.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let store = visit.params.get("store").to_owned();
-    let stores = stores(&visit).await?;
-    let (health, away) = match visit.calls().storage_health(&visit.by, &store).await {
+/// The storage view.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let store = req.params.get("store").to_owned();
+    let stores = stores(&req).await?;
+    let (health, away) = match req.calls().storage_health(&req.by, &store).await {
         Ok(health) => (health, false),
-        // The other stores are shown.
+        // The store is unreachable. The view still lists all stores.
         Err(status) if status.code() == Code::Unavailable && !stores.is_empty() => (None, true),
         Err(status) => return Err(status.into()),
     };
-    let brokers = visit.calls().brokers(&visit.by).await?;
-    let layout = visit.layout("storage");
+    let brokers = req.calls().brokers(&req.by).await?;
+    let layout = req.layout("storage");
     let seen = health.is_some();
     let health = health.unwrap_or_default();
     let broker = |(store, broker): (&str, crate::store::BrokerView)| Broker {
@@ -87,8 +87,8 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         is_this: broker.name == layout.broker,
         name: broker.name,
         id: broker.id,
-        started: When::of(Some(broker.started.into())),
-        lives: broker.lives,
+        started: When::new(Some(broker.started.into())),
+        is_alive: broker.is_alive,
     };
     let view = View {
         brokers: brokers.into_iter().map(broker).collect(),
@@ -100,22 +100,22 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         has_replicas: stores.iter().any(|store| !store.replica.is_empty()),
         stores,
         away,
-        layout: visit.layout("storage"),
+        layout: req.layout("storage"),
         seen,
         tables: health.tables.into_iter().map(table).collect(),
         holder: health.oldest_snapshot.map(holder).unwrap_or_default(),
         queue: format!("{:.1} %", health.notification_queue_usage * 100.0),
         partitions: number(health.history_partitions.into()),
     };
-    shown(&view)
+    render(&view)
 }
 
-/// The stores, if there are several.
-async fn stores(visit: &Visit) -> Result<Vec<Store>, Trouble> {
-    if visit.calls().has_one_store() {
+/// Lists the stores; empty if there is only one.
+async fn stores(req: &PageRequest) -> Result<Vec<Store>, PageError> {
+    if req.calls().has_one_store() {
         return Ok(Vec::new());
     }
-    let answer = visit.calls().list_stores(&visit.by, v1::ListStoresRequest::default()).await?;
+    let answer = req.calls().list_stores(&req.by, v1::ListStoresRequest::default()).await?;
     Ok(answer.into_inner().stores.into_iter().map(one_store).collect())
 }
 
@@ -123,15 +123,15 @@ fn one_store(store: v1::Store) -> Store {
     let state = match store.state() {
         StoreState::Unspecified => "unknown",
         StoreState::Ready => "ready",
-        StoreState::Away => "away",
+        StoreState::Unreachable => "unreachable",
         StoreState::Closed => "closed",
     };
-    let counts = store.counts.filter(|_| store.state() != StoreState::Away);
+    let counts = store.counts.filter(|_| store.state() != StoreState::Unreachable);
     Store {
         state,
-        is_bad: store.state() == StoreState::Away,
+        is_bad: store.state() == StoreState::Unreachable,
         drains: store.state() == StoreState::Closed && store.has_unfinished_jobs,
-        closed: When::of(store.close_time),
+        closed: When::new(store.close_time),
         closed_by: plain(&store.closed_by),
         counts: counts.map(|counts| parts::counts(counts).map(|(word, count)| (word, number(count))).to_vec()),
         replica: store.read_replica.map(replica).unwrap_or_default(),
@@ -144,8 +144,8 @@ fn replica(replica: v1::ReadReplica) -> String {
     let lag = replica.lag.map(|lag| format!("{} behind", wire_span(lag)));
     match (replica.used, lag) {
         (true, lag) => lag.unwrap_or_default(),
-        (false, Some(lag)) => format!("not read: {lag}, or away"),
-        (false, None) => "not read: away".into(),
+        (false, Some(lag)) => format!("not read: {lag}, or unreachable"),
+        (false, None) => "not read: unreachable".into(),
     }
 }
 

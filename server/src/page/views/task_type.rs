@@ -1,4 +1,4 @@
-//! One task type: its numbers of jobs, its settings, what can be done with it.
+//! One task type: job counts, settings and actions.
 
 use askama::Template;
 use axum::response::Response;
@@ -7,8 +7,8 @@ use howdah_proto::v1::{self, HistoryMode, RetryPolicyKind};
 use crate::{
     access::Operation,
     page::{
-        Trouble, Visit,
-        layout::{Layout, shown},
+        PageError, PageRequest,
+        layout::{Layout, render},
         words::{State, number, size, span, wire_span},
     },
 };
@@ -18,44 +18,44 @@ use crate::{
 struct View {
     layout: Layout,
     name: String,
-    /// The stores that have it; empty: there is one.
+    /// Stores that have the type; empty if there is only one store.
     store: String,
     paused: bool,
     operates: bool,
     counts: Vec<(State, String, bool)>,
     oldest: String,
     next_due: String,
-    /// How long ago they were counted; empty: they were not.
+    /// Age of the job counts; empty if they are unknown.
     age: String,
     settings: Vec<(&'static str, String)>,
 }
 
-/// The type whose name is given.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let (view, age) = visit.calls().counted_type(&visit.by, visit.params.get("name")).await?;
+/// The task type with the requested name.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let (view, age) = req.calls().counted_type(&req.by, req.params.get("name")).await?;
     let settings = view.settings.clone().unwrap_or_default();
     let counts = super::parts::counts(view.counts.unwrap_or_default());
     let view = View {
-        layout: visit.layout("types"),
-        operates: visit.by.may(Operation::Operate, &view.name),
+        layout: req.layout("types"),
+        operates: req.by.may(Operation::Operate, &view.name),
         paused: settings.paused,
         counts: counts.into_iter().map(|(word, count)| (State { word }, number(count), count == 0)).collect(),
         oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
         next_due: view.next_due_in.map(wire_span).unwrap_or_default(),
         age: age.map(span).unwrap_or_default(),
-        settings: told(&settings),
+        settings: describe(&settings),
         name: view.name,
         store: view.store,
     };
-    shown(&view)
+    render(&view)
 }
 
-/// The settings that differ from the broker's.
-fn told(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
+/// Settings that differ from the broker's defaults.
+fn describe(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
     let count = |n: u32| if n == 0 { String::new() } else { number(n.into()) };
     let time = |time: Option<prost_types::Duration>| time.map(wire_span).unwrap_or_default();
     let rate = |rate: &Option<v1::Rate>| {
-        rate.as_ref().map(|rate| format!("{} a second, {} at once", rate.per_second, rate.burst)).unwrap_or_default()
+        rate.as_ref().map(|rate| format!("{} per second, burst {}", rate.per_second, rate.burst)).unwrap_or_default()
     };
     let history = match settings.history() {
         HistoryMode::Unspecified => "",
@@ -70,9 +70,9 @@ fn told(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
         ("Retries", settings.retry_policy.as_ref().map(retries).unwrap_or_default()),
         ("Timeout of an attempt", time(settings.timeout)),
         ("Fallback type", settings.fallback.clone()),
-        ("Jobs that run at once", count(settings.max_running)),
+        ("Concurrent jobs", count(settings.max_running)),
         ("Rate", rate(&settings.rate)),
-        ("Jobs of a limit key at once", count(settings.key_max_running)),
+        ("Concurrent jobs per limit key", count(settings.key_max_running)),
         ("Rate of a limit key", rate(&settings.key_rate)),
         ("Gap between jobs of a limit key", time(settings.key_min_gap)),
         ("Strict order in a limit key", if settings.key_strict_order { "yes".into() } else { String::new() }),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn only_what_was_set_is_told() {
-        assert!(told(&v1::TaskTypeSettings::default()).is_empty());
+        assert!(describe(&v1::TaskTypeSettings::default()).is_empty());
         let retry_policy = Some(v1::RetryPolicy {
             initial_delay: Some(prost_types::Duration { seconds: 90, nanos: 0 }),
             jitter: Some(0.5),
@@ -118,7 +118,7 @@ mod tests {
             ..Default::default()
         });
         let settings = v1::TaskTypeSettings { retry_policy, max_running: 1_000, ..Default::default() };
-        let expected = [("Retries", "linear, first after 1m 30s, ± 50 %"), ("Jobs that run at once", "1,000")];
-        assert_eq!(told(&settings), expected.map(|(name, value)| (name, value.to_owned())));
+        let expected = [("Retries", "linear, first after 1m 30s, ± 50 %"), ("Concurrent jobs", "1,000")];
+        assert_eq!(describe(&settings), expected.map(|(name, value)| (name, value.to_owned())));
     }
 }

@@ -1,17 +1,17 @@
-//! Whose tokens hold, and what they allow.
+//! Tokens with their principals and scopes.
 
 use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1;
 
 use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
+    PageError, PageRequest,
+    layout::{Layout, render},
     params::query,
     words::When,
 };
 
-/// Tokens on a page.
+/// Tokens per page.
 const PAGE: i32 = 100;
 
 #[derive(Template)]
@@ -33,12 +33,12 @@ struct Row {
     revoked: Option<When>,
 }
 
-/// The list.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let ended = visit.params.get("ended") == "yes";
-    let page_token = visit.params.get("page").to_owned();
+/// List of tokens.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let ended = req.params.get("ended") == "yes";
+    let page_token = req.params.get("page").to_owned();
     let request = v1::ListTokensRequest { show_ended: ended, page_size: PAGE, page_token };
-    let answer = visit.calls().list_tokens(&visit.by, request).await?.into_inner();
+    let answer = req.calls().list_tokens(&req.by, request).await?.into_inner();
     let token = &*answer.next_page_token;
     let next = if token.is_empty() {
         String::new()
@@ -49,10 +49,10 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         id: token.id,
         principal: token.principal,
         scopes: token.scopes,
-        created: When::of(token.create_time),
+        created: When::new(token.create_time),
         created_by: token.created_by,
-        expires: When::of(token.expire_time),
-        revoked: When::of(token.revoke_time),
+        expires: When::new(token.expire_time),
+        revoked: When::new(token.revoke_time),
     };
-    shown(&View { layout: visit.layout("tokens"), ended, rows: answer.tokens.into_iter().map(row).collect(), next })
+    render(&View { layout: req.layout("tokens"), ended, rows: answer.tokens.into_iter().map(row).collect(), next })
 }

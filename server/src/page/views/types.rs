@@ -1,4 +1,4 @@
-//! The task types with their numbers of jobs, sorted as one likes.
+//! Task types with their job counts, sortable.
 
 use std::cmp::Reverse;
 
@@ -7,13 +7,13 @@ use axum::response::Response;
 
 use super::parts::TypeRow;
 use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
+    PageError, PageRequest,
+    layout::{Layout, render},
     params::query,
     words::{counted, span},
 };
 
-/// Types on a page.
+/// Types per page.
 const PAGE: usize = 100;
 
 #[derive(Template)]
@@ -26,21 +26,21 @@ struct View {
     found: String,
     age: String,
     cut: bool,
-    /// The query of the page before, and of the next one; empty: there is none.
+    /// Queries of the previous page and of the next one; empty if there is no such page.
     before: String,
     next: String,
 }
 
-/// What they can be sorted by, besides the name.
+/// Sort orders.
 const SORTS: [&str; 8] = ["name", "total", "ready", "leased", "scheduled", "waiting", "dead", "oldest"];
 
-/// The list.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let known = visit.calls().counted_types(&visit.by).await?;
-    let q = visit.params.get("q").to_owned();
-    let sort = SORTS.into_iter().find(|sort| *sort == visit.params.get("sort")).unwrap_or("name");
-    let first: usize = visit.params.number("from")?.unwrap_or_default();
-    let rows = known.types.into_iter().map(TypeRow::of).filter(|row| row.name.contains(&q));
+/// List of task types.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let known = req.calls().counted_types(&req.by).await?;
+    let q = req.params.get("q").to_owned();
+    let sort = SORTS.into_iter().find(|sort| *sort == req.params.get("sort")).unwrap_or("name");
+    let first: usize = req.params.number("from")?.unwrap_or_default();
+    let rows = known.types.into_iter().map(TypeRow::new).filter(|row| row.name.contains(&q));
     let mut rows: Vec<TypeRow> = rows.collect();
     match sort {
         "name" => {}
@@ -53,7 +53,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let before = if first == 0 { String::new() } else { link(first.saturating_sub(PAGE)) };
     let next = if first.saturating_add(PAGE) < found { link(first + PAGE) } else { String::new() };
     let view = View {
-        layout: visit.layout("types"),
+        layout: req.layout("types"),
         rows: rows.into_iter().skip(first).take(PAGE).collect(),
         found: counted(found as i64, "type"),
         age: known.age.map(span).unwrap_or_default(),
@@ -63,5 +63,5 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         before,
         next,
     };
-    shown(&view)
+    render(&view)
 }

@@ -1,4 +1,4 @@
-//! The workers of all brokers: what they hold, what they settled, which are stuck.
+//! Workers of all brokers: windows, leased jobs, settled jobs, and stuck workers.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use axum::response::Response;
 use howdah_proto::v1::{self, WorkerState};
 
 use crate::page::{
-    Trouble, Visit,
-    layout::{Layout, shown},
+    PageError, PageRequest,
+    layout::{Layout, render},
     params::query,
     words::{first_line, number, wire_span},
 };
 
-/// Workers on a page.
+/// Workers per page.
 const PAGE: i32 = 100;
-/// Windows and jobs of a worker that are shown.
+/// Maximum number of windows and of jobs to show per worker.
 const WINDOWS: usize = 10;
 const JOBS: usize = 5;
 
@@ -25,20 +25,20 @@ struct View {
     layout: Layout,
     task_type: String,
     rows: Vec<Row>,
-    /// Whether there is no such type.
+    /// Whether the task type does not exist.
     unknown: bool,
     next: String,
 }
 
 struct Row {
     worker_id: String,
-    /// The word of its state, and whether somebody should look.
+    /// State, and whether the worker needs attention.
     state: &'static str,
     is_bad: bool,
     labels: String,
     from: String,
     broker: String,
-    /// The store that its figures are of; empty: there is one.
+    /// Store of the figures; empty if there is only one store.
     store: String,
     windows: Vec<Window>,
     more_windows: usize,
@@ -51,24 +51,24 @@ struct Window {
     task_type: String,
     held: String,
     most: String,
-    /// Those that it has held longest.
+    /// Jobs with the oldest leases.
     jobs: Vec<i64>,
 }
 
-/// All workers, or those of a type.
-pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
-    let task_type = visit.params.get("type").to_owned();
-    let page_token = visit.params.get("page").to_owned();
+/// Workers of all types, or of one type.
+pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
+    let task_type = req.params.get("type").to_owned();
+    let page_token = req.params.get("page").to_owned();
     let request =
         v1::ListWorkersRequest { task_type: task_type.clone(), page_size: PAGE, page_token, stuck_after: None };
-    let answer = visit.calls().list_workers(&visit.by, request).await?.into_inner();
+    let answer = req.calls().list_workers(&req.by, request).await?.into_inner();
     let mut next = String::new();
     if !answer.next_page_token.is_empty() {
         next = query([("type", &*task_type), ("page", &answer.next_page_token)]);
     }
     let rows: Vec<Row> = answer.workers.into_iter().map(row).collect();
-    let unknown = rows.is_empty() && !task_type.is_empty() && visit.is_unknown(&task_type).await;
-    shown(&View { layout: visit.layout("workers"), task_type, rows, unknown, next })
+    let unknown = rows.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await;
+    render(&View { layout: req.layout("workers"), task_type, rows, unknown, next })
 }
 
 fn row(worker: v1::Worker) -> Row {

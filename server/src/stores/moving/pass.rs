@@ -1,17 +1,18 @@
-//! The jobs of a type move, batch by batch; then its schedules; then the move is over.
+//! Moves the jobs of a type in batches, then its schedules, and then completes the move.
 
 use super::{LOOK, MovePhase, Running, Stop};
 use crate::store::{LeavingJob, LeavingState};
 
-/// The most jobs in a batch, and the most bytes of their payloads (besides the first job).
+/// Limits of a batch: number of jobs, and total size of their payloads (besides the first job).
 const JOBS: i32 = 2_000;
 const BYTES: i64 = 8 << 20;
-/// Before all ranks and ids; before all times and ids.
+/// Start positions of a scan: before all (rank, id) of ready jobs, and before all (start time in µs, id) of scheduled
+/// jobs. Dead jobs have time 0.
 const FIRST: (i64, i64) = (i64::MIN, 0);
 const FIRST_TIME: (i64, i64) = (0, 0);
 
 impl Running<'_> {
-    /// From the beginning, or from where it was, to the end.
+    /// Executes the whole move. Steps that an interrupted move has already done have no effect when they are repeated.
     pub(super) async fn run_on(&mut self) -> Result<(), Stop> {
         self.begin().await?;
         self.progress.phase = MovePhase::Moving;
@@ -19,7 +20,7 @@ impl Running<'_> {
             let moved = self.pass().await?;
             let (store, broker, type_id) = (self.job.stores().0, self.source()?.broker.clone(), self.job.type_id);
             self.progress.left = self.step(&store, || broker.operator.store().left_to_move(type_id)).await?;
-            self.tell().await?;
+            self.report().await?;
             if moved > 0 || self.progress.left.leaving > 0 {
                 continue;
             }
@@ -33,22 +34,24 @@ impl Running<'_> {
         }
     }
 
-    /// What could move has moved: the type is claimed in the new store.
+    /// Lets the brokers of the new store claim jobs of the type, after all movable jobs have moved.
     async fn go_on(&mut self) -> Result<(), Stop> {
         let (store, broker, new_type) = (self.job.stores().1, self.target()?.broker.clone(), self.new_type);
         let version = self.step(&store, || broker.operator.store().end_arrival(new_type)).await?;
         broker.operator.settings_changed(version).await;
         self.progress.phase = MovePhase::Following;
-        self.tell().await
+        self.report().await
     }
 
-    /// Moves all jobs that there are now, in their order; returns how many.
+    /// Moves the ready, then the scheduled, then the dead jobs that the old store has now. Returns the number of moved
+    /// jobs.
     async fn pass(&mut self) -> Result<i64, Stop> {
         let (store, broker, type_id) = (self.job.stores().0, self.source()?.broker.clone(), self.job.type_id);
         let mut moved = 0;
-        // Those that somebody has left on their way.
+        // An interrupted move may have taken jobs out of their table without storing them in the new store. They go
+        // first.
         loop {
-            let jobs = self.step(&store, || broker.operator.store().on_the_way(type_id, JOBS)).await?;
+            let jobs = self.step(&store, || broker.operator.store().jobs_in_transit(type_id, JOBS)).await?;
             if jobs.is_empty() {
                 break;
             }
@@ -64,14 +67,15 @@ impl Running<'_> {
                     })
                     .await?;
                 let Some(last) = jobs.last() else { break };
-                after = (last.place, last.id);
+                after = (last.position, last.id);
                 moved += self.carry(&jobs).await?;
             }
         }
         Ok(moved)
     }
 
-    /// Takes jobs of `leaving` to the new store; returns how many it has taken.
+    /// Stores jobs from the table `leaving` in the new store, and then removes them from `leaving`. Returns the number
+    /// of moved jobs.
     async fn carry(&mut self, jobs: &[LeavingJob]) -> Result<i64, Stop> {
         let (old_name, new_name) = self.job.stores();
         let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
@@ -79,11 +83,11 @@ impl Running<'_> {
         let ids = self.step(&new_name, || new.operator.store().arrive_jobs(new_type, jobs)).await?;
         let done = self.step(&old_name, || old.operator.store().leave_done(type_id, &ids)).await?;
         self.progress.moved += done;
-        self.tell().await?;
+        self.report().await?;
         Ok(done)
     }
 
-    /// Moves the schedules, and ends the move unless a job has come meanwhile.
+    /// Moves the schedules and ends the move. Returns false without ending it if the old store had more jobs to move.
     async fn finish(&mut self) -> Result<bool, Stop> {
         let (old_name, new_name) = self.job.stores();
         let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
@@ -100,9 +104,9 @@ impl Running<'_> {
         }
         let version = self.step(&old_name, || old.operator.store().end_move(type_id, old.operator.broker_id())).await?;
         old.operator.settings_changed(version).await;
-        self.step(&new_name, || new.operator.store().forget_arrival(new_type)).await?;
+        self.step(&new_name, || new.operator.store().delete_arrival(new_type)).await?;
         self.progress.phase = MovePhase::Done;
-        self.tell().await?;
+        self.report().await?;
         Ok(true)
     }
 }

@@ -1,4 +1,4 @@
-//! What is checked before a type moves, and how its move begins.
+//! Validation and start of a move.
 
 use std::time::SystemTime;
 
@@ -9,53 +9,60 @@ use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings},
     store::Actor,
-    stores::{Member, SharedFleet},
+    stores::{ConfiguredStore, SharedStores},
 };
 
 impl Move {
-    /// Checks that a type can move to a store: from `from`, or (if that is empty) from where it is at home or begun to move away.
-    /// Nothing is changed.
+    /// Checks that a type can move from store `from` to store `to`. If `from` is empty, the type leaves the store from
+    /// which a move to `to` has already begun, or else its home. Changes nothing.
     pub(crate) async fn check(
-        fleet: &SharedFleet,
+        stores: &SharedStores,
         name: TaskTypeName,
         (from, to): (&str, &str),
         by: Actor,
     ) -> Result<Self, Error> {
-        let to_member = fleet.named(to).map_err(|error| as_field(error, "to_store"))?;
-        let engine = to_member.reachable()?;
-        engine.reachable()?;
-        if let (_, Some(closed)) = engine.broker.operator.store().cluster_state().await? {
+        let to_store = stores.named(to).map_err(|error| as_field(error, "to_store"))?;
+        let served = to_store.reachable()?;
+        served.reachable()?;
+        if let (_, Some(closed)) = served.broker.operator.store().cluster_state().await? {
             return Err(Error::StoreClosed(closed.refusal()));
         }
-        let having = having(fleet, &name).await?;
+        let having = having(stores, &name).await?;
         let from = match from {
-            "" => begun(fleet, &having, &name, to).await?.or_else(|| oldest_but(fleet, &having, to)),
+            "" => begun(stores, &having, &name, to).await?.or_else(|| oldest_but(stores, &having, to)),
             from => {
-                let member = fleet.named(from).map_err(|error| as_field(error, "from_store"))?;
-                member.reachable()?.reachable()?;
-                having.iter().find(|(nth, _)| name_of(fleet, *nth) == Some(from)).map(|(nth, _)| *nth)
+                let store = stores.named(from).map_err(|error| as_field(error, "from_store"))?;
+                store.reachable()?.reachable()?;
+                having.iter().find(|(nth, _)| name_of(stores, *nth) == Some(from)).map(|(nth, _)| *nth)
             }
         };
         let Some(from) = from else {
             let problem =
-                format!("is {name}, of which no other store than {to} has jobs or settings; nothing is to move");
+                format!("is {name}, which has jobs and settings only in store {to}; there is nothing to move");
             return Err(Error::invalid("task_type", problem));
         };
-        let to = fleet.members().iter().position(|member| member.name() == to).unwrap_or_default();
+        let to = stores.all().iter().position(|store| store.name() == to).unwrap_or_default();
         if from == to {
-            return Err(Error::invalid("to_store", "is the store that the type is to leave; name another one"));
+            return Err(Error::invalid("to_store", "is the store that the type is moving from; name another one"));
         }
-        let old = fleet.members().get(from).ok_or_else(|| Error::Internal("a store is none".into()))?.engine()?;
-        if let Some(back) = engine.broker.operator.store().move_of_type(name.as_str()).await? {
-            let said =
-                format!("task type {name} is moving away from store {}: `{}` goes on", engine.name, back.command());
+        let old = stores
+            .all()
+            .get(from)
+            .ok_or_else(|| Error::Internal("bug: the old store is not in the list".into()))?
+            .served()?;
+        if let Some(back) = served.broker.operator.store().move_of_type(name.as_str()).await? {
+            let said = format!(
+                "task type {name} is moving away from store {}; `{}` resumes that move",
+                served.name,
+                back.command()
+            );
             return Err(Error::Moving(said));
         }
         let type_id = old.broker.operator.find_type(&name).await?;
         let type_id = type_id.ok_or_else(|| Error::NotFound(format!("store {} has no task type {name}", old.name)))?;
         let others = having.iter().filter(|(nth, _)| *nth != to).map(|(_, created)| *created);
         let oldest = others.min().unwrap_or_else(SystemTime::now);
-        Ok(Self { fleet: fleet.clone(), name, from, to, type_id, oldest, by })
+        Ok(Self { stores: stores.clone(), name, from, to, type_id, oldest, by })
     }
 }
 
@@ -66,30 +73,31 @@ fn as_field(error: Error, name: &str) -> Error {
     }
 }
 
-fn name_of(fleet: &SharedFleet, nth: usize) -> Option<&str> {
-    fleet.members().get(nth).map(Member::name)
+fn name_of(stores: &SharedStores, nth: usize) -> Option<&str> {
+    stores.all().get(nth).map(ConfiguredStore::name)
 }
 
-/// The stores that have the type, and since when. Each must say so: one that is away may be its home.
-async fn having(fleet: &SharedFleet, name: &TaskTypeName) -> Result<Vec<(usize, SystemTime)>, Error> {
-    let created = fleet.members().iter().enumerate().map(|(nth, member)| async move {
-        let broker = member.reachable()?.reachable()?;
+/// Returns the positions of the stores that have the type, with the creation time there. Fails if a store is
+/// unreachable, because that store may be the home.
+async fn having(stores: &SharedStores, name: &TaskTypeName) -> Result<Vec<(usize, SystemTime)>, Error> {
+    let created = stores.all().iter().enumerate().map(|(nth, store)| async move {
+        let broker = store.reachable()?.reachable()?;
         Ok::<_, Error>(broker.type_created(name).await?.map(|created| (nth, created)))
     });
     let known: Result<Vec<_>, Error> = join_all(created).await.into_iter().collect();
     Ok(known?.into_iter().flatten().collect())
 }
 
-/// The store from which the type has begun to move there.
+/// Returns the store from which a move of the type to store `to` has begun. `None` if no such move has begun.
 async fn begun(
-    fleet: &SharedFleet,
+    stores: &SharedStores,
     having: &[(usize, SystemTime)],
     name: &TaskTypeName,
     to: &str,
 ) -> Result<Option<usize>, Error> {
     for (nth, _) in having {
-        let Some(member) = fleet.members().get(*nth) else { continue };
-        let store = member.engine()?.broker.operator.store().clone();
+        let Some(store) = stores.all().get(*nth) else { continue };
+        let store = store.served()?.broker.operator.store().clone();
         if store.move_of_type(name.as_str()).await?.is_some_and(|view| view.to == to) {
             return Ok(Some(*nth));
         }
@@ -97,16 +105,16 @@ async fn begun(
     Ok(None)
 }
 
-/// The store other than this one that has had the type for longest.
-fn oldest_but(fleet: &SharedFleet, having: &[(usize, SystemTime)], to: &str) -> Option<usize> {
-    let others = having.iter().filter(|(nth, _)| name_of(fleet, *nth) != Some(to));
+/// Returns the store other than `to` that has had the type for the longest time.
+fn oldest_but(stores: &SharedStores, having: &[(usize, SystemTime)], to: &str) -> Option<usize> {
+    let others = having.iter().filter(|(nth, _)| name_of(stores, *nth) != Some(to));
     others.min_by_key(|(_, created)| *created).map(|(nth, _)| *nth)
 }
 
 impl Running<'_> {
-    /// The type rests in both stores, and all brokers know it; then the other store is its home.
+    /// Pauses the type in both stores, waits until all brokers know that, and makes the new store the home of the type.
     pub(super) async fn begin(&mut self) -> Result<(), Stop> {
-        self.tell().await?;
+        self.report().await?;
         let (name, type_id, by) = (self.job.name.clone(), self.job.type_id, self.job.by.clone());
         let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (old_name, new_name) = self.job.stores();
@@ -118,12 +126,12 @@ impl Running<'_> {
             })
             .await?;
         if let Some(owner) = begun.owner {
-            let said = format!("task type {name} is being moved to store {} by broker {owner} already", begun.to);
+            let said = format!("task type {name} is already being moved to store {} by broker {owner}", begun.to);
             return Err(Error::Moving(said).into());
         }
         if begun.to != new_name {
             let said = format!(
-                "task type {name} is moving to store {}: finish that first, with `howdah type move {name} --to {}`",
+                "task type {name} is moving to store {}: finish that move first, with `howdah type move {name} --to {}`",
                 begun.to, begun.to
             );
             return Err(Error::Moving(said).into());
@@ -137,13 +145,13 @@ impl Running<'_> {
         self.all_know(self.job.from, begun.version).await?;
         self.all_know(self.job.to, arriving).await?;
         let oldest = self.job.oldest;
-        let at_home = self.step(&new_name, || new.operator.store().be_home(new_type, oldest)).await?;
+        let at_home = self.step(&new_name, || new.operator.store().make_home_store(new_type, oldest)).await?;
         new.operator.settings_changed(at_home).await;
-        // From then on nobody enqueues in the old store by itself.
+        // Once all brokers use this version, a job goes to the old store only if the caller names that store.
         self.all_know(self.job.to, at_home).await
     }
 
-    /// The type in the other store, where it is made if it is new; with the settings that it has had so far.
+    /// Creates the type in the new store if it is new, with the settings of the old store.
     async fn copy_settings(&mut self, is_new: bool) -> Result<(), Stop> {
         let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (name, by) = (self.job.name.clone(), self.job.by.clone());
@@ -156,13 +164,13 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Waits until every broker of a store goes by this version of its settings.
+    /// Waits until every broker of a store uses this version of its settings.
     async fn all_know(&mut self, nth: usize, version: i64) -> Result<(), Stop> {
         let (store, broker) = {
-            let engine = self.job.engine(nth)?;
-            (engine.name.clone(), engine.broker.clone())
+            let served = self.job.served(nth)?;
+            (served.name.clone(), served.broker.clone())
         };
-        while !self.step(&store, || broker.operator.store().all_go_by(version)).await? {
+        while !self.step(&store, || broker.operator.store().all_brokers_use_version(version)).await? {
             self.pause(ASK).await?;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Messages on their way to an engine. It is bounded, and nobody waits for it for long: the others' messages come on the same
-//! stream.
+//! Queue of the worker's messages to one store. The queue is bounded. The reader of the stream waits only briefly for
+//! room in it, because messages for other stores follow on the same stream.
 
 use std::{
     sync::{
@@ -15,18 +15,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::session::ClientMessage;
 
-/// Bytes of messages that wait for an engine, or one message.
+/// Maximum number of queued bytes; a single message may be larger.
 const BYTES: u32 = 1 << 20;
-/// What a message and an item of it count besides their texts.
+/// Bytes that the queue counts for a message, and for each of its items, in addition to their texts.
 const OVERHEAD: usize = 64;
-/// How long an engine may hold up the others, once: after that it does not, until it has room again.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// Time for which the stream waits for room in a full queue. After one such wait without success, messages that do not
+/// fit are returned at once, until one fits again.
+const MAX_WAIT: Duration = Duration::from_millis(250);
 
 type Sender = mpsc::UnboundedSender<(ClientMessage, Option<OwnedSemaphorePermit>)>;
 
-/// Messages for one engine.
+/// Message queue of one store.
 pub(super) struct Inbox {
-    /// `None`: the engine is not attached.
+    /// `None` while the store is not attached.
     sender: Mutex<Option<Sender>>,
     room: Arc<Semaphore>,
     is_stuck: AtomicBool,
@@ -38,12 +39,12 @@ impl Inbox {
         Self { sender: Mutex::new(None), room, is_stuck: AtomicBool::new(false) }
     }
 
-    /// The engine has attached, and reads what this sends.
+    /// Attaches the store: messages go to `sender`, the other end of which the store's session reads.
     pub(super) fn open(&self, sender: Sender) {
         *self.sender.lock() = Some(sender);
     }
 
-    /// Nothing more comes.
+    /// Detaches the store.
     pub(super) fn close(&self) {
         self.sender.lock().take();
     }
@@ -52,7 +53,8 @@ impl Inbox {
         self.sender.lock().is_some()
     }
 
-    /// Sends a message with items of so many bytes. It is given back if the engine is not there, or does not read.
+    /// Queues a message whose items have this size. Returns the message as an error if the store is not attached, or if
+    /// the queue stays full.
     pub(super) async fn send(&self, message: ClientMessage, bytes: usize) -> Result<(), ClientMessage> {
         if !self.is_open() {
             return Err(message);
@@ -62,7 +64,7 @@ impl Inbox {
             Ok(room) => room,
             Err(_) if self.is_stuck.load(Ordering::Relaxed) => return Err(message),
             Err(_) => {
-                let room = tokio::time::timeout(PATIENCE, self.room.clone().acquire_many_owned(bytes)).await;
+                let room = tokio::time::timeout(MAX_WAIT, self.room.clone().acquire_many_owned(bytes)).await;
                 let Ok(Ok(room)) = room else {
                     self.is_stuck.store(true, Ordering::Relaxed);
                     return Err(message);
@@ -74,12 +76,13 @@ impl Inbox {
         self.put(message, Some(room))
     }
 
-    /// Sends a message that has no items.
-    pub(super) fn tell(&self, message: ClientMessage) {
-        // If the engine is not there, it learns of it when it comes.
+    /// Queues a message without items, even if the queue is full. Drops the message if the store is not attached.
+    pub(super) fn send_unbounded(&self, message: ClientMessage) {
+        // A dropped message does no harm: a store gets the current windows and the drain when it attaches.
         drop(self.put(message, None));
     }
 
+    #[allow(clippy::result_large_err, reason = "the message itself comes back")]
     fn put(&self, message: ClientMessage, room: Option<OwnedSemaphorePermit>) -> Result<(), ClientMessage> {
         match &*self.sender.lock() {
             Some(sender) => sender.send((message, room)).map_err(|unsent| unsent.0.0),
@@ -88,7 +91,7 @@ impl Inbox {
     }
 }
 
-/// What an engine reads, and what the inbox sends with.
+/// Creates a queue: the end for the inbox, and the stream of messages that the store's session reads.
 pub(super) fn channel<E>() -> (Sender, impl Stream<Item = Result<ClientMessage, E>> + Send + Unpin + 'static)
 where
     E: Send + 'static,
@@ -104,7 +107,7 @@ where
     (sender, Box::pin(read))
 }
 
-/// What items with texts of so many bytes count.
+/// Counted size of items with texts of these lengths.
 pub(super) fn weight(texts: impl Iterator<Item = usize>) -> usize {
     texts.map(|bytes| bytes + OVERHEAD).sum()
 }
@@ -120,18 +123,18 @@ mod tests {
     async fn what_an_engine_does_not_read_comes_back_and_fits_again_when_it_reads() {
         let inbox = Inbox::new();
         let send = async |bytes| inbox.send(ClientMessage::Ping, bytes).await.is_ok();
-        assert!(!send(1).await, "it is not attached");
+        assert!(!send(1).await, "the store is not attached");
         let (sender, mut read) = channel::<Error>();
         inbox.open(sender);
         assert!(send(usize::MAX / 2).await, "one message always fits");
         assert!(!send(1).await);
-        assert!(inbox.is_stuck.load(Ordering::Relaxed), "nobody waits for it again");
+        assert!(inbox.is_stuck.load(Ordering::Relaxed), "the stream does not wait again");
         assert!(!send(1).await);
         assert!(matches!(read.next().await, Some(Ok(ClientMessage::Ping))));
         assert!(send(1).await);
         assert!(!inbox.is_stuck.load(Ordering::Relaxed));
         inbox.close();
         assert!(read.next().await.is_some() && read.next().await.is_none());
-        assert!(!send(1).await, "it reads no more");
+        assert!(!send(1).await, "the store no longer reads");
     }
 }

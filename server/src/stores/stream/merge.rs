@@ -1,95 +1,88 @@
-//! What goes out: one Welcome, then what the engines send as it comes, one answer to a ping, one Drain (and another one when the broker
-//! stops). It is asked for when the transport can take a message.
+//! Merges the outgoing messages of a stream: one `Welcome`, then the messages of the stores in order of arrival. The
+//! worker gets one `Drain` when no store sends more jobs, and another one when the broker stops. The transport polls
+//! `Merge` when it can send a message.
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures::{
     Stream, StreamExt as _,
     stream::{BoxStream, SelectAll},
 };
-use tokio::{
-    sync::oneshot,
-    time::{Instant, Sleep},
-};
+use tokio::{sync::oneshot, time::Instant};
 
-use super::{lane::Event, open::Shared};
-use crate::{
-    error::Error,
-    job::Lease,
-    session::{ServerMessage, ping_at},
-};
+use super::{open::Shared, store_stream::Event};
+use crate::{error::Error, job::Lease, session::ServerMessage};
 
-/// How long the first message waits for engines that do not answer.
+/// Maximum time for which the `Welcome` waits for stores that have neither attached the worker nor failed.
 const WELCOME: Duration = Duration::from_secs(1);
 
-/// The messages of a stream. When it is dropped, the stream ends.
+/// The outgoing messages of a stream. Dropping it ends the stream.
 pub(super) struct Merge {
     shared: Arc<Shared>,
-    lanes: SelectAll<BoxStream<'static, (usize, Event)>>,
+    streams: SelectAll<BoxStream<'static, (usize, Event)>>,
     failed: oneshot::Receiver<Error>,
     welcome: Option<Welcome>,
-    /// Messages that came before the Welcome went out.
+    /// Messages that arrived before the `Welcome` was sent.
     early: VecDeque<ServerMessage>,
-    /// Engines, a bit for each.
+    /// Bit mask of all stores of the stream. `attached`, `unreachable`, `ended`, `drained` and `leaving` are masks of
+    /// some of these stores.
     all: u64,
     attached: u64,
-    away: u64,
+    unreachable: u64,
     ended: u64,
-    /// Those that have said that no more jobs come, and of these those whose broker stops.
+    /// Stores that have sent a `Drain`, and the subset that has sent one because its broker is stopping.
     drained: u64,
     leaving: u64,
-    /// What the worker was told of it.
+    /// Whether the worker got the `Drain` that ends jobs, and the `Drain` that announces the stop of the broker.
     is_drained: bool,
     is_leaving: bool,
-    quiet: Pin<Box<Sleep>>,
 }
 
-/// What the Welcome will say.
+/// Contents of the `Welcome`, collected from the stores.
 struct Welcome {
     until: Instant,
     kept: Vec<Lease>,
     lost: Vec<Lease>,
-    /// Of engines that have not answered yet.
+    /// Leases that the worker claims to hold in each store. Cleared for a store when it has attached the worker.
     open: Vec<Vec<Lease>>,
 }
 
 impl Drop for Merge {
     fn drop(&mut self) {
-        // Nobody deals to a session because another one has just gone.
-        self.shared.turns.close();
+        // Close the window shares first, so that the end of one store's session does not give more jobs to the other sessions.
+        self.shared.rights.close();
         self.shared.gone.cancel();
     }
 }
 
 impl Merge {
-    /// `held`: what the worker says it holds in each engine; `lost`: leases of no store.
+    /// Creates the merged stream. `held` has the leases that the worker claims to hold in each store, `lost` the leases
+    /// whose ids belong to no store.
     pub(super) fn new(
         shared: Arc<Shared>,
-        lanes: impl Iterator<Item = BoxStream<'static, (usize, Event)>>,
+        streams: impl Iterator<Item = BoxStream<'static, (usize, Event)>>,
         held: Vec<Vec<Lease>>,
         lost: Vec<Lease>,
         failed: oneshot::Receiver<Error>,
     ) -> Self {
-        let all = held.iter().enumerate().fold(0, |all, (engine, _)| all | 1 << engine);
+        let all = held.iter().enumerate().fold(0, |all, (store_no, _)| all | 1 << store_no);
         let welcome = Welcome { until: Instant::now() + WELCOME, kept: Vec::new(), lost, open: held };
-        let quiet = Box::pin(tokio::time::sleep_until(ping_at(shared.config.ping_interval)));
-        let (early, lanes) = (VecDeque::new(), lanes.collect());
-        let (attached, away, ended, drained, leaving) = (0, 0, 0, 0, 0);
+        let (early, streams) = (VecDeque::new(), streams.collect());
+        let (attached, unreachable, ended, drained, leaving) = (0, 0, 0, 0, 0);
         Self {
             shared,
-            lanes,
+            streams,
             failed,
             welcome: Some(welcome),
             early,
             all,
             attached,
-            away,
+            unreachable,
             ended,
             drained,
             leaving,
             is_drained: false,
             is_leaving: false,
-            quiet,
         }
     }
 
@@ -97,11 +90,7 @@ impl Merge {
         futures::stream::unfold(Some(self), |open| async move {
             let mut merge = open?;
             match merge.next().await {
-                Ok(Some(message)) => {
-                    let quiet = ping_at(merge.shared.config.ping_interval);
-                    merge.quiet.as_mut().reset(quiet);
-                    Some((Ok(message), Some(merge)))
-                }
+                Ok(Some(message)) => Some((Ok(message), Some(merge))),
                 Ok(None) => None,
                 Err(error) => Some((Err(error), None)),
             }
@@ -115,17 +104,17 @@ impl Merge {
                 return Ok(Some(welcome));
             }
             let is_welcome = self.welcome.is_none();
-            if is_welcome && let Some(message) = self.early.pop_front().or_else(|| self.shared.own.next(max_bytes)) {
+            if is_welcome && let Some(message) = self.early.pop_front().or_else(|| self.shared.local.next(max_bytes)) {
                 return Ok(Some(message));
             }
-            if self.is_over() && (!is_welcome || self.shared.own.is_empty()) {
+            if self.is_over() && (!is_welcome || self.shared.local.is_empty()) {
                 return Ok(None);
             }
             let until = self.welcome.as_ref().map(|welcome| welcome.until);
             tokio::select! {
-                event = self.lanes.next(), if !self.lanes.is_empty() => {
-                    if let Some((engine, event)) = event
-                        && let Some(message) = self.heard(engine, event)?
+                event = self.streams.next(), if !self.streams.is_empty() => {
+                    if let Some((store_no, event)) = event
+                        && let Some(message) = self.handle_event(store_no, event)?
                     {
                         if is_welcome {
                             return Ok(Some(message));
@@ -133,40 +122,41 @@ impl Merge {
                         self.early.push_back(message);
                     }
                 }
-                () = self.shared.own.changed.notified() => {}
+                () = self.shared.local.changed.notified() => {}
                 () = past(until), if self.attached != 0 => {}
-                () = &mut self.quiet, if is_welcome => return Ok(Some(ServerMessage::Ping)),
-                // A closed channel means that the reader ended without an error.
+                // The reader of the stream drops the channel if it ends without an error, so only a received error ends
+                // the stream.
                 Ok(error) = &mut self.failed, if !self.failed.is_terminated() => return Err(error),
             }
         }
     }
 
-    /// Whether no engine that serves it is left. Those that could not be reached do not come back then: the broker stops, or
-    /// the worker has closed its side.
+    /// Whether the stream ends, because every attached store has ended its session. Then the broker is stopping or the
+    /// worker has closed its side, so unreachable stores are not waited for.
     fn is_over(&self) -> bool {
-        self.lanes.is_empty() || (self.attached != 0 && self.attached & !self.ended == 0)
+        self.streams.is_empty() || (self.attached != 0 && self.attached & !self.ended == 0)
     }
 
-    /// The first message, when it is time. From then on the worker gets jobs.
+    /// Returns the `Welcome` once all stores have attached the worker or failed, or one has attached it and the time is
+    /// over. Then opens the window shares, so that stores may send jobs.
     fn welcome(&mut self) -> Option<ServerMessage> {
         let welcome = self.welcome.as_ref()?;
-        let is_complete = self.attached | self.away == self.all || Instant::now() >= welcome.until;
+        let is_complete = self.attached | self.unreachable == self.all || Instant::now() >= welcome.until;
         if self.attached == 0 || !is_complete {
             return None;
         }
         let Welcome { mut kept, lost, open, .. } = self.welcome.take()?;
-        // Nobody has said that these are lost.
+        // A store without an answer may still have its leases, so the worker keeps them.
         kept.extend(open.into_iter().flatten());
-        self.shared.turns.open();
+        self.shared.rights.open();
         self.shared.welcomed.cancel();
-        let session_id = self.shared.session_id.at_turn(self.shared.next_turn).to_string();
-        Some(ServerMessage::Welcome { session_id, kept, lost })
+        let session_id = self.shared.session_id.at_generation(self.shared.next_generation).to_string();
+        Some(ServerMessage::Welcome { session_id, kept, lost, liveness: self.shared.liveness })
     }
 
-    /// What the worker is told when this has come.
-    fn heard(&mut self, engine: usize, event: Event) -> Result<Option<ServerMessage>, Error> {
-        let bit = 1 << engine;
+    /// Handles an event of a store. Returns the message for the worker, if any.
+    fn handle_event(&mut self, store_no: usize, event: Event) -> Result<Option<ServerMessage>, Error> {
+        let bit = 1 << store_no;
         match event {
             Event::Attached { kept, lost } => {
                 self.attached |= bit;
@@ -174,17 +164,17 @@ impl Merge {
                     Some(welcome) => {
                         welcome.kept.extend(kept);
                         welcome.lost.extend(lost);
-                        if let Some(open) = welcome.open.get_mut(engine) {
+                        if let Some(open) = welcome.open.get_mut(store_no) {
                             open.clear();
                         }
                     }
-                    None => self.shared.own.lost(lost),
+                    None => self.shared.local.lost(lost),
                 }
                 Ok(None)
             }
-            Event::Away(error) => {
-                self.away |= bit;
-                if self.attached == 0 && self.away == self.all { Err(error) } else { Ok(None) }
+            Event::Unreachable(error) => {
+                self.unreachable |= bit;
+                if self.attached == 0 && self.unreachable == self.all { Err(error) } else { Ok(None) }
             }
             Event::Failed(error) => Err(error),
             Event::Ended => {
@@ -194,30 +184,29 @@ impl Merge {
             Event::Message(message @ ServerMessage::Drain { shutdown, .. }) => {
                 Ok(self.drains(bit, shutdown).then_some(message))
             }
-            // This stream has its own, and is quiet only if all engines are.
-            Event::Message(ServerMessage::Ping) => Ok(None),
             Event::Message(message) => Ok(Some(message)),
         }
     }
 
-    /// Whether the worker is told now: by the last engine, once that no more jobs come, and once that the broker stops.
-    fn drains(&mut self, engine: u64, shutdown: bool) -> bool {
-        self.drained |= engine;
-        let was_told = if shutdown {
-            self.leaving |= engine;
+    /// Records a `Drain` of a store. Returns true if the worker gets this `Drain`: when the last attached store ends
+    /// its jobs, and when the last one announces the stop of the broker.
+    fn drains(&mut self, store_no: u64, shutdown: bool) -> bool {
+        self.drained |= store_no;
+        let was_sent = if shutdown {
+            self.leaving |= store_no;
             self.is_leaving
         } else {
             self.is_drained
         };
         let by = if shutdown { self.leaving } else { self.drained };
-        let is_last = !was_told && by & self.attached == self.attached;
+        let is_last = !was_sent && by & self.attached == self.attached;
         self.is_drained |= is_last;
         self.is_leaving |= is_last && shutdown;
         is_last
     }
 }
 
-/// Ready at that time; without one, never.
+/// Waits until `until`. Never completes if `until` is `None`.
 async fn past(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,

@@ -1,65 +1,71 @@
-//! The first message of a stream: what all engines of it go by.
+//! Opens a stream: reads its first message and builds the state that all stores of the stream share.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use futures::Stream;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{EngineOfStream, Home, Merge, Serving, inbox::Inbox, lane::Lane, own::Own, router, wanted::Wanted};
+use super::{
+    Home, Merge, Serving, StreamStore, inbox::Inbox, local_messages::LocalMessages, router, store_stream::StoreStream,
+    wanted::Wanted,
+};
 use crate::{
     access::{Caller, Operation},
     config::Config,
-    dispatch::Turns,
+    dispatch::FillRights,
     error::Error,
     job::{Lease, StoreNumber},
     session::{ClientInfo, ClientMessage, SessionId, SubscribeArgs, first_message},
 };
 
-/// What is the same for all engines of a stream.
+/// State shared by all stores of a stream.
 pub(super) struct Shared {
-    pub(super) engines: Vec<EngineOfStream>,
+    pub(super) stores: Vec<StreamStore>,
     pub(super) inboxes: Vec<Inbox>,
     pub(super) caller: Caller,
     pub(super) client: ClientInfo,
     pub(super) config: Arc<Config>,
-    pub(super) turns: Arc<Turns>,
+    pub(super) rights: Arc<FillRights>,
     pub(super) wanted: Wanted,
-    pub(super) own: Own,
-    /// The id that the worker came with, or a new one.
+    pub(super) local: LocalMessages,
+    /// Session id from the worker's subscription, or a new one.
     pub(super) session_id: SessionId,
-    /// The turn of the id that its Welcome has.
-    pub(super) next_turn: u32,
+    /// Generation of the session id that is sent in the `Welcome`.
+    pub(super) next_generation: u32,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) max_message_bytes: usize,
-    /// The worker wants no more jobs.
+    /// Silence after which the worker is lost.
+    pub(super) liveness: Duration,
+    /// Whether the worker has sent a `Drain`, so that it gets no more jobs.
     pub(super) is_draining: AtomicBool,
-    /// Cancelled when the worker got its Welcome.
+    /// Cancelled when the `Welcome` is sent.
     pub(super) welcomed: CancellationToken,
-    /// Cancelled when the worker has closed its side.
+    /// Cancelled when the worker has closed its side of the stream.
     pub(super) closing: CancellationToken,
-    /// Cancelled when nobody reads what goes out any more.
+    /// Cancelled when the outgoing side of the stream is dropped, because the worker's connection has ended.
     pub(super) gone: CancellationToken,
 }
 
 impl Shared {
-    /// The engine of a job; `None`: no store has such an id.
-    pub(super) fn engine_of(&self, id: i64) -> Option<usize> {
-        engine_of(&self.engines, id)
+    /// Returns the position of the store to which a job id belongs. `None` if it belongs to no store of the stream.
+    pub(super) fn store_no_of(&self, id: i64) -> Option<usize> {
+        store_no_of(&self.stores, id)
     }
 }
 
-fn engine_of(engines: &[EngineOfStream], id: i64) -> Option<usize> {
+fn store_no_of(stores: &[StreamStore], id: i64) -> Option<usize> {
     let number = StoreNumber::of_id(id)?;
-    engines.iter().position(|engine| engine.may_have(number))
+    stores.iter().position(|store_no| store_no.may_have(number))
 }
 
-/// Opens a stream and reads it to its end.
+/// Opens a stream, hands its outgoing side to `opened`, and reads the worker's messages to the end.
 pub(super) async fn open_and_read<S>(
-    engines: Vec<EngineOfStream>,
+    stores: Vec<StreamStore>,
     caller: Caller,
     client: ClientInfo,
     home: Home,
@@ -68,15 +74,15 @@ pub(super) async fn open_and_read<S>(
 ) where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
-    let (shared, held, lost) = match open(engines, caller, client, home, &mut incoming).await {
+    let (shared, held, lost) = match open(stores, caller, client, home, &mut incoming).await {
         Ok(open) => open,
         Err(error) => return drop(opened.send(Err(error))),
     };
     let (failing, failed) = oneshot::channel();
-    let lane = |(engine, held): (usize, &Vec<Lease>)| Lane::new(&shared, engine, held.clone()).events();
-    let lanes: Vec<_> = held.iter().enumerate().map(lane).collect();
-    // If the answers are gone already, they are dropped here, and the stream ends.
-    drop(opened.send(Ok(Merge::new(shared.clone(), lanes.into_iter(), held, lost, failed))));
+    let stream = |(store_no, held): (usize, &Vec<Lease>)| StoreStream::new(&shared, store_no, held.clone()).events();
+    let streams: Vec<_> = held.iter().enumerate().map(stream).collect();
+    // If the worker's connection has already ended, `send` returns the merge. Dropping it ends the stream.
+    drop(opened.send(Ok(Merge::new(shared.clone(), streams.into_iter(), held, lost, failed))));
     tokio::select! {
         () = shared.gone.cancelled() => {}
         result = router::read(&shared, &mut incoming) => match result {
@@ -90,7 +96,7 @@ pub(super) async fn open_and_read<S>(
 }
 
 async fn open<S>(
-    engines: Vec<EngineOfStream>,
+    stores: Vec<StreamStore>,
     caller: Caller,
     client: ClientInfo,
     home: Home,
@@ -99,38 +105,39 @@ async fn open<S>(
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
-    let served: Vec<Serving> = engines.iter().filter_map(EngineOfStream::now).collect();
+    let served: Vec<Serving> = stores.iter().filter_map(StreamStore::now).collect();
     let Some(config) = served.first().map(|serving| serving.context.config.clone()) else {
-        return Err(Error::Unavailable("no store can be reached".into()));
+        return Err(Error::Unavailable("no store of this broker was reached since the broker started".into()));
     };
-    let SubscribeArgs { windows, session_id, held, labels, max_message_bytes } =
+    let SubscribeArgs { windows, session_id, held, labels, max_message_bytes, liveness } =
         first_message(incoming, config.limits.first_message).await?;
     for window in &windows {
         caller.check(Operation::Work, &window.task_type)?;
     }
     let session_id = session_id.unwrap_or_else(SessionId::new);
-    let turns = served.iter().map(|serving| serving.context.sessions.turn_of(&caller, &session_id));
-    let next_turn = turns.fold(session_id.turn(), u32::max).saturating_add(1);
-    let mut held_by: Vec<Vec<Lease>> = vec![Vec::new(); engines.len()];
+    let generations = served.iter().map(|serving| serving.context.sessions.generation_of(&caller, &session_id));
+    let next_generation = generations.fold(session_id.generation(), u32::max).saturating_add(1);
+    let mut held_by: Vec<Vec<Lease>> = vec![Vec::new(); stores.len()];
     let mut lost = Vec::new();
     for lease in held {
-        match engine_of(&engines, lease.id).and_then(|engine| held_by.get_mut(engine)) {
+        match store_no_of(&stores, lease.id).and_then(|store_no| held_by.get_mut(store_no)) {
             Some(held) => held.push(lease),
             None => lost.push(lease),
         }
     }
     let counts = held_by.iter().map(|held| u32::try_from(held.len()).unwrap_or(u32::MAX)).collect();
     let shared = Arc::new(Shared {
-        inboxes: engines.iter().map(|_| Inbox::new()).collect(),
-        turns: Turns::new(counts),
-        wanted: Wanted::new(&windows, engines.len(), home),
-        engines,
+        inboxes: stores.iter().map(|_| Inbox::new()).collect(),
+        rights: FillRights::new(counts),
+        wanted: Wanted::new(&windows, stores.len(), home),
+        stores,
         caller,
         client,
+        liveness: liveness.unwrap_or(config.liveness),
         config,
-        own: Own::default(),
+        local: LocalMessages::default(),
         session_id,
-        next_turn,
+        next_generation,
         labels,
         max_message_bytes,
         is_draining: AtomicBool::new(false),

@@ -1,24 +1,26 @@
-//! Hands what the worker sends to the engines that it is for. No engine holds up the others.
+//! Passes each of the worker's messages to the stores that own its jobs. A store that does not read its messages delays
+//! the others by at most `inbox::MAX_WAIT`, once.
 
 use std::sync::atomic::Ordering;
 
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 
-use super::{inbox::weight, open::Shared, own::Kind};
+use super::{inbox::weight, local_messages::Kind, open::Shared};
 use crate::{
     access::Operation,
     error::Error,
     job::{Lease, ProgressReport, SettleStatus, Settlement},
-    session::{ClientMessage, WindowArgs, reader::MOST_UNANSWERED},
+    session::{ClientMessage, Heartbeat, WindowArgs, reader::MOST_UNANSWERED},
 };
 
-/// Reads until the worker closes its side.
+/// Reads messages until the worker closes its side of the stream.
 pub(super) async fn read<S>(shared: &Shared, incoming: &mut S) -> Result<(), Error>
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
 {
     shared.welcomed.cancelled().await;
-    while let Some(message) = incoming.next().await {
+    let heartbeat = Heartbeat::new(Some(shared.liveness));
+    while let Some(message) = heartbeat.next(incoming, || shared.local.ping()).await {
         match message? {
             ClientMessage::Subscribe(_) => {
                 return Err(Error::Precondition(
@@ -27,26 +29,31 @@ where
             }
             ClientMessage::Window(window) => set_window(shared, window)?,
             ClientMessage::Settle { accepted, refused } => {
-                shared.own.answer(Kind::Settled, refused);
+                shared.local.answer(Kind::Settled, refused);
                 let item = |item: &Settlement| (item.lease, item.outcome.weight());
                 let message = |accepted| ClientMessage::Settle { accepted, refused: Vec::new() };
                 split(shared, Kind::Settled, accepted, item, message).await;
             }
             ClientMessage::Extend { accepted, refused } => {
-                shared.own.answer(Kind::Extended, refused);
+                shared.local.answer(Kind::Extended, refused);
                 let message = |accepted| ClientMessage::Extend { accepted, refused: Vec::new() };
                 split(shared, Kind::Extended, accepted, |item| (item.0, 0), message).await;
             }
             ClientMessage::Progress { accepted, refused } => {
-                shared.own.answer(Kind::Progressed, refused);
+                shared.local.answer(Kind::Progressed, refused);
                 let item = |item: &ProgressReport| (item.lease, item.weight());
                 let message = |accepted| ClientMessage::Progress { accepted, refused: Vec::new() };
                 split(shared, Kind::Progressed, accepted, item, message).await;
             }
             ClientMessage::Drain => drain(shared),
-            ClientMessage::Ping => shared.own.ping(),
+            ClientMessage::Ping => shared.local.answer_ping(),
+            ClientMessage::Pong => {}
+            ClientMessage::Lost => {
+                shared.inboxes.iter().for_each(|inbox| inbox.send_unbounded(ClientMessage::Lost));
+                return Err(Error::WorkerSilent(shared.liveness));
+            }
         }
-        shared.own.until_answered(MOST_UNANSWERED).await;
+        shared.local.until_answered(MOST_UNANSWERED).await;
     }
     Ok(())
 }
@@ -64,11 +71,12 @@ fn set_window(shared: &Shared, window: WindowArgs) -> Result<(), Error> {
 fn drain(shared: &Shared) {
     shared.is_draining.store(true, Ordering::Release);
     for inbox in &shared.inboxes {
-        inbox.tell(ClientMessage::Drain);
+        inbox.send_unbounded(ClientMessage::Drain);
     }
 }
 
-/// Sends each engine its items. Those of no store are lost; those of an engine that is away, or does not read, are answered so.
+/// Sends each store the items about its jobs. Items whose id belongs to no store are answered with `LeaseLost`. Items
+/// of a store that is not attached, or whose queue is full, are answered with `Unavailable`.
 async fn split<T>(
     shared: &Shared,
     kind: Kind,
@@ -80,12 +88,12 @@ async fn split<T>(
     let mut unknown = Vec::new();
     for item in items {
         let (lease, _) = of(&item);
-        match shared.engine_of(lease.id).and_then(|engine| parts.get_mut(engine)) {
+        match shared.store_no_of(lease.id).and_then(|store_no| parts.get_mut(store_no)) {
             Some(part) => part.push(item),
             None => unknown.push(lease),
         }
     }
-    shared.own.answer_all(kind, unknown.into_iter(), SettleStatus::LeaseLost);
+    shared.local.answer_all(kind, unknown.into_iter(), SettleStatus::LeaseLost);
     for (inbox, part) in shared.inboxes.iter().zip(parts) {
         if part.is_empty() {
             continue;
@@ -93,7 +101,7 @@ async fn split<T>(
         let leases: Vec<Lease> = part.iter().map(|item| of(item).0).collect();
         let bytes = weight(part.iter().map(|item| of(item).1));
         if inbox.send(message(part), bytes).await.is_err() {
-            shared.own.answer_all(kind, leases.into_iter(), SettleStatus::Unavailable);
+            shared.local.answer_all(kind, leases.into_iter(), SettleStatus::Unavailable);
         }
     }
 }

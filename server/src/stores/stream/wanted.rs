@@ -1,5 +1,5 @@
-//! The windows that a worker wants, and which engine gets which: each engine those of the types that its store has. A type that
-//! no store has is created at its home.
+//! The windows that a worker has requested, and their distribution to stores: each store gets the windows of the task
+//! types that it has. A type that no store has is created in its home store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,52 +9,52 @@ use tokio::sync::watch;
 use super::Home;
 use crate::{job::TaskTypeName, session::WindowArgs};
 
-/// The windows of a stream.
+/// Windows of a stream.
 pub(super) struct Wanted {
     windows: Mutex<HashMap<TaskTypeName, Entry>>,
-    /// A bit for each engine.
+    /// Bit mask of all stores.
     all: u64,
     home: Home,
-    /// Counts changes.
+    /// Version of the windows. Increases with each change, and notifies the stores.
     changed: watch::Sender<u64>,
 }
 
 struct Entry {
     args: WindowArgs,
     version: u64,
-    /// Engines whose stores do not have the type.
+    /// Bit mask of the stores that have answered that they do not have the type.
     missing: u64,
 }
 
-/// What an engine has got.
+/// Record of the windows sent to one store: their types, and the version up to which changes were sent.
 #[derive(Default)]
 pub(super) struct Given {
     types: HashSet<TaskTypeName>,
     version: u64,
 }
 
-/// What an engine gets next.
+/// Changes to send to a store.
 pub(super) struct News {
-    /// Windows of types that it has, which have changed.
+    /// Changed windows of types that the store has.
     pub(super) windows: Vec<WindowArgs>,
-    /// Types of which it does not know whether its store has them.
+    /// Types for which it is unknown whether the store has them.
     pub(super) unknown: Vec<TaskTypeName>,
 }
 
 impl Wanted {
-    pub(super) fn new(windows: &[WindowArgs], engines: usize, home: Home) -> Self {
+    pub(super) fn new(windows: &[WindowArgs], stores: usize, home: Home) -> Self {
         let entry = |args: &WindowArgs| Entry { args: args.clone(), version: 1, missing: 0 };
         let windows = windows.iter().map(|args| (args.task_type.clone(), entry(args))).collect();
-        let all = if engines >= super::MOST_ENGINES { u64::MAX } else { (1 << engines) - 1 };
+        let all = if stores >= super::MOST_STORES { u64::MAX } else { (1 << stores) - 1 };
         Self { windows: Mutex::new(windows), all, home, changed: watch::Sender::new(1) }
     }
 
-    /// Signals changes.
+    /// Returns a receiver that is notified of each change of the windows.
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// How many types there would be with this one.
+    /// Returns the number of types that the stream would have with this one added.
     pub(super) fn types_with(&self, task_type: &TaskTypeName) -> usize {
         let windows = self.windows.lock();
         windows.len() + usize::from(!windows.contains_key(task_type))
@@ -70,7 +70,7 @@ impl Wanted {
         });
     }
 
-    /// What has changed for an engine since it was given windows last.
+    /// Returns the changes since the last call for the store to which `given` belongs.
     pub(super) fn news(&self, given: &mut Given) -> News {
         let version = *self.changed.borrow();
         let windows = self.windows.lock();
@@ -84,10 +84,11 @@ impl Wanted {
         news
     }
 
-    /// Which of these types, of which the engine has found some, it gets now; and those of them that it has to create.
+    /// Records which of the types `asked` a store has. Returns the windows that the store gets now, and the types that
+    /// it must create: it is their home, and no store has them.
     pub(super) fn found(
         &self,
-        engine: usize,
+        store_no: usize,
         given: &mut Given,
         asked: &[TaskTypeName],
         found: impl Fn(&TaskTypeName) -> bool,
@@ -99,11 +100,12 @@ impl Wanted {
             let is_found = found(name);
             if !is_found {
                 let before = entry.missing;
-                entry.missing |= 1 << engine;
-                // Its home learns that nobody else has it.
+                entry.missing |= 1 << store_no;
+                // The last store has answered that it does not have the type. The home store is notified, so that it
+                // asks again and creates the type.
                 is_news |= before != self.all && entry.missing == self.all;
             }
-            let is_created = !is_found && entry.missing == self.all && (self.home)(name) == engine;
+            let is_created = !is_found && entry.missing == self.all && (self.home)(name) == store_no;
             if is_found || is_created {
                 given.types.insert(name.clone());
                 gets.push(entry.args.clone());
@@ -119,7 +121,7 @@ impl Wanted {
         (gets, creates)
     }
 
-    /// Types that the engine has no window of.
+    /// Returns the subscribed types for which the store has got no window.
     pub(super) fn missing(&self, given: &Given) -> Vec<TaskTypeName> {
         self.windows.lock().keys().filter(|name| !given.types.contains(*name)).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Reads lines ahead of the requests that send them.
+//! Prefetches input lines for the requests that send them.
 
 use std::sync::Arc;
 
@@ -12,46 +12,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::{failure::Failure, input::Input};
 
-/// The most lines and bytes that are read and not stored.
+/// Maximum lines and bytes in memory that are read from the input and not yet sent. More input waits for a request to finish.
 const AHEAD_LINES: usize = 20_000;
 const AHEAD_BYTES: u32 = 64 << 20;
 
-/// A line of the input.
+/// Line of the input.
 pub(super) struct Line {
-    /// From 1.
+    /// Line number, from 1.
     pub(super) number: u64,
     pub(super) payload: Bytes,
-    /// Its part of the memory for lines.
+    /// Permit for the bytes of the line in the limit of unsent input, returned when the line is dropped.
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// Lines as they are read.
+/// Stream of input lines.
 pub(super) struct Feed {
     lines: mpsc::Receiver<Line>,
     reading: JoinHandle<Result<(), Failure>>,
 }
 
 impl Feed {
-    /// Reads from this line on, until the end or until told to stop.
+    /// Starts reading at line `first`, until the end of the input or until `stop` is cancelled.
     pub(super) fn start(input: Input, first: u64, stop: CancellationToken) -> Self {
         let (sender, lines) = mpsc::channel(AHEAD_LINES);
         Self { lines, reading: tokio::spawn(read(input, first, sender, stop)) }
     }
 
-    /// The next line; `None` after the last.
+    /// Returns the next line; `None` after the last one.
     pub(super) async fn next(&mut self) -> Option<Line> {
         self.lines.recv().await
     }
 
-    /// The next line, if it has been read already.
+    /// Returns the next line if it has already been read.
     pub(super) fn next_if_read(&mut self) -> Option<Line> {
         self.lines.try_recv().ok()
     }
 
-    /// Whether the input was read without an error. The rest of it is not read.
+    /// Stops reading, and returns the read error, if any.
     pub(super) async fn end(self) -> Result<(), Failure> {
         drop(self.lines);
-        // A task that was cancelled or panicked has read no error.
+        // A join error (the reading task was cancelled or has panicked) is not an error of the input.
         self.reading.await.unwrap_or(Ok(()))
     }
 }

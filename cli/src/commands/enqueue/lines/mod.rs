@@ -1,7 +1,7 @@
-//! Enqueues a job for each line, and prints the ids in order.
+//! Enqueues one job per line, and prints the ids in order.
 //!
-//! One request is sent at a time, each all or nothing, and the next one only after its answer. So it is always known which
-//! lines are stored: all before a line, and none from it on.
+//! Each request stores all of its lines or none of them, and the next request is sent only after the answer. So at every moment
+//! one line number tells the progress: all lines before it are processed, and no line from it on is stored.
 
 mod feed;
 mod position;
@@ -27,21 +27,21 @@ use crate::commands::{output, signals::Signals};
 
 pub(super) use self::position::Position;
 
-/// The most lines and bytes of a request. A single line may be longer.
+/// Maximum lines and bytes of a request. A single longer line is sent alone.
 const MAX_LINES: usize = 5_000;
 const MAX_BYTES: usize = 4 << 20;
 
-/// What to do when the broker refuses a line.
+/// Behaviour if the broker refuses a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum OnError {
-    /// Store nothing from that line on
+    /// Stop, and store no line from the refused line on
     #[default]
     Stop,
-    /// List the line, and store all others
+    /// Report the line, and store all other lines
     Continue,
 }
 
-/// Enqueues the lines from `resume` on.
+/// Enqueues the lines, starting at `resume`.
 pub(super) async fn enqueue(
     client: &Client,
     template: NewJob,
@@ -69,29 +69,29 @@ pub(super) async fn enqueue(
     lines.flush()?;
     sent?;
     let next = lines.next;
-    read.map_err(|failure| failure.followed_by("all lines before it were handled"))?;
+    read.map_err(|failure| failure.followed_by("all earlier lines were processed"))?;
     match (signals.exit_code(), lines.refused) {
         (0, 0) => Ok(()),
-        (0, refused) => Err(Failure::data(format!("{refused} lines were refused, all others are stored"))),
+        (0, refused) => Err(Failure::data(format!("{refused} lines were refused, all other lines are stored"))),
         (code, _) => Err(Failure::interrupted(
             code,
-            Some(format!("stopped; all lines before line {next} were handled: go on with --resume {next}")),
+            Some(format!("stopped; all lines before line {next} were processed: continue with --resume {next}")),
         )),
     }
 }
 
-/// The lines on their way to the broker.
+/// Lines to enqueue, and their progress.
 struct Lines<'a> {
     client: &'a Client,
     template: NewJob,
     on_error: OnError,
-    /// `None`: the reader has closed the output. The jobs are enqueued all the same.
+    /// `None` after the reader has closed the output. The jobs are still enqueued.
     printer: Option<Printer>,
-    /// Lines that are read and not stored.
+    /// Lines that are read but not stored.
     pending: VecDeque<Line>,
-    /// The most lines of the next request. Near a line that is refused, requests are small.
+    /// Maximum lines of the next request. Near a refused line, requests are small.
     size: usize,
-    /// The first line that is neither stored nor listed as refused.
+    /// Number of the first line that is neither stored nor reported as refused.
     next: u64,
     refused: u64,
     bar: ProgressBar,
@@ -104,7 +104,7 @@ impl Lines<'_> {
         }
         loop {
             if self.pending.is_empty() {
-                // The caller may wait for the ids of the lines so far.
+                // Flushes before it waits for more input: the reader of stdout may wait for the ids of the earlier lines.
                 self.flush()?;
                 let Some(line) = feed.next().await else { return Ok(()) };
                 self.pending.push_back(line);
@@ -117,7 +117,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Sends the lines of an earlier run's request again, under its key.
+    /// Repeats the request of an earlier run, with its request key.
     async fn repeat(&mut self, feed: &mut Feed, request: Request) -> Result<(), Failure> {
         while self.pending.back().is_none_or(|line| line.number < request.last) {
             let Some(line) = feed.next().await else {
@@ -131,16 +131,16 @@ impl Lines<'_> {
         let count = self.pending.len();
         match self.request(count, &request.key).await {
             Ok(jobs) => self.stored(jobs),
-            // They are stored as they were then. In parts, under other keys, they would be stored twice.
+            // The input has changed: the key belongs to other jobs. A new key could store lines of the earlier run twice.
             Err(error) if error.code() == Code::AlreadyExists => {
-                return Err(Failure::data("lines or options differ from those of the run that --resume goes on with"));
+                return Err(Failure::data("lines or options differ from the earlier run, which --resume continues"));
             }
             Err(error) => self.refused(count, request.key, error)?,
         }
         Ok(())
     }
 
-    /// How many of the pending lines go into the next request.
+    /// Number of pending lines that fit into the next request.
     fn fitting(&self) -> usize {
         let mut bytes = 0;
         let fits = |line: &&Line| {
@@ -178,15 +178,15 @@ impl Lines<'_> {
         self.size = (self.size * 2).min(MAX_LINES);
     }
 
-    /// After an error, finds out which line is the first that is not stored.
+    /// Handles an error of a request with `count` lines: reduces the request size, reports the first line as refused, or fails.
     fn refused(&mut self, count: usize, key: String, error: Error) -> Result<(), Failure> {
         let last = self.next + count as u64 - 1;
-        match Refusal::of(&error, count) {
+        match Refusal::classify(&error, count) {
             Refusal::Unknown => {
                 let position = Position { first: self.next, request: Some(Request { last, key }) };
                 let then = format!(
-                    "whether they are stored is unknown, and no line after them is: go on with --resume {position} within \
-                     24 hours, which stores no line twice"
+                    "it is unknown whether they are stored, and no later line is stored: continue with --resume {position} \
+                     within 24 hours, which stores no line twice"
                 );
                 Err(Failure::from(error).within(&format!("lines {} to {last}", self.next)).followed_by(&then))
             }
@@ -198,7 +198,7 @@ impl Lines<'_> {
             Refusal::First | Refusal::All => {
                 let next = self.next;
                 let then = format!(
-                    "no line from this one on is stored: go on with --resume {next}, or leave it out with --resume {}",
+                    "no line from this one on is stored: continue with --resume {next}, or skip this line with --resume {}",
                     next + 1
                 );
                 Err(Failure::from(error).within(&format!("line {next}")).followed_by(&then))
@@ -206,7 +206,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Lists the first pending line as refused.
+    /// Reports the first pending line as refused.
     fn list(&mut self, error: &Error) -> Result<(), Failure> {
         let Some(line) = self.pending.pop_front() else { return Ok(()) };
         self.refused += 1;
@@ -223,7 +223,7 @@ impl Lines<'_> {
     }
 }
 
-/// Shown on stderr, if that is a terminal and standard output is not.
+/// Creates a progress bar on stderr, visible only if stderr is a terminal and stdout is not.
 fn progress_bar() -> ProgressBar {
     if !stderr().is_terminal() || stdout().is_terminal() {
         return ProgressBar::hidden();

@@ -1,16 +1,16 @@
-//! Where `--lines` goes on after an end before the last line.
+//! Positions of `--resume`, at which `--lines` continues after an interruption.
 
 use std::{fmt, str::FromStr};
 
-/// The first line to send. If the answer to a request never came, also the last line of that request and its key: they
-/// are sent again as they were, so the broker stores them once.
+/// Number of the first line to send. If a request had no answer, also its last line and its request key: the request is repeated
+/// unchanged, so that the broker stores its lines once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::commands) struct Position {
     pub(super) first: u64,
     pub(super) request: Option<Request>,
 }
 
-/// A request that may have been stored.
+/// Last line and request key of a request without an answer, which may have been stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) last: u64,
@@ -36,7 +36,7 @@ impl FromStr for Position {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "it is the number of a line, or what an earlier run printed: FIRST-LAST:KEY";
+        const WRONG: &str = "use the number of a line, or the position that an earlier run printed: FIRST-LAST:KEY";
         let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(WRONG);
         let Some((lines, key)) = text.split_once(':') else {
             return Ok(Self::line(number(text)?));

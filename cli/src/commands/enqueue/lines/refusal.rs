@@ -1,24 +1,24 @@
-//! What an error says about the lines of a request.
+//! Classifies errors of requests with several lines.
 
 use howdah_client::Error;
 use tonic::Code;
 
-/// What to do with a request that was not answered with ids.
+/// Reaction to a failed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It may have been stored.
+    /// No answer: the request may have been stored, so it can only be repeated with the same request key.
     Unknown,
-    /// It was not stored. Send this many of its lines first.
+    /// The request was not stored. To find the refused line, send only this many of its first lines next.
     Lines(usize),
-    /// It was not stored because of its first line.
+    /// The request was not stored because of its first line.
     First,
-    /// It was not stored, and no other line would be.
+    /// The request was not stored, and the broker would refuse every other line too, for example because of a missing right.
     All,
 }
 
 impl Refusal {
-    /// What an error says of a request of this many lines.
-    pub(super) fn of(error: &Error, lines: usize) -> Self {
+    /// Classifies an error of a request with this many lines.
+    pub(super) fn classify(error: &Error, lines: usize) -> Self {
         if error.is_retryable() && error.retry_after().is_none() {
             return Self::Unknown;
         }
@@ -36,7 +36,7 @@ impl Refusal {
     }
 }
 
-/// The 3 of `jobs[3].payload`.
+/// Extracts the 3 of `jobs[3].payload`.
 fn line(field: &str) -> Option<usize> {
     let (number, _) = field.strip_prefix("jobs[")?.split_once(']')?;
     number.parse().ok()
@@ -49,25 +49,25 @@ mod tests {
 
     use super::*;
 
-    fn of(code: Code, field: &str, lines: usize) -> Refusal {
+    fn classified(code: Code, field: &str, lines: usize) -> Refusal {
         let mut details = ErrorDetails::new();
         details.add_bad_request_violation(field, "is wrong");
-        Refusal::of(&Status::with_error_details(code, "is wrong", details).into(), lines)
+        Refusal::classify(&Status::with_error_details(code, "is wrong", details).into(), lines)
     }
 
     #[test]
     fn the_lines_before_the_one_at_fault_are_sent_by_themselves() {
-        assert_eq!(of(Code::InvalidArgument, "jobs[7].payload", 10), Refusal::Lines(7));
-        assert_eq!(of(Code::InvalidArgument, "jobs[0].payload", 10), Refusal::First);
-        assert_eq!(of(Code::OutOfRange, "", 10), Refusal::Lines(5));
-        assert_eq!(of(Code::OutOfRange, "", 1), Refusal::First);
+        assert_eq!(classified(Code::InvalidArgument, "jobs[7].payload", 10), Refusal::Lines(7));
+        assert_eq!(classified(Code::InvalidArgument, "jobs[0].payload", 10), Refusal::First);
+        assert_eq!(classified(Code::OutOfRange, "", 10), Refusal::Lines(5));
+        assert_eq!(classified(Code::OutOfRange, "", 1), Refusal::First);
     }
 
     #[test]
     fn an_error_that_is_not_of_the_lines_ends_the_run() {
-        assert_eq!(of(Code::PermissionDenied, "", 10), Refusal::All);
-        assert_eq!(of(Code::ResourceExhausted, "", 10), Refusal::Lines(5));
-        assert_eq!(of(Code::ResourceExhausted, "", 1), Refusal::All);
-        assert_eq!(of(Code::Unavailable, "", 10), Refusal::Unknown);
+        assert_eq!(classified(Code::PermissionDenied, "", 10), Refusal::All);
+        assert_eq!(classified(Code::ResourceExhausted, "", 10), Refusal::Lines(5));
+        assert_eq!(classified(Code::ResourceExhausted, "", 1), Refusal::All);
+        assert_eq!(classified(Code::Unavailable, "", 10), Refusal::Unknown);
     }
 }

@@ -1,4 +1,4 @@
-//! A table whose columns fit: those that matter least go first when the terminal is narrow.
+//! A table that drops its least important columns on narrow terminals.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use ratatui::{
 
 use super::{super::super::text, CHOSEN, HEADING};
 
-/// The least width of the first column.
+/// Minimum width of the first column.
 const FIRST: u16 = 12;
 const GAP: u16 = 1;
 
-/// A column after the first.
+/// A column other than the first.
 pub(super) struct Column<R: 'static> {
     pub(super) title: &'static str,
     pub(super) width: u16,
-    /// Those with the largest number are left out first.
+    /// Columns with higher ranks are dropped first.
     pub(super) rank: u8,
     pub(super) is_number: bool,
     pub(super) cell: fn(&R) -> String,
     pub(super) style: fn(&R) -> Style,
 }
 
-/// The first column: its title and its cell.
+/// Title and cell of the first column.
 type First<R> = (&'static str, fn(&R) -> (String, Style));
 
-/// The columns that fit into this width beside the first one.
+/// Selects the columns that fit into `width` beside the first one.
 pub(super) fn fitting<R>(columns: &[Column<R>], width: u16) -> Vec<&Column<R>> {
     let mut kept: Vec<&Column<R>> = columns.iter().collect();
     while FIRST + kept.iter().map(|column| column.width + GAP).sum::<u16>() > width {
@@ -42,7 +42,7 @@ pub(super) fn fitting<R>(columns: &[Column<R>], width: u16) -> Vec<&Column<R>> {
     kept
 }
 
-/// Draws rows under a heading, with the chosen one in sight. Returns how many rows fit.
+/// Draws rows under a heading, scrolled so that the selected row is visible. Returns the number of rows that fit.
 pub(super) fn draw<R>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -60,7 +60,7 @@ pub(super) fn draw<R>(
         std::iter::once(Cell::from(first.0)).chain(kept.iter().map(|column| aligned(column.title.to_owned(), column))),
     );
     let height = usize::from(area.height.saturating_sub(1));
-    // Rows out of sight are not made.
+    // Rows outside the visible area are not rendered.
     let skipped = chosen.map_or(0, |chosen| chosen.saturating_sub(height.saturating_sub(1)));
     let shown = rows.iter().skip(skipped).take(height).map(|row| {
         let (name, style) = (first.1)(row);
@@ -75,12 +75,12 @@ pub(super) fn draw<R>(
     height
 }
 
-/// `12345`, `12.3M` from ten million on.
+/// Formats a count as `12345`, or from ten million as `12.3M`.
 pub(super) fn count(number: i64) -> String {
     if number < 10_000_000 { number.to_string() } else { format!("{:.1}M", number as f64 / 1e6) }
 }
 
-/// Jobs a second: `0.3`, `12`, `12.3k`.
+/// Formats jobs per second as `0.3`, `12` or `12.3k`.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".into(),
@@ -91,7 +91,7 @@ pub(super) fn rate(rate: Option<f64>) -> String {
     }
 }
 
-/// A duration, or a dash.
+/// Formats a duration; `None` as `-`.
 pub(super) fn time(time: Option<Duration>) -> String {
     time.map_or_else(|| "-".into(), text::short)
 }

@@ -1,17 +1,17 @@
-//! A job: why it does not run, and all that `howdah job` tells of it.
+//! The job view: why a job does not run, and the details that `howdah job` shows.
 
 use ratatui::{Frame, layout::Rect, text::Line, widgets::Paragraph};
 
 use super::{super::state::Top, BOLD};
 
-/// Its lines, from the one to which it was scrolled.
+/// Draws the lines from the scroll position on.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     top.height.set(area.height.into());
     let Some(lines) = &top.job else {
         super::nothing(top, frame, area, "there is no such job, or its history has been dropped");
         return;
     };
-    // Escaped already, line by line.
+    // The reader has already escaped the control characters of these lines.
     let shown = lines.iter().enumerate().skip(top.scroll).flat_map(|(number, line)| {
         let style = if number == 0 { BOLD } else { super::Style::new() };
         wrapped(line, area.width.into()).into_iter().map(move |part| Line::styled(part, style))
@@ -19,7 +19,8 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(shown.take(area.height.into()).collect::<Vec<_>>()), area);
 }
 
-/// Cut into pieces that fit: a widget that wraps would read all of a long payload.
+/// Splits a line into pieces of the given width. The widget's own wrapping would process a long payload completely at each
+/// draw.
 fn wrapped(line: &str, width: usize) -> Vec<String> {
     let mut parts = vec![String::new()];
     for (number, character) in line.replace('\t', "    ").chars().enumerate() {

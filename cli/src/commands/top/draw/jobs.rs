@@ -1,4 +1,4 @@
-//! Jobs of a type, under what is known of the type.
+//! The jobs view: jobs of a type below the type's counts.
 
 use howdah_client::proto::JobState;
 use howdah_server::{job, logging::escaped};
@@ -19,7 +19,7 @@ use super::{
     columns::Column,
 };
 
-/// Below this height, rows matter more than a plot.
+/// Minimum height of the view, in lines, for the plot. In a lower view the rows of jobs need the space.
 const WITH_PLOT: u16 = 16;
 
 const COLUMNS: [Column<JobRow>; 6] = [
@@ -34,7 +34,7 @@ const COLUMNS: [Column<JobRow>; 6] = [
     words("KEY, LAST ERROR", 28, 1, |row| row.remark.clone()),
 ];
 
-/// The list.
+/// Draws the view.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let plot = if area.height >= WITH_PLOT { 4 } else { 0 };
     let [head, plot, list] =
@@ -45,7 +45,7 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     }
     let rows: Vec<&JobRow> = top.jobs.rows.iter().collect();
     if rows.is_empty() {
-        super::nothing(top, frame, list, "no such jobs: s shows those in the next state");
+        super::nothing(top, frame, list, "no jobs in this state: press s for the next state");
         return;
     }
     let chosen = top.job_cursor.among(&top.keys());
@@ -62,7 +62,7 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
 fn facts(top: &Top) -> Vec<Line<'_>> {
     let row = &top.jobs.row;
     let state = match &top.view {
-        View::Jobs { state: JobState::Unspecified, .. } => "in every state",
+        View::Jobs { state: JobState::Unspecified, .. } => "in all states",
         View::Jobs { state, .. } => job::JobState::from_proto(*state as i32).map_or("", job::JobState::name),
         _ => "",
     };
@@ -71,9 +71,9 @@ fn facts(top: &Top) -> Vec<Line<'_>> {
         first.push(Span::styled("[paused]  ", WARNING));
     }
     first.push(Span::raw(format!(
-        "{} ready, {} running, {} scheduled, {} waiting, {} dead",
+        "{} ready, {} leased, {} scheduled, {} waiting, {} dead",
         columns::count(row.ready),
-        columns::count(row.running),
+        columns::count(row.leased),
         columns::count(row.scheduled),
         columns::count(row.waiting),
         columns::count(row.dead),
@@ -86,7 +86,7 @@ fn draw_plot(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let most = top.jobs.minutes.iter().max().copied().unwrap_or_default();
     let words = format!("succeeded in each of the last 60 minutes, at most {most}");
     frame.render_widget(Paragraph::new(words).style(DIM), title);
-    // The newest ones, where not all of them fit.
+    // If not all minutes fit, show the newest.
     let shown = top.jobs.minutes.len().saturating_sub(plot.width.into());
     frame.render_widget(Sparkline::default().data(&top.jobs.minutes[shown..]).style(GOOD), plot);
 }

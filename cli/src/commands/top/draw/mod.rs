@@ -1,9 +1,9 @@
-//! The picture.
+//! Drawing of the views.
 
 mod columns;
 mod job;
 mod jobs;
-mod over;
+mod overlay;
 mod types;
 mod workers;
 
@@ -20,7 +20,7 @@ use ratatui::{
 
 use super::{
     super::text,
-    state::{Link, Over, Top, View},
+    state::{Link, Overlay, Top, View},
 };
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -31,7 +31,7 @@ const BAD: Style = Style::new().fg(Color::Red);
 const HEADING: Style = Style::new().add_modifier(Modifier::REVERSED);
 const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED).add_modifier(Modifier::BOLD);
 
-/// All of it.
+/// Draws the whole screen.
 pub(super) fn all(top: &Top, frame: &mut Frame<'_>, now: Instant) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
@@ -46,18 +46,18 @@ pub(super) fn all(top: &Top, frame: &mut Frame<'_>, now: Instant) {
         frame.buffer_mut().set_style(body, DIM);
     }
     frame.render_widget(Paragraph::new(foot_line(top, now)), foot);
-    // It may cover the head, so that a question is readable on a terminal of few lines.
+    // A question may cover the heading, so that it is readable on a small terminal.
     let above = Rect { height: frame.area().height.saturating_sub(foot.height), ..frame.area() };
-    over::draw(top, frame, body, above);
+    overlay::draw(top, frame, body, above);
 }
 
 fn heading(top: &Top) -> Line<'_> {
     let mut spans = vec![Span::styled("howdah top", BOLD), "  ".into(), Span::raw(escaped(&top.address))];
     let rows = &top.types.rows;
     if !rows.is_empty() {
-        let (ready, running, dead) =
-            rows.iter().fold((0, 0, 0), |sum, row| (sum.0 + row.ready, sum.1 + row.running, sum.2 + row.dead));
-        let sums = format!("  {} ready  {} running  ", columns::count(ready), columns::count(running));
+        let (ready, leased, dead) =
+            rows.iter().fold((0, 0, 0), |sum, row| (sum.0 + row.ready, sum.1 + row.leased, sum.2 + row.dead));
+        let sums = format!("  {} ready  {} leased  ", columns::count(ready), columns::count(leased));
         spans.push(Span::raw(sums));
         let style = if dead > 0 { BAD } else { Style::new() };
         spans.push(Span::styled(format!("{} dead", columns::count(dead)), style));
@@ -77,9 +77,9 @@ fn tabs(top: &Top) -> Line<'_> {
         "  ".into(),
     ];
     match &top.view {
-        View::Types if !top.filter.is_empty() || matches!(top.over, Over::Filter) => {
+        View::Types if !top.filter.is_empty() || matches!(top.overlay, Overlay::Filter) => {
             spans.push(Span::styled(format!("/{}", escaped(&top.filter)), WARNING));
-            if matches!(top.over, Over::Filter) {
+            if matches!(top.overlay, Overlay::Filter) {
                 spans.push(Span::styled("_", WARNING));
             }
         }
@@ -94,23 +94,23 @@ fn tabs(top: &Top) -> Line<'_> {
     Line::from(spans)
 }
 
-/// The last line: what was said last, or how old the figures are.
+/// The last line: a connection problem, the result of the last change, or the age of the figures.
 fn foot_line(top: &Top, now: Instant) -> Line<'_> {
-    if let Over::Question(question) = &top.over {
-        return Line::styled(over::answers(question), BOLD);
+    if let Overlay::Question(question) = &top.overlay {
+        return Line::styled(overlay::answers(question), BOLD);
     }
     let age = |since: Instant| text::short(now.saturating_duration_since(since).max(Duration::from_secs(1)));
     if let Link::Down { since, error, next } = &top.link {
-        let again = next.saturating_duration_since(now).as_secs();
+        let wait = next.saturating_duration_since(now).as_secs();
         let stale = if top.read.is_some() { "figures are stale; " } else { "" };
-        let said = format!("no answer for {}; {stale}next try in {again}s: {}", age(*since), escaped(error));
-        return Line::styled(said, BAD);
+        let text = format!("no answer for {}; {stale}next try in {wait}s: {}", age(*since), escaped(error));
+        return Line::styled(text, BAD);
     }
-    if let Some(said) = &top.said {
-        return Line::styled(escaped(said), GOOD);
+    if let Some(text) = &top.message {
+        return Line::styled(escaped(text), GOOD);
     }
     if top.is_busy {
-        return Line::styled("under way ...", GOOD);
+        return Line::styled("working ...", GOOD);
     }
     let mut parts = vec!["? help  q quit".to_owned()];
     match (&top.read, &top.view) {
@@ -130,7 +130,7 @@ fn foot_line(top: &Top, now: Instant) -> Line<'_> {
     Line::styled(parts.join("  |  "), DIM)
 }
 
-/// A note where there are no rows.
+/// Draws a note instead of rows.
 fn nothing(top: &Top, frame: &mut Frame<'_>, area: Rect, note: &'static str) {
     if top.read.is_some() {
         frame.render_widget(Paragraph::new(note).style(DIM).block(Block::new()), area);

@@ -1,4 +1,4 @@
-//! The task types.
+//! The task types view.
 
 use howdah_server::logging::escaped;
 use ratatui::{Frame, layout::Rect, style::Style};
@@ -14,7 +14,7 @@ use super::{
 
 const COLUMNS: [Column<TypeRow>; 13] = [
     number("READY", 8, 0, |row| columns::count(row.ready)),
-    number("RUNNING", 8, 1, |row| columns::count(row.running)),
+    number("LEASED", 8, 1, |row| columns::count(row.leased)),
     Column {
         style: |row| if row.dead > 0 { BAD } else { Style::new() },
         ..number("DEAD", 8, 2, |row| columns::count(row.dead))
@@ -22,16 +22,16 @@ const COLUMNS: [Column<TypeRow>; 13] = [
     number("SCHEDULED", 9, 8, |row| columns::count(row.scheduled)),
     number("WAITING", 8, 7, |row| columns::count(row.waiting)),
     number("OLDEST", 7, 5, |row| columns::time(row.oldest)),
-    number("IN/s", 6, 4, |row| columns::rate(flow(row, |flow| flow.enqueued))),
+    number("ENQ/s", 6, 4, |row| columns::rate(flow(row, |flow| flow.enqueued))),
     number("DONE/s", 6, 3, |row| columns::rate(flow(row, |flow| flow.succeeded))),
     number("FAIL/s", 6, 6, |row| columns::rate(flow(row, |flow| flow.failed))),
-    number("WAIT50%", 8, 11, |row| columns::time(row.flow.and_then(|flow| flow.wait.p50))),
-    number("WAIT99%", 8, 9, |row| columns::time(row.flow.and_then(|flow| flow.wait.p99))),
-    number("RUN50%", 8, 12, |row| columns::time(row.flow.and_then(|flow| flow.run.p50))),
-    number("RUN99%", 8, 10, |row| columns::time(row.flow.and_then(|flow| flow.run.p99))),
+    number("WAIT p50", 8, 11, |row| columns::time(row.flow.and_then(|flow| flow.wait.p50))),
+    number("WAIT p99", 8, 9, |row| columns::time(row.flow.and_then(|flow| flow.wait.p99))),
+    number("RUN p50", 8, 12, |row| columns::time(row.flow.and_then(|flow| flow.run.p50))),
+    number("RUN p99", 8, 10, |row| columns::time(row.flow.and_then(|flow| flow.run.p99))),
 ];
 
-/// The list.
+/// Draws the view.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let rows = top.type_rows();
     if rows.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     top.height.set(columns::draw(frame, area, ("TYPE", name), &COLUMNS, &rows, chosen));
 }
 
-/// The mark comes first, since a long name is cut.
+/// Name of a type. The mark `[paused]` precedes the name, because the column cuts off a long name.
 fn name(row: &TypeRow) -> (String, Style) {
     let name = escaped(&row.name);
     if row.is_paused { (format!("[paused] {name}"), WARNING) } else { (name.into_owned(), Style::new()) }

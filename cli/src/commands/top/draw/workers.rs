@@ -1,4 +1,4 @@
-//! The workers of all brokers.
+//! The workers view: workers of all brokers.
 
 use howdah_client::proto::{Worker, WorkerState};
 use howdah_server::logging::escaped;
@@ -24,7 +24,7 @@ const COLUMNS: [Column<Worker>; 8] = [
     words("PEER", 21, 5, |worker| escaped(&worker.peer).into_owned()),
 ];
 
-/// The list.
+/// Draws the view.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let rows: Vec<&Worker> = top.workers.iter().collect();
     if rows.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     top.height.set(columns::draw(frame, area, ("WORKER", name), &COLUMNS, &rows, chosen));
 }
 
-/// What people call it, and otherwise its id.
+/// Id and labels of a worker.
 fn name(worker: &Worker) -> (String, Style) {
     let mut labels: Vec<_> = worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     labels.sort_unstable();
@@ -43,7 +43,7 @@ fn name(worker: &Worker) -> (String, Style) {
     (escaped(&words.collect::<Vec<_>>().join(" ")).into_owned(), Style::new())
 }
 
-/// The jobs that it holds of each type, and its window.
+/// Jobs held and window, per task type.
 fn windows(worker: &Worker) -> String {
     let windows = worker.windows.iter();
     let windows =

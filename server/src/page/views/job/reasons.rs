@@ -1,45 +1,45 @@
-//! Why a job does not run, in the words of `ExplainJob`.
+//! Reasons why a job does not run, as `ExplainJob` reports them.
 
 use howdah_proto::v1::{self, JobState, ReasonKind};
 
 use crate::page::{
+    action_kind::ActionKind,
     params::query,
-    what::What,
     words::{number, plain, wire_span},
 };
 
-/// Everything that holds it back, and where it stands.
+/// Reasons that block a job, and its queue position.
 pub(super) struct Reasons {
     pub(super) title: &'static str,
     pub(super) all: Vec<Reason>,
-    /// Its place in its order, and when it starts; empty: that is not known.
+    /// Queue position and expected start; empty if unknown.
     pub(super) outlook: String,
 }
 
 pub(super) struct Reason {
     pub(super) text: String,
     pub(super) remedy: String,
-    /// Jobs that hold it back.
+    /// Jobs that block it.
     pub(super) jobs: Vec<i64>,
-    /// The end of a pause; `None`: nothing is paused.
+    /// The pause that blocks the job; `None` if nothing is paused.
     pub(super) pause: Option<Pause>,
 }
 
-/// A pause that holds it back.
+/// A pause that blocks a job.
 pub(super) struct Pause {
-    /// The command that ends it.
+    /// Command that resumes it.
     pub(super) command: String,
-    /// Where what is paused is shown, after the base.
+    /// Path of the view that shows the paused object, after the base.
     pub(super) at: String,
-    /// The action of the page that ends it.
+    /// Action of the page that resumes it.
     pub(super) action: &'static str,
-    /// Its names and values.
+    /// Names and values of the action's form fields.
     pub(super) fields: Vec<(&'static str, String)>,
 }
 
 impl Reasons {
-    /// Of an explanation; `None`: the timeline says it all.
-    pub(super) fn of(explained: v1::ExplainJobResponse) -> Option<Self> {
+    /// Converts an explanation; `None` for a finished job, whose timeline shows how it ended.
+    pub(super) fn new(explained: v1::ExplainJobResponse) -> Option<Self> {
         let title = match explained.state() {
             JobState::Ready | JobState::Scheduled | JobState::Waiting => "Why it does not run",
             JobState::Leased => "Where it runs",
@@ -67,13 +67,13 @@ fn pause(task_type: &str, reason: &v1::JobReason) -> Option<Pause> {
         ReasonKind::TypePaused => Some(Pause {
             command: format!("howdah type set {task_type} --paused false"),
             at: format!("/type?{}", query([("name", task_type)])),
-            action: What::ResumeType.words().name,
+            action: ActionKind::ResumeType.words().name,
             fields: vec![of_type],
         }),
         ReasonKind::LimitKeyPaused => Some(Pause {
             command: format!("howdah limit resume {task_type} '{}'", reason.key.replace('\'', r"'\''")),
             at: format!("/limits?{}", query([("type", task_type)])),
-            action: What::ResumeKey.words().name,
+            action: ActionKind::ResumeKey.words().name,
             fields: vec![of_type, ("key", reason.key.clone())],
         }),
         _ => None,
@@ -85,7 +85,7 @@ fn outlook(explained: &v1::ExplainJobResponse) -> String {
     if let Some(position) = explained.position {
         let more = if position.has_more { "More than " } else { "" };
         sentences.push(match position.jobs_before {
-            0 if !position.has_more => "It is the first in its order.".into(),
+            0 if !position.has_more => "It is next in its queue.".into(),
             1 if !position.has_more => "1 job goes before it.".into(),
             n => format!("{more}{} jobs go before it.", number(n)),
         });

@@ -1,25 +1,25 @@
-//! What has become of a job, in the order in which it happened.
+//! Events of a job, in chronological order.
 
 use howdah_proto::v1::{self, JobState};
 
 use crate::page::words::{When, between, plain};
 
-/// Something that happened.
+/// An event of a job.
 pub(super) struct Event {
-    /// How it is drawn: `plain`, `good`, `bad` or `now`.
+    /// Style: `plain`, `good`, `bad` or `now`.
     pub(super) kind: &'static str,
     pub(super) title: String,
     pub(super) at: Option<When>,
-    /// How long it took; empty: nobody knows.
+    /// Duration; empty if unknown.
     pub(super) took: String,
-    /// An error; empty: none.
+    /// Error; empty on success.
     pub(super) error: String,
-    /// For the order: in µs.
+    /// Sort key, in µs.
     order: i64,
 }
 
 /// The events of a job.
-pub(super) fn of(job: &v1::Job) -> Vec<Event> {
+pub(super) fn events(job: &v1::Job) -> Vec<Event> {
     let mut events = vec![event("plain", "Enqueued".into(), job.create_time)];
     for stage in &job.completed_stages {
         let title = format!("Stage {} succeeded, attempt {}", stage.task_type, stage.attempt);
@@ -40,7 +40,7 @@ pub(super) fn of(job: &v1::Job) -> Vec<Event> {
     events
 }
 
-/// What is now, or was last.
+/// Current state, or the final one.
 fn last(job: &v1::Job) -> Option<Event> {
     let took = between(job.start_time, job.finish_time).unwrap_or_default();
     Some(match job.state() {
@@ -51,7 +51,7 @@ fn last(job: &v1::Job) -> Option<Event> {
         JobState::Succeeded => {
             Event { took, ..event("good", format!("Attempt {} succeeded", job.attempt), job.finish_time) }
         }
-        JobState::Dead => event("bad", "Dead: it is kept until somebody decides".into(), job.finish_time),
+        JobState::Dead => event("bad", "Dead: kept until an operator retries or discards it".into(), job.finish_time),
         JobState::Cancelled => event("plain", "Cancelled".into(), job.finish_time),
         JobState::Expired => event("plain", "Expired before it started".into(), job.finish_time),
         JobState::Discarded => event("plain", "Discarded".into(), job.finish_time),
@@ -61,7 +61,7 @@ fn last(job: &v1::Job) -> Option<Event> {
 
 fn event(kind: &'static str, title: String, time: Option<prost_types::Timestamp>) -> Event {
     let order = time.map_or(i64::MAX, |time| time.seconds.saturating_mul(1_000_000) + i64::from(time.nanos / 1_000));
-    Event { kind, title, at: When::of(time), took: String::new(), error: String::new(), order }
+    Event { kind, title, at: When::new(time), took: String::new(), error: String::new(), order }
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
             completed_stages: vec![stage],
             ..Default::default()
         };
-        let events = of(&job);
+        let events = super::events(&job);
         let titles: Vec<_> = events.iter().map(|event| event.title.as_str()).collect();
         let expected = ["Enqueued", "Attempt 1 failed", "Stage a succeeded, attempt 1", "Attempt 2 failed"];
         assert_eq!(titles[..4], expected);

@@ -1,0 +1,51 @@
+//! A file with one connection string, or with one `NAME=URL` per line. The broker reads it again while it runs.
+
+use std::path::{Path, PathBuf};
+
+use super::{load::read, url};
+
+/// A file that contains a connection string, and the string that it contained when the configuration was loaded.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UrlFile {
+    path: PathBuf,
+    /// Name of the store, if the file has one line per store.
+    store: Option<String>,
+    text: String,
+}
+
+impl UrlFile {
+    pub(super) fn new(path: &str, store: Option<&str>, text: &str) -> Self {
+        Self { path: path.into(), store: store.map(str::to_owned), text: text.trim().to_owned() }
+    }
+
+    /// Creates a file from its path and the connection string read from it.
+    #[must_use]
+    pub fn without_store(path: &Path, text: &str) -> Self {
+        Self { path: path.to_owned(), store: None, text: text.trim().to_owned() }
+    }
+
+    /// Whether this connection string was read from the file when the configuration was loaded.
+    pub(super) fn held(&self, text: &str) -> bool {
+        self.text == text
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the current connection string. Errors contain no part of it.
+    pub fn read(&self) -> Result<String, String> {
+        let text = read(&self.path)?;
+        let found = match &self.store {
+            None => Some(text.trim()),
+            Some(name) => text.lines().find_map(|line| {
+                let (store, url) = line.split_once('=')?;
+                (store.trim() == name).then(|| url.trim())
+            }),
+        };
+        let found =
+            found.ok_or_else(|| format!("{}: no line NAME=URL has the name of the store", self.path.display()))?;
+        url::check(found).map_err(|problem| format!("{}: {problem}", self.path.display()))?;
+        Ok(found.to_owned())
+    }
+}

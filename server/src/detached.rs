@@ -1,0 +1,77 @@
+//! Detached tasks: futures that keep running while the client does not read. The transport polls a response stream only while the
+//! client reads it. A future polled only then would keep its resources (a connection to Postgres, a lock, a queue slot), and
+//! other callers would wait for them.
+
+use std::{
+    future::{Future, poll_fn},
+    panic::resume_unwind,
+    task::Poll,
+};
+
+use tokio_util::task::AbortOnDropHandle;
+
+/// Runs a future to its end, as a separate task unless it is ready at once. Dropping the returned future stops the task.
+pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let mut work = Box::pin(work);
+    if let Some(done) = poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+    {
+        return done;
+    }
+    match AbortOnDropHandle::new(tokio::spawn(work)).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime is shutting down; no caller is left.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+    use tokio::sync::oneshot;
+
+    use super::detached;
+
+    #[tokio::test]
+    async fn work_goes_on_though_nobody_asks_for_it() {
+        let (go, going) = oneshot::channel();
+        let (done, is_done) = oneshot::channel();
+        let mut work = Box::pin(detached(async move {
+            going.await.unwrap();
+            done.send(()).unwrap();
+            7
+        }));
+        assert!(poll!(&mut work).is_pending());
+        go.send(()).unwrap();
+        is_done.await.unwrap();
+        assert_eq!(work.await, 7);
+    }
+
+    #[tokio::test]
+    async fn work_stops_when_nobody_waits_for_it_any_more() {
+        let (kept, dropped) = oneshot::channel::<()>();
+        let mut work = Box::pin(detached(async move {
+            let _kept = kept;
+            std::future::pending::<()>().await;
+        }));
+        assert!(poll!(&mut work).is_pending());
+        drop(work);
+        assert!(dropped.await.is_err());
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "as it was")]
+    async fn a_panic_is_that_of_whoever_waits() {
+        detached(async {
+            tokio::task::yield_now().await;
+            panic!("as it was");
+        })
+        .await;
+    }
+}

@@ -1,0 +1,98 @@
+//! Readiness: whether jobs can be stored and claimed now.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use super::Operator;
+use crate::store::StoreError;
+
+/// Time limit of a check. A probe of Kubernetes waits one second by default, and an operator not much longer.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+/// Pause before a check is repeated after a temporary error.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Start and result of the last check. The lock lets one check run at a time, and callers that waited for it share its
+/// result.
+#[derive(Debug, Default)]
+pub(super) struct LastCheck(Mutex<Option<(Instant, Result<(), String>)>>);
+
+impl Operator {
+    /// Whether jobs can be stored, claimed and settled; otherwise a sentence that says why not. It names no host and no
+    /// user: those are in the log.
+    pub async fn readiness(&self) -> Result<(), String> {
+        let requested_at = Instant::now();
+        if let Some(error) = self.context.store.unreachable_error() {
+            return Err(error.public_text());
+        }
+        let operator = self.clone();
+        // The check goes on without its caller: a statement that waits in Postgres keeps its connection.
+        let checking = tokio::spawn(async move {
+            let mut last = operator.last_check.0.lock().await;
+            match &*last {
+                Some((begun, result)) if *begun >= requested_at => result.clone(),
+                _ => {
+                    let begun = Instant::now();
+                    let result = operator.check_database(begun).await;
+                    *last = Some((begun, result.clone()));
+                    result
+                }
+            }
+        });
+        match tokio::time::timeout(ANSWER_WITHIN, checking).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err("the broker is stopping".into()),
+            Err(_) => Err(match self.context.store.connection_error() {
+                Some(error) => error.public_text(),
+                None => format!("Postgres has not stored a job on trial within {ANSWER_WITHIN:?}"),
+            }),
+        }
+    }
+
+    /// Repeats the check after temporary errors: a broken connection or a short lock delays jobs, but does not stop
+    /// them.
+    async fn check_database(&self, begun: Instant) -> Result<(), String> {
+        loop {
+            let error = match self.store_and_claim_trial().await {
+                Ok(result) => return result,
+                Err(error) => error,
+            };
+            let passes = matches!(error, StoreError::Locked(_) | StoreError::Unknown(_) | StoreError::Conflict(_))
+                || error.ends_session();
+            if !passes || begun.elapsed() >= ANSWER_WITHIN {
+                return Err(self.refused(&error));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn store_and_claim_trial(&self) -> Result<Result<(), String>, StoreError> {
+        let store = &self.context.store;
+        let found = store.readiness(self.context.dispatch.broker_id()).await?;
+        if !found.has_all_partitions {
+            self.context.partitions_now.notify_one();
+        }
+        let lacking = match found {
+            found if !found.has_partitions => {
+                "a partition of history or payloads is missing, so jobs cannot be settled; it is being made"
+            }
+            found if !found.has_lease => {
+                "the lease of this broker has expired, so it claims no jobs; it is being renewed"
+            }
+            _ => return store.try_write().await.map(Ok),
+        };
+        Ok(Err(lacking.into()))
+    }
+
+    fn refused(&self, error: &StoreError) -> String {
+        self.context.store.log_failure("storing and claiming a job on trial", error);
+        if error.is_schema_missing() {
+            return "the schema in the database is missing or incomplete: restart a broker, or run howdah migrate"
+                .into();
+        }
+        match error {
+            StoreError::NotSent(_) | StoreError::Unknown(_) => error.public_text(),
+            _ => format!("jobs cannot be stored and claimed: {}; the log of the broker says more", error.public_text()),
+        }
+    }
+}

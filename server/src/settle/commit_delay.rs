@@ -1,0 +1,112 @@
+//! Commit delay: outcomes that arrive one by one share a commit, because a commit costs Postgres far more than an
+//! outcome. No working worker waits for it: the worker's capacity is free as soon as its outcome has been read.
+//!
+//! Natural batching only gathers outcomes that arrive during a commit. At a thousand jobs per second that is less than
+//! one outcome, so each outcome would have a separate commit. If more outcomes are expected soon, the first one waits
+//! for them. `delay` of Postgres does the same, but the delay here also saves statements.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time};
+
+/// Maximum mean gap between outcomes at which the first one waits for others.
+const WORTH: Duration = Duration::from_millis(2);
+/// Reciprocal weight of the newest gap in the mean: 1/8.
+const NEWEST: u32 = 8;
+/// Longer gaps count as this one. After a pause, several outcomes come before the delay applies again.
+const LONGEST_GAP: Duration = Duration::from_millis(20);
+
+/// Decides when queued outcomes are written.
+pub(super) struct CommitDelay {
+    /// Maximum wait.
+    longest: Duration,
+    pace: Mutex<Pace>,
+    /// Notified when a caller waits for its answer, or a job waits for the end of another one.
+    skip: Notify,
+}
+
+/// Rate at which outcomes arrive.
+struct Pace {
+    last: Instant,
+    mean_gap: Duration,
+}
+
+impl Pace {
+    fn arrived(&mut self, now: Instant) {
+        let gap = now.saturating_duration_since(self.last).min(LONGEST_GAP);
+        self.mean_gap = (self.mean_gap * (NEWEST - 1) + gap) / NEWEST;
+        self.last = now;
+    }
+
+    /// Returns whether another outcome is expected while the first one waits.
+    fn is_worthwhile(&self) -> bool {
+        self.mean_gap < WORTH
+    }
+}
+
+impl CommitDelay {
+    pub(super) fn new(longest: Duration) -> Self {
+        let pace = Pace { last: Instant::now(), mean_gap: LONGEST_GAP };
+        Self { longest, pace: Mutex::new(pace), skip: Notify::new() }
+    }
+
+    /// Records the arrival of outcomes.
+    pub(super) fn arrived(&self) {
+        self.pace.lock().arrived(Instant::now());
+    }
+
+    /// Ends the current wait.
+    pub(super) fn skip(&self) {
+        self.skip.notify_one();
+    }
+
+    /// Waits until outcomes that have been queued since `since` should be written.
+    pub(super) async fn pause(&self, since: Instant) {
+        if !self.pace.lock().is_worthwhile() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.skip.notified() => {}
+            () = time::sleep_until((since + self.longest).into()) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace_of(gap: Duration) -> Pace {
+        let start = Instant::now();
+        let mut pace = Pace { last: start, mean_gap: LONGEST_GAP };
+        (1..100).for_each(|i| pace.arrived(start + gap * i));
+        pace
+    }
+
+    #[test]
+    fn outcomes_that_come_fast_wait_for_each_other_and_those_that_come_slowly_do_not() {
+        assert!(pace_of(Duration::from_millis(1)).is_worthwhile());
+        assert!(!pace_of(Duration::from_millis(3)).is_worthwhile());
+    }
+
+    #[test]
+    fn after_a_pause_the_first_outcomes_do_not_wait() {
+        let mut pace = pace_of(Duration::from_millis(1));
+        pace.arrived(pace.last + Duration::from_secs(60));
+        assert!(!pace.is_worthwhile());
+    }
+
+    #[tokio::test]
+    async fn skip_ends_the_wait() {
+        // The delay is longer than the test, so that only `skip` can end it.
+        let delay = CommitDelay::new(Duration::from_secs(60));
+        delay.pace.lock().mean_gap = Duration::ZERO;
+        let pause = delay.pause(Instant::now());
+        tokio::pin!(pause);
+        assert!(futures::poll!(&mut pause).is_pending());
+        delay.skip();
+        assert!(futures::poll!(&mut pause).is_ready());
+    }
+}

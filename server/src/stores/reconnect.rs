@@ -1,0 +1,94 @@
+//! Stores that are unreachable at the start: retries until they are reachable.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{ReadyStore, StoresError, assign_numbers, served::START, served::Stores, update};
+use crate::{
+    backoff::Backoff,
+    config::StoreConfig,
+    store::{StoreError, StoreFacts},
+};
+
+/// Maximum pause between two attempts to start the broker of an unreachable store.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Whether the error may be temporary: the database is unreachable or busy.
+pub(super) fn is_temporary(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::NotSent(_)
+            | StoreError::Unknown(_)
+            | StoreError::RolledBack(_)
+            | StoreError::Conflict(_)
+            | StoreError::Locked(_)
+    )
+}
+
+/// Fails if a store without a fixed number has to get one while the number of an unreachable store is unknown, because
+/// the two numbers could be the same.
+pub(super) fn check_numbers(
+    configured: &[StoreConfig],
+    ready: &[ReadyStore],
+    unreachable: &[(&StoreConfig, StoreError)],
+) -> Result<(), StoresError> {
+    let Some((unknown, error)) = unreachable.iter().find(|(one, _)| one.number.is_none()) else { return Ok(()) };
+    let is_open = |(one, store): &(&StoreConfig, &ReadyStore)| {
+        one.number.is_none() && store.facts.as_ref().is_some_and(|facts| !facts.has_ids)
+    };
+    match configured.iter().zip(ready).find(is_open) {
+        None => Ok(()),
+        Some((one, _)) => Err(StoresError::Config(format!(
+            "store {} has had no job, so its number is not fixed, and the number of store {} is unknown ({error}): \
+             start the broker when both are reachable, or set number in both",
+            one.name, unknown.name
+        ))),
+    }
+}
+
+impl Stores {
+    /// Starts the broker of a store once its database is reachable.
+    pub(super) fn retry_start(self: &Arc<Self>, name: &str, error: &StoreError) {
+        tracing::warn!(store = name, %error, "the store is unreachable; the broker retries until it is reachable");
+        let (stores, name, stopping) = (self.clone(), name.to_owned(), self.stopping.clone());
+        tokio::spawn(stopping.run_until_cancelled_owned(async move {
+            let mut backoff = Backoff::new(Duration::from_millis(500), LONGEST_PAUSE);
+            let mut logged = String::new();
+            loop {
+                backoff.pause().await;
+                match stores.try_start(&name).await {
+                    Ok(()) => {
+                        tracing::info!(store = name, "this store is served now");
+                        return;
+                    }
+                    Err(error) => {
+                        let problem = error.to_string();
+                        // Only a problem that differs from the last one is logged as a warning.
+                        if problem == logged {
+                            tracing::debug!(store = name, %error, "this store cannot be served yet");
+                        } else {
+                            tracing::warn!(store = name, %error, "this store cannot be served yet");
+                            logged = problem;
+                        }
+                    }
+                }
+            }
+        }));
+    }
+
+    async fn try_start(&self, name: &str) -> Result<(), StoresError> {
+        let Some(store) = self.all.iter().find(|store| store.name() == name) else { return Ok(()) };
+        let of = |error| StoresError::Store { name: name.to_owned(), error };
+        let ready = update(&store.config, &store.configured, true).await?.map_err(of)?;
+        let served: Vec<(StoreConfig, StoreFacts)> = self
+            .all
+            .iter()
+            .filter_map(|store| Some((store.configured.clone(), store.served.get()?.facts.clone())))
+            .collect();
+        let mut ready = vec![ready];
+        assign_numbers(std::slice::from_ref(&store.configured), &mut ready, &served, START).await?;
+        for one in ready {
+            self.start_broker(one).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! One store of a worker's stream. `StoreStream` opens the worker's session in the store ("attaches" the worker) once
+//! the store's database is reachable. It sends the session the windows of the task types that the store has.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use futures::{
+    StreamExt as _,
+    future::{BoxFuture, FutureExt as _, OptionFuture},
+    stream::BoxStream,
+};
+use tokio::sync::watch;
+
+use super::{Serving, inbox, open::Shared, wanted::Given};
+use crate::{
+    backoff::Backoff,
+    detached::detached,
+    dispatch::FillRights,
+    error::Error,
+    job::{Lease, TaskTypeName, TypeId},
+    registry::Awaited,
+    session::{ClientMessage, ServerMessage, SessionContext, StoreShare, SubscribeArgs, WindowArgs, serve_share},
+    store::StoreError,
+};
+
+/// First and longest pause between two attempts to attach the worker. The pauses grow exponentially.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Pause after a failed lookup of types.
+const LOOKUP_RETRY: Duration = Duration::from_secs(1);
+
+/// An event that one store adds to the merged stream.
+pub(super) enum Event {
+    /// The store has attached the worker. The worker still holds the leases in `kept`; the leases in `lost` have ended.
+    Attached { kept: Vec<Lease>, lost: Vec<Lease> },
+    /// A message for the worker.
+    Message(ServerMessage),
+    /// The store cannot attach the worker now. `StoreStream` retries, and the worker keeps its leases of the store
+    /// meanwhile.
+    Unreachable(Error),
+    /// An error that ends the worker's whole stream.
+    Failed(Error),
+    /// The worker's session in this store has ended. No more events follow.
+    Ended,
+}
+
+/// A store of a stream.
+pub(super) struct StoreStream {
+    shared: Arc<Shared>,
+    store_no: usize,
+    serving: watch::Receiver<Option<Serving>>,
+    held: Vec<Lease>,
+    attached: Option<Attached>,
+    /// Whether to pause before the next attempt to attach the worker. False before the first attempt.
+    pauses: bool,
+    /// Whether an attempt at a reachable store was already retried without reporting `Unreachable`. This happens once
+    /// per stream.
+    has_tried_again: bool,
+    backoff: Backoff,
+}
+
+struct Attached {
+    messages: BoxStream<'static, Result<ServerMessage, Error>>,
+    context: Arc<SessionContext>,
+    given: Given,
+    changed: watch::Receiver<u64>,
+    /// Reports when the store gets a subscribed type that it does not have yet.
+    awaited: Awaited,
+    lookup: OptionFuture<BoxFuture<'static, LookupResult>>,
+    is_looking_up: bool,
+    /// Whether to look up the missing types again after the current lookup, because windows or types have changed since
+    /// it began.
+    repeats_lookup: bool,
+}
+
+/// Result of a lookup or creation of types.
+enum LookupResult {
+    Found(Vec<TaskTypeName>, Result<HashMap<TaskTypeName, TypeId>, StoreError>),
+    Created(Vec<WindowArgs>, Result<(), StoreError>),
+}
+
+impl StoreStream {
+    pub(super) fn new(shared: &Arc<Shared>, store_no: usize, held: Vec<Lease>) -> Self {
+        let serving = match shared.stores.get(store_no) {
+            Some(store) => store.serving.clone(),
+            None => watch::channel(None).1,
+        };
+        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        Self {
+            shared: shared.clone(),
+            store_no,
+            serving,
+            held,
+            attached: None,
+            pauses: false,
+            has_tried_again: false,
+            backoff,
+        }
+    }
+
+    /// Returns all events of the store, followed by [`Event::Ended`].
+    pub(super) fn events(self) -> BoxStream<'static, (usize, Event)> {
+        let end = (self.store_no, Event::Ended);
+        let events = futures::stream::unfold(self, |mut stream| async move {
+            let event = stream.next().await?;
+            Some(((stream.store_no, event), stream))
+        });
+        events.chain(futures::stream::iter([end])).boxed()
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        if let Some(attached) = &mut self.attached {
+            return attached.next(&self.shared, self.store_no).await;
+        }
+        let (shared, store_no) = (self.shared.clone(), self.store_no);
+        let attached = tokio::select! {
+            attached = self.attach_or_again() => attached,
+            () = shared.closing.cancelled() => return None,
+        };
+        match attached {
+            Ok((attached, event)) => {
+                self.attached = Some(attached);
+                Some(event)
+            }
+            Err(error @ (Error::Unavailable(_) | Error::Locked(_))) => {
+                let name = shared.stores.get(store_no).map_or("", |store| store.name.as_str());
+                tracing::debug!(store = name, %error, "cannot attach a worker to this store now");
+                self.pauses = true;
+                Some(Event::Unreachable(error))
+            }
+            Err(error) => Some(Event::Failed(error)),
+        }
+    }
+
+    /// Attaches the worker. Retries once without reporting `Unreachable` if a reachable store refuses: its broker may
+    /// just be checking whether a lease of the worker has ended.
+    async fn attach_or_again(&mut self) -> Result<(Attached, Event), Error> {
+        match self.attach().await {
+            Err(Error::Unavailable(_) | Error::Locked(_)) if !self.has_tried_again && self.answers() => {
+                (self.has_tried_again, self.pauses) = (true, true);
+                self.attach().await
+            }
+            attached => attached,
+        }
+    }
+
+    fn answers(&self) -> bool {
+        self.serving.borrow().as_ref().is_some_and(|serving| !serving.context.store.is_unreachable())
+    }
+
+    async fn attach(&mut self) -> Result<(Attached, Event), Error> {
+        let Serving { context, .. } = self.serving().await?;
+        if std::mem::take(&mut self.pauses) {
+            self.backoff.pause().await;
+        }
+        let shared = &self.shared;
+        let mut given = Given::default();
+        let changed = shared.wanted.watch();
+        let asked = shared.wanted.news(&mut given).unknown;
+        let (registry, names) = (context.registry.clone(), asked.clone());
+        let found = detached(async move { registry.find_all(&names).await }).await?;
+        let (mut windows, _) = shared.wanted.found(self.store_no, &mut given, &asked, |name| found.contains_key(name));
+        if shared.is_draining.load(Ordering::Acquire) {
+            windows.clear();
+        }
+        let subscribe = SubscribeArgs {
+            windows,
+            session_id: Some(shared.session_id.clone()),
+            held: self.held.clone(),
+            labels: shared.labels.clone(),
+            max_message_bytes: shared.max_message_bytes,
+            liveness: Some(shared.liveness),
+        };
+        let share = StoreShare {
+            store_no: self.store_no,
+            rights: Arc::<FillRights>::clone(&shared.rights),
+            next_generation: shared.next_generation,
+        };
+        let (sender, incoming) = inbox::channel();
+        let (caller, client) = (shared.caller.clone(), shared.client.clone());
+        let mut messages = serve_share(context.clone(), caller, client, subscribe, share, incoming).boxed();
+        let (kept, lost) = match messages.next().await {
+            Some(Ok(ServerMessage::Welcome { kept, lost, .. })) => (kept, lost),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(_)) | None => return Err(Error::Unavailable("the broker is stopping".into())),
+        };
+        if let Some(inbox) = shared.inboxes.get(self.store_no) {
+            inbox.open(sender);
+            if shared.closing.is_cancelled() {
+                inbox.close();
+            }
+            if shared.is_draining.load(Ordering::Acquire) {
+                inbox.send_unbounded(ClientMessage::Drain);
+            }
+        }
+        let awaited = context.registry.await_types(shared.wanted.missing(&given));
+        let (lookup, is_looking_up, repeats_lookup) = (OptionFuture::default(), false, false);
+        let attached = Attached { messages, context, given, changed, awaited, lookup, is_looking_up, repeats_lookup };
+        Ok((attached, Event::Attached { kept, lost }))
+    }
+
+    /// Waits until the store's database is reached. Before the first attempt it fails instead of waiting, so that the
+    /// `Welcome` does not wait for this store.
+    async fn serving(&mut self) -> Result<Serving, Error> {
+        if !self.pauses && self.serving.borrow().is_none() {
+            return Err(Error::Unavailable(
+                "the database of the store was not reached since this broker started".into(),
+            ));
+        }
+        loop {
+            if let Some(serving) = self.serving.borrow_and_update().clone() {
+                return Ok(serving);
+            }
+            if self.serving.changed().await.is_err() {
+                // The sender is gone, so the store will never be reached.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Attached {
+    async fn next(&mut self, shared: &Shared, store_no: usize) -> Option<Event> {
+        loop {
+            tokio::select! {
+                message = self.messages.next() => {
+                    return match message? {
+                        Ok(message) => Some(Event::Message(message)),
+                        Err(error) => Some(Event::Failed(error)),
+                    };
+                }
+                Some(on_lookup) = &mut self.lookup, if self.is_looking_up => {
+                    self.is_looking_up = false;
+                    if let Some(error) = self.on_lookup(shared, store_no, on_lookup) {
+                        return Some(Event::Failed(error));
+                    }
+                }
+                Ok(()) = self.changed.changed() => {
+                    let news = shared.wanted.news(&mut self.given);
+                    send_windows(shared, store_no, news.windows);
+                    self.look_up(news.unknown, Duration::ZERO);
+                }
+                () = self.awaited.appeared() => self.look_up(shared.wanted.missing(&self.given), Duration::ZERO),
+            }
+        }
+    }
+
+    /// Looks up, after the pause `after`, which of these types the store has. During a lookup, only requests another
+    /// one.
+    fn look_up(&mut self, names: Vec<TaskTypeName>, after: Duration) {
+        if self.is_looking_up {
+            self.repeats_lookup = true;
+        } else if !names.is_empty() {
+            let context = self.context.clone();
+            self.run(async move {
+                tokio::time::sleep(after).await;
+                let found = context.registry.find_all(&names).await;
+                LookupResult::Found(names, found)
+            });
+        }
+    }
+
+    fn run(&mut self, lookup: impl Future<Output = LookupResult> + Send + 'static) {
+        self.is_looking_up = true;
+        // The lookup runs to its end even if the stream stops polling it, because it may hold a connection to Postgres
+        // or the lock for creating task types.
+        self.lookup = Some(detached(lookup).boxed()).into();
+    }
+
+    /// Sends the windows of the types that were found or created, and starts a further lookup or creation if needed. A
+    /// returned error ends the worker's stream.
+    fn on_lookup(&mut self, shared: &Shared, store_no: usize, on_lookup: LookupResult) -> Option<Error> {
+        match on_lookup {
+            LookupResult::Found(asked, Ok(found)) => {
+                let has = |name: &TaskTypeName| found.contains_key(name);
+                let (mut gets, creates) = shared.wanted.found(store_no, &mut self.given, &asked, has);
+                self.awaited = self.context.registry.await_types(shared.wanted.missing(&self.given));
+                let created = gets.extract_if(.., |args| creates.contains(&args.task_type)).collect();
+                send_windows(shared, store_no, gets);
+                if !creates.is_empty() {
+                    self.create(shared, creates, created, Duration::ZERO);
+                    return None;
+                }
+            }
+            LookupResult::Found(asked, Err(_)) => {
+                self.look_up(asked, LOOKUP_RETRY);
+                return None;
+            }
+            LookupResult::Created(windows, Ok(())) => send_windows(shared, store_no, windows),
+            LookupResult::Created(windows, Err(error)) => match Error::from(error) {
+                Error::Unavailable(_) | Error::Locked(_) => {
+                    let names = windows.iter().map(|args| args.task_type.clone()).collect();
+                    self.create(shared, names, windows, LOOKUP_RETRY);
+                    return None;
+                }
+                error => return Some(error),
+            },
+        }
+        if std::mem::take(&mut self.repeats_lookup) {
+            self.look_up(shared.wanted.missing(&self.given), Duration::ZERO);
+        }
+        None
+    }
+
+    /// Creates types that no store has, after the pause `after`. Their windows are sent when they exist.
+    fn create(&mut self, shared: &Shared, names: Vec<TaskTypeName>, windows: Vec<WindowArgs>, after: Duration) {
+        let (context, principal) = (self.context.clone(), shared.caller.principal().clone());
+        self.run(async move {
+            tokio::time::sleep(after).await;
+            let created = context.registry.resolve(&names, &principal).await.map(drop);
+            LookupResult::Created(windows, created)
+        });
+    }
+}
+
+fn send_windows(shared: &Shared, store_no: usize, windows: Vec<WindowArgs>) {
+    if let Some(inbox) = shared.inboxes.get(store_no) {
+        windows.into_iter().for_each(|window| inbox.send_unbounded(ClientMessage::Window(window)));
+    }
+}

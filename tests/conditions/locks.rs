@@ -1,0 +1,47 @@
+//! Another session that holds rows or tables.
+
+use futures::future::join_all;
+
+use super::*;
+use crate::locks::{Open, matrix::tables};
+
+pub(super) const ROWS_LOCKED: Condition = Condition {
+    name: "Rows locked by another session",
+    cause: "A transaction that stays open after `SELECT … FOR UPDATE` on one of Howdah's tables.",
+    remedy: "End the transaction; the error names its backend: `SELECT pg_terminate_backend(PID)`. Set `idle_in_transaction_session_timeout`.",
+    doctor: None,
+    probe: "enqueue",
+    exceptions: &[
+        Exception {
+            operations: &[
+                "enqueue with a key",
+                "enqueue with a request key",
+                "enqueue by SQL",
+                "claim",
+                "cancel",
+                "retry",
+                "schedule",
+                "statistics",
+                "bulk",
+                "retention",
+                "second broker",
+            ],
+            reason: Reason::Either("locked"),
+        },
+        Exception { operations: logins::OUTCOMES, reason: Reason::Either("it is unknown whether this took effect") },
+    ],
+};
+
+#[tokio::test]
+async fn rows_that_another_session_has_locked_are_waited_for_and_nothing_else_is() {
+    // Operations wait for tens of seconds at some tables.
+    let arenas = join_all((0..sized(1, 6)).map(|_| Arena::start())).await;
+    let tables = tables(&arenas[0].broker).await;
+    let tried = arenas.iter().enumerate().map(async |(nth, arena)| {
+        for table in tables.iter().skip(nth).step_by(arenas.len()) {
+            let open = Open::after(&arena.broker.database, "psql", &format!("SELECT FROM {table} FOR UPDATE")).await;
+            ROWS_LOCKED.hold(arena, async || open.roll_back().await).await;
+        }
+    });
+    join_all(tried).await;
+}
