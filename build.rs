@@ -73,24 +73,24 @@ fn rpcs(descriptors: &FileDescriptorSet) -> String {
     )
 }
 
-/// A macro for each service, named after it (`job_service!`), that implements tonic's trait for a type by the type's own
-/// methods of the same names.
+/// The macro `services!(Type, verbs)`, which implements tonic's traits of all services for a type. A call with one request and one
+/// response runs `Type::call::<verbs::Name>`. A stream runs the method of the type with the name of the call.
 ///
 /// Each future is boxed in a function without bounds. Inside a method of tonic's traits the compiler proves that a future
 /// is `Send` under the method's own bounds and keeps nothing of the proof for the next method: with `async_trait` that
 /// was half of the time that the server's crate took.
 fn services(descriptors: &FileDescriptorSet) -> String {
     let files = descriptors.file.iter().filter(|file| file.package() == "howdah.v1");
-    let as_macro = |service: &ServiceDescriptorProto| {
-        let module = snake_case(service.name());
+    let implemented = |service: &ServiceDescriptorProto| {
         let methods: String = service.method.iter().map(method).collect();
         format!(
-            "#[doc(hidden)] #[macro_export] macro_rules! {module} {{ ($service:ty) => {{\n\
-             impl $crate::v1::{module}_server::{name} for $service {{\n{methods}}}\n}} }}\n",
+            "impl $crate::v1::{module}_server::{name} for $service {{\n{methods}}}\n",
+            module = snake_case(service.name()),
             name = service.name(),
         )
     };
-    files.flat_map(|file| &file.service).map(as_macro).collect()
+    let all: String = files.flat_map(|file| &file.service).map(implemented).collect();
+    format!("#[doc(hidden)] #[macro_export] macro_rules! services {{ ($service:ty, $verbs:ident) => {{\n{all}\n}} }}\n")
 }
 
 fn method(method: &MethodDescriptorProto) -> String {
@@ -103,6 +103,11 @@ fn method(method: &MethodDescriptorProto) -> String {
     } else {
         (String::new(), output)
     };
+    let run = if method.client_streaming() || method.server_streaming() {
+        snake_case(method.name())
+    } else {
+        format!("call::<$verbs::{}>", method.name())
+    };
     let future = |lifetime: &str| {
         format!(
             "::core::pin::Pin<::std::boxed::Box<dyn ::core::future::Future<Output = ::core::result::Result<\
@@ -113,7 +118,7 @@ fn method(method: &MethodDescriptorProto) -> String {
         "{kind}fn {name}<'a, 'b>(&'a self, request: $crate::tonic::Request<{request}>) -> {result}\n\
          where 'a: 'b, Self: 'b {{\n\
          fn boxed(service: &$service, request: $crate::tonic::Request<{request}>) -> {boxed} {{\n\
-         ::std::boxed::Box::pin(<$service>::{name}(service, request))\n}}\n\
+         ::std::boxed::Box::pin(<$service>::{run}(service, request))\n}}\n\
          boxed(self, request)\n}}\n",
         name = snake_case(method.name()),
         result = future("'b"),

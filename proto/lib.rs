@@ -33,7 +33,7 @@ pub mod v1 {
 
 include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
 
-// Macros such as `job_service!(Type)`, with which the broker implements the services. `build.rs` explains them.
+// The macro `services!`, with which the broker implements all services. `build.rs` explains it.
 include!(concat!(env!("OUT_DIR"), "/services.rs"));
 #[doc(hidden)]
 pub use tonic;

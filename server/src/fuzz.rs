@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     access::{Scope, Token, jwt},
-    api::{check_jobs, check_schedule, fuzz},
+    api::{check_jobs, check_schedule, receive, verbs::fuzz},
     config::{Dsn, redacted},
     job::{ClusterSettings, schedule::PlanText},
     web::words_of_job,
@@ -30,7 +30,7 @@ pub fn received(chunks: Vec<Vec<u8>>, is_stream: bool) {
     static RUNTIME: LazyLock<Option<Runtime>> =
         LazyLock::new(|| Builder::new_current_thread().enable_time().build().ok());
     let chunks = chunks.into_iter().map(Bytes::from).collect();
-    let ended = RUNTIME.as_ref().map(|runtime| runtime.block_on(fuzz::receive(chunks, is_stream)));
+    let ended = RUNTIME.as_ref().map(|runtime| runtime.block_on(receive::fuzz::receive(chunks, is_stream)));
     assert!(ended.is_some(), "a runtime");
 }
 

@@ -1,7 +1,10 @@
 //! Every call with every scope: which scope permits it, and that the others do not.
 
 use howdah_proto::{Rpc, v1};
-use howdah_server::access::{Operation, Rule, rule};
+use howdah_server::{
+    access::{Operation, Rule},
+    api::rule,
+};
 use tokio_stream::once;
 use tonic::{Code, Status};
 

@@ -137,7 +137,7 @@ async fn a_broker_goes_on_with_what_logical_replication_has_copied() {
     drop(worker);
     broker.stop().await;
     let position: String =
-        old.connect().await.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap().get(0);
+        old.connect().await.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap().get(0);
     let arrived =
         format!("SELECT confirmed_flush_lsn >= '{position}' FROM pg_replication_slots WHERE slot_name = 'howdah'");
     old.until("the replication of all changes", &arrived).await;

@@ -1,5 +1,5 @@
 //! Authentication and authorization of callers. `token` parses credentials, `scope` their scopes, `rights` compiles scopes,
-//! `rules` has the rule of each call, and `caller` decides. `jwt` handles JSON Web Tokens of other issuers.
+//! `rules` has the kinds of rules, and `caller` decides. `jwt` handles JSON Web Tokens of other issuers.
 
 mod caller;
 mod create;
@@ -30,7 +30,7 @@ pub use operation::Operation;
 pub use refusals::Refusal;
 use refusals::Refusals;
 pub use rights::Rights;
-pub use rules::{Rule, rule};
+pub use rules::Rule;
 pub use scope::{MAX_SCOPES, Pattern, Scope};
 pub use token::{Token, TokenError, TokenId};
 

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::{Extensions, Request, Response, Status, body::Body};
+use tonic::{Extensions, Status, body::Body};
 
 use super::{peer::PeerInfo, receive::Kept};
 use crate::{
@@ -77,23 +77,15 @@ impl Answers {
 #[derive(Clone, Debug)]
 pub(super) struct AnswerRoom(Vec<Arc<Held>>);
 
-/// Connection of a call.
-pub(super) fn peer<T>(request: &Request<T>) -> PeerInfo {
-    request.extensions().get::<PeerInfo>().cloned().unwrap_or_default()
-}
-
 /// Reserves memory for the response of a call, before the response is built.
-pub(super) async fn room<T>(memory: &Arc<Memory>, request: &Request<T>, bytes: usize) -> Result<Held, Error> {
-    let memory = AnswerMemory::new(memory, &peer(request).accounts.answers);
-    memory.take(bytes).await
+pub(super) async fn room(memory: &Arc<Memory>, peer: &PeerInfo, bytes: usize) -> Result<Held, Error> {
+    AnswerMemory::new(memory, &peer.accounts.answers).take(bytes).await
 }
 
-/// Builds the response and shrinks its memory reservation to the actual size.
-pub(super) fn with_room<T: Message>(answer: T, entries: usize, mut room: Held) -> Response<T> {
+/// Shrinks the memory reservation of a response to the actual size, and attaches it to the response.
+pub(super) fn hold(extensions: &mut Extensions, mut room: Held, answer: &impl Message, entries: usize) {
     room.shrink(2 * answer.encoded_len() + entries * JOB_BYTES);
-    let mut response = Response::new(answer);
-    response.extensions_mut().insert(AnswerRoom(vec![Arc::new(room)]));
-    response
+    extensions.insert(AnswerRoom(vec![Arc::new(room)]));
 }
 
 /// Attaches the memory of several partial responses to the response that merges them.

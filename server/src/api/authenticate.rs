@@ -9,7 +9,7 @@ use std::{
 use futures::{Stream, StreamExt as _};
 use howdah_proto::Rpc;
 use tonic::{
-    Request, Status,
+    Status,
     body::Body,
     codegen::{
         BoxFuture, Service,
@@ -17,9 +17,12 @@ use tonic::{
     },
 };
 
-use super::peer::PeerInfo;
+use super::{
+    peer::PeerInfo,
+    verbs::{not_authenticated, rule},
+};
 use crate::{
-    access::{Access, Caller, Peer, Refusal, Rule, rule},
+    access::{Access, Caller, Peer, Refusal, Rule},
     error::Error,
     quota::OpenGuard,
 };
@@ -81,9 +84,9 @@ where
                     request.extensions_mut().insert(caller.clone());
                     inner.call(request).await
                 }
-                (_, permitted) => Ok(Status::from(permitted.err().unwrap_or_else(unknown)).into_http()),
+                (_, permitted) => Ok(Status::from(permitted.err().unwrap_or_else(not_authenticated)).into_http()),
             };
-            // The headers of the response contain the error of a unary call. `worker_service` notes the later errors of streams.
+            // The headers of the response contain the error of a unary call. `verbs::workers::work` notes the later errors of its stream.
             if let Some(status) = answer.as_ref().ok().and_then(|answer| Status::from_header_map(answer.headers())) {
                 access.refusals.note(&Refusal {
                     code: status.code(),
@@ -115,10 +118,6 @@ async fn authenticated(
     }
 }
 
-fn unknown() -> Error {
-    Error::Internal("bug: the call was not authenticated".into())
-}
-
 /// Counts the connection and its memory for the principal from now on.
 fn count_connection(request: &mut http::Request<Body>, caller: &Caller) -> Result<(), Error> {
     let extensions = request.extensions_mut();
@@ -138,10 +137,4 @@ pub(super) fn counted<T>(
         let _ = &open;
         answer
     }))
-}
-
-/// Caller of a request.
-pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
-    let caller = request.extensions().get::<Caller>().cloned();
-    caller.ok_or_else(unknown)
 }

@@ -11,7 +11,7 @@ use crate::{
     broker::Broker,
     error::Error,
     job::{
-        Chosen, Having, JobView, Lease, ListedWorker, NewJob, SearchQuery, TaskTypeName, TypeId,
+        Chosen, JobView, Lease, ListedWorker, NewJob, TaskTypeName, TypeId,
         schedule::{Schedule, Template},
     },
     operate::Selection,
@@ -78,25 +78,6 @@ pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&Tas
     match one {
         Some(task_type) => caller.check(operation, task_type),
         None => caller.check_rule(Rule::Everything(operation)),
-    }
-}
-
-/// Checks the permission for a search. Returns the maximum number of jobs in the response.
-pub(super) fn search(caller: &Caller, query: &SearchQuery) -> Result<usize, Error> {
-    match query {
-        // The permission is checked when the job is found.
-        SearchQuery::Id(_) => Ok(1),
-        SearchQuery::Key { task_type, page, .. } | SearchQuery::Tag { task_type, page, .. } => {
-            caller.check(Operation::Read, task_type)?;
-            Ok(page.size)
-        }
-        SearchQuery::Look { having, range, page } => {
-            caller.check(Operation::Read, &range.task_type)?;
-            if !matches!(having, Having::Header { .. }) {
-                caller.check(Operation::Payload, &range.task_type)?;
-            }
-            Ok(page.size)
-        }
     }
 }
 

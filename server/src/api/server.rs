@@ -3,14 +3,10 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use howdah_proto::v1::{
-    access_service_server::{AccessService as AccessServices, AccessServiceServer},
-    bulk_service_server::{BulkService as BulkServices, BulkServiceServer},
-    job_service_server::{JobService as JobServices, JobServiceServer},
-    schedule_service_server::{ScheduleService as ScheduleServices, ScheduleServiceServer},
-    settings_service_server::{SettingsService as SettingsServices, SettingsServiceServer},
-    store_service_server::{StoreService as StoreServices, StoreServiceServer},
-    task_type_service_server::{TaskTypeService as TaskTypeServices, TaskTypeServiceServer},
-    worker_service_server::{WorkerService as WorkerServices, WorkerServiceServer},
+    access_service_server::AccessServiceServer, bulk_service_server::BulkServiceServer,
+    job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
+    settings_service_server::SettingsServiceServer, store_service_server::StoreServiceServer,
+    task_type_service_server::TaskTypeServiceServer, worker_service_server::WorkerServiceServer,
 };
 use tokio::{
     net::TcpListener,
@@ -21,23 +17,15 @@ use tonic::{codec::CompressionEncoding, codegen::http::HeaderValue, service::Rou
 use tower::layer::util::{Identity, Stack};
 
 use super::{
-    access_service::AccessService,
     answer::TAKEN_WITHIN,
     authenticate::Authenticate,
-    bulk_service::BulkService,
     calls::GuardCalls,
     check::subscribe,
     health::Health,
     incoming::{Terms, incoming},
-    job_service::JobService,
     receive::{Budget, ReceiveTimeouts, ReceiveWithin},
     reflection,
-    routing::RoutingService,
-    schedule_service::ScheduleService,
-    settings_service::SettingsService,
-    store_service::StoreService,
-    task_type_service::TaskTypeService,
-    worker_service::WorkerService,
+    verbs::Gateway,
 };
 use crate::{access::Access, error::Error, job::Limits, metrics::ConnectionCounts, stores::SharedStores, tls::TlsPort};
 
@@ -229,64 +217,24 @@ fn builder(
 /// Responses are not gzipped: workers are on the same network, and gzip would cost more than it saves.
 fn routes(stores: &SharedStores, health: &Health, stopping: &CancellationToken) -> Routes {
     let bytes = stores.main().config().limits.message_bytes;
-    let routes = if let Some(broker) = stores.only() {
-        of_services(
-            JobService::new(broker.clone(), stopping.clone()),
-            WorkerService::new(broker.clone()),
-            TaskTypeService::new(broker.clone()),
-            ScheduleService::new(broker.clone()),
-            SettingsService::new(broker.clone()),
-            AccessService::new(broker.clone()),
-            BulkService::new(broker.clone()),
-            StoreService::new(stores.clone(), stopping.clone()),
-            bytes,
-        )
-    } else {
-        let all = || RoutingService::new(stores.clone(), stopping.clone());
-        of_services(
-            all(),
-            all(),
-            all(),
-            all(),
-            all(),
-            all(),
-            all(),
-            StoreService::new(stores.clone(), stopping.clone()),
-            bytes,
-        )
-    };
-    with_tools(routes, health)
-}
-
-/// Routes to these services. `bytes` is the maximum size of a message in both directions.
-#[allow(clippy::too_many_arguments, reason = "one for each service")]
-fn of_services(
-    jobs: impl JobServices,
-    workers: impl WorkerServices,
-    types: impl TaskTypeServices,
-    schedules: impl ScheduleServices,
-    settings: impl SettingsServices,
-    access: impl AccessServices,
-    bulks: impl BulkServices,
-    stores: impl StoreServices,
-    bytes: usize,
-) -> Routes {
+    let gateway = Gateway::new(stores.clone(), stopping.clone());
     macro_rules! bounded {
-        ($server:ident, $service:ident) => {
-            $server::new($service)
+        ($server:ident) => {
+            $server::new(gateway.clone())
                 .accept_compressed(CompressionEncoding::Gzip)
                 .max_decoding_message_size(bytes)
                 .max_encoding_message_size(bytes)
         };
     }
-    Routes::new(bounded!(JobServiceServer, jobs))
-        .add_service(bounded!(WorkerServiceServer, workers))
-        .add_service(bounded!(TaskTypeServiceServer, types))
-        .add_service(bounded!(ScheduleServiceServer, schedules))
-        .add_service(bounded!(SettingsServiceServer, settings))
-        .add_service(bounded!(AccessServiceServer, access))
-        .add_service(bounded!(BulkServiceServer, bulks))
-        .add_service(bounded!(StoreServiceServer, stores))
+    let routes = Routes::new(bounded!(JobServiceServer))
+        .add_service(bounded!(WorkerServiceServer))
+        .add_service(bounded!(TaskTypeServiceServer))
+        .add_service(bounded!(ScheduleServiceServer))
+        .add_service(bounded!(SettingsServiceServer))
+        .add_service(bounded!(AccessServiceServer))
+        .add_service(bounded!(BulkServiceServer))
+        .add_service(bounded!(StoreServiceServer));
+    with_tools(routes, health)
 }
 
 /// Adds the services for health and reflection.

@@ -6,13 +6,19 @@ use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
 use crate::{
     api::{
         answer,
-        check::{audit, bulk as bulk_query, job_query, limits as limit_keys, pull, search_query, type_query},
+        check::{JOBS_PER_S, job_filter::ERROR_GROUP},
         receive::{
             budget::WAITING_PER_CONNECTION,
             frames::{FREE, SMALL},
             pace, weight,
         },
         server::{CALL, RECEIVE_TIMEOUTS},
+        verbs::{
+            AUDIT_PAGE, BULK_PAGE, MAX_AUDIT_PAGE, MAX_BULK_PAGE, MAX_TYPE_PAGE, REASON_BYTES,
+            jobs::{list, search as search_jobs, wait as wait_jobs},
+            types::limit_keys,
+            workers::pull,
+        },
     },
     config::Config,
     maintain::retention,
@@ -127,7 +133,7 @@ fn calls(config: &Config) -> Vec<Limit> {
             "jobs that a retry, discard or cancel by type handles in a call; in a statement",
             format!("{}; {}", selection::JOBS_A_CALL, selection::BATCH),
         ),
-        fixed("`error_group` in a filter", format!("{} bytes, no NUL", job_query::ERROR_GROUP)),
+        fixed("`error_group` in a filter", format!("{ERROR_GROUP} bytes, no NUL")),
         fixed(
             "`SearchJobs` by header or payload: one call; one statement of a call",
             format!(
@@ -141,7 +147,7 @@ fn calls(config: &Config) -> Vec<Limit> {
         fixed("concurrent `SearchJobs` by header or payload per broker; other calls wait", search::AT_ONCE.to_string()),
         fixed(
             "text and path of a `SearchJobs`; jobs of a key or tag that a call looks at",
-            format!("{} and {} bytes; {}", search_query::TEXT, search_query::PATH, search::INDEX_JOBS),
+            format!("{} and {} bytes; {}", search_jobs::TEXT, search_jobs::PATH, search::INDEX_JOBS),
         ),
         fixed(
             "`GetJob` of an archived job: files searched; time; concurrent calls per broker",
@@ -174,7 +180,7 @@ fn waiting() -> Vec<Limit> {
     vec![
         fixed(
             "jobs in a `WaitJobs`; how long it waits",
-            format!("1 to {}; {}, default {}", CLUSTER.batch, time(job_query::LONGEST_WAIT), time(job_query::WAIT)),
+            format!("1 to {}; {}, default {}", CLUSTER.batch, time(wait_jobs::LONGEST_WAIT), time(wait_jobs::WAIT)),
         )
         .by_cluster(&["batch"]),
         fixed(
@@ -206,14 +212,14 @@ fn bulks() -> Vec<Limit> {
         .by(&["history_days"]),
         fixed("time in which a bulk cancel or discard can be undone", "as long as the history of its jobs is kept")
             .by(&["history_days"]),
-        fixed("bulk operations on a page", format!("{}, default {}", bulk_query::MAX_PAGE, bulk_query::PAGE)),
+        fixed("bulk operations on a page", format!("{MAX_BULK_PAGE}, default {BULK_PAGE}")),
         fixed(
             "jobs that a preview of a bulk operation counts; jobs that it shows",
             format!("{}; {}", bulk::COUNTED, bulk::EXAMPLES),
         ),
         fixed(
             "jobs in a transaction of a bulk operation; maximum rate in jobs per second",
-            format!("{}; {}", bulk::BATCH, bulk_query::JOBS_PER_S),
+            format!("{}; {}", bulk::BATCH, JOBS_PER_S),
         ),
         fixed(
             "share of time that a broker works on bulk operations",
@@ -227,20 +233,20 @@ fn pages() -> Vec<Limit> {
     vec![
         fixed(
             "jobs on a page; task types on a page",
-            format!("{}, default {}; {}", job_query::MAX_PAGE, job_query::PAGE, type_query::MAX_PAGE),
+            format!("{}, default {}; {}", list::MAX_PAGE, list::PAGE, MAX_TYPE_PAGE),
         ),
         fixed(
             "bytes of a page",
             format!("about {}; a page that is shorter than requested may not be the last", bytes(LIST_BYTES)),
         ),
-        fixed("limit keys on a page", format!("{}, default {}", limit_keys::MAX_PAGE, limit_keys::DEFAULT_PAGE)),
+        fixed("limit keys on a page", format!("{}, default {}", limit_keys::MAX_PAGE, limit_keys::PAGE)),
         fixed(
             "entries of the audit on a page; reason of a change",
-            format!("{}, default {}; {} bytes", audit::MAX_PAGE, audit::PAGE, audit::REASON_BYTES),
+            format!("{MAX_AUDIT_PAGE}, default {AUDIT_PAGE}; {REASON_BYTES} bytes"),
         ),
         fixed(
             "error groups in an answer; retrying jobs considered for it",
-            format!("{}, default {}; 1000", job_query::MAX_PAGE, job_query::PAGE),
+            format!("{}, default {}; 1000", list::MAX_PAGE, list::PAGE),
         ),
     ]
 }

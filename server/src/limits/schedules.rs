@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::{CLUSTER, Limit, bytes, fixed, time};
 use crate::{
-    api::{check::schedule as check, schedule_service::NEXT_TIMES},
+    api::{
+        check::schedule as check,
+        verbs::schedules::{NEXT_TIMES, list},
+    },
     config::Config,
     job::schedule::{MAX_SCHEDULES, MOST_OF_PRINCIPAL, Missed, fire, plan},
     maintain::schedules as firing,
@@ -35,7 +38,7 @@ pub(super) fn limits(_: &Config) -> Vec<Limit> {
         fixed("planned times shown", format!("{NEXT_TIMES}; in a list 1")),
         fixed(
             "schedules on a page",
-            format!("{}; default {}; about {}, without payloads", check::MAX_PAGE, check::PAGE, bytes(LIST_BYTES)),
+            format!("{}; default {}; about {}, without payloads", list::MAX_PAGE, list::PAGE, bytes(LIST_BYTES)),
         ),
         fixed(
             "jobs in a transaction that fires schedules",

@@ -62,6 +62,21 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Timeout of the query for the timeline.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Step of a timeout.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Output of a future, or `None` if the future takes too long. A busy processor delays this process and the answers of Postgres
+/// alike, so the timeout is divided into short steps: a step that takes longer than it should counts as one step.
+async fn within<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::pin!(future);
+    for _ in 0..timeout.div_duration_f64(STEP) as u32 {
+        if let Ok(output) = tokio::time::timeout(STEP, &mut future).await {
+            return Some(output);
+        }
+    }
+    None
+}
+
 /// An attempt to connect to a server. Returns the index of the server, the number of earlier attempts at it, and the
 /// result.
 type Attempt<'a> = BoxFuture<'a, (usize, u32, Result<Opened, StoreError>)>;
@@ -117,7 +132,7 @@ impl Servers {
             Ok(loaded) => {
                 let attempt = self.try_loaded(&loaded, notifications);
                 tokio::pin!(attempt);
-                if let Ok(result) = tokio::time::timeout(ATTEMPT_TIMEOUT, &mut attempt).await {
+                if let Some(result) = within(ATTEMPT_TIMEOUT, &mut attempt).await {
                     result
                 } else {
                     let silent = StoreError::NotSent(format!("no answer within {ATTEMPT_TIMEOUT:?}").into());
@@ -226,7 +241,7 @@ impl Servers {
             }
             let begun = Instant::now();
             let query = servers.try_all(&mut backoff, None);
-            if tokio::time::timeout(PROBE_AFTER, query).await.is_err() {
+            if within(PROBE_AFTER, query).await.is_none() {
                 let error = StoreError::NotSent(format!("no answer within {PROBE_AFTER:?}").into());
                 backoff.failed(&error);
                 servers.breaker.cannot_connect(begun, &error);
@@ -373,5 +388,21 @@ impl Primary {
                 probe_after = (probe_after * 2).min(MAX_PROBE_AFTER);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn time_in_which_the_process_is_blocked_does_not_count_for_a_timeout() {
+        let (blocked, limit) = (Duration::from_millis(300), Duration::from_millis(250));
+        let answer = async {
+            std::thread::sleep(blocked);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert!(within(limit, answer).await.is_some());
+        assert!(within(limit, std::future::pending::<()>()).await.is_none());
     }
 }

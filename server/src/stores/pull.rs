@@ -33,6 +33,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Arguments of a pull.
+#[derive(Debug)]
 pub(crate) struct PullArgs {
     /// Task types; at least one.
     pub(crate) types: Vec<TaskTypeName>,

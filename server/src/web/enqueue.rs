@@ -14,7 +14,7 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
-use howdah_proto::{ERROR_DOMAIN, Rpc, json, v1};
+use howdah_proto::{ERROR_DOMAIN, json, v1};
 use serde_json::json;
 
 use super::{
@@ -24,8 +24,11 @@ use super::{
     slots::Slot,
 };
 use crate::{
-    access::rule,
-    api, browser,
+    api::{
+        self,
+        verbs::{EnqueueJobs, Verb as _, enqueue, store_of_http},
+    },
+    browser,
     error::{Error, http_status},
     memory::{Account, Memory},
     stores::SharedStores,
@@ -125,7 +128,7 @@ impl Producer {
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let caller = self.stores.main().access.caller(credential, slot.peer()).await?;
-        caller.check_rule(rule(Rpc::EnqueueJobs))?;
+        caller.check_rule(EnqueueJobs::RULE)?;
         browser::refuse(headers)?;
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if let Some(length) = length
@@ -147,8 +150,8 @@ impl Producer {
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (mut jobs, request_key) = jobs(body).await?;
         api::give_trace_context(headers, &mut jobs);
-        let broker = api::routing::store_of_http(&self.stores, headers, &caller, &jobs).await?;
-        api::enqueue(broker, caller, jobs, request_key, None).await
+        let broker = store_of_http(&self.stores, headers, &caller, &jobs).await?;
+        enqueue(broker, caller, jobs, request_key, None).await
     }
 }
 

@@ -6,33 +6,16 @@ use howdah_proto::v1;
 
 use super::{
     bulk_fields::bulk_fields,
-    job_query::{error_group, state},
-    new_job, numbers, task_type, text,
+    job_filter::{error_group, state},
+    new_job, numbers, task_type,
 };
 use crate::{
-    api::page_token,
     error::Error,
-    job::{BulkChange, BulkSpec, ClusterSettings, TaskTypeName},
-    operate::bulk::StartBulkQuery,
+    job::{BulkChange, BulkSpec, ClusterSettings},
 };
 
-pub(crate) const PAGE: usize = 100;
-pub(crate) const MAX_PAGE: usize = 1_000;
 /// Maximum value of the jobs per second.
 pub(crate) const JOBS_PER_S: i64 = 1_000_000;
-
-/// A query for bulk operations.
-#[derive(Clone, Debug)]
-pub(crate) struct BulkQuery {
-    /// Task type; `None` for all types.
-    pub(crate) task_type: Option<TaskTypeName>,
-    /// Only bulk operations that have not ended.
-    pub(crate) open_only: bool,
-    /// Page size.
-    pub(crate) page_size: usize,
-    /// Only bulk operations with a lower id.
-    pub(crate) before: i64,
-}
 
 /// Checks the specification of a bulk operation.
 pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>, limits: &ClusterSettings) -> Result<BulkSpec, Error> {
@@ -115,24 +98,6 @@ fn change(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkChange, E
     })
 }
 
-/// Checks a request to start a bulk operation.
-pub(crate) fn start_bulk(request: v1::StartBulkRequest, limits: &ClusterSettings) -> Result<StartBulkQuery, Error> {
-    let spec = bulk_spec(request.spec, limits)?;
-    let request_key = text::optional("request_key", request.request_key, limits.key_bytes)?;
-    Ok(StartBulkQuery { spec, request_key })
-}
-
-/// Checks a query for bulk operations.
-pub(crate) fn list_bulks(request: &v1::ListBulksRequest) -> Result<BulkQuery, Error> {
-    let name = Some(&request.task_type).filter(|name| !name.is_empty());
-    Ok(BulkQuery {
-        task_type: name.map(|name| task_type("task_type", name)).transpose()?,
-        open_only: request.open_only,
-        page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
-        before: page_token::bulk(&request.page_token)?.unwrap_or(i64::MAX),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,15 +148,5 @@ mod tests {
             assert_eq!(bulk_spec(Some(spec), &ClusterSettings::DEFAULT).expect_err(field).field(), Some(field));
         }
         assert!(bulk_spec(Some(spec()), &ClusterSettings::DEFAULT).is_ok());
-    }
-
-    #[test]
-    fn a_request_key_and_a_page_have_bounds() {
-        let start = v1::StartBulkRequest { spec: Some(spec()), request_key: "k".repeat(201) };
-        assert_eq!(start_bulk(start, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("request_key"));
-        let list = v1::ListBulksRequest { page_size: -1, ..Default::default() };
-        assert_eq!(list_bulks(&list).unwrap_err().field(), Some("page_size"));
-        let list = v1::ListBulksRequest { page_token: "x".into(), ..Default::default() };
-        assert_eq!(list_bulks(&list).unwrap_err().field(), Some("page_token"));
     }
 }

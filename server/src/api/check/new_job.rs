@@ -17,7 +17,7 @@ const TRACEPARENT: usize = 200;
 const TRACESTATE: usize = 512;
 
 /// Checks a job; `now` is the broker's clock.
-pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: SystemTime) -> Result<NewJob, Error> {
+pub(in crate::api) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: SystemTime) -> Result<NewJob, Error> {
     let task_type = task_type("task_type", &job.task_type)?;
     text::short("payload", &job.payload, limits.payload_bytes)?;
     headers(&job.headers, limits)?;
@@ -50,7 +50,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
 }
 
 /// Checks tags and removes duplicates, because a client may derive the same tag from several facts. Keeps their order.
-pub(super) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error> {
+pub(in crate::api) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error> {
     numbers::entries(field, tags.len(), 0..=Limits::TAGS)?;
     let mut each = Vec::with_capacity(tags.len());
     for (i, tag) in tags.into_iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error>
 }
 
 /// Checks a priority. Jobs with a lower number run first.
-pub(super) fn priority(value: i32) -> Result<i16, Error> {
+pub(in crate::api) fn priority(value: i32) -> Result<i16, Error> {
     let range = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
     Ok(numbers::within("priority", i64::from(value), range)? as i16)
 }

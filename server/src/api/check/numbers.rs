@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::error::Error;
 
 /// Checks that the number of entries is inside `range`.
-pub(super) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), Error> {
+pub(in crate::api) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), Error> {
     if range.contains(&count) {
         return Ok(());
     }
@@ -14,12 +14,17 @@ pub(super) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -
 }
 
 /// Checks that a number is inside `range`; 0 means `default`.
-pub(super) fn or_default(field: &str, value: i64, default: i64, range: RangeInclusive<i64>) -> Result<i64, Error> {
+pub(in crate::api) fn or_default(
+    field: &str,
+    value: i64,
+    default: i64,
+    range: RangeInclusive<i64>,
+) -> Result<i64, Error> {
     within(field, if value == 0 { default } else { value }, range)
 }
 
 /// Checks that a number is inside `range`.
-pub(super) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Result<i64, Error> {
+pub(in crate::api) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Result<i64, Error> {
     if range.contains(&value) {
         return Ok(value);
     }
@@ -28,7 +33,7 @@ pub(super) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Res
 }
 
 /// Checks a page size as in AIP-158: 0 means `default`, and more than `max` means `max`.
-pub(super) fn page_size(value: i32, default: usize, max: usize) -> Result<usize, Error> {
+pub(in crate::api) fn page_size(value: i32, default: usize, max: usize) -> Result<usize, Error> {
     match usize::try_from(value) {
         Ok(0) => Ok(default),
         Ok(size) => Ok(size.min(max)),

@@ -13,7 +13,7 @@ use crate::{
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=time::MONTH;
 
 /// Checks the fields of a policy that are set. Errors name fields inside `retry_policy`.
-pub(super) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOverride, Error> {
+pub(in crate::api) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOverride, Error> {
     let Some(policy) = policy else {
         return Ok(RetryOverride::default());
     };
@@ -60,7 +60,7 @@ fn kind(number: i32) -> Result<Option<RetryKind>, Error> {
 }
 
 /// Checks the maximum number of attempts; `None` means the setting of the task type or of the broker.
-pub(super) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
+pub(in crate::api) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
     match i16::try_from(value) {
         Ok(0) => Ok(None),
         Ok(attempts) if value <= Limits::MAX_ATTEMPTS => Ok(Some(attempts)),

@@ -7,7 +7,6 @@ use prost::Message as _;
 
 use super::{new_job::new_job, numbers, text, time};
 use crate::{
-    api::page_token,
     error::Error,
     job::{
         ClusterSettings, NewJob,
@@ -15,8 +14,6 @@ use crate::{
     },
 };
 
-pub(crate) const PAGE: usize = 100;
-pub(crate) const MAX_PAGE: usize = 1000;
 pub(crate) const NAME_BYTES: usize = 200;
 /// Shortest period, which is also the finest step of cron.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -52,21 +49,6 @@ pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
         return Err(Error::invalid(field, problem));
     }
     Ok(name.to_owned())
-}
-
-/// Checks a query for schedules. Returns the last name of the previous page, and the page size.
-pub(crate) fn list_schedules(request: &v1::ListSchedulesRequest) -> Result<(String, usize), Error> {
-    let after = page_token::schedule(&request.page_token)?;
-    Ok((after, numbers::page_size(request.page_size, PAGE, MAX_PAGE)?))
-}
-
-/// Checks a request to run a schedule. Returns its name and the request key.
-pub(crate) fn run_schedule(
-    request: v1::RunScheduleRequest,
-    limits: &ClusterSettings,
-) -> Result<(String, Option<String>), Error> {
-    let name = schedule_name("name", &request.name)?;
-    Ok((name, text::optional("request_key", request.request_key, limits.key_bytes)?))
 }
 
 /// Makes a job from a template and the headers of this firing.

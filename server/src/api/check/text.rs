@@ -6,14 +6,14 @@ use crate::{error::Error, job::Limits};
 const SHOWN: usize = 40;
 
 /// Quotes a value for an error: escaped and shortened.
-pub(super) fn shown(value: &str) -> String {
+pub(in crate::api) fn shown(value: &str) -> String {
     let start: String = value.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let rest = value.chars().nth(SHOWN).map_or("", |_| "…");
     format!("\"{start}{rest}\"")
 }
 
 /// Checks that a text has at most `max` bytes and no control characters.
-pub(super) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
+pub(in crate::api) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
     short(field, value, max)?;
     if let Some(bad) = value.chars().find(|c| c.is_control()) {
         let problem = format!("{} has the control character {bad:?}; none are allowed", shown(value));
@@ -23,13 +23,13 @@ pub(super) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
 }
 
 /// Like [`plain`]; `None` if the text is empty.
-pub(super) fn optional(field: &str, value: String, max: usize) -> Result<Option<String>, Error> {
+pub(in crate::api) fn optional(field: &str, value: String, max: usize) -> Result<Option<String>, Error> {
     plain(field, &value, max)?;
     Ok(Some(value).filter(|value| !value.is_empty()))
 }
 
 /// Checks a tag.
-pub(super) fn tag(field: &str, value: &str) -> Result<(), Error> {
+pub(in crate::api) fn tag(field: &str, value: &str) -> Result<(), Error> {
     if value.is_empty() {
         return Err(Error::invalid(field, "is empty; leave it out"));
     }
@@ -37,7 +37,7 @@ pub(super) fn tag(field: &str, value: &str) -> Result<(), Error> {
 }
 
 /// Checks that a text or a byte string has at most `max` bytes.
-pub(super) fn short(field: &str, value: impl AsRef<[u8]>, max: usize) -> Result<(), Error> {
+pub(in crate::api) fn short(field: &str, value: impl AsRef<[u8]>, max: usize) -> Result<(), Error> {
     let bytes = value.as_ref().len();
     if bytes > max {
         return Err(Error::invalid(field, format!("has {bytes} bytes; at most {max} are allowed")));

@@ -12,18 +12,22 @@ use crate::error::Error;
 
 const DAY: Duration = Duration::from_hours(24);
 /// 30 days: maximum backoff.
-pub(super) const MONTH: Duration = Duration::from_hours(30 * 24);
+pub(in crate::api) const MONTH: Duration = Duration::from_hours(30 * 24);
 /// 365 days: maximum snooze.
-pub(super) const YEAR: Duration = Duration::from_hours(365 * 24);
+pub(in crate::api) const YEAR: Duration = Duration::from_hours(365 * 24);
 /// Shortest duration above 0.
-pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(in crate::api) const MILLISECOND: Duration = Duration::from_millis(1);
 /// 9999-12-31T23:59:59Z, the last second that a Timestamp can express.
 const LAST_SECOND: i64 = 253_402_300_799;
 /// Tolerated difference between the clocks of client, broker and database. A valid `run_at` within it is not rejected.
 const SKEW: Duration = Duration::from_hours(1);
 
 /// Checks that a duration is inside `range`, and rounds it up to milliseconds.
-pub(super) fn duration(field: &str, value: WireDuration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
+pub(in crate::api) fn duration(
+    field: &str,
+    value: WireDuration,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, Error> {
     let allowed = || format!("{} to {} is allowed", spoken(*range.start()), spoken(*range.end()));
     let (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) = (u64::try_from(value.seconds), u32::try_from(value.nanos)) else {
         let problem = format!("is {} s and {} ns; {}", value.seconds, value.nanos, allowed());
@@ -37,7 +41,7 @@ pub(super) fn duration(field: &str, value: WireDuration, range: &RangeInclusive<
 }
 
 /// Like [`duration`]; `None` if the value is not set.
-pub(super) fn optional(
+pub(in crate::api) fn optional(
     field: &str,
     value: Option<WireDuration>,
     range: &RangeInclusive<Duration>,
@@ -46,7 +50,7 @@ pub(super) fn optional(
 }
 
 /// Like [`duration`]; the value must be set.
-pub(super) fn required(
+pub(in crate::api) fn required(
     field: &str,
     value: Option<WireDuration>,
     range: &RangeInclusive<Duration>,
@@ -59,7 +63,7 @@ pub(super) fn required(
 
 /// Converts a start time to µs after 1970, rounded up. A time in the past is allowed; the database's clock decides whether it is
 /// past. `now` is only used to reject times that are too far ahead.
-pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
+pub(in crate::api) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
     let since_1970 = since_1970(field, value)?;
     let latest = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead);
     if since_1970 > latest.saturating_add(SKEW) {
@@ -70,7 +74,7 @@ pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Dura
 }
 
 /// Converts a time of the years 1970 to 9999 to µs after 1970, rounded up.
-pub(super) fn at(field: &str, value: Timestamp) -> Result<i64, Error> {
+pub(in crate::api) fn at(field: &str, value: Timestamp) -> Result<i64, Error> {
     Ok(since_1970(field, value)?.as_nanos().div_ceil(1000) as i64)
 }
 

@@ -11,7 +11,11 @@ use tonic::{
 
 use crate::{
     access::{Access, Caller, Operation, Peer},
-    api::{actor::REASON, peer::PeerInfo, permit, routing::UNANSWERED},
+    api::{
+        peer::PeerInfo,
+        permit,
+        verbs::{REASON, UNANSWERED},
+    },
     error::Error,
     quota::{Address, OpenGuard},
     tls::PeerIdentity,

@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
-use howdah_proto::{Rpc, v1};
+use howdah_proto::v1;
 use tonic::Status;
 
 use super::{By, Local};
 use crate::{
-    access::{Operation, rule},
-    api::{permit, render},
+    access::Operation,
+    api::{
+        permit, render,
+        verbs::{ListTaskTypes, Verb},
+    },
     broker::SharedBroker,
     error::Error,
     job::{TaskTypeName, TypeView},
@@ -29,7 +32,7 @@ pub(crate) struct CountedTypes {
 impl Local {
     /// Task types and their job counts. Reads no table unless counting is cheap.
     pub(crate) async fn counted_types(&self, by: &By) -> Result<CountedTypes, Status> {
-        self.check(Rpc::ListTaskTypes, by)?;
+        self.check_rule(by)?;
         let mut all = CountedTypes { types: Vec::new(), age: None, cut: false };
         for (name, broker) in self.stores() {
             let counted = broker.operator.counted_types().await;
@@ -91,7 +94,7 @@ impl Local {
 
     /// Storage health of a store, or of the primary store if none is named; `None` if the broker's role may not read it.
     pub(crate) async fn storage_health(&self, by: &By, store: &str) -> Result<Option<v1::StorageHealth>, Status> {
-        self.check(Rpc::ListTaskTypes, by)?;
+        self.check_rule(by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
         let broker =
             if store.is_empty() { &self.broker } else { self.all_stores.named(store)?.served()?.reachable()? };
@@ -100,7 +103,7 @@ impl Local {
 
     /// Brokers of each store; a single store has an empty name.
     pub(crate) async fn brokers(&self, by: &By) -> Result<Vec<(&str, BrokerView)>, Status> {
-        self.check(Rpc::ListTaskTypes, by)?;
+        self.check_rule(by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
         let mut brokers = Vec::new();
         for (store, broker) in self.stores() {
@@ -111,16 +114,17 @@ impl Local {
 
     /// Checks that the caller may read the type, which need not exist.
     fn readable(&self, by: &By, name: &str) -> Result<TaskTypeName, Status> {
-        self.check(Rpc::ListTaskTypes, by)?;
+        self.check_rule(by)?;
         let name = TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem))?;
         let permitted = by.caller.check(Operation::Read, &name).map_err(Status::from);
-        permitted.inspect_err(|status| self.note(Rpc::ListTaskTypes.name(), by, status))?;
+        permitted.inspect_err(|status| self.note(ListTaskTypes::RPC.name(), by, status))?;
         Ok(name)
     }
 
-    fn check(&self, rpc: Rpc, by: &By) -> Result<(), Status> {
-        let permitted = by.caller.check_rule(rule(rpc)).map_err(Status::from);
-        permitted.inspect_err(|status| self.note(rpc.name(), by, status))
+    /// Checks the rule of `ListTaskTypes`, which returns the same data.
+    fn check_rule(&self, by: &By) -> Result<(), Status> {
+        let permitted = by.caller.check_rule(ListTaskTypes::RULE).map_err(Status::from);
+        permitted.inspect_err(|status| self.note(ListTaskTypes::RPC.name(), by, status))
     }
 }
 

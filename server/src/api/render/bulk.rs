@@ -4,14 +4,8 @@ use std::time::Duration;
 
 use howdah_proto::v1;
 
-use super::{
-    job,
-    time::{duration, micros, time},
-};
-use crate::{
-    job::{Bulk, BulkChange, BulkFields, BulkPreview, BulkSpec, BulkState, JobState, JobView},
-    operate::bulk::expected,
-};
+use super::time::{duration, micros, time};
+use crate::job::{Bulk, BulkChange, BulkFields, BulkSpec, BulkState};
 
 /// Converts a bulk operation.
 pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
@@ -77,26 +71,4 @@ fn fields(fields: BulkFields) -> v1::BulkFields {
         add_tags: fields.add_tags,
         remove_tags: fields.remove_tags,
     }
-}
-
-/// Converts a preview. Without `reads`, the examples contain only ids and states.
-pub(crate) fn bulk_preview(spec: &BulkSpec, preview: BulkPreview, reads: bool) -> v1::PreviewBulkResponse {
-    let jobs = if preview.has_more { preview.in_states.unwrap_or_default() } else { preview.selected };
-    v1::PreviewBulkResponse {
-        selected_count: preview.selected,
-        has_more: preview.has_more,
-        examples: preview.examples.into_iter().map(|example| seen(example, reads)).collect(),
-        states_count: preview.in_states,
-        running_count: preview.running,
-        creates_task_type: preview.creates_type,
-        expected_duration: Some(duration(expected(spec, jobs.max(preview.selected)))),
-    }
-}
-
-fn seen(mut example: JobView, reads: bool) -> v1::Job {
-    (example.payload, example.result) = (None, None);
-    let last = example.failures.pop();
-    example.failures = last.into_iter().collect();
-    let (id, state): (i64, JobState) = (example.id, example.state);
-    if reads { job::job(example) } else { v1::Job { id, state: state.to_proto() as i32, ..v1::Job::default() } }
 }

@@ -5,9 +5,7 @@ use std::time::SystemTime;
 use howdah_proto::v1;
 
 use super::time::{micros, time};
-use crate::job::{
-    CompletedStage, EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, TaskTypeName,
-};
+use crate::job::{CompletedStage, EnqueueOutcome, Enqueued, Failure, JobView, LeasedJob, Progress, TaskTypeName};
 
 /// Converts the result of enqueuing one job.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
@@ -89,21 +87,6 @@ fn updated(job: &JobView) -> SystemTime {
     let stages = stages.filter_map(|stage| stage.finished.map(SystemTime::from));
     let times = [job.leased_at, job.finished, progress].into_iter().flatten().chain(failures).chain(stages);
     times.fold(job.created, SystemTime::max)
-}
-
-/// Converts an error group.
-pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
-    v1::ErrorGroup {
-        task_type: group.task_type,
-        error_group: group.error_group,
-        dead_count: group.dead,
-        backing_off_count: group.backing_off,
-        first_failure_time: group.first.map(time),
-        last_failure_time: group.last.map(time),
-        example_job_id: group.example_id,
-        example_error: group.example_error,
-        store: String::new(),
-    }
 }
 
 fn completed_stage(stage: CompletedStage) -> v1::CompletedStage {

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use howdah_proto::v1;
 
-use super::time::{duration, time};
-use crate::{
-    job::{HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView},
-    store::LimitKeyView,
-};
+use super::time::duration;
+use crate::job::{HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView};
 
 /// Converts a task type with its job counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
@@ -56,18 +53,6 @@ fn limit(limit: Option<i32>) -> u32 {
 
 fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
     per_second.map(|per_second| v1::Rate { per_second, burst: limit(burst) })
-}
-
-/// Converts a limit key.
-pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
-    v1::LimitKey {
-        limit_key: view.key,
-        waiting_count: view.waiting,
-        running_count: view.running,
-        paused_until: view.paused_until.map(time),
-        paused: view.paused,
-        store: String::new(),
-    }
 }
 
 fn history(mode: HistoryMode) -> v1::HistoryMode {

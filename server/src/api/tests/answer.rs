@@ -7,11 +7,11 @@ use futures::{StreamExt as _, poll, stream};
 use howdah_proto::v1::Lease;
 use hyper::body::{Body as _, Frame};
 use tokio::time::timeout;
-use tonic::{Code, Status, body::Body};
+use tonic::{Code, Extensions, Status, body::Body};
 
 use super::fixture::TIMEOUT;
 use crate::{
-    api::answer::{AnswerRoom, Answered, Answers, with_room},
+    api::answer::{AnswerRoom, Answered, Answers, hold},
     memory::Memory,
 };
 
@@ -41,7 +41,9 @@ impl hyper::body::Body for Chunks {
 /// A memory reservation as a response carries it.
 fn room(memory: &Arc<Memory>) -> Option<AnswerRoom> {
     let held = memory.try_take(&Arc::default(), 100).expect("room");
-    with_room(Lease::new(1, 2), 1, held).extensions_mut().remove()
+    let mut extensions = Extensions::default();
+    hold(&mut extensions, held, &Lease::new(1, 2), 1);
+    extensions.remove()
 }
 
 async fn next(body: &mut Answered) -> Option<Result<Frame<Bytes>, Status>> {

@@ -9,6 +9,10 @@ use howdah_proto::v1;
 
 use super::{confirm::go_on, spec};
 use crate::{
+    api::verbs::{
+        CancelBulk, CancelJobs, DiscardJobs, EndLeases, PauseBulk, PauseLimitKey, PauseSchedule, ReprioritizeJobs,
+        ResumeBulk, ResumeLimitKey, ResumeSchedule, RetryJobs, RunSchedule, StartBulk, UpdateTaskType,
+    },
     error::Error,
     page::{
         PageError, PageRequest, SharedPage,
@@ -84,7 +88,7 @@ fn filter(action: &Action) -> v1::JobFilter {
 
 async fn retry(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let request = v1::RetryJobsRequest { filter: Some(filter(action)), page_token: page(req), ..Default::default() };
-    let made = req.calls().retry_jobs(&req.by, request).await?.into_inner();
+    let made = req.calls().call::<RetryJobs>(&req.by, request).await?.into_inner();
     if made.retried_ids.is_empty() && !made.key_held_ids.is_empty() {
         let problem =
             "another job holds their key, so these jobs stay dead; cancel that job, or wait until it has ended";
@@ -100,19 +104,19 @@ async fn cancel(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     } else {
         v1::CancelJobsRequest { ids: filter.ids, ..Default::default() }
     };
-    let made = req.calls().cancel_jobs(&req.by, request).await?.into_inner();
+    let made = req.calls().call::<CancelJobs>(&req.by, request).await?.into_inner();
     Ok(Done { count: made.cancelled_ids.len(), next: made.next_page_token })
 }
 
 async fn discard(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let request = v1::DiscardJobsRequest { filter: Some(filter(action)), page_token: page(req) };
-    let made = req.calls().discard_jobs(&req.by, request).await?.into_inner();
+    let made = req.calls().call::<DiscardJobs>(&req.by, request).await?.into_inner();
     Ok(Done { count: made.discarded_ids.len(), next: made.next_page_token })
 }
 
 async fn release(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let request = v1::EndLeasesRequest { ids: filter(action).ids, error: None };
-    let made = req.calls().end_leases(&req.by, request).await?.into_inner();
+    let made = req.calls().call::<EndLeases>(&req.by, request).await?.into_inner();
     Ok(Done { count: made.ended_ids.len(), ..Done::default() })
 }
 
@@ -120,7 +124,7 @@ async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageEr
     let v1::JobFilter { ids, task_type, .. } = filter(action);
     let priority = action.priority.unwrap_or_default();
     let request = v1::ReprioritizeJobsRequest { ids, task_type, priority, page_token: page(req) };
-    let made = req.calls().reprioritize_jobs(&req.by, request).await?.into_inner();
+    let made = req.calls().call::<ReprioritizeJobs>(&req.by, request).await?.into_inner();
     let count = made.reprioritized_ids.len().max(usize::try_from(made.job_count).unwrap_or_default());
     Ok(Done { count, next: made.next_page_token })
 }
@@ -131,14 +135,16 @@ async fn pause(req: &PageRequest, action: &Action, paused: bool) -> Result<Done,
     let (view, _) = req.calls().counted_type(&req.by, name).await?;
     let settings = v1::TaskTypeSettings { paused, ..view.settings.unwrap_or_default() };
     let request = v1::UpdateTaskTypeRequest { task_type: name.clone(), settings: Some(settings) };
-    req.calls().update_task_type(&req.by, request).await?;
+    req.calls().call::<UpdateTaskType>(&req.by, request).await?;
     Ok(Done { count: 1, ..Done::default() })
 }
 
 async fn start_bulk(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     // The request key makes a repeated form idempotent.
     let request_key = req.params.get("once").to_owned();
-    req.calls().start_bulk(&req.by, v1::StartBulkRequest { spec: spec::from_action(action), request_key }).await?;
+    req.calls()
+        .call::<StartBulk>(&req.by, v1::StartBulkRequest { spec: spec::from_action(action), request_key })
+        .await?;
     Ok(Done { count: 1, ..Done::default() })
 }
 
@@ -147,30 +153,30 @@ async fn on_name(req: &PageRequest, action: &Action) -> Result<Done, PageError> 
     let (calls, by) = (req.calls(), &req.by);
     match (action.kind, action.target.clone()) {
         (ActionKind::PauseKey, Target::Key { task_type, key: limit_key }) => {
-            calls.pause_limit_key(by, v1::PauseLimitKeyRequest { task_type, limit_key, duration: None }).await?;
+            calls.call::<PauseLimitKey>(by, v1::PauseLimitKeyRequest { task_type, limit_key, duration: None }).await?;
         }
         (ActionKind::ResumeKey, Target::Key { task_type, key: limit_key }) => {
-            calls.resume_limit_key(by, v1::ResumeLimitKeyRequest { task_type, limit_key }).await?;
+            calls.call::<ResumeLimitKey>(by, v1::ResumeLimitKeyRequest { task_type, limit_key }).await?;
         }
         (ActionKind::PauseSchedule, Target::Schedule(name)) => {
-            calls.pause_schedule(by, v1::PauseScheduleRequest { name }).await?;
+            calls.call::<PauseSchedule>(by, v1::PauseScheduleRequest { name }).await?;
         }
         (ActionKind::ResumeSchedule, Target::Schedule(name)) => {
-            calls.resume_schedule(by, v1::ResumeScheduleRequest { name }).await?;
+            calls.call::<ResumeSchedule>(by, v1::ResumeScheduleRequest { name }).await?;
         }
         (ActionKind::RunSchedule, Target::Schedule(name)) => {
             // The request key makes a repeated form idempotent.
             let request_key = req.params.get("once").to_owned();
-            calls.run_schedule(by, v1::RunScheduleRequest { name, request_key }).await?;
+            calls.call::<RunSchedule>(by, v1::RunScheduleRequest { name, request_key }).await?;
         }
         (ActionKind::PauseBulk, Target::Bulk(id)) => {
-            calls.pause_bulk(by, v1::PauseBulkRequest { id }).await?;
+            calls.call::<PauseBulk>(by, v1::PauseBulkRequest { id }).await?;
         }
         (ActionKind::ResumeBulk, Target::Bulk(id)) => {
-            calls.resume_bulk(by, v1::ResumeBulkRequest { id }).await?;
+            calls.call::<ResumeBulk>(by, v1::ResumeBulkRequest { id }).await?;
         }
         (ActionKind::CancelBulk, Target::Bulk(id)) => {
-            calls.cancel_bulk(by, v1::CancelBulkRequest { id }).await?;
+            calls.call::<CancelBulk>(by, v1::CancelBulkRequest { id }).await?;
         }
         _ => return Err(Error::invalid("do", "is an action that this target does not have").into()),
     }

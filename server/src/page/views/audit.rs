@@ -4,11 +4,14 @@ use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1;
 
-use crate::page::{
-    PageError, PageRequest,
-    layout::{Layout, render},
-    params::query,
-    words::{When, number, plain},
+use crate::{
+    api::verbs::ListAudit,
+    page::{
+        PageError, PageRequest,
+        layout::{Layout, render},
+        params::query,
+        words::{When, number, plain},
+    },
 };
 
 /// Entries per page.
@@ -50,7 +53,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         page_token: of("page"),
         ..Default::default()
     };
-    let answer = req.calls().list_audit(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListAudit>(&req.by, request).await?.into_inner();
     let token = &*answer.next_page_token;
     let params = [("principal", &*principal), ("method", &*method), ("id", &*id), ("page", token)];
     let next = if token.is_empty() { String::new() } else { query(params) };

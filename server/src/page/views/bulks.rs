@@ -7,6 +7,7 @@ use howdah_proto::v1::{self, BulkOperation, BulkState, JobState};
 use super::spec;
 use crate::{
     access::Operation,
+    api::verbs::ListBulks,
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
@@ -62,7 +63,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let (task_type, open_only) = (params.get("type").to_owned(), params.get("open") == "yes");
     let page_token = params.get("page").to_owned();
     let request = v1::ListBulksRequest { task_type: task_type.clone(), open_only, page_size: PAGE, page_token };
-    let answer = req.calls().list_bulks(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListBulks>(&req.by, request).await?.into_inner();
     let mut next = String::new();
     if !answer.next_page_token.is_empty() {
         let open = if open_only { "yes" } else { "" };

@@ -6,6 +6,7 @@ use howdah_proto::v1;
 
 use crate::{
     access::Operation,
+    api::verbs::ListErrorGroups,
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
@@ -49,7 +50,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let looked = !task_type.is_empty() || req.by.may_everywhere(Operation::Read);
     let answer = if looked {
         let request = v1::ListErrorGroupsRequest { task_type: task_type.clone(), page_size: MOST };
-        req.calls().list_error_groups(&req.by, request).await?.into_inner()
+        req.calls().call::<ListErrorGroups>(&req.by, request).await?.into_inner()
     } else {
         v1::ListErrorGroupsResponse::default()
     };

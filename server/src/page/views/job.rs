@@ -9,6 +9,7 @@ use howdah_proto::v1::{self, JobState};
 
 use crate::{
     access::Operation,
+    api::verbs::{ExplainJob, GetJob},
     error::Error,
     page::{
         PageError, PageRequest,
@@ -62,14 +63,14 @@ struct Progress {
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let id = req.params.number("id")?.ok_or_else(|| Error::invalid("id", "is missing"))?;
     // Holds the answer's memory reservation until the page is rendered.
-    let answer = req.calls().get_job(&req.by, v1::GetJobRequest { id }).await?;
+    let answer = req.calls().call::<GetJob>(&req.by, v1::GetJobRequest { id }).await?;
     let job =
         answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("bug: the GetJob answer has no job".into()))?;
     // Finished jobs are not explained: the timeline suffices, and an explanation would read the archive. An error is
     // ignored: the job may have ended since it was read, and its history may be gone.
     let explained = match job.state() {
         JobState::Succeeded | JobState::Cancelled | JobState::Expired | JobState::Discarded => None,
-        _ => req.calls().explain_job(&req.by, v1::ExplainJobRequest { id }).await.ok(),
+        _ => req.calls().call::<ExplainJob>(&req.by, v1::ExplainJobRequest { id }).await.ok(),
     };
     let operates = req.by.may(Operation::Operate, &job.task_type);
     let sees = req.by.may(Operation::Payload, &job.task_type);

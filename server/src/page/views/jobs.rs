@@ -9,6 +9,7 @@ use howdah_proto::v1::{self, JobState, search_jobs_request::Query};
 use super::parts::JobRow;
 use crate::{
     access::Operation,
+    api::verbs::{ListJobs, SearchJobs},
     error::Error,
     page::{
         PageError, PageRequest,
@@ -129,7 +130,7 @@ async fn list(req: &PageRequest, task_type: &str, state: Option<JobState>, group
         error_group: group.to_owned(),
         ..Default::default()
     };
-    let answer = req.calls().list_jobs(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListJobs>(&req.by, request).await?.into_inner();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, ..Found::default() })
 }
 
@@ -155,7 +156,7 @@ async fn search(
         page_token: req.params.get("page").to_owned(),
         ..Default::default()
     };
-    let answer = req.calls().search_jobs(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<SearchJobs>(&req.by, request).await?.into_inner();
     let mut note = "The newest first.".to_owned();
     if search_form.looks() {
         let [scanned_count, all] = [answer.scanned_count, answer.estimated_count].map(number);
@@ -186,7 +187,7 @@ async fn most_attempts(req: &PageRequest, task_type: &str, state: Option<JobStat
         order: v1::JobOrder::Attempts as i32,
         ..Default::default()
     };
-    let answer = req.calls().list_jobs(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListJobs>(&req.by, request).await?.into_inner();
     let mut note = if answer.has_more {
         format!("The {} with the most attempts.", counted(answer.jobs.len() as i64, "job"))
     } else {

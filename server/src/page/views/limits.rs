@@ -6,6 +6,7 @@ use howdah_proto::v1;
 
 use crate::{
     access::Operation,
+    api::verbs::ListLimitKeys,
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
@@ -46,7 +47,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     if !task_type.is_empty() {
         let page_token = req.params.get("page").to_owned();
         let request = v1::ListLimitKeysRequest { task_type: task_type.clone(), page_size: PAGE, page_token };
-        let answer = req.calls().list_limit_keys(&req.by, request).await?.into_inner();
+        let answer = req.calls().call::<ListLimitKeys>(&req.by, request).await?.into_inner();
         keys = answer.limit_keys.into_iter().map(row).collect();
         if !answer.next_page_token.is_empty() {
             next = query([("type", &*task_type), ("page", &answer.next_page_token)]);

@@ -6,6 +6,7 @@ use howdah_proto::v1::{self, Drift, MissedPolicy, OverlapPolicy, schedule::Plan}
 
 use crate::{
     access::Operation,
+    api::verbs::{GetSchedule, ListSchedules},
     job::schedule::cron_in_words,
     page::{
         PageError, PageRequest,
@@ -59,7 +60,7 @@ struct Row {
 /// List of schedules.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let request = v1::ListSchedulesRequest { page_size: PAGE, page_token: req.params.get("page").to_owned() };
-    let answer = req.calls().list_schedules(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListSchedules>(&req.by, request).await?.into_inner();
     let view = ListView {
         layout: req.layout("schedules"),
         rows: answer.schedules.into_iter().map(Row::new).collect(),
@@ -71,7 +72,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
 /// One schedule.
 pub(in crate::page) async fn one(req: PageRequest) -> Result<Response, PageError> {
     let request = v1::GetScheduleRequest { name: req.params.get("name").to_owned() };
-    let schedule = req.calls().get_schedule(&req.by, request).await?.into_inner().schedule.unwrap_or_default();
+    let schedule = req.calls().call::<GetSchedule>(&req.by, request).await?.into_inner().schedule.unwrap_or_default();
     let times = schedule.next_times.iter().take(NEXT).filter_map(|time| When::new(Some(*time))).collect();
     let facts = facts(&schedule);
     let [fired, skipped] = [counted(schedule.fired, "job"), counted(schedule.skipped, "time")];

@@ -8,6 +8,7 @@ use howdah_proto::v1::{self, StatsPeriod};
 use jiff::Timestamp;
 
 use crate::{
+    api::verbs::GetStats,
     error::Error,
     page::{
         PageError, PageRequest,
@@ -82,7 +83,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
             until: None,
             limit: TYPES,
         };
-        answer = req.calls().get_stats(&req.by, request).await?.into_inner();
+        answer = req.calls().call::<GetStats>(&req.by, request).await?.into_inner();
     }
     let slots = ((now - first).unsigned_abs() / step + 1) as usize;
     let of_type = !task_type.is_empty() && !answer.stats.is_empty();

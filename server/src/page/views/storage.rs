@@ -6,10 +6,13 @@ use howdah_proto::v1::{self, SnapshotHolderKind, StoreState};
 use tonic::Code;
 
 use super::parts;
-use crate::page::{
-    PageError, PageRequest,
-    layout::{Layout, render},
-    words::{When, number, plain, wire_span},
+use crate::{
+    api::verbs::ListStores,
+    page::{
+        PageError, PageRequest,
+        layout::{Layout, render},
+        words::{When, number, plain, wire_span},
+    },
 };
 
 #[derive(Template)]
@@ -115,7 +118,7 @@ async fn stores(req: &PageRequest) -> Result<Vec<Store>, PageError> {
     if req.calls().has_one_store() {
         return Ok(Vec::new());
     }
-    let answer = req.calls().list_stores(&req.by, v1::ListStoresRequest::default()).await?;
+    let answer = req.calls().call::<ListStores>(&req.by, v1::ListStoresRequest::default()).await?;
     Ok(answer.into_inner().stores.into_iter().map(one_store).collect())
 }
 

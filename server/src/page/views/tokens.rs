@@ -4,11 +4,14 @@ use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1;
 
-use crate::page::{
-    PageError, PageRequest,
-    layout::{Layout, render},
-    params::query,
-    words::When,
+use crate::{
+    api::verbs::ListTokens,
+    page::{
+        PageError, PageRequest,
+        layout::{Layout, render},
+        params::query,
+        words::When,
+    },
 };
 
 /// Tokens per page.
@@ -38,7 +41,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let ended = req.params.get("ended") == "yes";
     let page_token = req.params.get("page").to_owned();
     let request = v1::ListTokensRequest { show_ended: ended, page_size: PAGE, page_token };
-    let answer = req.calls().list_tokens(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListTokens>(&req.by, request).await?.into_inner();
     let token = &*answer.next_page_token;
     let next = if token.is_empty() {
         String::new()

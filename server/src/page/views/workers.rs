@@ -6,11 +6,14 @@ use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1::{self, WorkerState};
 
-use crate::page::{
-    PageError, PageRequest,
-    layout::{Layout, render},
-    params::query,
-    words::{first_line, number, wire_span},
+use crate::{
+    api::verbs::ListWorkers,
+    page::{
+        PageError, PageRequest,
+        layout::{Layout, render},
+        params::query,
+        words::{first_line, number, wire_span},
+    },
 };
 
 /// Workers per page.
@@ -61,7 +64,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let page_token = req.params.get("page").to_owned();
     let request =
         v1::ListWorkersRequest { task_type: task_type.clone(), page_size: PAGE, page_token, stuck_after: None };
-    let answer = req.calls().list_workers(&req.by, request).await?.into_inner();
+    let answer = req.calls().call::<ListWorkers>(&req.by, request).await?.into_inner();
     let mut next = String::new();
     if !answer.next_page_token.is_empty() {
         next = query([("type", &*task_type), ("page", &answer.next_page_token)]);

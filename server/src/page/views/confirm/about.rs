@@ -8,6 +8,7 @@ use super::{
     numbers::{in_group, of_state, runs, selected},
 };
 use crate::{
+    api::verbs::{GetBulk, GetJob, ListJobs, PreviewBulk},
     error::Error,
     page::{
         PageError, PageRequest,
@@ -85,7 +86,7 @@ impl About {
             Target::Bulk(id) => (format!("bulk operation {id}"), bulk(req, *id).await?),
             _ => (wanted.task_type.clone(), None),
         };
-        let preview = async |spec| req.calls().preview_bulk(&req.by, v1::PreviewBulkRequest { spec }).await;
+        let preview = async |spec| req.calls().call::<PreviewBulk>(&req.by, v1::PreviewBulkRequest { spec }).await;
         let answer = preview(Some(wanted.clone())).await?.into_inner();
         if !wanted.task_type.is_empty() {
             known(req, &wanted.task_type).await?;
@@ -129,7 +130,7 @@ impl About {
             if examples.len() == EXAMPLES {
                 break;
             }
-            match req.calls().get_job(&req.by, v1::GetJobRequest { id: *id }).await {
+            match req.calls().call::<GetJob>(&req.by, v1::GetJobRequest { id: *id }).await {
                 Ok(answer) => examples.extend(answer.into_inner().job.map(JobRow::new)),
                 // Continues: other jobs of the selection may exist.
                 Err(status) if status.code() == Code::NotFound && ids.len() > 1 => missing.push(*id),
@@ -158,7 +159,7 @@ impl About {
             error_group: if state == Some(JobState::Dead) { group.to_owned() } else { String::new() },
             ..Default::default()
         };
-        let answer = req.calls().list_jobs(&req.by, request).await?.into_inner();
+        let answer = req.calls().call::<ListJobs>(&req.by, request).await?.into_inner();
         let examples: Vec<JobRow> = answer.jobs.into_iter().map(JobRow::new).collect();
         if examples.is_empty() && answer.next_page_token.is_empty() {
             let kind = state.map_or(String::new(), |state| format!("{} ", State::new(state).word));
@@ -187,7 +188,7 @@ async fn known(req: &PageRequest, task_type: &str) -> Result<(), PageError> {
 
 /// Description of a bulk operation, if the user may read it.
 async fn bulk(req: &PageRequest, id: i64) -> Result<Option<(&'static str, String)>, PageError> {
-    match req.calls().get_bulk(&req.by, v1::GetBulkRequest { id }).await {
+    match req.calls().call::<GetBulk>(&req.by, v1::GetBulkRequest { id }).await {
         Ok(answer) => {
             let spec = answer.into_inner().bulk.and_then(|bulk| bulk.spec).unwrap_or_default();
             Ok(Some(("What it does", format!("{}: {}", spec.task_type, spec::describe(&spec)))))

@@ -3,9 +3,12 @@
 use howdah_proto::v1::{self, JobState};
 
 use super::super::parts::counts;
-use crate::page::{
-    PageError, PageRequest,
-    words::{State, counted, number, span},
+use crate::{
+    api::verbs::ListErrorGroups,
+    page::{
+        PageError, PageRequest,
+        words::{State, counted, number, span},
+    },
 };
 
 /// Number of jobs counted by a preview.
@@ -45,7 +48,7 @@ pub(super) async fn of_state(
 /// Number of jobs in an error group.
 pub(super) async fn in_group(req: &PageRequest, task_type: &str, group: &str) -> Result<String, PageError> {
     let request = v1::ListErrorGroupsRequest { task_type: task_type.to_owned(), page_size: 1_000 };
-    let groups = req.calls().list_error_groups(&req.by, request).await?.into_inner().groups;
+    let groups = req.calls().call::<ListErrorGroups>(&req.by, request).await?.into_inner().groups;
     let count = groups.iter().find(|known| known.error_group == group).map(|known| known.dead_count);
     let count = count.map_or("all dead jobs".into(), |count| counted(count, "dead job"));
     Ok(format!("{count} of {task_type} with this error"))

@@ -1,0 +1,89 @@
+//! `ListAudit`: entries of the audit log, the newest first.
+
+use howdah_proto::{Rpc, v1};
+
+use crate::{
+    access::{Operation, PRINCIPAL_BYTES, Rule},
+    api::{
+        answer,
+        check::{numbers, text, time},
+        page_token, render,
+        verbs::{Answer, Call, Merge, Verb, paged},
+    },
+    error::Error,
+    job::{ClusterSettings, Limits},
+    store::{AuditEntry, AuditQuery},
+};
+
+pub(crate) const PAGE: usize = 100;
+/// Maximum page size. Generated clients accept messages of 4 MiB, and an entry has at most about 5 KiB.
+pub(crate) const MAX_PAGE: usize = 500;
+/// Maximum length of an id in an entry; the longest id is a limit key.
+const ID_BYTES: usize = 2_000;
+
+/// The call `ListAudit`.
+pub(crate) struct ListAudit;
+
+impl Verb for ListAudit {
+    const RPC: Rpc = Rpc::ListAudit;
+    const RULE: Rule = Rule::Everything(Operation::Admin);
+    const READS: bool = true;
+
+    type Request = v1::ListAuditRequest;
+    type Response = v1::ListAuditResponse;
+    type Args = AuditQuery;
+
+    paged!(entries, page_size);
+
+    fn check(request: v1::ListAuditRequest, _: &ClusterSettings, _: &Limits) -> Result<AuditQuery, Error> {
+        let v1::ListAuditRequest { since, until, principal, method, id, page_size, page_token } = request;
+        let us = |field, time: Option<prost_types::Timestamp>| time.map(|time| time::at(field, time)).transpose();
+        Ok(AuditQuery {
+            since_us: us("since", since)?,
+            until_us: us("until", until)?,
+            after: page_token::audit(&page_token)?,
+            principal: text::optional("principal", principal, PRINCIPAL_BYTES)?,
+            method: text::optional("method", method, PRINCIPAL_BYTES)?,
+            id: text::optional("id", id, ID_BYTES)?,
+            at_most: i32::try_from(numbers::page_size(page_size, PAGE, MAX_PAGE)?).unwrap_or(i32::MAX),
+        })
+    }
+
+    fn answer_bytes(_: &AuditQuery, _: &ClusterSettings) -> usize {
+        answer::MEDIUM
+    }
+
+    async fn run(call: &mut Call, query: AuditQuery) -> Result<v1::ListAuditResponse, Error> {
+        let entries = call.broker.operator.list_audit(&query).await?;
+        let last = entries.last().filter(|_| entries.len() >= query.at_most as usize);
+        Ok(v1::ListAuditResponse {
+            next_page_token: last.map(|last| page_token::encode_audit(last.time_us, last.id)).unwrap_or_default(),
+            entries: entries.into_iter().map(entry).collect(),
+        })
+    }
+
+    async fn route(call: &Call, request: v1::ListAuditRequest) -> Answer<Self> {
+        call.pages::<Self>(call.concerned("").await?, request).await
+    }
+}
+
+impl Merge for ListAudit {
+    fn merge(all: &mut v1::ListAuditResponse, part: v1::ListAuditResponse, store: &str) {
+        all.entries.extend(part.entries.into_iter().map(|entry| v1::AuditEntry { store: store.to_owned(), ..entry }));
+    }
+}
+
+fn entry(entry: AuditEntry) -> v1::AuditEntry {
+    v1::AuditEntry {
+        time: Some(render::time(entry.time())),
+        principal: entry.principal,
+        broker: entry.broker.unwrap_or_default(),
+        peer: entry.peer,
+        method: entry.method,
+        task_types: entry.types,
+        count: entry.count,
+        ids: entry.ids,
+        reason: entry.reason,
+        store: String::new(),
+    }
+}

@@ -1,0 +1,106 @@
+//! Calls for operators who change many jobs in the background. A bulk operation runs in one store: the home of its task type, unless
+//! the call names another.
+
+mod get;
+mod list;
+mod preview;
+pub(super) mod start;
+mod state;
+
+pub(crate) use get::GetBulk;
+pub(crate) use list::{ListBulks, MAX_PAGE, PAGE};
+pub(crate) use preview::PreviewBulk;
+pub(crate) use start::StartBulk;
+pub(crate) use state::{CancelBulk, PauseBulk, ResumeBulk};
+
+use howdah_proto::v1;
+use tonic::Status;
+
+use super::{Answer, Call, Verb};
+use crate::{
+    access::{Caller, Operation},
+    api::permit,
+    broker::SharedBroker,
+    error::Error,
+    job::{Bulk, BulkSpec, TaskTypeName},
+    operate::bulk::no_bulk,
+    stores::ConfiguredStore,
+};
+
+/// Returns the bulk operation if the caller may do `operation` with its jobs, and otherwise `NOT_FOUND`. A move requires the right
+/// for both task types.
+async fn own(call: &Call, operation: Operation, id: i64) -> Result<Bulk, Error> {
+    let bulk = call.broker.operator.get_bulk(id).await?;
+    let may = |name: &TaskTypeName| permit::may(&call.caller, operation, name.as_str());
+    let to = bulk.spec.change.to_type().filter(|_| operation == Operation::Operate);
+    let is_own = may(&bulk.spec.task_type) && to.is_none_or(may);
+    if is_own { Ok(bulk) } else { Err(no_bulk(id)) }
+}
+
+/// Completes the spec of an undo with the task type of the bulk operation to undo.
+async fn complete(call: &Call, spec: Option<v1::BulkSpec>) -> Result<Option<v1::BulkSpec>, Error> {
+    let Some(mut spec) = spec else { return Ok(None) };
+    if spec.operation() != v1::BulkOperation::Undo || spec.undo_bulk_id <= 0 {
+        return Ok(Some(spec));
+    }
+    let undone = own(call, Operation::Operate, spec.undo_bulk_id).await?.spec.task_type;
+    if spec.task_type.is_empty() {
+        spec.task_type = undone.to_string();
+    } else if spec.task_type != undone.as_str() {
+        let problem = format!("is not {undone}, the task type of bulk operation {}; leave it out", spec.undo_bulk_id);
+        return Err(Error::invalid("spec.task_type", problem));
+    }
+    Ok(Some(spec))
+}
+
+/// Checks that the caller may operate the task types of the jobs, before and after the change.
+fn permitted(caller: &Caller, spec: &BulkSpec) -> Result<(), Error> {
+    for task_type in [Some(&spec.task_type), spec.change.to_type()].into_iter().flatten() {
+        caller.check(Operation::Operate, task_type)?;
+    }
+    match spec.change.to_type() {
+        Some(to) => caller.check_reroute(&spec.task_type, to),
+        None => Ok(()),
+    }
+}
+
+/// Finds the store of a bulk operation by its id. If two stores use the id, the call must name the store.
+async fn of_bulk(call: &Call, id: i64) -> Result<&SharedBroker, Status> {
+    if let Some(broker) = call.named_broker()? {
+        return Ok(broker);
+    }
+    let mut found: Vec<&ConfiguredStore> = Vec::new();
+    for store in call.stores.all() {
+        let broker = store.served()?.reachable()?;
+        // The check uses the caller's rights: other callers' bulk operations do not exist for this caller.
+        match own(&call.at(broker), Operation::Read, id).await {
+            Ok(_) => found.push(store),
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(call.only_found(&found, "id", "is the id of a bulk operation")?)
+}
+
+/// Store of the jobs of a bulk operation.
+async fn of_spec<'a>(call: &'a Call, spec: Option<&v1::BulkSpec>) -> Result<&'a SharedBroker, Status> {
+    match spec {
+        // An undo runs in the store of the bulk operation that it undoes.
+        Some(spec) if spec.undo_bulk_id != 0 => of_bulk(call, spec.undo_bulk_id).await,
+        spec => Ok(call.named_or_home(spec.map_or("", |spec| &spec.task_type)).await?),
+    }
+}
+
+/// Runs a verb in the store of a broker, and sets the store in the bulk operation of its response.
+async fn in_store<V: Verb>(
+    call: &Call,
+    broker: &SharedBroker,
+    request: V::Request,
+    bulk: impl Fn(&mut V::Response) -> &mut Option<v1::Bulk>,
+) -> Answer<V> {
+    let mut answer = call.in_store::<V>(broker, request).await?;
+    if let Some(bulk) = bulk(answer.get_mut()) {
+        call.stores.name_of(broker).unwrap_or_default().clone_into(&mut bulk.store);
+    }
+    Ok(answer)
+}

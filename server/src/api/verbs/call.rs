@@ -1,0 +1,126 @@
+//! A call in progress: its caller, its connection, and the store in which it runs.
+
+use howdah_proto::Rpc;
+use percent_encoding::percent_decode;
+use tonic::{Extensions, Request, Response, metadata::MetadataMap};
+
+use super::{Answer, Gateway, Verb, pages::Pages};
+use crate::{
+    access::Caller,
+    api::{answer, check::text, peer::PeerInfo},
+    broker::SharedBroker,
+    error::Error,
+    store::Actor,
+    stores::SharedStores,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Metadata key of the caller's reason. Its value is text, percent-encoded like `grpc-message` unless it is ASCII.
+pub(in crate::api) const REASON: &str = "howdah-reason";
+/// Maximum length of a reason, in bytes.
+pub(crate) const REASON_BYTES: usize = 500;
+
+/// A call in progress.
+#[derive(Clone)]
+pub(crate) struct Call {
+    /// Store in which the call runs; the primary store until a store is selected.
+    pub(super) broker: SharedBroker,
+    /// All stores of this process.
+    pub(super) stores: SharedStores,
+    /// Cancelled when the server stops.
+    pub(super) stopping: CancellationToken,
+    pub(super) rpc: Rpc,
+    pub(super) caller: Caller,
+    pub(super) peer: PeerInfo,
+    pub(super) metadata: MetadataMap,
+    /// Extensions of the response, such as the memory that it holds.
+    pub(super) response: Extensions,
+}
+
+impl Call {
+    /// Splits a request into the call and its message.
+    pub(super) fn open<T>(gateway: &Gateway, rpc: Rpc, request: Request<T>) -> Result<(Self, T), Error> {
+        let (metadata, mut extensions, message) = request.into_parts();
+        let call = Self {
+            broker: gateway.stores.main().clone(),
+            stores: gateway.stores.clone(),
+            stopping: gateway.stopping.clone(),
+            rpc,
+            caller: extensions.remove().ok_or_else(not_authenticated)?,
+            peer: extensions.remove().unwrap_or_default(),
+            metadata,
+            response: Extensions::default(),
+        };
+        Ok((call, message))
+    }
+
+    /// The same call in another store.
+    pub(super) fn at(&self, broker: &SharedBroker) -> Self {
+        Self { broker: broker.clone(), ..self.clone() }
+    }
+
+    /// Runs a verb in the store of this call: checks the page token and the request, reserves memory for the response, executes
+    /// the call, and signs the token of the next page.
+    pub(super) async fn run<V: Verb>(mut self, mut request: V::Request) -> Answer<V> {
+        let cluster = self.broker.cluster();
+        let pages = Pages::open::<V>(&self.broker.page_token_key, self.caller.principal(), &mut request)?;
+        let args = V::check(request, &cluster, &self.broker.config().limits)?;
+        let bytes = V::answer_bytes(&args, &cluster);
+        let room = match bytes {
+            0 => None,
+            bytes => Some(answer::room(&self.broker.answers, &self.peer, bytes).await?),
+        };
+        let mut response = V::run(&mut self, args).await?;
+        if let (Some(pages), Some(next)) = (pages, V::next_page(&mut response)) {
+            pages.seal(next);
+        }
+        if let Some(room) = room {
+            answer::hold(&mut self.response, room, &response, V::entries(&response));
+        }
+        Ok(Response::from_parts(MetadataMap::new(), response, self.response))
+    }
+
+    /// Who makes the change, and why, for the audit log.
+    pub(super) fn by(&self) -> Result<Actor, Error> {
+        Ok(Actor {
+            principal: Some(self.caller.principal().clone()),
+            broker: Some(self.broker.config().name.clone()),
+            peer: Some(self.peer.socket.map(|address| address.to_string()).unwrap_or_default()),
+            method: self.rpc.name(),
+            reason: reason(&self.metadata)?,
+        })
+    }
+}
+
+pub(in crate::api) fn not_authenticated() -> Error {
+    Error::Internal("bug: the call was not authenticated".into())
+}
+
+fn reason(metadata: &MetadataMap) -> Result<String, Error> {
+    let Some(value) = metadata.get(REASON) else { return Ok(String::new()) };
+    let text = percent_decode(value.as_encoded_bytes()).decode_utf8();
+    let text = text.map_err(|_| Error::invalid(REASON, "is not UTF-8; percent-encode it"))?;
+    text::plain(REASON, &text, REASON_BYTES)?;
+    Ok(text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: &[u8]) -> Result<String, Error> {
+        let mut headers = tonic::codegen::http::HeaderMap::new();
+        headers.insert(REASON, tonic::codegen::http::HeaderValue::from_bytes(value).unwrap());
+        reason(&MetadataMap::from_headers(headers))
+    }
+
+    #[test]
+    fn a_reason_is_short_plain_text() {
+        assert_eq!(reason(&MetadataMap::new()).unwrap(), "");
+        assert_eq!(of(b"ticket 42, 100% wrong").unwrap(), "ticket 42, 100% wrong");
+        assert_eq!(of("Gr%C3%BC%C3%9Fe".as_bytes()).unwrap(), "Grüße");
+        for bad in [&b"%0Afaked line"[..], b"%ff", &[b'x'; 501]] {
+            assert_eq!(of(bad).unwrap_err().field(), Some(REASON));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `ListJobs`: the jobs of a type, in the order in which they run, or by their attempts.
+
+use std::cmp::Reverse;
+
+use howdah_proto::{Rpc, v1};
+use prost::Message as _;
+
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        answer,
+        check::{
+            job_filter::{error_group, state},
+            numbers, task_type,
+        },
+        page_token, render,
+        verbs::{Answer, Call, Merge, Verb, paged},
+    },
+    error::Error,
+    job::{ClusterSettings, JobState, Limits},
+    operate::{ListQuery, jobs::LIST_BYTES},
+};
+
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+
+/// The call `ListJobs`.
+pub(crate) struct ListJobs;
+
+impl Verb for ListJobs {
+    const RPC: Rpc = Rpc::ListJobs;
+    const RULE: Rule = Rule::Types(Operation::Read);
+
+    type Request = v1::ListJobsRequest;
+    type Response = v1::ListJobsResponse;
+    type Args = ListQuery;
+
+    paged!(jobs, page_size);
+
+    fn check(request: v1::ListJobsRequest, _: &ClusterSettings, _: &Limits) -> Result<ListQuery, Error> {
+        let state = state(request.state)?;
+        let from = page_token::position(&request.page_token)?;
+        if let (Some(state), Some(from)) = (state, from)
+            && from.state != state
+        {
+            let problem = format!(
+                "is from a list of {} jobs, not of {} jobs; repeat that state, or leave page_token out",
+                from.state.name(),
+                state.name()
+            );
+            return Err(Error::invalid("page_token", problem));
+        }
+        let error_group = error_group("error_group", &request.error_group)?;
+        if error_group.is_some() && state != Some(JobState::Dead) {
+            return Err(Error::invalid("error_group", "is for dead jobs only; set state to JOB_STATE_DEAD"));
+        }
+        let by_attempts = by_attempts(&request, state)?;
+        Ok(ListQuery {
+            task_type: task_type("task_type", &request.task_type)?,
+            state,
+            page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
+            from,
+            payload: request.include_payload,
+            error_group,
+            by_attempts,
+        })
+    }
+
+    fn answer_bytes(query: &ListQuery, cluster: &ClusterSettings) -> usize {
+        answer::page_bytes(query.page_size, cluster, query.payload)
+    }
+
+    async fn run(call: &mut Call, query: ListQuery) -> Result<v1::ListJobsResponse, Error> {
+        call.caller.check(Operation::Read, &query.task_type)?;
+        if query.payload {
+            call.caller.check(Operation::Payload, &query.task_type)?;
+        }
+        let page = call.broker.operator.list_jobs(query).await?;
+        Ok(v1::ListJobsResponse {
+            jobs: page.jobs.into_iter().map(render::job).collect(),
+            next_page_token: page.next.map(page_token::encode).unwrap_or_default(),
+            partial: page.look.partial,
+            scanned_count: page.look.scanned_count,
+            has_more: page.look.has_more,
+        })
+    }
+
+    async fn route(call: &Call, request: v1::ListJobsRequest) -> Answer<Self> {
+        let stores = call.concerned(&request.task_type).await?;
+        if request.order() == v1::JobOrder::Unspecified {
+            return call.pages::<Self>(stores, request).await;
+        }
+        let size = request.page_size;
+        Ok(call.each::<Self>(stores, request).await?.map(|all| most_attempts(all, size)))
+    }
+}
+
+impl Merge for ListJobs {
+    fn merge(all: &mut v1::ListJobsResponse, part: v1::ListJobsResponse, _: &str) {
+        all.jobs.extend(part.jobs);
+        all.partial |= part.partial;
+        all.scanned_count += part.scanned_count;
+        all.has_more |= part.has_more;
+    }
+}
+
+/// Whether to order jobs by attempts, most first.
+fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result<bool, Error> {
+    match v1::JobOrder::try_from(request.order) {
+        Err(_) => Err(Error::invalid("order", format!("is the unknown value {}", request.order))),
+        Ok(v1::JobOrder::Unspecified) => Ok(false),
+        Ok(v1::JobOrder::Attempts) if state.is_some_and(JobState::is_finished) => {
+            Err(Error::invalid("order", "by attempts is for jobs that are not finished; set another state, or none"))
+        }
+        Ok(v1::JobOrder::Attempts) if !request.error_group.is_empty() => {
+            Err(Error::invalid("order", "by attempts is not for jobs of one error group; leave error_group out"))
+        }
+        Ok(v1::JobOrder::Attempts) if !request.page_token.is_empty() => {
+            Err(Error::invalid("page_token", "is set, but the order by attempts has one page only; leave it out"))
+        }
+        Ok(v1::JobOrder::Attempts) => Ok(true),
+    }
+}
+
+/// Makes one page of the pages of the stores. The page must not exceed the maximum size of a response.
+fn most_attempts(mut all: v1::ListJobsResponse, page_size: i32) -> v1::ListJobsResponse {
+    all.jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
+    let requested_size = usize::try_from(page_size).unwrap_or_default();
+    let (most, mut bytes) = (if requested_size == 0 { PAGE } else { requested_size.min(MAX_PAGE) }, 0);
+    let mut fits = |job: &v1::Job| {
+        bytes += job.encoded_len() as i64;
+        bytes < LIST_BYTES
+    };
+    let fitting = all.jobs.iter().take(most).take_while(|job| fits(job)).count().max(1);
+    all.has_more |= all.jobs.len() > fitting;
+    all.jobs.truncate(fitting);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::PagePosition;
+
+    fn request() -> v1::ListJobsRequest {
+        v1::ListJobsRequest { task_type: "a".into(), ..Default::default() }
+    }
+
+    fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Error> {
+        ListJobs::check(request.clone(), &ClusterSettings::DEFAULT, &Limits::default())
+    }
+
+    #[test]
+    fn a_type_is_all_that_a_list_needs() {
+        let query = list_jobs(&request()).unwrap();
+        assert_eq!((query.state, query.page_size, query.from, query.payload), (None, 100, None, false));
+        let query = list_jobs(&v1::ListJobsRequest { state: 5, ..request() }).unwrap();
+        assert_eq!((query.state, query.by_attempts), (Some(JobState::Dead), false));
+        assert!(list_jobs(&v1::ListJobsRequest { order: 1, ..request() }).unwrap().by_attempts);
+    }
+
+    #[test]
+    fn whatever_is_out_of_bounds_is_named() {
+        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let cases = [
+            ("task_type", v1::ListJobsRequest::default()),
+            ("state", v1::ListJobsRequest { state: 10, ..request() }),
+            ("state", v1::ListJobsRequest { state: -1, ..request() }),
+            ("state", v1::ListJobsRequest { state: i32::MAX, ..request() }),
+            ("page_size", v1::ListJobsRequest { page_size: -1, ..request() }),
+            ("page_token", v1::ListJobsRequest { page_token: "'; --".into(), ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "e".into(), ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "e".into(), state: 1, ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "\0".into(), state: 5, ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "e".repeat(2001), state: 5, ..request() }),
+            ("page_token", v1::ListJobsRequest { page_token: dead.clone(), state: 1, ..request() }),
+            ("order", v1::ListJobsRequest { order: 2, ..request() }),
+            ("order", v1::ListJobsRequest { order: 1, state: 6, ..request() }),
+            ("order", v1::ListJobsRequest { order: 1, state: 5, error_group: "e".into(), ..request() }),
+            ("page_token", v1::ListJobsRequest { order: 1, page_token: dead, ..request() }),
+        ];
+        for (field, request) in cases {
+            assert_eq!(list_jobs(&request).expect_err(field).field(), Some(field));
+        }
+    }
+
+    fn job(id: i64, attempt: u32, bytes: usize) -> v1::Job {
+        v1::Job { id, attempt, payload: vec![0; bytes].into(), ..v1::Job::default() }
+    }
+
+    #[test]
+    fn the_most_of_all_stores_come_first_as_many_as_fit() {
+        let part = |jobs| v1::ListJobsResponse { jobs, ..Default::default() };
+        let mut all = v1::ListJobsResponse::default();
+        ListJobs::merge(&mut all, part(vec![job(1, 5, 0), job(2, 2, 0)]), "main");
+        let other = part(vec![job(11, 7, 0), job(12, 2, 0)]);
+        ListJobs::merge(&mut all, v1::ListJobsResponse { partial: true, scanned_count: 3, ..other }, "other");
+        let ids = |all: &v1::ListJobsResponse| all.jobs.iter().map(|job| job.id).collect::<Vec<_>>();
+        let all = most_attempts(all, 0);
+        assert_eq!(ids(&all), [11, 1, 2, 12]);
+        assert_eq!((all.partial, all.scanned_count, all.has_more), (true, 3, false));
+        let three = most_attempts(all, 3);
+        assert_eq!((ids(&three), three.has_more), (vec![11, 1, 2], true));
+    }
+
+    #[test]
+    fn an_answer_of_several_stores_is_not_larger_than_one_of_one() {
+        let page = |jobs| most_attempts(v1::ListJobsResponse { jobs, ..Default::default() }, 100);
+        let full = page((1..=4).map(|id| job(id, 1, 1 << 20)).collect());
+        assert_eq!((full.jobs.len(), full.has_more), (2, true));
+        let large = page(vec![job(1, 1, 4 << 20)]);
+        assert_eq!((large.jobs.len(), large.has_more), (1, false));
+    }
+}

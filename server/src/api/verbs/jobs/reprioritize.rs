@@ -1,0 +1,131 @@
+//! `ReprioritizeJobs`: sets the priority of jobs that have not started.
+
+use howdah_proto::{Rpc, v1};
+
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        answer,
+        check::{job_filter::no_token, new_job, numbers, task_type},
+        page_token, permit,
+        verbs::{Answer, Call, Merge, Verb, paged},
+    },
+    error::Error,
+    job::{ClusterSettings, JobState, Limits, PagePosition},
+    operate::ReprioritizeQuery,
+};
+
+/// The call `ReprioritizeJobs`.
+pub(crate) struct ReprioritizeJobs;
+
+impl Verb for ReprioritizeJobs {
+    const RPC: Rpc = Rpc::ReprioritizeJobs;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::ReprioritizeJobsRequest;
+    type Response = v1::ReprioritizeJobsResponse;
+    /// The jobs, and their new priority.
+    type Args = (ReprioritizeQuery, i16);
+
+    paged!(reprioritized_ids);
+
+    fn check(request: v1::ReprioritizeJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        let priority = new_job::priority(request.priority)?;
+        if request.task_type.is_empty() {
+            numbers::entries("ids", request.ids.len(), 1..=cluster.batch)?;
+            no_token(&request.page_token)?;
+            return Ok((ReprioritizeQuery::Ids(request.ids.into()), priority));
+        }
+        if !request.ids.is_empty() {
+            return Err(Error::invalid("ids", "is set together with task_type; set one of them"));
+        }
+        let name = task_type("task_type", &request.task_type)?;
+        let from = page_token::position(&request.page_token)?;
+        let is_walked = |position: &PagePosition| {
+            matches!(position.state, JobState::Ready | JobState::Scheduled | JobState::Waiting)
+        };
+        if from.as_ref().is_some_and(|position| !is_walked(position)) {
+            return Err(Error::invalid("page_token", "is not a next_page_token of ReprioritizeJobs"));
+        }
+        Ok((ReprioritizeQuery::Type(name, from), priority))
+    }
+
+    fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
+        answer::SHORT
+    }
+
+    async fn run(call: &mut Call, (query, priority): Self::Args) -> Result<v1::ReprioritizeJobsResponse, Error> {
+        let by = call.by()?;
+        let query = match query {
+            ReprioritizeQuery::Ids(jobs) => {
+                ReprioritizeQuery::Ids(permit::own_jobs(&call.broker, &call.caller, jobs).await?)
+            }
+            ReprioritizeQuery::Type(task_type, from) => {
+                call.caller.check(Operation::Operate, &task_type)?;
+                ReprioritizeQuery::Type(task_type, from)
+            }
+        };
+        let done = call.broker.operator.reprioritize(query, priority, &by).await?;
+        Ok(v1::ReprioritizeJobsResponse {
+            reprioritized_ids: done.ids,
+            job_count: done.jobs,
+            next_page_token: done.next.map(page_token::encode).unwrap_or_default(),
+        })
+    }
+
+    async fn route(call: &Call, request: v1::ReprioritizeJobsRequest) -> Answer<Self> {
+        if !request.task_type.is_empty() {
+            return call.pages::<Self>(call.concerned(&request.task_type).await?, request).await;
+        }
+        let ids = request.ids.clone();
+        let with = |request: &v1::ReprioritizeJobsRequest, ids| v1::ReprioritizeJobsRequest { ids, ..request.clone() };
+        call.split::<Self>(request, ids, with).await
+    }
+}
+
+impl Merge for ReprioritizeJobs {
+    fn merge(all: &mut v1::ReprioritizeJobsResponse, part: v1::ReprioritizeJobsResponse, _: &str) {
+        all.reprioritized_ids.extend(part.reprioritized_ids);
+        all.job_count += part.job_count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reprioritize_jobs(
+        request: v1::ReprioritizeJobsRequest,
+        cluster: &ClusterSettings,
+    ) -> Result<(ReprioritizeQuery, i16), Error> {
+        ReprioritizeJobs::check(request, cluster, &Limits::default())
+    }
+
+    #[test]
+    fn jobs_are_named_by_ids_or_by_their_type_and_not_by_both() {
+        let request = |ids: &[i64], task_type: &str, priority| v1::ReprioritizeJobsRequest {
+            ids: ids.to_vec(),
+            task_type: task_type.into(),
+            priority,
+            ..Default::default()
+        };
+        let check = |request| reprioritize_jobs(request, &ClusterSettings::DEFAULT);
+        assert!(matches!(check(request(&[1], "", -1000)), Ok((ReprioritizeQuery::Ids(_), -1000))));
+        assert!(matches!(check(request(&[], "a", 1000)), Ok((ReprioritizeQuery::Type(_, None), 1000))));
+        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let cases = [
+            ("ids", request(&[], "", 0)),
+            ("ids", request(&vec![1; 10_001], "", 0)),
+            ("ids", request(&[1], "a", 0)),
+            ("task_type", request(&[], "a b", 0)),
+            ("priority", request(&[1], "", 1001)),
+            ("priority", request(&[1], "", i32::MIN)),
+            ("page_token", v1::ReprioritizeJobsRequest { page_token: "00".into(), ..request(&[], "a", 0) }),
+            ("page_token", v1::ReprioritizeJobsRequest { page_token: dead, ..request(&[], "a", 0) }),
+            ("page_token", v1::ReprioritizeJobsRequest { page_token: "00".into(), ..request(&[1], "", 0) }),
+        ];
+        for (field, request) in cases {
+            assert_eq!(check(request).expect_err(field).field(), Some(field));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `RetryJobs`: makes dead jobs, and jobs that wait for their next attempt, ready again.
+
+use std::time::{Duration, SystemTime};
+
+use howdah_proto::{
+    Rpc,
+    v1::{self, retry_jobs_request::Start},
+};
+
+use super::{of_ids, parts};
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        answer,
+        check::{job_filter::selection, text, time},
+        pace, page_token, permit,
+        verbs::{Answer, Call, Merge, Verb, paged},
+    },
+    error::Error,
+    job::{ClusterSettings, Limits},
+    operate::{RETRY_STATES, RetryQuery, Selection},
+    store::RetryStart,
+};
+
+/// The call `RetryJobs`.
+pub(crate) struct RetryJobs;
+
+impl Verb for RetryJobs {
+    const RPC: Rpc = Rpc::RetryJobs;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::RetryJobsRequest;
+    type Response = v1::RetryJobsResponse;
+    type Args = RetryQuery;
+
+    paged!(retried_ids);
+
+    fn check(request: v1::RetryJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<RetryQuery, Error> {
+        let selection = selection(request.filter, &request.page_token, &RETRY_STATES, cluster)?;
+        let start = match request.start {
+            None => RetryStart::Now,
+            Some(Start::RunAt(at)) => RetryStart::At(time::run_at("run_at", at, SystemTime::now(), cluster.max_delay)?),
+            Some(Start::Delay(delay)) => {
+                let delay = time::duration("delay", delay, &(Duration::ZERO..=cluster.max_delay))?;
+                RetryStart::After(delay.as_millis() as i64)
+            }
+        };
+        if let Some(payload) = &request.payload {
+            text::short("payload", payload, cluster.payload_bytes)?;
+            if !matches!(&selection, Selection::Ids(jobs) if jobs.ids.len() == 1) {
+                return Err(Error::invalid("payload", "is for a single job; set filter.ids to exactly one id"));
+            }
+        }
+        // Copied, because a slice would keep the whole message in memory.
+        let payload = request.payload.map(|payload| bytes::Bytes::copy_from_slice(&payload));
+        Ok(RetryQuery { selection, start, payload })
+    }
+
+    fn answer_bytes(_: &RetryQuery, _: &ClusterSettings) -> usize {
+        answer::SHORT
+    }
+
+    async fn run(call: &mut Call, mut query: RetryQuery) -> Result<v1::RetryJobsResponse, Error> {
+        let by = call.by()?;
+        query.selection = permit::own_selection(&call.broker, &call.caller, query.selection).await?;
+        pace::may(&call.caller)?;
+        let answer = call.broker.operator.retry_jobs(query, &by).await?;
+        pace::force_take(&call.caller, answer.retried.len() + answer.revived.len(), 0);
+        // The caller may know only its own dependent jobs; other callers' jobs may have been revived, too.
+        let revived_ids = permit::own_jobs(&call.broker, &call.caller, answer.revived.into()).await?.ids;
+        Ok(v1::RetryJobsResponse {
+            retried_ids: answer.retried,
+            key_held_ids: answer.key_held,
+            revived_ids,
+            next_page_token: answer.next.map(page_token::encode).unwrap_or_default(),
+        })
+    }
+
+    async fn route(call: &Call, request: v1::RetryJobsRequest) -> Answer<Self> {
+        let (ids, task_type) = parts(request.filter.as_ref());
+        if !task_type.is_empty() {
+            return call.pages::<Self>(call.concerned(&task_type).await?, request).await;
+        }
+        let with = |request: &v1::RetryJobsRequest, ids| v1::RetryJobsRequest {
+            filter: of_ids(request.filter.as_ref(), ids),
+            ..request.clone()
+        };
+        call.split::<Self>(request, ids, with).await
+    }
+}
+
+impl Merge for RetryJobs {
+    fn merge(all: &mut v1::RetryJobsResponse, part: v1::RetryJobsResponse, _: &str) {
+        all.retried_ids.extend(part.retried_ids);
+        all.key_held_ids.extend(part.key_held_ids);
+        all.revived_ids.extend(part.revived_ids);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{JobState, PagePosition};
+
+    fn of_type() -> v1::JobFilter {
+        v1::JobFilter { task_type: "a".into(), ..Default::default() }
+    }
+
+    fn ids(count: usize) -> v1::JobFilter {
+        v1::JobFilter { ids: vec![-1; count], ..Default::default() }
+    }
+
+    fn retry(filter: v1::JobFilter) -> v1::RetryJobsRequest {
+        v1::RetryJobsRequest { filter: Some(filter), ..Default::default() }
+    }
+
+    fn retry_jobs(request: v1::RetryJobsRequest, cluster: &ClusterSettings) -> Result<RetryQuery, Error> {
+        RetryJobs::check(request, cluster, &Limits::default())
+    }
+
+    #[test]
+    fn whatever_names_no_jobs_or_contradicts_itself_is_named() {
+        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let ready = page_token::encode(PagePosition { state: JobState::Ready, rank: 0, id: 1 });
+        let cases = [
+            ("filter", v1::RetryJobsRequest::default()),
+            ("filter", retry(v1::JobFilter::default())),
+            ("filter", retry(v1::JobFilter { state: 5, error_group: "e".into(), ..Default::default() })),
+            ("filter.ids", retry(ids(10_001))),
+            ("filter.task_type", retry(v1::JobFilter { task_type: "a".into(), ..ids(1) })),
+            ("filter.task_type", retry(v1::JobFilter { task_type: "a b".into(), ..of_type() })),
+            ("filter.state", retry(v1::JobFilter { state: 5, ..ids(1) })),
+            ("filter.state", retry(v1::JobFilter { state: 1, ..of_type() })),
+            ("filter.state", retry(v1::JobFilter { state: 6, ..of_type() })),
+            ("filter.state", retry(v1::JobFilter { state: 99, ..of_type() })),
+            ("filter.error_group", retry(v1::JobFilter { error_group: "e".into(), ..ids(1) })),
+            ("filter.error_group", retry(v1::JobFilter { error_group: "e".repeat(2001), ..of_type() })),
+            ("filter.error_group", retry(v1::JobFilter { error_group: "\0".into(), ..of_type() })),
+            ("payload", v1::RetryJobsRequest { payload: Some("p".into()), ..retry(of_type()) }),
+            ("payload", v1::RetryJobsRequest { payload: Some("p".into()), ..retry(ids(2)) }),
+            ("payload", v1::RetryJobsRequest { payload: Some(vec![0; (1 << 20) + 1].into()), ..retry(ids(1)) }),
+            ("page_token", v1::RetryJobsRequest { page_token: dead.clone(), ..retry(ids(1)) }),
+            ("page_token", v1::RetryJobsRequest { page_token: ready, ..retry(of_type()) }),
+            ("page_token", v1::RetryJobsRequest { page_token: "zz".into(), ..retry(of_type()) }),
+            ("page_token", v1::RetryJobsRequest { page_token: dead, ..retry(v1::JobFilter { state: 3, ..of_type() }) }),
+            (
+                "run_at",
+                v1::RetryJobsRequest {
+                    start: Some(Start::RunAt(prost_types::Timestamp { seconds: -1, nanos: 0 })),
+                    ..retry(ids(1))
+                },
+            ),
+            (
+                "delay",
+                v1::RetryJobsRequest {
+                    start: Some(Start::Delay(prost_types::Duration { seconds: -1, nanos: 0 })),
+                    ..retry(ids(1))
+                },
+            ),
+        ];
+        for (field, request) in cases {
+            let error = retry_jobs(request, &ClusterSettings::DEFAULT).expect_err(field);
+            assert_eq!(error.field(), Some(field), "{error}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `StreamEnqueue`: a stream of enqueue requests, answered in order.
+
+use std::future::ready;
+
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
+
+use super::enqueue::place;
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        authenticate::counted,
+        end::End,
+        pace,
+        pipeline::{Bounds, InFlight, Storing, pipeline},
+        verbs::{
+            Call, Gateway,
+            router::{common_store, kinds},
+        },
+    },
+    broker::SharedBroker,
+    error::Error,
+};
+
+pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Enqueue);
+
+impl Gateway {
+    /// Runs a pipeline within the limits and the memory of the primary store.
+    #[allow(clippy::unused_async, reason = "like every method of the services")]
+    pub(in crate::api::verbs) async fn stream_enqueue(
+        &self,
+        request: Request<Streaming<v1::StreamEnqueueRequest>>,
+    ) -> Result<Response<BoxStream<v1::StreamEnqueueResponse>>, Status> {
+        let (call, requests) = Call::open(self, Rpc::StreamEnqueue, request)?;
+        if call.stores.only().is_none() {
+            // Rejects an unknown name once, and not with each request.
+            call.named_store()?;
+        }
+        let bounds = Bounds::new(&call.broker.config().limits);
+        let in_flight = InFlight::new(&call.broker.answers, &call.peer.accounts.answers);
+        let (open, end) = (call.caller.open_stream()?, End::new(&call.caller, &call.stopping));
+        let answers = pipeline(requests, (bounds, in_flight), end, move |request| one(call.clone(), request));
+        Ok(Response::new(counted(answers, open)))
+    }
+}
+
+/// Queues one request of a pipeline, as fast as the rate limits of the caller allow.
+#[allow(clippy::async_yields_async, reason = "one future queues a request and returns another future that stores it")]
+async fn one(call: Call, request: v1::StreamEnqueueRequest) -> Storing {
+    if let Err(exceeded) = pace::take(&call.caller, &request.jobs)
+        && let Err(error) = pace::wait(&call.caller, &request.jobs, exceeded, &call.stopping).await
+    {
+        return refused(error);
+    }
+    match store(&call, &request.jobs).await {
+        Ok(broker) => place(broker, call.caller, request.jobs, request.request_key, None).await,
+        Err(error) => refused(error),
+    }
+}
+
+async fn store(call: &Call, jobs: &[v1::NewJob]) -> Result<SharedBroker, Error> {
+    match call.stores.only() {
+        Some(only) => Ok(only.clone()),
+        None => common_store(&call.stores, &call.metadata, &call.caller, &kinds(jobs)).await,
+    }
+}
+
+fn refused(error: Error) -> Storing {
+    Box::pin(ready(Err(error)))
+}

@@ -1,0 +1,105 @@
+//! `WaitJobs`: a stream with each job as soon as it has ended.
+
+use std::{collections::HashMap, time::Duration};
+
+use futures::{StreamExt as _, stream::select_all};
+use howdah_proto::{Rpc, v1};
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, codegen::BoxStream};
+
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        authenticate::counted,
+        check::{numbers, time},
+        end::End,
+        permit, render,
+        verbs::{Call, Gateway},
+    },
+    error::Error,
+    job::ClusterSettings,
+    operate::{Ended, WaitingCaller, wait::READ_TIMEOUT},
+};
+
+pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Read);
+/// Wait time of a request without a timeout.
+pub(crate) const WAIT: Duration = Duration::from_mins(1);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
+
+/// Checks a request. Returns the ids of the jobs and the timeout.
+pub(in crate::api::verbs) fn check(
+    request: v1::WaitJobsRequest,
+    limits: &ClusterSettings,
+) -> Result<(Vec<i64>, Duration), Error> {
+    numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
+    let timeout = time::optional("timeout", request.timeout, &(Duration::ZERO..=LONGEST_WAIT))?;
+    Ok((request.ids, timeout.unwrap_or(WAIT)))
+}
+
+impl Gateway {
+    pub(in crate::api::verbs) async fn wait_jobs(
+        &self,
+        request: Request<v1::WaitJobsRequest>,
+    ) -> Result<Response<BoxStream<v1::WaitJobsResponse>>, Status> {
+        let (call, message) = Call::open(self, Rpc::WaitJobs, request)?;
+        if call.stores.only().is_some() {
+            return Ok(Response::new(in_store(&call, message).await?));
+        }
+        let moved = call.moved(&message.ids).await?;
+        let ids = message.ids.iter().map(|id| moved.get(id).copied().unwrap_or(*id)).collect();
+        // Maps new ids back to the ids that the caller used.
+        let old: HashMap<i64, i64> = moved.into_iter().map(|(old, new)| (new, old)).collect();
+        let mut streams = Vec::new();
+        for (name, ids) in call.by_store(ids, |id| *id) {
+            let part = v1::WaitJobsRequest { ids, ..message };
+            streams.push(in_store(&call.at(call.broker_named(&name)?), part).await?);
+        }
+        if streams.is_empty() {
+            // The primary store rejects the empty request.
+            return Ok(Response::new(in_store(&call, message).await?));
+        }
+        let known = move |mut answer: Result<v1::WaitJobsResponse, Status>| {
+            if let Ok(v1::WaitJobsResponse { job: Some(job) }) = &mut answer
+                && let Some(id) = old.get(&job.id)
+            {
+                job.id = *id;
+            }
+            answer
+        };
+        Ok(Response::new(select_all(streams).map(known).boxed()))
+    }
+}
+
+/// Waits for jobs of one store.
+async fn in_store(call: &Call, request: v1::WaitJobsRequest) -> Result<BoxStream<v1::WaitJobsResponse>, Error> {
+    let (ids, timeout) = check(request, &call.broker.cluster())?;
+    let caller = call.caller.clone();
+    let hidden = permit::foreign(&call.broker, &caller, Operation::Read, &ids).await?;
+    let (answers, ended) = mpsc::channel(1);
+    let (operator, end) = (call.broker.operator.clone(), End::new(&caller, &call.stopping));
+    let open = caller.open_stream()?;
+    let accounts = &call.peer.accounts;
+    let to =
+        WaitingCaller { answers: answers.clone(), account: accounts.waits.clone(), job_quota: accounts.waited.clone() };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = operator.wait_jobs(ids, hidden, timeout, to) => {}
+            error = end.reached("call another one") => {
+                // Waits for a limited time, because the client may not have read the previous answer yet.
+                let _ = answers.send_timeout(Ended { job: Err(error), room: None }, READ_TIMEOUT).await;
+            }
+        }
+    });
+    // The transport polls for the next message after it has sent the previous one. Only then is the previous message's memory free.
+    let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
+        drop(sent);
+        let Ended { job, room } = ended.recv().await?;
+        let job = job.and_then(|job| {
+            let id = job.id;
+            permit::seen(&caller, job).ok_or_else(|| permit::no_job(id))
+        });
+        let answer = job.map(|job| v1::WaitJobsResponse { job: Some(render::job(job)) }).map_err(Status::from);
+        Some((answer, (ended, caller, room)))
+    });
+    Ok(counted(answers, open))
+}

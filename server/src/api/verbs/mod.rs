@@ -1,0 +1,192 @@
+//! The calls of the protocol, one file each. A file shows from top to bottom what a call requires, checks, does in one store,
+//! and how several stores answer it.
+//!
+//! A [`Verb`] has one request and one response; [`Call::run`] runs every verb in the same way. The streams (`StreamEnqueue`,
+//! `WaitJobs`, `Work`, `MoveType`) are methods of [`Gateway`] in their own files.
+
+mod access;
+mod bulks;
+mod call; // the caller and the store of a call; runs a verb in a store
+mod gateway; // the services: one store or several
+pub(crate) mod jobs;
+mod pages; // page tokens, signed for one request and caller
+mod router; // with several stores: selects the stores of a call, and merges their responses
+pub(crate) mod schedules;
+mod settings;
+mod stores;
+pub(crate) mod types;
+pub(crate) mod workers;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+#[cfg(test)]
+mod tests;
+
+use howdah_proto::Rpc;
+use prost::Message;
+use tonic::{Response, Status};
+
+use crate::{
+    access::{Operation, Rule},
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+pub(crate) use access::{AUDIT_PAGE, MAX_AUDIT_PAGE};
+pub(crate) use bulks::{MAX_PAGE as MAX_BULK_PAGE, PAGE as BULK_PAGE};
+pub(crate) use call::{Call, REASON_BYTES};
+pub(super) use call::{REASON, not_authenticated};
+pub(crate) use gateway::Gateway;
+pub(crate) use jobs::enqueue;
+pub(crate) use pages::PageFields;
+pub(crate) use router::{UNANSWERED, store_of_http};
+pub(crate) use types::MAX_PAGE as MAX_TYPE_PAGE;
+
+/// A call with one request and one response.
+pub(crate) trait Verb: Send + Sync + 'static {
+    /// Name and path in the protocol.
+    const RPC: Rpc;
+    /// Permission that is checked before the request is read.
+    const RULE: Rule;
+    /// Whether a read-only page may make the call.
+    const READS: bool = matches!(Self::RULE, Rule::Types(Operation::Read) | Rule::Everything(Operation::Read));
+
+    /// Request of the protocol.
+    type Request: Message + Default + Clone + 'static;
+    /// Response of the protocol.
+    type Response: Message + Default + 'static;
+    /// Checked request.
+    type Args: Send;
+
+    /// Checks every field of the request. An error names the field.
+    fn check(request: Self::Request, cluster: &ClusterSettings, limits: &Limits) -> Result<Self::Args, Error>;
+
+    /// Memory to reserve for the response, in bytes. Without a reservation, the response must be small.
+    fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
+        0
+    }
+
+    /// Checks the permissions that depend on the request, and executes the call in the store of `call`.
+    fn run(call: &mut Call, args: Self::Args) -> impl Future<Output = Result<Self::Response, Error>> + Send;
+
+    /// Executes the call in the stores that it concerns, if the broker serves several stores.
+    fn route(call: &Call, request: Self::Request) -> impl Future<Output = Answer<Self>> + Send;
+
+    /// Page token and page size of a paginated request.
+    fn page(_: &mut Self::Request) -> Option<PageFields<'_>> {
+        None
+    }
+
+    /// Token of the next page. [`run`](Self::run) sets the position, and [`Call::run`] signs it.
+    fn next_page(_: &mut Self::Response) -> Option<&mut String> {
+        None
+    }
+
+    /// Number of entries in the response.
+    fn entries(_: &Self::Response) -> usize {
+        0
+    }
+}
+
+/// Result of a call.
+pub(crate) type Answer<V> = Result<Response<<V as Verb>::Response>, Status>;
+
+/// A verb whose response is merged from several stores.
+pub(super) trait Merge: Verb {
+    /// Adds the response of a store to `all`, which starts empty.
+    fn merge(all: &mut Self::Response, part: Self::Response, store: &str);
+}
+
+/// Implements the methods of a paginated verb: the field with the entries of the response, and the page size of the request.
+macro_rules! paged {
+    ($entries:ident $(, $size:ident)?) => {
+        fn page(request: &mut Self::Request) -> Option<crate::api::verbs::PageFields<'_>> {
+            Some(crate::api::verbs::PageFields {
+                token: &mut request.page_token,
+                size: paged!(@size request $($size)?),
+            })
+        }
+
+        fn next_page(response: &mut Self::Response) -> Option<&mut String> {
+            Some(&mut response.next_page_token)
+        }
+
+        fn entries(response: &Self::Response) -> usize {
+            response.$entries.len()
+        }
+    };
+    (@size $request:ident) => { None };
+    (@size $request:ident $size:ident) => { Some(&mut $request.$size) };
+}
+use paged;
+
+macro_rules! rpcs {
+    (calls { $($folder:ident: $($verb:ident),*;)* } streams { $($rpc:ident: $rule:expr,)* }) => {
+        $(pub(crate) use $folder::{$($verb),*};)*
+
+        /// Permission that a call requires before its request is read.
+        pub const fn rule(rpc: Rpc) -> Rule {
+            match rpc {
+                $($(Rpc::$verb => $verb::RULE,)*)*
+                $(Rpc::$rpc => $rule,)*
+            }
+        }
+
+        /// Decodes the bytes as every request and checks it. Returns all errors, for tests and fuzzers.
+        #[cfg(any(test, feature = "fuzzing"))]
+        fn check_requests(bytes: &[u8]) -> Vec<Error> {
+            let mut errors = Vec::new();
+            $($(errors.extend(check_request::<$verb>(bytes));)*)*
+            errors
+        }
+    };
+}
+
+// Every call of the protocol. The match on `Rpc` has no default, so a call without a file does not compile.
+rpcs! {
+    calls {
+        jobs: CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
+            ReprioritizeJobs, RetryJobs, SearchJobs;
+        workers: ExtendJobs, ListWorkers, PullJobs, ReportProgress, SettleJobs;
+        types: GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey, UpdateTaskType;
+        schedules: CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules, PauseSchedule, ResumeSchedule,
+            RunSchedule, UpdateSchedule;
+        bulks: CancelBulk, GetBulk, ListBulks, PauseBulk, PreviewBulk, ResumeBulk, StartBulk;
+        settings: GetSettings, UpdateSettings;
+        access: CreateToken, ListAudit, ListTokens, RevokeTokens;
+        stores: DrainStore, ListStores, OpenStore;
+    }
+    streams {
+        MoveType: stores::move_type::RULE,
+        StreamEnqueue: jobs::stream_enqueue::RULE,
+        WaitJobs: jobs::wait::RULE,
+        Work: workers::work::RULE,
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+fn check_request<V: Verb>(bytes: &[u8]) -> Option<Error> {
+    let request = V::Request::decode(bytes).ok()?;
+    V::check(request, &ClusterSettings::DEFAULT, &Limits::default()).err()
+}
+
+/// Like `check_requests`, and also checks streams, and messages that a verb checks while it runs.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn check_all(bytes: &[u8]) -> Vec<Error> {
+    use crate::api::check;
+    use howdah_proto::v1;
+
+    fn on<M: Message + Default, T>(bytes: &[u8], check: impl Fn(M) -> Result<T, Error>) -> Option<Error> {
+        check(M::decode(bytes).ok()?).err()
+    }
+    let (limits, broker) = (ClusterSettings::DEFAULT, Limits::default());
+    let mut errors = check_requests(bytes);
+    errors.extend(on(bytes, |m: v1::EnqueueJobsRequest| check::enqueue(m.jobs, m.request_key, &limits)));
+    errors.extend(on(bytes, |m: v1::StreamEnqueueRequest| check::enqueue(m.jobs, m.request_key, &limits)));
+    errors.extend(on(bytes, |m: v1::NewJob| check::enqueue(vec![m], "k".into(), &limits)));
+    errors.extend(on(bytes, |m: v1::WaitJobsRequest| jobs::wait::check(m, &limits)));
+    errors.extend(on(bytes, |m: v1::WorkRequest| check::work_request(m, false, &limits, &broker)));
+    errors.extend(on(bytes, |m: v1::Schedule| check::schedule(Some(m), &limits)));
+    errors.extend(on(bytes, |m: v1::PreviewBulkRequest| check::bulk_spec(m.spec, &limits)));
+    errors.extend(on(bytes, |m: v1::StartBulkRequest| bulks::start::check(m, &limits)));
+    errors
+}

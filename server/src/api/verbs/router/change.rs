@@ -1,0 +1,93 @@
+//! Changes in several stores: settings of types and of the cluster, and pauses of limit keys.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Extensions, Status};
+use tonic_types::StatusExt as _;
+
+use super::{Concerned, broker_of, joined, no_answer};
+use crate::{
+    api::verbs::{Answer, Call, Merge, Verb},
+    error::Error,
+    stores::ConfiguredStore,
+};
+
+/// Time limit for the remaining stores, in total, after the first store has changed. The caller must get the result before its own
+/// timeout.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Call {
+    /// Makes a change in each of these stores, one after the other. Fails if a store does not make the change, or if it is unknown
+    /// whether the change applies to it. The error names the stores that have changed, so that an operator who pauses a type learns
+    /// that it still runs in others. The call may be repeated.
+    pub(in crate::api::verbs) async fn change<V: Merge>(
+        &self,
+        (stores, unknown): Concerned<'_>,
+        request: V::Request,
+    ) -> Answer<V> {
+        let (mut all, mut held) = (V::Response::default(), Vec::<Extensions>::new());
+        let (mut changed, mut unchanged, mut failure) = (Vec::new(), Vec::new(), None);
+        let mut until = None;
+        for store in stores {
+            let made = match broker_of(store) {
+                Ok(broker) => in_time::<V>(self.in_store::<V>(broker, request.clone()), until, store).await,
+                Err(error) => Err(error.into()),
+            };
+            match made {
+                Ok(part) => {
+                    until.get_or_insert_with(|| Instant::now() + TIMEOUT);
+                    let (_, part, extensions) = part.into_parts();
+                    held.push(extensions);
+                    changed.push(store.name());
+                    V::merge(&mut all, part, store.name());
+                }
+                // The other stores would reject the same request.
+                Err(status) if changed.is_empty() && status.code() != Code::Unavailable => return Err(status),
+                Err(status) => {
+                    unchanged.push(store.name());
+                    failure.get_or_insert(status);
+                }
+            }
+        }
+        if failure.is_none() && !unknown.is_empty() {
+            let names = unknown.join(", ");
+            failure = Some(Error::Unavailable(format!("unknown whether {names} has the task type")).into());
+        }
+        unchanged.extend(unknown);
+        match failure {
+            Some(status) => Err(partly(status, &changed, &unchanged)),
+            None if changed.is_empty() => Err(no_answer(&unchanged)),
+            None => Ok(joined(all, held)),
+        }
+    }
+}
+
+/// Response of a store, within the time limit.
+async fn in_time<V: Verb>(
+    call: impl Future<Output = Answer<V>>,
+    until: Option<Instant>,
+    store: &ConfiguredStore,
+) -> Answer<V> {
+    let Some(until) = until else { return call.await };
+    timeout_at(until, call).await.unwrap_or_else(|_| {
+        Err(Error::Unavailable(format!("store {} has not answered within {TIMEOUT:?}", store.name())).into())
+    })
+}
+
+/// Error of a change that some stores have not made.
+fn partly(status: Status, changed: &[&str], unchanged: &[&str]) -> Status {
+    if changed.is_empty() {
+        return status;
+    }
+    let (changed, unchanged) = (changed.join(", "), unchanged.join(", "));
+    let text = format!("{}; changed in {changed}, not confirmed in {unchanged}", status.message());
+    match status.code() {
+        Code::Unavailable | Code::Aborted | Code::DeadlineExceeded => {
+            Error::Unavailable(format!("{text}: repeat the call, or name one store")).into()
+        }
+        code => {
+            Status::with_error_details_and_metadata(code, text, status.get_error_details(), status.metadata().clone())
+        }
+    }
+}

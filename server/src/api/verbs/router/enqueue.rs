@@ -1,0 +1,117 @@
+//! The common store of the jobs of a request.
+
+use std::pin::pin;
+
+use futures::{StreamExt as _, stream};
+use howdah_proto::v1;
+use tonic::{codegen::http::HeaderMap, metadata::MetadataMap};
+
+use super::{STORE, named};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    job::TaskTypeName,
+    stores::{SharedStores, Stores},
+};
+
+/// Number of task types whose stores are looked up concurrently, so that a group of types waits only once for a slow
+/// store.
+const LOOK_UPS: usize = 8;
+
+/// Fields of a request that determine its store.
+pub(in crate::api::verbs) struct Kinds {
+    /// Task types, each with the position of its first job.
+    types: Vec<(usize, String)>,
+    /// Ids of dependencies, each with the position of the first job that depends on it.
+    after: Vec<(usize, i64)>,
+}
+
+/// Collects the task types and dependencies of these jobs.
+pub(in crate::api::verbs) fn kinds(jobs: &[v1::NewJob]) -> Kinds {
+    let mut types: Vec<(usize, String)> = Vec::new();
+    let mut after = Vec::new();
+    for (nth, job) in jobs.iter().enumerate() {
+        if types.iter().all(|(_, known)| *known != job.task_type) {
+            types.push((nth, job.task_type.clone()));
+        }
+        after.extend(job.after.iter().map(|id| (nth, *id)));
+    }
+    Kinds { types, after }
+}
+
+/// Broker of the store of a request's jobs: the store that the call names, or the home of their types. All jobs go to one store,
+/// because a request is one transaction.
+pub(in crate::api::verbs) async fn common_store(
+    stores: &Stores,
+    metadata: &MetadataMap,
+    caller: &Caller,
+    kinds: &Kinds,
+) -> Result<SharedBroker, Error> {
+    let broker = match named(metadata)? {
+        Some(name) => stores.named(name)?.served()?.reachable()?,
+        None => common_home(stores, caller, kinds).await?,
+    };
+    for (nth, id) in &kinds.after {
+        if let Some(other) = stores.store_of(*id)
+            && let Some(own) = stores.name_of(broker)
+            && own != other
+        {
+            let problem = format!(
+                "names job {id}, which is in store {other}, and this job goes to store {own}: jobs wait only for jobs of \
+                 their own store"
+            );
+            return Err(Error::invalid(format!("jobs[{nth}].after"), problem));
+        }
+    }
+    Ok(broker.clone())
+}
+
+async fn common_home<'a>(stores: &'a Stores, caller: &Caller, kinds: &Kinds) -> Result<&'a SharedBroker, Error> {
+    let mut names = Vec::new();
+    for (nth, task_type) in &kinds.types {
+        // The primary store rejects an invalid name.
+        let Ok(name) = TaskTypeName::parse(task_type) else { return Ok(stores.main()) };
+        // Checked before the lookup, so that callers can neither cause lookups of other callers' types nor learn their stores.
+        caller.check(Operation::Enqueue, &name)?;
+        names.push((*nth, name));
+    }
+    let look_up = |(nth, name): (usize, TaskTypeName)| async move {
+        let served = stores.home(&name).await;
+        (nth, name, served)
+    };
+    let mut homes = pin!(stream::iter(names).map(look_up).buffered(LOOK_UPS));
+    let mut home: Option<(&str, TaskTypeName)> = None;
+    while let Some((nth, name, served)) = homes.next().await {
+        let served = served?;
+        match &home {
+            Some((store, first)) if *store != served.name => {
+                let problem = format!(
+                    "is at home in store {}, and task type {first} of this request in store {store}: a request is one \
+                     transaction, so send one for each store, or name one of them in the metadata {STORE}",
+                    served.name
+                );
+                return Err(Error::invalid(format!("jobs[{nth}].task_type"), problem));
+            }
+            Some(_) => {}
+            None => home = Some((&served.name, name)),
+        }
+    }
+    match home {
+        Some((store, _)) => stores.named(store)?.served()?.reachable(),
+        None => Ok(stores.main()),
+    }
+}
+
+/// Broker of the store for the jobs of an HTTP request.
+pub(crate) async fn store_of_http(
+    stores: &SharedStores,
+    headers: &HeaderMap,
+    caller: &Caller,
+    jobs: &[v1::NewJob],
+) -> Result<SharedBroker, Error> {
+    if let Some(broker) = stores.only() {
+        return Ok(broker.clone());
+    }
+    common_store(stores, &MetadataMap::from_headers(headers.clone()), caller, &kinds(jobs)).await
+}

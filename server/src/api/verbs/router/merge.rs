@@ -1,0 +1,128 @@
+//! Reading calls to several stores: one store after the other, and one response. A page token names the store in which the next
+//! page starts, and contains that store's own token.
+
+use std::mem::take;
+
+use tonic::Extensions;
+
+use super::{Concerned, answered, broker_of, joined, no_answer, note_unanswered};
+use crate::{
+    api::{
+        page_token,
+        verbs::{Answer, Call, Merge},
+    },
+    error::Error,
+    job::StoreNumber,
+    stores::ConfiguredStore,
+};
+
+/// Number of entries that fill a page if the request has no page size.
+const USUAL: usize = 100;
+
+/// Start of a page: the position of its store in `stores`, and the token within that store.
+fn begin(token: &str, stores: &[&ConfiguredStore]) -> Result<(usize, String), Error> {
+    if token.is_empty() {
+        return Ok((0, String::new()));
+    }
+    let parsed = token.split_once('.').and_then(|(number, rest)| {
+        let number = number.parse().ok().and_then(StoreNumber::new)?;
+        let is_it = |store: &&&ConfiguredStore| store.served().is_ok_and(|served| served.number == number);
+        let (nth, _) = stores.iter().enumerate().find(|(_, store)| is_it(store))?;
+        Some((nth, rest.to_owned()))
+    });
+    parsed.ok_or_else(page_token::bad)
+}
+
+/// Number of a store in a page token.
+fn number(store: &ConfiguredStore) -> u16 {
+    store.served().map_or(0, |served| served.number.get())
+}
+
+impl Call {
+    /// Calls each of these stores, one after the other, and merges the responses. Skips stores that do not answer in time, and
+    /// names them.
+    pub(in crate::api::verbs) async fn each<V: Merge>(
+        &self,
+        (stores, mut unanswered): Concerned<'_>,
+        request: V::Request,
+    ) -> Answer<V> {
+        let is_alone = stores.len() == 1;
+        let (mut all, mut held) = (V::Response::default(), Vec::<Extensions>::new());
+        for store in stores {
+            let part = match broker_of(store) {
+                Ok(broker) => answered(self.in_store::<V>(broker, request.clone()), is_alone).await?,
+                Err(_) => None,
+            };
+            let Some(part) = part else {
+                unanswered.push(store.name());
+                continue;
+            };
+            let (_, part, extensions) = part.into_parts();
+            held.push(extensions);
+            V::merge(&mut all, part, store.name());
+        }
+        if held.is_empty() {
+            return Err(no_answer(&unanswered));
+        }
+        let mut response = joined(all, held);
+        note_unanswered(&mut response, &unanswered);
+        Ok(response)
+    }
+
+    /// Returns a page of a list from these stores, in order. Skips stores that do not answer in time, and names them.
+    pub(in crate::api::verbs) async fn pages<V: Merge>(
+        &self,
+        (stores, mut unanswered): Concerned<'_>,
+        mut request: V::Request,
+    ) -> Answer<V> {
+        let (token, most) = match V::page(&mut request) {
+            Some(page) => (take(page.token), page.size.map_or(0, |size| *size)),
+            None => (String::new(), 0),
+        };
+        let (first, mut at) = begin(&token, &stores)?;
+        let is_alone = stores.len() == 1;
+        let (mut all, mut held, mut count) = (V::Response::default(), Vec::<Extensions>::new(), 0);
+        let mut next = String::new();
+        for (nth, store) in stores.iter().enumerate().skip(first) {
+            let Ok(broker) = broker_of(store) else {
+                unanswered.push(store.name());
+                continue;
+            };
+            let mut part = request.clone();
+            if let Some(page) = V::page(&mut part) {
+                *page.token = take(&mut at);
+                if let Some(size) = page.size.filter(|_| most > 0) {
+                    *size = most - count as i32;
+                }
+            }
+            let Some(response) = answered(self.in_store::<V>(broker, part), is_alone).await? else {
+                unanswered.push(store.name());
+                continue;
+            };
+            let (_, mut part, extensions) = response.into_parts();
+            held.push(extensions);
+            let inner = V::next_page(&mut part).map(take).unwrap_or_default();
+            count += V::entries(&part);
+            V::merge(&mut all, part, store.name());
+            if !inner.is_empty() {
+                next = format!("{}.{inner}", number(store));
+                break;
+            }
+            // Without a page size, each store uses its default.
+            let is_full = count >= if most > 0 { most as usize } else { USUAL };
+            if let Some(following) = stores.get(nth + 1).filter(|_| is_full) {
+                next = format!("{}.", number(following));
+                break;
+            }
+        }
+        if held.is_empty() && !unanswered.is_empty() {
+            return Err(no_answer(&unanswered));
+        }
+        if let Some(token) = V::next_page(&mut all) {
+            *token = next;
+        }
+        let mut response = joined(all, held);
+        note_unanswered(&mut response, &unanswered);
+        Ok(response)
+    }
+}

@@ -1,0 +1,200 @@
+//! A process with several stores: which stores a call concerns, and how their responses become one. A call is routed by the ids in
+//! it, by its task type, or by the store that the caller names in the metadata `howdah-store`. Each store checks and executes its
+//! part of the call.
+
+mod change; // a change in one store after the other
+mod enqueue; // the common store of the jobs of a request
+mod follow; // ids of jobs that have moved to another store
+mod merge; // responses of several stores
+mod split; // ids by store
+
+use std::time::Duration;
+
+use tonic::{
+    Extensions, Response, Status,
+    metadata::{MetadataMap, MetadataValue},
+};
+
+use super::{Answer, Call, Verb};
+use crate::{
+    api::answer,
+    broker::SharedBroker,
+    error::Error,
+    job::TaskTypeName,
+    stores::{ConfiguredStore, ServedStore},
+};
+pub(crate) use enqueue::store_of_http;
+pub(super) use enqueue::{common_store, kinds};
+
+/// Call metadata that names a store.
+pub(crate) const STORE: &str = "howdah-store";
+/// Response metadata that names the stores that did not answer in time. Their data is missing in the response.
+pub(crate) const UNANSWERED: &str = "howdah-unanswered-stores";
+
+/// Time limit for each of several stores to answer. It is longer than a search or a count of jobs may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Stores that a call concerns, and the names of stores of which this is unknown.
+pub(super) type Concerned<'a> = (Vec<&'a ConfiguredStore>, Vec<&'a str>);
+
+/// Store that a call names; `None` if the broker chooses.
+fn named(metadata: &MetadataMap) -> Result<Option<&str>, Error> {
+    let Some(value) = metadata.get(STORE) else { return Ok(None) };
+    let name = value.to_str().map_err(|_| Error::invalid(STORE, "must be the name of a store"))?;
+    Ok(Some(name).filter(|name| !name.is_empty()))
+}
+
+impl Call {
+    /// Runs the verb in the primary store, which has the tokens and other global data.
+    pub(super) async fn primary<V: Verb>(&self, request: V::Request) -> Answer<V> {
+        self.in_store::<V>(self.stores.main(), request).await
+    }
+
+    /// Runs the verb in the store of a broker.
+    pub(super) async fn in_store<V: Verb>(&self, broker: &SharedBroker, request: V::Request) -> Answer<V> {
+        // Boxed, because every route contains this future.
+        Box::pin(self.at(broker).run::<V>(request)).await
+    }
+
+    /// Store that the call names, if any.
+    pub(super) fn named_store(&self) -> Result<Option<&ConfiguredStore>, Error> {
+        named(&self.metadata)?.map(|name| self.stores.named(name)).transpose()
+    }
+
+    /// Broker of the store that the call names, if any.
+    pub(super) fn named_broker(&self) -> Result<Option<&SharedBroker>, Error> {
+        self.named_store()?.map(|store| store.served()?.reachable()).transpose()
+    }
+
+    /// Broker of the store that the call names, or else of the only store; `None` if there are several.
+    pub(super) fn named_or_only(&self) -> Result<Option<&SharedBroker>, Error> {
+        match self.stores.only() {
+            Some(only) => Ok(Some(only)),
+            None => self.named_broker(),
+        }
+    }
+
+    /// Broker of the store that the call names, or else of the primary store.
+    pub(super) fn named_or_primary(&self) -> Result<&SharedBroker, Error> {
+        Ok(self.named_broker()?.unwrap_or_else(|| self.stores.main()))
+    }
+
+    /// Broker of the store that the call names, or else of the home of this type. An invalid name goes to the primary store,
+    /// which rejects it.
+    pub(super) async fn named_or_home(&self, task_type: &str) -> Result<&SharedBroker, Error> {
+        if let Some(broker) = self.named_broker()? {
+            return Ok(broker);
+        }
+        match TaskTypeName::parse(task_type) {
+            Ok(name) => self.stores.home(&name).await?.reachable(),
+            Err(_) => Ok(self.stores.main()),
+        }
+    }
+
+    /// Stores that a call applies to: the store that it names, or the stores that have the type, or all stores without a type.
+    pub(super) async fn concerned(&self, task_type: &str) -> Result<Concerned<'_>, Error> {
+        if let Some(store) = self.named_store()? {
+            return Ok((vec![store], Vec::new()));
+        }
+        let stores = self.stores.all();
+        let Ok(name) = TaskTypeName::parse(task_type) else {
+            // Without a type, the call is for all stores. An invalid name goes to one store, which rejects it.
+            return Ok((if task_type.is_empty() { stores.iter().collect() } else { vec![&stores[0]] }, Vec::new()));
+        };
+        let (having, unreachable) = self.stores.having(&name).await;
+        let mut concerned: Vec<&ConfiguredStore> =
+            stores.iter().filter(|store| having.iter().any(|served| served.name == store.name())).collect();
+        if concerned.is_empty() {
+            concerned.extend(stores.iter().find(|store| !unreachable.contains(&store.name())));
+        }
+        Ok((concerned, unreachable))
+    }
+
+    /// Like [`Self::concerned`], for a call that creates a new type in its home store.
+    pub(super) async fn concerned_or_home(&self, task_type: &str) -> Result<Concerned<'_>, Error> {
+        // Both run concurrently, so that an unresponsive store is waited for only once.
+        let home = async {
+            match TaskTypeName::parse(task_type) {
+                Ok(name) if named(&self.metadata)?.is_none() => self.stores.home(&name).await.map(Some),
+                _ => Ok(None),
+            }
+        };
+        let (concerned, home) = tokio::join!(self.concerned(task_type), home);
+        let (mut stores, unreachable) = concerned?;
+        if let Some(served) = home? {
+            let home = self.stores.named(&served.name)?;
+            if !stores.iter().any(|store| store.name() == home.name()) {
+                stores = vec![home];
+            }
+        }
+        Ok((stores, unreachable))
+    }
+
+    /// Broker of the store of an id. An id that belongs to no store goes to the primary store, which has no such job.
+    pub(super) fn of_id(&self, id: i64) -> Result<&SharedBroker, Error> {
+        self.stores.of_id(id)?.map_or_else(|| Ok(self.stores.main()), ServedStore::reachable)
+    }
+
+    /// Broker of the one store that `found` lists, or of the primary store for an empty list. Several stores are an error: then
+    /// the caller must name one.
+    pub(super) fn only_found<'a>(
+        &'a self,
+        found: &[&'a ConfiguredStore],
+        field: &'static str,
+        what: &str,
+    ) -> Result<&'a SharedBroker, Error> {
+        match found {
+            [] => Ok(self.stores.main()),
+            [one] => one.served()?.reachable(),
+            several => {
+                let names: Vec<&str> = several.iter().map(|store| store.name()).collect();
+                let problem =
+                    format!("{what} in each of the stores {}: name one in the metadata {STORE}", names.join(", "));
+                Err(Error::invalid(field, problem))
+            }
+        }
+    }
+}
+
+/// Broker of a configured store, if the store is reachable.
+fn broker_of(store: &ConfiguredStore) -> Result<&SharedBroker, Error> {
+    store.reachable()?.reachable()
+}
+
+/// Names the stores that did not answer in the metadata of a response.
+pub(super) fn note_unanswered<T>(response: &mut Response<T>, unanswered: &[&str]) {
+    // Store names are ASCII, so this cannot fail.
+    if let Ok(names) = MetadataValue::try_from(unanswered.join(","))
+        && !unanswered.is_empty()
+    {
+        response.metadata_mut().insert(UNANSWERED, names);
+    }
+}
+
+/// Error if no store has answered.
+fn no_answer(unanswered: &[&str]) -> Status {
+    Error::Unavailable(format!("no store has answered in time: {}", unanswered.join(", "))).into()
+}
+
+/// Response of one of several stores; `None` if it did not answer in time. A single store has no separate time limit, and its
+/// error is returned.
+async fn answered<A>(
+    call: impl Future<Output = Result<Response<A>, Status>>,
+    is_alone: bool,
+) -> Result<Option<Response<A>>, Status> {
+    if is_alone {
+        return call.await.map(Some);
+    }
+    match tokio::time::timeout(TIMEOUT, call).await {
+        Err(_) => Ok(None),
+        Ok(Err(status)) if status.code() == tonic::Code::Unavailable => Ok(None),
+        Ok(answer) => answer.map(Some),
+    }
+}
+
+/// Merged response, with the memory of all of its parts.
+fn joined<A>(answer: A, parts: Vec<Extensions>) -> Response<A> {
+    let mut response = Response::new(answer);
+    answer::hold_all(response.extensions_mut(), parts);
+    response
+}

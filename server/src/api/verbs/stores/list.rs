@@ -1,0 +1,40 @@
+//! `ListStores`: the stores of this broker, with their states and job counts.
+
+use futures::future::join_all;
+use howdah_proto::{Rpc, v1};
+
+use super::{named, state};
+use crate::{
+    access::{Operation, Rule},
+    api::verbs::{Answer, Call, Verb},
+    error::Error,
+    job::{ClusterSettings, Limits},
+    stores::ConfiguredStore,
+};
+
+/// The call `ListStores`.
+pub(crate) struct ListStores;
+
+impl Verb for ListStores {
+    const RPC: Rpc = Rpc::ListStores;
+    const RULE: Rule = Rule::Everything(Operation::Read);
+
+    type Request = v1::ListStoresRequest;
+    type Response = v1::ListStoresResponse;
+    /// Name of a store; empty for all stores.
+    type Args = String;
+
+    fn check(request: v1::ListStoresRequest, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
+        Ok(request.store)
+    }
+
+    async fn run(call: &mut Call, name: String) -> Result<v1::ListStoresResponse, Error> {
+        let stores: Vec<&ConfiguredStore> =
+            if name.is_empty() { call.stores.all().iter().collect() } else { vec![named(call, &name)?] };
+        Ok(v1::ListStoresResponse { stores: join_all(stores.into_iter().map(state)).await })
+    }
+
+    async fn route(call: &Call, request: v1::ListStoresRequest) -> Answer<Self> {
+        call.primary::<Self>(request).await
+    }
+}

@@ -1,0 +1,152 @@
+//! `ListTaskTypes`: task types with their settings and job counts, and the health of the storage.
+
+use std::time::Duration;
+
+use howdah_proto::{Rpc, v1};
+
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        answer,
+        check::{numbers, optional_task_type},
+        page_token, permit, render,
+        verbs::{Answer, Call, Merge, Verb, paged},
+    },
+    error::Error,
+    job::{ClusterSettings, Limits, TaskTypeName, TypeView},
+};
+
+pub(crate) const MAX_PAGE: usize = 1000;
+
+/// The call `ListTaskTypes`.
+pub(crate) struct ListTaskTypes;
+
+/// A query for task types.
+#[derive(Clone, Debug)]
+pub(crate) struct TypesQuery {
+    /// Last name of the previous page.
+    pub(crate) after: String,
+    /// Page size.
+    pub(crate) page_size: usize,
+    /// Only the type with this name.
+    pub(crate) only: Option<TaskTypeName>,
+    /// Use the last job counts instead of counting now.
+    pub(crate) last_count: bool,
+}
+
+impl Verb for ListTaskTypes {
+    const RPC: Rpc = Rpc::ListTaskTypes;
+    const RULE: Rule = Rule::Types(Operation::Read);
+
+    type Request = v1::ListTaskTypesRequest;
+    type Response = v1::ListTaskTypesResponse;
+    type Args = TypesQuery;
+
+    paged!(task_types, page_size);
+
+    fn check(request: v1::ListTaskTypesRequest, _: &ClusterSettings, _: &Limits) -> Result<TypesQuery, Error> {
+        Ok(TypesQuery {
+            after: page_token::name(&request.page_token)?,
+            page_size: numbers::page_size(request.page_size, MAX_PAGE, MAX_PAGE)?,
+            only: optional_task_type("task_type", &request.task_type)?,
+            last_count: request.last_count,
+        })
+    }
+
+    fn answer_bytes(_: &TypesQuery, _: &ClusterSettings) -> usize {
+        answer::MEDIUM
+    }
+
+    async fn run(call: &mut Call, query: TypesQuery) -> Result<v1::ListTaskTypesResponse, Error> {
+        let one = query.only.is_some();
+        let everything = query.after.is_empty() && !one && !query.last_count;
+        if let Some(only) = &query.only {
+            call.caller.check(Operation::Read, only)?;
+        }
+        let everything = everything && call.caller.may_everywhere(Operation::Read);
+        let storage = if everything { call.broker.operator.storage_health().await } else { None };
+        let (types, next, age) = visible(call, query).await?;
+        Ok(v1::ListTaskTypesResponse {
+            task_types: types.into_iter().map(render::task_type).collect(),
+            next_page_token: next.filter(|_| !one).unwrap_or_default(),
+            storage: storage.map(render::storage_health),
+            count_age: age.map(render::duration),
+        })
+    }
+
+    async fn route(call: &Call, request: v1::ListTaskTypesRequest) -> Answer<Self> {
+        let stores = call.concerned(&request.task_type).await?;
+        let mut answer = call.pages::<Self>(stores, request).await?;
+        if call.named_store()?.is_none() {
+            // Storage health is per store, so only a call that names a store returns it.
+            answer.get_mut().storage = None;
+        }
+        Ok(answer)
+    }
+}
+
+impl Merge for ListTaskTypes {
+    fn merge(all: &mut v1::ListTaskTypesResponse, part: v1::ListTaskTypesResponse, store: &str) {
+        let of_store = |task_type| v1::TaskType { store: store.to_owned(), ..task_type };
+        all.task_types.extend(part.task_types.into_iter().map(of_store));
+        // Keeps the age of the oldest count.
+        let ages = [all.count_age.take(), part.count_age].into_iter().flatten();
+        all.count_age = ages.max_by_key(|age| (age.seconds, age.nanos));
+        all.storage = all.storage.take().or(part.storage);
+    }
+}
+
+/// Page of the types that the caller may read, the position of the next page, and the age of the counts. The page ends with a type
+/// that the caller may read, because the token of the next page contains its name.
+async fn visible(call: &Call, query: TypesQuery) -> Result<(Vec<TypeView>, Option<String>, Option<Duration>), Error> {
+    let TypesQuery { mut after, page_size, only, last_count } = query;
+    let all = call.caller.may_everywhere(Operation::Read);
+    let read = if all { page_size } else { MAX_PAGE };
+    loop {
+        let operator = &call.broker.operator;
+        let (mut types, age) = if last_count {
+            operator.list_counted_types(after, read, only.clone()).await?
+        } else {
+            (operator.list_task_types(after, read, only.clone()).await?, None)
+        };
+        // A full page may be followed by another one.
+        let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.clone());
+        types.retain(|view| permit::may(&call.caller, Operation::Read, &view.name));
+        let more = last.is_some() || types.len() > page_size;
+        types.truncate(page_size);
+        match (last, types.last()) {
+            (Some(last), None) => after = last,
+            (_, end) => {
+                let next = end.filter(|_| more).map(|view| page_token::encode_name(&view.name));
+                return Ok((types, next, age));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<TypesQuery, Error> {
+        ListTaskTypes::check(request.clone(), &ClusterSettings::DEFAULT, &Limits::default())
+    }
+
+    #[test]
+    fn nothing_said_is_a_thousand_types_from_the_first() {
+        let query = list_task_types(&v1::ListTaskTypesRequest::default()).unwrap();
+        assert_eq!((query.after.as_str(), query.page_size, query.only), ("", 1000, None));
+    }
+
+    #[test]
+    fn whatever_is_out_of_bounds_of_a_list_is_named() {
+        let cases = [
+            ("page_size", v1::ListTaskTypesRequest { page_size: -5, ..Default::default() }),
+            ("page_token", v1::ListTaskTypesRequest { page_token: "zz".into(), ..Default::default() }),
+            ("task_type", v1::ListTaskTypesRequest { task_type: "a b".into(), ..Default::default() }),
+        ];
+        for (field, request) in cases {
+            assert_eq!(list_task_types(&request).expect_err(field).field(), Some(field));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `GetStats`: numbers and durations of the jobs of task types, by minute, hour or day.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use howdah_proto::{Rpc, v1};
+use prost_types::Timestamp;
+
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        answer,
+        check::{numbers, optional_task_type, time},
+        permit, render,
+        verbs::{Answer, Call, Merge, Verb},
+    },
+    error::Error,
+    job::{ClusterSettings, DurationStats, Limits, StatsPeriod, TaskTypeName},
+    store::{StatsRange, StatsRow},
+};
+
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
+
+/// The call `GetStats`.
+pub(crate) struct GetStats;
+
+/// A query for statistics.
+#[derive(Clone, Debug)]
+pub(crate) struct StatsQuery {
+    /// Task type whose periods are returned; `None`: totals of all types.
+    pub(crate) only: Option<TaskTypeName>,
+    /// Range and length of the periods.
+    pub(crate) range: StatsRange,
+    /// Maximum number of types.
+    pub(crate) limit: usize,
+}
+
+impl Verb for GetStats {
+    const RPC: Rpc = Rpc::GetStats;
+    const RULE: Rule = Rule::Types(Operation::Read);
+
+    type Request = v1::GetStatsRequest;
+    type Response = v1::GetStatsResponse;
+    type Args = StatsQuery;
+
+    fn check(request: v1::GetStatsRequest, _: &ClusterSettings, _: &Limits) -> Result<StatsQuery, Error> {
+        let period = match v1::StatsPeriod::try_from(request.period) {
+            Ok(v1::StatsPeriod::Minute) => StatsPeriod::Minute,
+            Ok(v1::StatsPeriod::Hour | v1::StatsPeriod::Unspecified) => StatsPeriod::Hour,
+            Ok(v1::StatsPeriod::Day) => StatsPeriod::Day,
+            Err(_) => return Err(Error::invalid("period", format!("is the unknown value {}", request.period))),
+        };
+        let (since, until) = (at("since", request.since)?, at("until", request.until)?);
+        if until.is_some_and(|until| since.is_some_and(|since| since >= until)) {
+            return Err(Error::invalid("until", "is not later than since"));
+        }
+        let limit = numbers::within("limit", request.limit.into(), 0..=MAX_PAGE as i64)? as usize;
+        Ok(StatsQuery {
+            only: optional_task_type("task_type", &request.task_type)?,
+            range: StatsRange { period, since, until },
+            limit: if limit == 0 { PAGE } else { limit },
+        })
+    }
+
+    fn answer_bytes(_: &StatsQuery, _: &ClusterSettings) -> usize {
+        answer::MEDIUM
+    }
+
+    async fn run(call: &mut Call, query: StatsQuery) -> Result<v1::GetStatsResponse, Error> {
+        permit::one_or_all(&call.caller, Operation::Read, query.only.as_ref())?;
+        let operator = &call.broker.operator;
+        // Read first, so that the response includes everything counted until then.
+        let complete_time = operator.stats_until().await?.map(render::time);
+        let rows = match &query.only {
+            Some(name) => operator.stats_of_type(name, query.range).await?,
+            None => operator.stats_by_type(query.range, query.limit).await?,
+        };
+        Ok(v1::GetStatsResponse { stats: rows.into_iter().map(stats).collect(), complete_time })
+    }
+
+    async fn route(call: &Call, request: v1::GetStatsRequest) -> Answer<Self> {
+        let stores = call.concerned(&request.task_type).await?;
+        call.each::<Self>(stores, request).await
+    }
+
+    fn entries(response: &v1::GetStatsResponse) -> usize {
+        response.stats.len()
+    }
+}
+
+impl Merge for GetStats {
+    fn merge(all: &mut v1::GetStatsResponse, part: v1::GetStatsResponse, store: &str) {
+        all.stats.extend(part.stats.into_iter().map(|stats| v1::Stats { store: store.to_owned(), ..stats }));
+        // Statistics are complete up to the earliest of the stores' times.
+        let times = [all.complete_time.take(), part.complete_time].into_iter().flatten();
+        all.complete_time = times.min_by_key(|time| (time.seconds, time.nanos));
+    }
+}
+
+fn at(field: &str, value: Option<Timestamp>) -> Result<Option<SystemTime>, Error> {
+    let us = value.map(|value| time::at(field, value)).transpose()?;
+    Ok(us.map(|us| UNIX_EPOCH + Duration::from_micros(us.max(0) as u64)))
+}
+
+/// Converts the statistics of a type in a period, or a total.
+fn stats(row: StatsRow) -> v1::Stats {
+    let StatsRow { name, starts, stats } = row;
+    v1::Stats {
+        task_type: name,
+        start_time: Some(render::time(starts)),
+        enqueued_count: stats.enqueued,
+        succeeded_count: stats.succeeded,
+        failed_count: stats.failed,
+        dead_count: stats.dead,
+        cancelled_count: stats.cancelled,
+        expired_count: stats.expired,
+        wait: Some(durations(&stats.wait)),
+        run: Some(durations(&stats.run)),
+        backlog: stats.backlog.map(render::counts),
+        store: String::new(),
+    }
+}
+
+fn durations(stats: &DurationStats) -> v1::DurationStats {
+    let percentile = |part| stats.percentile(part).map(render::duration);
+    v1::DurationStats {
+        count: stats.count(),
+        sum_seconds: stats.sum_us / 1e6,
+        mean: stats.mean().map(render::duration),
+        p50: percentile(0.5),
+        p90: percentile(0.9),
+        p99: percentile(0.99),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get_stats(request: &v1::GetStatsRequest) -> Result<StatsQuery, Error> {
+        GetStats::check(request.clone(), &ClusterSettings::DEFAULT, &Limits::default())
+    }
+
+    #[test]
+    fn nothing_said_is_all_hours_of_a_hundred_types() {
+        let query = get_stats(&v1::GetStatsRequest::default()).unwrap();
+        assert_eq!((query.only, query.limit, query.range.period), (None, 100, StatsPeriod::Hour));
+        assert_eq!((query.range.since, query.range.until), (None, None));
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_named() {
+        let second = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        let cases = [
+            ("limit", v1::GetStatsRequest { limit: 1001, ..Default::default() }),
+            ("limit", v1::GetStatsRequest { limit: -1, ..Default::default() }),
+            ("period", v1::GetStatsRequest { period: 4, ..Default::default() }),
+            ("task_type", v1::GetStatsRequest { task_type: "a b".into(), ..Default::default() }),
+            ("since", v1::GetStatsRequest { since: second(-1), ..Default::default() }),
+            ("until", v1::GetStatsRequest { since: second(5), until: second(5), ..Default::default() }),
+        ];
+        for (field, request) in cases {
+            assert_eq!(get_stats(&request).expect_err(field).field(), Some(field));
+        }
+    }
+}

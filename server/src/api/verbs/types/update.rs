@@ -1,0 +1,222 @@
+//! `UpdateTaskType`: replaces all settings of a task type.
+
+use std::time::Duration;
+
+use howdah_proto::{Rpc, v1};
+
+use crate::{
+    access::{Operation, Rule},
+    api::{
+        check::{fallback, numbers, retry, task_type, time},
+        render,
+        verbs::{Answer, Call, Merge, Verb},
+    },
+    error::Error,
+    job::{ClusterSettings, HistoryMode, Limits, PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings},
+};
+
+/// Largest number in a limit.
+const MOST: u32 = 1_000_000;
+
+/// The call `UpdateTaskType`.
+pub(crate) struct UpdateTaskType;
+
+impl Verb for UpdateTaskType {
+    const RPC: Rpc = Rpc::UpdateTaskType;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::UpdateTaskTypeRequest;
+    type Response = v1::UpdateTaskTypeResponse;
+    /// The type, and all of its settings.
+    type Args = (TaskTypeName, TypeSettings);
+
+    fn check(request: v1::UpdateTaskTypeRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        let name = task_type("task_type", &request.task_type)?;
+        // Required, because otherwise a request without the field would reset all settings.
+        let Some(settings) = &request.settings else {
+            let problem = "is not set; set an empty message to return to the broker's defaults";
+            return Err(Error::invalid("settings", problem));
+        };
+        let settings = self::settings(settings, &name, cluster).map_err(|error| error.within("settings"))?;
+        Ok((name, settings))
+    }
+
+    async fn run(call: &mut Call, (name, settings): Self::Args) -> Result<v1::UpdateTaskTypeResponse, Error> {
+        let by = call.by()?;
+        call.caller.check(Operation::Operate, &name)?;
+        let operator = &call.broker.operator;
+        if let Some(to) = &settings.fallback
+            && let Err(denied) = call.caller.check_reroute(&name, to)
+            // A fallback that the caller may not set may stay unchanged.
+            && operator.type_settings(&name).await?.and_then(|now| now.fallback).as_ref() != Some(to)
+        {
+            return Err(denied);
+        }
+        let answer = Some(render::settings(&settings));
+        operator.update_task_type(name, settings, &by).await?;
+        Ok(v1::UpdateTaskTypeResponse { settings: answer })
+    }
+
+    async fn route(call: &Call, request: v1::UpdateTaskTypeRequest) -> Answer<Self> {
+        let stores = call.concerned_or_home(&request.task_type).await?;
+        call.change::<Self>(stores, request).await
+    }
+}
+
+impl Merge for UpdateTaskType {
+    fn merge(all: &mut v1::UpdateTaskTypeResponse, part: v1::UpdateTaskTypeResponse, _: &str) {
+        all.settings = all.settings.take().or(part.settings);
+    }
+}
+
+fn settings(
+    settings: &v1::TaskTypeSettings,
+    of: &TaskTypeName,
+    limits: &ClusterSettings,
+) -> Result<TypeSettings, Error> {
+    let most_bytes = i64::try_from(limits.payload_bytes.min(i32::MAX as usize)).unwrap_or_default();
+    Ok(TypeSettings {
+        max_attempts: retry::max_attempts(settings.max_attempts)?,
+        retry: retry::retry_policy(settings.retry_policy.as_ref())?,
+        history: history(settings.history)?,
+        priority_step_us: priority_step(settings.priority_step)?,
+        timeout: time::optional("timeout", settings.timeout, &(time::MILLISECOND..=limits.max_timeout))?,
+        paused: settings.paused,
+        max_payload_bytes: unless_0("max_payload_bytes", settings.max_payload_bytes, most_bytes)?.map(|n| n as i32),
+        max_backlog: unless_0("max_backlog", settings.max_backlog, TypeSettings::MAX_BACKLOG)?,
+        history_days: unless_0("history_days", settings.history_days.into(), TypeSettings::MAX_HISTORY_DAYS)?
+            .map(|n| n as i16),
+        limits: type_limits(settings)?,
+        fallback: fallback("fallback", &settings.fallback, of)?,
+    })
+}
+
+/// Checks a number from 1 to `most`. Returns `None` if it is 0.
+fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
+    Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
+}
+
+/// Checks a priority step. The largest step is 2^45 µs; a value that was rounded up to milliseconds is reduced to it.
+fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Error> {
+    let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
+    let step = time::optional("priority_step", value, &range)?;
+    Ok(step.map(|step| (step.as_micros() as i64).min(PRIORITY_STEP)))
+}
+
+fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
+    match v1::HistoryMode::try_from(number) {
+        Ok(v1::HistoryMode::Unspecified) => Ok(None),
+        Ok(v1::HistoryMode::Full) => Ok(Some(HistoryMode::Full)),
+        Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
+        Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
+        Ok(v1::HistoryMode::WithoutEmpty) => Ok(Some(HistoryMode::WithoutEmpty)),
+        Err(_) => Err(Error::invalid("history", format!("is the unknown value {number}"))),
+    }
+}
+
+/// Checks the limits in a type's settings.
+pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits, Error> {
+    let (rate_per_s, rate_burst) = rate("rate", settings.rate.as_ref())?;
+    let (key_rate_per_s, key_rate_burst) = rate("key_rate", settings.key_rate.as_ref())?;
+    let key_max_running = most("key_max_running", settings.key_max_running)?;
+    if settings.key_strict_order && key_max_running.is_none() {
+        return Err(Error::invalid("key_strict_order", "is set without key_max_running; set that too"));
+    }
+    let gap = time::optional("key_min_gap", settings.key_min_gap, &(time::MILLISECOND..=time::MONTH))?;
+    Ok(TypeLimits {
+        max_running: most("max_running", settings.max_running)?,
+        rate_per_s,
+        rate_burst,
+        key_max_running,
+        key_strict: settings.key_strict_order.then_some(true),
+        key_min_gap_ms: gap.map(|gap| gap.as_millis() as i64),
+        key_rate_per_s,
+        key_rate_burst,
+    })
+}
+
+fn most(field: &str, value: u32) -> Result<Option<i32>, Error> {
+    match value {
+        0 => Ok(None),
+        1..=MOST => Ok(Some(value as i32)),
+        _ => Err(Error::invalid(field, format!("is {value}; 1 to {MOST} is allowed, or 0 for no limit"))),
+    }
+}
+
+fn rate(field: &str, rate: Option<&v1::Rate>) -> Result<(Option<f64>, Option<i32>), Error> {
+    let Some(rate) = rate else { return Ok((None, None)) };
+    if !(rate.per_second > 0.0 && rate.per_second <= f64::from(MOST)) {
+        let problem = format!("is {}; more than 0 and at most {MOST} is allowed", rate.per_second);
+        return Err(Error::invalid(format!("{field}.per_second"), problem));
+    }
+    let burst_field = format!("{field}.burst");
+    if rate.burst == 0 {
+        let problem = format!("is 0; 1 to {MOST} is allowed; for no limit leave {field} out");
+        return Err(Error::invalid(burst_field, problem));
+    }
+    Ok((Some(rate.per_second), most(&burst_field, rate.burst)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update_task_type(
+        request: &v1::UpdateTaskTypeRequest,
+        cluster: &ClusterSettings,
+    ) -> Result<(TaskTypeName, TypeSettings), Error> {
+        UpdateTaskType::check(request.clone(), cluster, &Limits::default())
+    }
+
+    #[test]
+    fn settings_are_checked_like_those_of_a_job() {
+        let update = |settings| {
+            let request = v1::UpdateTaskTypeRequest { task_type: "a".into(), settings };
+            update_task_type(&request, &ClusterSettings::DEFAULT)
+        };
+        assert_eq!(update(Some(v1::TaskTypeSettings::default())).unwrap().1, TypeSettings::default());
+        assert_eq!(update(None).unwrap_err().field(), Some("settings"));
+        let attempts = v1::TaskTypeSettings { max_attempts: 1001, ..Default::default() };
+        assert_eq!(update(Some(attempts)).unwrap_err().field(), Some("settings.max_attempts"));
+        let itself = v1::TaskTypeSettings { fallback: "a".into(), ..Default::default() };
+        assert_eq!(update(Some(itself)).unwrap_err().field(), Some("settings.fallback"));
+        let jitter = v1::RetryPolicy { jitter: Some(f64::NAN), ..Default::default() };
+        let retry = v1::TaskTypeSettings { retry_policy: Some(jitter), ..Default::default() };
+        assert_eq!(update(Some(retry)).unwrap_err().field(), Some("settings.retry_policy.jitter"));
+    }
+
+    const fn wire(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
+        Some(prost_types::Duration { seconds, nanos })
+    }
+
+    #[test]
+    fn each_setting_has_its_bounds() {
+        let check = |change: fn(&mut v1::TaskTypeSettings)| {
+            let mut changed = v1::TaskTypeSettings::default();
+            change(&mut changed);
+            let of = TaskTypeName::parse("a").unwrap();
+            settings(&changed, &of, &ClusterSettings::DEFAULT)
+                .map_err(|error| error.field().unwrap_or_default().to_owned())
+        };
+        assert_eq!(check(|s| s.priority_step = wire(0, 1_000_000)).unwrap().priority_step_us, Some(1000));
+        let strict = check(|s| s.priority_step = wire(35_184_372, 88_832_000)).unwrap();
+        assert_eq!(strict.priority_step_us, Some(PRIORITY_STEP));
+        for bad in [
+            check(|s| s.priority_step = wire(0, 999_999)),
+            check(|s| s.priority_step = wire(35_184_372, 88_832_001)),
+            check(|s| s.priority_step = wire(-1, 0)),
+        ] {
+            assert_eq!(bad.unwrap_err(), "priority_step");
+        }
+        assert_eq!(check(|s| s.timeout = wire(0, 0)).unwrap_err(), "timeout");
+        assert_eq!(check(|s| s.timeout = wire(30 * 24 * 3600 + 1, 0)).unwrap_err(), "timeout");
+        assert_eq!(check(|s| s.max_payload_bytes = 1 << 20).unwrap().max_payload_bytes, Some(1 << 20));
+        assert_eq!(check(|s| s.max_payload_bytes = (1 << 20) + 1).unwrap_err(), "max_payload_bytes");
+        assert_eq!(check(|s| s.max_payload_bytes = -1).unwrap_err(), "max_payload_bytes");
+        assert_eq!(check(|s| s.max_backlog = 10_000_000).unwrap().max_backlog, Some(10_000_000));
+        assert_eq!(check(|s| s.max_backlog = 10_000_001).unwrap_err(), "max_backlog");
+        assert_eq!(check(|s| s.max_backlog = i64::MIN).unwrap_err(), "max_backlog");
+        assert_eq!(check(|s| s.history_days = 3650).unwrap().history_days, Some(3650));
+        assert_eq!(check(|s| s.history_days = u32::MAX).unwrap_err(), "history_days");
+    }
+}

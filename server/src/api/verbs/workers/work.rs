@@ -1,0 +1,103 @@
+//! `Work`: the stream of a worker.
+
+use std::{mem::take, sync::Arc};
+
+use futures::{StreamExt as _, stream::BoxStream as Boxed};
+use howdah_proto::{Rpc, v1};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
+
+use crate::{
+    access::{Caller, Operation, Refusal, Rule},
+    api::{
+        authenticate::counted,
+        check, render,
+        verbs::{Call, Gateway},
+    },
+    error::Error,
+    session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext},
+    stores::stream,
+};
+
+pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Work);
+
+/// Checked messages from a worker.
+type Incoming = Boxed<'static, Result<ClientMessage, Error>>;
+/// Messages to a worker.
+type Outgoing = Boxed<'static, Result<ServerMessage, Error>>;
+
+impl Gateway {
+    #[allow(clippy::unused_async, reason = "like every method of the services")]
+    pub(in crate::api::verbs) async fn work(
+        &self,
+        request: Request<Streaming<v1::WorkRequest>>,
+    ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
+        let (call, messages) = Call::open(self, Rpc::Work, request)?;
+        if let Some(broker) = call.named_or_only()? {
+            let context = broker.workers.clone();
+            let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
+            return work_with(call.at(broker), messages, serve, |_| None);
+        }
+        let (stores, homes) = (self.stores.clone(), self.stores.clone());
+        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let served = stores.for_stream();
+        let serve = |caller, client, messages| stream::serve(served, caller, client, home, messages).boxed();
+        let context_of = move |message: &ServerMessage| match message {
+            ServerMessage::Jobs(jobs) => {
+                let served = stores.of_id(jobs.first()?.lease.id).ok()??;
+                Some(served.broker.workers.clone())
+            }
+            _ => None,
+        };
+        work_with(call, messages, serve, context_of)
+    }
+}
+
+/// Serves a worker stream. `context_of` returns the session context of the store whose jobs a message has; `None` for the store of
+/// `call`.
+fn work_with(
+    call: Call,
+    messages: Streaming<v1::WorkRequest>,
+    serve: impl FnOnce(Caller, ClientInfo, Incoming) -> Outgoing,
+    context_of: impl Fn(&ServerMessage) -> Option<Arc<SessionContext>> + Send + 'static,
+) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
+    // Nothing has been read from the stream yet: clients wait for the headers before they send.
+    let (checking, rendering) = (call.broker.workers.clone(), call.broker.workers.clone());
+    let open = call.caller.open_stream()?;
+    let user_agent = call.metadata.get("user-agent").and_then(|value| value.to_str().ok());
+    let client = ClientInfo {
+        peer: call.peer.socket.map(|address| address.to_string()).unwrap_or_default(),
+        user_agent: user_agent.unwrap_or_default().to_owned(),
+    };
+    let mut is_first = true;
+    let mut batch = 0;
+    let messages = messages.map(move |message| match message {
+        Ok(message) => {
+            let is_first = take(&mut is_first);
+            let mut cluster = checking.registry.cluster();
+            // The worker has learned a batch size from `Welcome`. A lower setting does not apply to its stream.
+            batch = cluster.batch.max(batch);
+            if cluster.batch < batch {
+                Arc::make_mut(&mut cluster).batch = batch;
+            }
+            check::work_request(message, is_first, &cluster, &checking.config.limits)
+        }
+        Err(status) => Err(Error::Broken(status)),
+    });
+    let answers = serve(call.caller.clone(), client, messages.boxed()).map(move |answer| {
+        let message = answer.inspect_err(|error| note(&call, error))?;
+        let of_store = context_of(&message);
+        Ok(render::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
+    });
+    Ok(Response::new(counted(answers, open)))
+}
+
+/// Records an error that ends a stream. `authenticate` records the errors of calls only.
+fn note(call: &Call, error: &Error) {
+    call.broker.access.refusals.note(&Refusal {
+        code: error.code().0,
+        problem: &error.to_string(),
+        principal: Some(call.caller.principal()),
+        peer: call.peer.socket,
+        method: Rpc::Work.name(),
+    });
+}
