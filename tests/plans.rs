@@ -242,7 +242,7 @@ async fn plan(database: &TestDatabase, statement: Statement) -> String {
     let client = database.connect().await;
     client.batch_execute(&Purpose::Hot.session(0)).await.expect("session");
     let text = statement.text();
-    let parameters = client.prepare(text).await.expect("prepare").params().len();
+    let parameters = client.prepare(&text).await.expect("prepare").params().len();
     client.batch_execute(&format!("PREPARE hot AS {text}")).await.expect("prepare");
     let nulls = if parameters == 0 { String::new() } else { format!("({})", vec!["NULL"; parameters].join(", ")) };
     let lines = client.simple_query(&format!("EXPLAIN EXECUTE hot{nulls}")).await.expect("explain");

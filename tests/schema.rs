@@ -277,7 +277,7 @@ async fn no_statement_has_a_parameter_or_a_column_of_a_type_of_ours() {
     let client = database.connect().await;
     for statement in Statement::ALL {
         let prepared =
-            client.prepare(statement.text()).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name()));
+            client.prepare(&statement.text()).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name()));
         let types = prepared.params().iter().chain(prepared.columns().iter().map(|column| column.type_()));
         for found in types {
             assert!(found.oid() < 16_384, "{}: {found:?}", statement.name());

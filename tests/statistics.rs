@@ -171,7 +171,7 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
         .await
         .unwrap();
     let number: i32 = client.query_one("SELECT max(id) FROM howdah.broker", &[]).await.unwrap().get(0);
-    client.query(Statement::Rescue.text(), &[&10_i32, &number, &true]).await.unwrap();
+    client.query(&*Statement::Rescue.text(), &[&10_i32, &number, &true]).await.unwrap();
     assert_eq!(broker.state(jobs[8].id).await, JobState::Ready);
     assert_exact(&broker.database).await;
     // Counts an operator's retry, and attempts that end by the expiry of their leases.

@@ -44,7 +44,8 @@ impl CircuitBreaker {
             // All tasks lose their connections at the same time. With one shared kind, the throttle logs this once and
             // not per task.
             StoreError::NotSent(_) | StoreError::Unknown(_) => "a connection".into(),
-            _ => format!("{what} {}", error.code().unwrap_or_default()),
+            error if error.ends_session() => "a connection".into(),
+            error => format!("{what} {}", error.code().unwrap_or_default()),
         };
         let is_known = matches!(error, StoreError::NotSent(_)) && self.is_down();
         match self.throttle.count(&kind) {

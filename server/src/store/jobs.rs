@@ -112,8 +112,7 @@ impl Store {
             self.read(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes]).await?;
         let last_scanned_id = rows.first().and_then(|row| row.get("last_id"));
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
-        let jobs: Vec<_> =
-            found.map(|row| (job_view(row, type_name.to_owned()), row.get::<_, i64>("position"))).collect();
+        let jobs: Vec<_> = found.map(|row| (job_view(row, type_name.to_owned()), row.get::<_, i64>("rank"))).collect();
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         // True if the page ended at its limit of bytes or jobs, because then more jobs may follow.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);

@@ -27,6 +27,7 @@ mod forget; // deletion of finished jobs before their retention ends
 #[cfg(feature = "archive")]
 mod history; // finished jobs for queries that also read the archive
 mod housekeeping; // sweep, promote, rescue
+mod job_table; // what each table of jobs has, for statements that differ only in the table
 mod jobs; // operators: get, list, cancel
 mod leases; // adopt and extend leases, read facts about them
 mod limits; // limits of task types and limit keys

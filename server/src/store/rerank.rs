@@ -54,7 +54,7 @@ impl Store {
             _ => Statement::RerankReady,
         };
         let (priority, by) = priority.unzip();
-        let params: Params<'_> = &[&type_id, &priority, &from.rank, &from.id, &at_most];
+        let params: Params<'_> = &[&type_id, &from.rank, &from.id, &priority, &at_most];
         let row = match by {
             None => self.hot().await?.query_one(statement, params).await?,
             Some(by) => {

@@ -249,8 +249,7 @@ mod tests {
     /// is an escape character.
     #[test]
     fn no_backslash_stands_in_a_literal_whose_reading_depends_on_a_setting() {
-        let statements =
-            crate::store::Statement::ALL.iter().map(|statement| (statement.name(), Cow::Borrowed(statement.text())));
+        let statements = crate::store::Statement::ALL.iter().map(|statement| (statement.name(), statement.text()));
         for (name, text) in all().map(|source| (source.path, source.text())).chain(statements) {
             for line in text.lines() {
                 let code = line.split("--").next().unwrap_or_default();

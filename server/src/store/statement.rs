@@ -1,7 +1,12 @@
 //! Enum of all statements. Their texts are files of `server/sql`, or stand here if they only call a schema function.
 //! Enum values are passed as text, because tokio-postgres would first have to query their types.
 
-/// Expands to the text of a statement: the given literal, or the content of its file.
+use std::borrow::Cow;
+
+use super::job_table::{self, JobTable};
+
+/// Expands to the text of a statement: the given literal, or the content of its file or of the file that it shares with statements
+/// for other tables.
 macro_rules! text {
     ($folder:ident, $name:literal) => {
         include_str!(concat!("../../sql/", stringify!($folder), "/", $name, ".sql"))
@@ -9,10 +14,26 @@ macro_rules! text {
     ($folder:ident, $name:literal, $sql:literal) => {
         $sql
     };
+    ($folder:ident, $name:literal, $table:ident in $file:literal) => {
+        include_str!(concat!("../../sql/", stringify!($folder), "/", $file, ".sql"))
+    };
+}
+
+/// Expands to the table of a statement that shares its file.
+macro_rules! table {
+    () => {
+        None
+    };
+    ($sql:literal) => {
+        None
+    };
+    ($table:ident in $file:literal) => {
+        Some(&job_table::$table)
+    };
 }
 
 macro_rules! statements {
-    ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)?,)* })*) => {
+    ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)? $(on $table:ident in $file:literal)?,)* })*) => {
         /// A statement that brokers run. Each connection prepares it once.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Statement {
@@ -28,15 +49,22 @@ macro_rules! statements {
                 match self { $($(Self::$variant => $name,)*)* }
             }
 
-            /// SQL text for the schema `howdah`.
-            pub const fn text(self) -> &'static str {
-                match self { $($(Self::$variant => text!($folder, $name $(, $sql)?),)*)* }
+            /// SQL text, with placeholders if the statement shares its file.
+            const fn source(self) -> &'static str {
+                match self { $($(Self::$variant => text!($folder, $name $(, $sql)? $(, $table in $file)?),)*)* }
             }
 
-            /// Folder of the statement in `server/sql`.
+            /// Table of jobs whose values replace the placeholders.
+            const fn table(self) -> Option<&'static JobTable> {
+                match self { $($(Self::$variant => table!($($sql)? $($table in $file)?),)*)* }
+            }
+
+            /// Folder and file of the statement in `server/sql`.
             #[cfg(test)]
-            const fn folder(self) -> &'static str {
-                match self { $($(Self::$variant => stringify!($folder),)*)* }
+            fn file(self) -> [&'static str; 2] {
+                match self {
+                    $($(Self::$variant => [stringify!($folder), [$($file,)? $name][0]],)*)*
+                }
             }
         }
     };
@@ -146,9 +174,9 @@ statements! {
         SampleBacklog = "sample_backlog",
         DeleteExpiredRequests = "delete_expired_requests",
         DeleteIdleLimitStates = "delete_idle_limit_states",
-        RerankReady = "rerank_ready",
-        RerankScheduled = "rerank_scheduled",
-        RerankWaiting = "rerank_waiting",
+        RerankReady = "rerank_ready" on READY in "rerank",
+        RerankScheduled = "rerank_scheduled" on SCHEDULED in "rerank",
+        RerankWaiting = "rerank_waiting" on WAITING in "rerank",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
         Upkeep = "upkeep",
@@ -228,11 +256,11 @@ statements! {
         WorkerOfJob = "worker_of_job",
         EndedJobs = "ended_jobs",
         MarkAwaited = "mark_awaited": "SELECT unnest(howdah.mark_awaited($1)) AS id",
-        PickReady = "pick_ready",
-        PickLeased = "pick_leased",
+        PickReady = "pick_ready" on READY in "pick_by_type",
+        PickLeased = "pick_leased" on LEASED in "pick_by_id",
         PickScheduled = "pick_scheduled",
-        PickWaiting = "pick_waiting",
-        PickDead = "pick_dead",
+        PickWaiting = "pick_waiting" on WAITING in "pick_by_id",
+        PickDead = "pick_dead" on DEAD in "pick_by_type",
         PickDeadGroup = "pick_dead_group",
         RetryJobs = "retry_jobs",
         ReviveDependents = "revive_dependents": "SELECT howdah.revive_dependents($1) AS id",
@@ -242,27 +270,27 @@ statements! {
         Reprioritize = "reprioritize",
         StillLive = "still_live",
         LiveOfTypes = "live_of_types",
-        ListReady = "list_ready",
-        ListLeased = "list_leased",
-        ListScheduled = "list_scheduled",
-        ListWaiting = "list_waiting",
-        ListDead = "list_dead",
-        ListDeadGroup = "list_dead_group",
-        MostAttemptsReady = "most_attempts_ready",
-        MostAttemptsLeased = "most_attempts_leased",
-        MostAttemptsScheduled = "most_attempts_scheduled",
-        MostAttemptsWaiting = "most_attempts_waiting",
+        ListReady = "list_ready" on READY in "list_by_type",
+        ListLeased = "list_leased" on LEASED in "list_by_id",
+        ListScheduled = "list_scheduled" on SCHEDULED in "list_by_id",
+        ListWaiting = "list_waiting" on WAITING in "list_by_id",
+        ListDead = "list_dead" on DEAD in "list_by_type",
+        ListDeadGroup = "list_dead_group" on DEAD_GROUP in "list_by_type",
+        MostAttemptsReady = "most_attempts_ready" on READY in "most_attempts",
+        MostAttemptsLeased = "most_attempts_leased" on LEASED in "most_attempts",
+        MostAttemptsScheduled = "most_attempts_scheduled" on SCHEDULED in "most_attempts",
+        MostAttemptsWaiting = "most_attempts_waiting" on WAITING in "most_attempts",
         MostAttemptsDead = "most_attempts_dead",
-        ListFinished = "list_finished",
+        ListFinished = "list_finished" on HISTORY in "list_by_id",
         SearchKey = "search_key",
         CountKey = "count_key",
         SearchTag = "search_tag",
         CountTag = "count_tag",
-        SearchReady = "search_ready",
-        SearchLeased = "search_leased",
-        SearchScheduled = "search_scheduled",
-        SearchWaiting = "search_waiting",
-        SearchDead = "search_dead",
+        SearchReady = "search_ready" on READY in "search",
+        SearchLeased = "search_leased" on LEASED in "search",
+        SearchScheduled = "search_scheduled" on SCHEDULED in "search",
+        SearchWaiting = "search_waiting" on WAITING in "search",
+        SearchDead = "search_dead" on DEAD in "search",
         SearchFinished = "search_finished",
         FoundJobs = "found_jobs",
         EstimateFinished = "estimate_finished",
@@ -280,9 +308,9 @@ statements! {
         ListBulks = "list_bulks",
         DeleteOldBulks = "delete_old_bulks",
         PickReadyForBulk = "pick_ready_for_bulk",
-        PickLeasedForBulk = "pick_leased_for_bulk",
+        PickLeasedForBulk = "pick_leased_for_bulk" on LEASED in "pick_by_id_for_bulk",
         PickScheduledForBulk = "pick_scheduled_for_bulk",
-        PickWaitingForBulk = "pick_waiting_for_bulk",
+        PickWaitingForBulk = "pick_waiting_for_bulk" on WAITING in "pick_by_id_for_bulk",
         PickDeadForBulk = "pick_dead_for_bulk",
         PickDeadGroupForBulk = "pick_dead_group_for_bulk",
         PickChangesForBulk = "pick_changes_for_bulk",
@@ -359,9 +387,17 @@ statements! {
 }
 
 impl Statement {
+    /// Returns the SQL text for the schema `howdah`.
+    pub fn text(self) -> Cow<'static, str> {
+        match self.table() {
+            Some(table) => table.fill(self.source()).into(),
+            None => self.source().into(),
+        }
+    }
+
     /// Returns the SQL text for another schema. The schema name must be valid without quotes.
     pub fn text_in(self, schema: &str) -> String {
-        in_schema(self.text(), schema)
+        in_schema(&self.text(), schema)
     }
 }
 
@@ -387,7 +423,8 @@ mod tests {
             }
         }
         for statement in Statement::ALL {
-            files.remove(&vec![format!("{}.sql", statement.name()), statement.folder().to_owned()]);
+            let [folder, file] = statement.file();
+            files.remove(&vec![format!("{file}.sql"), folder.to_owned()]);
         }
         assert_eq!(files, BTreeSet::new());
     }

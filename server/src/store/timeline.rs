@@ -25,7 +25,7 @@ impl Timeline {
     /// Queries the timeline of a server. `None` if the server does not report it, as some Postgres-compatible servers
     /// do not.
     pub(super) async fn query(client: &Client) -> Option<Self> {
-        let messages = client.simple_query(Statement::Timeline.text()).await.ok()?;
+        let messages = client.simple_query(&Statement::Timeline.text()).await.ok()?;
         messages.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Self::parse(row.get("system")?, row.get("timeline")?),
             _ => None,

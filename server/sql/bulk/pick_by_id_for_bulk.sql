@@ -1,8 +1,8 @@
--- Returns ids of waiting jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at most 20,000
+-- Returns ids of leased or waiting jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at most 20,000
 -- rows. It also returns the last row if that job is not selected (picked false), because the next call starts there.
 -- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any)
 WITH seen AS MATERIALIZED (
-    SELECT id, type_id, priority FROM howdah.waiting WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000
+    SELECT id, type_id, priority FROM howdah.{table} WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000
 ),
 picked AS MATERIALIZED (
     SELECT id FROM seen WHERE type_id = $1::integer AND ($5::smallint IS NULL OR priority <> $5) ORDER BY id LIMIT $3::integer

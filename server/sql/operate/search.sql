@@ -1,6 +1,7 @@
--- One bounded scan step of a search among the dead jobs of a type, by id. It ends after $4 jobs, or before the compared
--- payloads exceed $5 bytes, but reads at least one job. The last row says how far it came; no row means that nothing is left.
--- $1 type $2 (unused) $3 id after $4 jobs at most $5 bytes at most $6 since $7 until (null: now) $8 header $9 its value
+-- One bounded scan step of a search among jobs of one state. Without an index by type, it also reads jobs of other types. It ends
+-- after $4 jobs, or before the compared payloads exceed $5 bytes, but reads at least one job. The last row says how far it came; no
+-- row means that nothing is left.
+-- $1 type $2 and $3 position $4 jobs at most $5 bytes at most $6 since $7 until (null: now) $8 header $9 its value
 -- $10 text in the payload $11 path in the payload $12 found at most
 WITH looked AS MATERIALIZED (
     SELECT id, rank, ordinal,
@@ -9,13 +10,13 @@ WITH looked AS MATERIALIZED (
         SELECT id, rank, headers, payload, options, fits, row_number() OVER in_order AS ordinal,
                sum(CASE WHEN fits AND $8::text IS NULL THEN howdah.payload_size(payload, options) ELSE 0 END) OVER in_order AS bytes
         FROM (
-            SELECT id, 0::bigint AS rank, headers, payload, options,
-                   died >= $6::timestamptz AND ($7::timestamptz IS NULL OR died < $7) AS fits
-            FROM howdah.dead
-            WHERE type_id = $1::integer AND id > $3::bigint AND $2::bigint IS NOT NULL
-            ORDER BY type_id, id LIMIT $4::integer
+            SELECT id, {rank} AS rank, headers, payload, options,
+                   {of_type} AND {since} >= $6::timestamptz AND ($7::timestamptz IS NULL OR {since} < $7) AS fits
+            FROM howdah.{table}
+            WHERE {after}
+            ORDER BY {scan} LIMIT $4::integer
         ) in_reach
-        WINDOW in_order AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
+        WINDOW in_order AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)
     ) measured
     WHERE bytes <= $5::bigint OR ordinal = 1
 )

@@ -1,11 +1,11 @@
--- Returns ids of leased jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. It also returns
+-- Returns ids of jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. It also returns
 -- the last row if that job is of another type (picked false), because the next call starts there.
 -- $1 type $2 (unused) $3 id after $4 at most
 WITH seen AS MATERIALIZED (
-    SELECT id, type_id FROM howdah.leased WHERE id > $3::bigint AND $2::bigint IS NOT NULL ORDER BY id LIMIT 20000
+    SELECT id, type_id FROM howdah.{table} WHERE {after} ORDER BY {scan} LIMIT 20000
 ),
 picked AS (
-    SELECT id FROM seen WHERE type_id = $1::integer ORDER BY id LIMIT $4::integer
+    SELECT id FROM seen WHERE {of_type} ORDER BY id LIMIT $4::integer
 )
 SELECT id, 0::bigint AS rank, true AS picked FROM picked
 UNION ALL

@@ -1,0 +1,138 @@
+//! The tables of jobs. A job is in the table of its state. Statements that differ only in the table share one file of
+//! `server/sql`, with these placeholders:
+//!
+//! | placeholder | meaning |
+//! |---|---|
+//! | `{table}`, `{state}` | name of the table; the state of its jobs, as text |
+//! | `{run_at}`, `{leased_at}`, `{finished}`, `{deadline}`, `{result}`, `{broker}` | values that only some tables have, else `NULL` |
+//! | `{after}` | selects the rows after a position: `$1` type, `$2` rank, `$3` id |
+//! | `{scan}`, `{order}`, `{last}` | order of a scan: for the index, in the result, and reversed |
+//! | `{rank}` | rank in a position |
+//! | `{of_type}` | selects the jobs of the type, where the scan reads jobs of other types too |
+//! | `{since}` | the time by which a search selects jobs |
+
+/// Values of the placeholders for one table.
+#[derive(Clone, Copy)]
+pub(super) struct JobTable {
+    table: &'static str,
+    state: &'static str,
+    run_at: &'static str,
+    leased_at: &'static str,
+    finished: &'static str,
+    deadline: &'static str,
+    result: &'static str,
+    broker: &'static str,
+    after: &'static str,
+    scan: &'static str,
+    order: &'static str,
+    last: &'static str,
+    rank: &'static str,
+    of_type: &'static str,
+    since: &'static str,
+}
+
+const NO_TIME: &str = "NULL::timestamptz";
+
+/// Table without an index by type: a scan reads the jobs of all types by id.
+const BY_ID: JobTable = JobTable {
+    table: "",
+    state: "",
+    run_at: NO_TIME,
+    leased_at: NO_TIME,
+    finished: NO_TIME,
+    deadline: NO_TIME,
+    result: "NULL::bytea",
+    broker: "NULL::text",
+    after: "id > $3::bigint AND $2::bigint IS NOT NULL",
+    scan: "id",
+    order: "id",
+    last: "id DESC",
+    rank: "0::bigint",
+    of_type: "type_id = $1::integer",
+    since: "created",
+};
+
+pub(super) const READY: JobTable = JobTable {
+    table: "ready",
+    state: "'ready'::text",
+    after: "type_id = $1::integer AND (rank, id) > ($2::bigint, $3::bigint)",
+    scan: "type_id, rank, id",
+    order: "rank, id",
+    last: "rank DESC, id DESC",
+    rank: "rank",
+    of_type: "true",
+    ..BY_ID
+};
+
+pub(super) const LEASED: JobTable = JobTable {
+    table: "leased",
+    state: "'leased'::text",
+    leased_at: "leased_at",
+    deadline: "deadline",
+    broker: "(SELECT b.name FROM howdah.broker b WHERE b.id = broker_id)",
+    ..BY_ID
+};
+
+pub(super) const SCHEDULED: JobTable =
+    JobTable { table: "scheduled", state: "'scheduled'::text", run_at: "run_at", leased_at: "leased_at", ..BY_ID };
+
+pub(super) const WAITING: JobTable = JobTable { table: "waiting", state: "'waiting'::text", ..BY_ID };
+
+pub(super) const DEAD: JobTable = JobTable {
+    table: "dead",
+    state: "'dead'::text",
+    leased_at: "leased_at",
+    finished: "died",
+    after: "type_id = $1::integer AND id > $3::bigint AND $2::bigint IS NOT NULL",
+    scan: "type_id, id",
+    of_type: "true",
+    since: "died",
+    ..BY_ID
+};
+
+/// Dead jobs of one error group: `$2` is the group, or an error of it.
+pub(super) const DEAD_GROUP: JobTable = JobTable {
+    after: "type_id = $1::integer AND error_group IN ($2::text, howdah.error_group($2)) AND id > $3::bigint",
+    scan: "id",
+    ..DEAD
+};
+
+/// Finished jobs, the newest first: `$2` is the outcome (null: any), and id 0 is the start.
+pub(super) const HISTORY: JobTable = JobTable {
+    table: "history",
+    state: "outcome::text",
+    leased_at: "leased_at",
+    finished: "finished",
+    result: "CASE WHEN $5::boolean THEN result END",
+    after: "id < CASE WHEN $3::bigint = 0 THEN 9223372036854775807 ELSE $3 END",
+    scan: "id DESC",
+    order: "id DESC",
+    last: "id",
+    of_type: "type_id = $1::integer AND ($2::text IS NULL OR outcome = $2::howdah.job_state)",
+    since: "finished",
+    ..BY_ID
+};
+
+impl JobTable {
+    /// Replaces the placeholders in the text of a statement.
+    pub(super) fn fill(&self, text: &str) -> String {
+        let values = [
+            ("{table}", self.table),
+            ("{state}", self.state),
+            ("{run_at}", self.run_at),
+            ("{leased_at}", self.leased_at),
+            ("{finished}", self.finished),
+            ("{deadline}", self.deadline),
+            ("{result}", self.result),
+            ("{broker}", self.broker),
+            ("{after}", self.after),
+            ("{scan}", self.scan),
+            ("{order}", self.order),
+            ("{last}", self.last),
+            ("{rank}", self.rank),
+            ("{of_type}", self.of_type),
+            ("{since}", self.since),
+        ];
+        values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+    }
+}
