@@ -23,17 +23,32 @@ workload cycle --seconds "$((2 * each))"
 workload cycle --client rust --seconds "$each"
 workload drain --jobs "$((50000 * each))"
 workload slots --jobs "$((5000 * each))"
-workload security --seconds "$((3 * each))" --rounds 1
-workload payload --seconds "$each"
+workload cycle --payload 65536 --batch 16 --in-flight 1024 --seconds "$each"
 workload tenants --tenants 100 --jobs "$((10000 * each))" --seconds "$each" --rounds 1
 
+start() { # FIRST_WORD FLAG...: starts howdah dev and waits for a line that begins with FIRST_WORD
+    rm -f "$work/ready"
+    "$program" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error "${@:2}" >"$work/ready" &
+    broker=$!
+    until grep -qs "^$1 " "$work/ready"; do
+        kill -0 "$broker" || { echo 'howdah dev did not start' >&2; exit 1; }
+        sleep 0.1
+    done
+}
+stop() {
+    kill -TERM "$broker"
+    wait "$broker"
+    broker=''
+}
+
+# TLS and tokens. `howdah dev` prints a command with the flags of a client: howdah --server URL --tls-ca FILE --token-file FILE types
+start howdah --tls --auth token
+read -ra client < <(grep '^howdah ' "$work/ready")
+workload cycle --seconds "$((2 * each))" "${client[@]:1:6}"
+stop
+
 # The archive, the command line, the page, and HTTP.
-"$program" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 --http-enqueue --log error >"$work/ready" &
-broker=$!
-until grep -q '^ready ' "$work/ready"; do
-    kill -0 "$broker" || { echo 'howdah dev did not start' >&2; exit 1; }
-    sleep 0.1
-done
+start ready --http-enqueue
 read -r _ grpc http url <"$work/ready"
 export HOWDAH_SERVER=${grpc#grpc=} url=${url#postgres=} http=${http#http=}
 # An idle broker on an up-to-date database. deploy/build evaluates its profile separately.
@@ -49,6 +64,4 @@ seq 1 "$((2000 * each))" | sed 's/.*/{"line": &}/' >"$work/lines"
 "$program" jobs trained --limit 1000 >"$work/quiet" 2>&1
 for page in ui/ ui/jobs ui/statistics metrics readyz; do curl -fsS -o "$work/quiet" "http://$http/$page"; done
 curl -fsS -o "$work/quiet" --data-binary @"$work/lines" "http://$http/v1/jobs/trained?priority=-1&key=one"
-kill -TERM "$broker"
-wait "$broker"
-broker=''
+stop

@@ -54,46 +54,6 @@ async fn a_backlog_on_a_given_database_is_cleaned_away() {
 
 #[tokio::test]
 #[ignore = "a whole workload: just measurements"]
-async fn a_flood_is_measured_beside_the_same_load_without_it() {
-    let rows = rows(&["bench", "flood", "--seconds", "1", "--json"], "flood").await;
-    assert_eq!(rows.len(), 6, "{rows:?}");
-    rows.iter().for_each(none_went_wrong);
-    for (quiet, flooded) in rows.chunks(2).map(|pair| (&pair[0], &pair[1])) {
-        assert!(quiet["case"].as_str().unwrap().starts_with("quiet") && quiet.get("flood_stored").is_none());
-        assert!(flooded["case"].as_str().unwrap().starts_with("flooded"), "{flooded}");
-        for key in ["flood_stored", "flood_refused", "flood_connections"] {
-            assert!(flooded[key].as_f64() > Some(0.0), "{key}: {flooded}");
-        }
-        // Checks only that the field exists: on a slow machine the flood may stay below its limits.
-        assert!(flooded.get("flood_limited").is_some(), "{flooded}");
-    }
-}
-
-#[tokio::test]
-#[ignore = "a whole workload: just measurements"]
-async fn what_operators_use_is_measured_beside_the_plain_cycle_in_turn() {
-    let beside = howdah().display().to_string();
-    let times = ["--seconds", "3", "--rounds", "1", "--yardstick-seconds", "1"];
-    let args = [&["bench", "operate", "--beside", &beside, "--json"], &times[..]].concat();
-    let rows = rows(&args, "operate").await;
-    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
-    let expected = ["plain", "no sums of statistics", "spans of 1 % of jobs", "20 open pages", "other program"];
-    assert_eq!(cases, expected);
-    rows.iter().for_each(none_went_wrong);
-    assert!(rows[0].get("of_plain").is_none(), "{}", rows[0]);
-    for row in &rows[1..] {
-        // Checks only that the field exists: on a slow machine no job may be settled during the measurement.
-        assert!(row.get("of_plain").is_some(), "{row}");
-        assert_eq!(row["of_plain_each"].as_array().map(Vec::len), Some(1), "{row}");
-    }
-    assert!(rows[2]["spans"].as_u64() > Some(0), "{}", rows[2]);
-    for key in ["views", "live_figures", "view_p50_ms", "view_p99_ms"] {
-        assert!(rows[3][key].as_f64() > Some(0.0), "{key}: {}", rows[3]);
-    }
-}
-
-#[tokio::test]
-#[ignore = "a whole workload: just measurements"]
 async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
     let args = [
         "bench",
@@ -128,21 +88,6 @@ async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
     for row in rows.iter().filter(|row| row["case"].as_str().unwrap().starts_with("out")) {
         assert!(row["jobs"] == 6_000 && row["jobs_per_s"].as_f64() > Some(0.0), "{row}");
     }
-}
-
-#[tokio::test]
-#[ignore = "a whole workload: just measurements"]
-async fn two_stores_are_measured_beside_one_in_turn_and_each_beside_one_that_is_away() {
-    let args = ["bench", "stores", "--rounds", "3", "--seconds", "1", "--yardstick-seconds", "1", "--json"];
-    let rows = rows(&args, "stores").await;
-    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
-    let expected = ["1 store", "2 stores", "first store, the second away", "second store, the first away"];
-    assert_eq!(cases, expected);
-    rows.iter().for_each(none_went_wrong);
-    for row in &rows[1..] {
-        assert_eq!(row["of_plain_each"].as_array().map(Vec::len), Some(3), "{row}");
-    }
-    assert!(rows[1]["yardsticks_of_one"].as_f64() > Some(0.0), "{}", rows[1]);
 }
 
 #[tokio::test]
@@ -215,26 +160,6 @@ async fn a_small_worker_on_a_full_queue_is_measured_by_the_time_from_one_job_to_
     }
 }
 
-#[tokio::test]
-#[ignore = "a whole workload: just measurements"]
-async fn a_worker_program_is_measured_and_stopped() {
-    let command = format!("exec '{}' work \"$HOWDAH_BENCH_TYPE\" --exec true --jobs 4", howdah().display());
-    // With fewer jobs, the worker's processor time could be below the resolution of the measurement.
-    let args = ["bench", "--client", &command, "--jobs", "400", "--yardstick-seconds", "1", "--json"];
-    let rows = rows(&args, "client").await;
-    let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
-    assert_eq!(row["case"], command);
-    assert!(row["client_cpu_us"].as_f64() > Some(0.0) && row["client_rss_mb"].as_f64() > Some(0.0), "{row}");
-    none_went_wrong(row);
-}
-
-#[tokio::test]
-async fn a_worker_program_that_ends_too_early_fails_the_benchmark() {
-    let args = ["bench", "--client", "exit 3", "--jobs", "1", "--yardstick-seconds", "1"];
-    let (status, _, errors) = run(&args, b"").await;
-    assert!(!status.success() && errors.contains("the worker ended too early"), "{errors}");
-}
-
 fn none_went_wrong(row: &Value) {
     for fault in ["lost", "duplicated", "unexpected"] {
         assert_eq!(row[fault], 0, "{row}");
@@ -263,9 +188,8 @@ async fn what_cannot_be_measured_is_said_before_anything_is_started() {
         (&["bench", "cycle", "--seconds", "0"], "seconds"),
         (&["bench", "rates", "--rate", "0"], "--rate"),
         (&["bench", "tenants", "--tenants", "0"], "--tenants"),
-        (&["bench", "operate", "--rounds", "4"], "--rounds"),
-        (&["bench", "client"], "--client"),
-        (&["bench", "drain", "--client", "python worker.py"], "only the workload client"),
+        (&["bench", "tenants", "--rounds", "4"], "--rounds"),
+        (&["bench", "drain", "--client", "python worker.py"], "--client"),
         (&["bench", "--program", "howdah-before", "--server", "http://127.0.0.1:7654"], "use only one of them"),
     ] {
         let (status, out, err) = run(args, b"").await;

@@ -8,7 +8,6 @@ use std::{path::PathBuf, time::Duration};
 use clap::ValueEnum;
 
 use crate::{
-    error::{Error, Result},
     load::{STAMP_BYTES, WorkerKind},
     workload::Workload,
 };
@@ -17,10 +16,10 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Workloads to measure, in this order; all: each of them [default: cycle drain latency single]
+    /// Workloads to measure, in this order; all: each of them [default: cycle drain rates single]
     #[arg(value_name = "NAME")]
     names: Vec<Name>,
-    /// Measure each case for this many seconds [default: 60 for cycle, backlog and brokers, 20 for others]
+    /// Measure each case for this many seconds [default: 60 for cycle, idle, backlog and brokers, 20 for others]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
     /// Size of a payload, in bytes
@@ -58,21 +57,15 @@ pub struct Args {
     /// the ms from then until its enqueue transaction began, its call was answered, and its handler began
     #[arg(long, value_name = "FILE")]
     pub(crate) slowest: Option<PathBuf>,
-    /// Workers. raw: a hand-written stream, the cheapest possible worker; rust: the Rust client crate; any other value: a command,
-    /// for the workload client. The command gets HOWDAH_SERVER, HOWDAH_BENCH_TYPE and HOWDAH_BENCH_CONCURRENCY, acks each job of
-    /// the type, and stops cleanly on SIGTERM
-    #[arg(long, value_name = "raw|rust|CMD", default_value = "raw", value_parser = WorkerChoice::parse)]
-    pub(crate) client: WorkerChoice,
+    /// Workers
+    #[arg(long, value_name = "CLIENT", default_value = "raw")]
+    pub(crate) client: WorkerKind,
     /// Start the brokers from this howdah program, such as an older version, instead of the running one
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) program: Option<PathBuf>,
-    /// Also measure brokers of this howdah program, for the workload operate
-    #[arg(long, value_name = "PROGRAM")]
-    pub(crate) beside: Option<PathBuf>,
-    /// Number of rounds, odd, for workloads that measure their cases in turn [default: tenants 5, operate and stores 7, security
-    /// 11]
-    #[arg(long, value_name = "N", value_parser = odd)]
-    rounds: Option<u32>,
+    /// Number of rounds, odd, for the workload tenants
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = odd)]
+    pub(crate) rounds: u32,
     /// Seconds of each measurement of the yardstick (Postgres alone, without a broker) [default: 5, or --seconds if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     yardstick_seconds: Option<u64>,
@@ -91,40 +84,6 @@ pub struct Args {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// Worker implementation to use.
-#[derive(Clone, Debug)]
-pub(crate) enum WorkerChoice {
-    Kind(WorkerKind),
-    Command(String),
-}
-
-impl WorkerChoice {
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        match text.trim() {
-            "" => Err("is empty".into()),
-            "raw" => Ok(Self::Kind(WorkerKind::Raw)),
-            "rust" => Ok(Self::Kind(WorkerKind::Rust)),
-            command => Ok(Self::Command(command.to_owned())),
-        }
-    }
-
-    /// Kind of the workers in this process.
-    pub(crate) fn kind(&self) -> WorkerKind {
-        match self {
-            Self::Kind(kind) => *kind,
-            Self::Command(_) => WorkerKind::default(),
-        }
-    }
-
-    /// Command of an external worker, if one was given.
-    pub(crate) fn command(&self) -> Option<&str> {
-        match self {
-            Self::Kind(_) => None,
-            Self::Command(command) => Some(command),
-        }
-    }
-}
-
 /// A workload, or all of them.
 #[derive(Clone, Copy, Debug)]
 enum Name {
@@ -135,26 +94,17 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 20] = [
+        const ALL: [Name; 11] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
-            Name::One(W::Latency),
             Name::One(W::Single),
             Name::One(W::Slots),
             Name::One(W::Idle),
             Name::One(W::Rates),
             Name::One(W::Backlog),
             Name::One(W::Pinned),
-            Name::One(W::Streams),
-            Name::One(W::Payload),
-            Name::One(W::Types),
             Name::One(W::Brokers),
-            Name::One(W::Security),
-            Name::One(W::Flood),
-            Name::One(W::Operate),
             Name::One(W::Tenants),
-            Name::One(W::Stores),
-            Name::One(W::Client),
             Name::All,
         ];
         &ALL
@@ -170,24 +120,15 @@ impl ValueEnum for Name {
 
 impl Args {
     /// Returns the workloads to run, in order.
-    pub(crate) fn workloads(&self) -> Result<Vec<Workload>> {
+    pub(crate) fn workloads(&self) -> Vec<Workload> {
+        if self.names.is_empty() {
+            return vec![Workload::Cycle, Workload::Drain, Workload::Rates, Workload::Single];
+        }
         let named = self.names.iter().flat_map(|name| match name {
             Name::One(workload) => std::slice::from_ref(workload),
-            // The workload client needs a program of the user's, so `all` leaves it out.
-            Name::All => &Workload::value_variants()[..Workload::value_variants().len() - 1],
+            Name::All => Workload::value_variants(),
         });
-        let named: Vec<Workload> = named.copied().collect();
-        match self.client.command() {
-            None if named.contains(&Workload::Client) => {
-                Err(Error::Usage("the workload client needs the command of a worker: --client CMD".into()))
-            }
-            None if named.is_empty() => Ok(vec![Workload::Cycle, Workload::Drain, Workload::Latency, Workload::Single]),
-            None => Ok(named),
-            Some(_) if named.iter().all(|workload| *workload == Workload::Client) => Ok(vec![Workload::Client]),
-            Some(command) => {
-                Err(Error::Usage(format!("--client {command:?} is a command, which only the workload client supports")))
-            }
-        }
+        named.copied().collect()
     }
 
     /// Duration of a case.
@@ -197,10 +138,6 @@ impl Args {
 
     pub(crate) fn jobs(&self, default: u64) -> u64 {
         self.jobs.unwrap_or(default)
-    }
-
-    pub(crate) fn rounds(&self, default: u32) -> u32 {
-        self.rounds.unwrap_or(default)
     }
 
     /// Duration of each yardstick measurement.

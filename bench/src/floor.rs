@@ -23,45 +23,6 @@ const DROP: &str = "DROP SCHEMA IF EXISTS howdah_floor CASCADE";
 /// Maximum recorded commit time: one minute.
 const LONGEST_US: u64 = 60_000_000;
 
-/// Measures commit times at this rate. Each time starts at the sending of the statement, because the timer is too coarse to start
-/// at the tick.
-async fn commits(database: &Database, per_second: f64, time: Duration) -> Result<Micros> {
-    let mut taken = new()?;
-    let mut tick = interval(Duration::from_secs_f64(1.0 / per_second));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let begun = Instant::now();
-    let mut id = 0_u64;
-    while begun.elapsed() < time {
-        tick.tick().await;
-        id += 1;
-        let sent = Instant::now();
-        database.execute(&format!("EXECUTE floor ({id})"), "cannot commit a row of the floor").await?;
-        taken.saturating_record(sent.elapsed().as_micros() as u64);
-    }
-    Ok(taken)
-}
-
-/// Adds the commit times at this rate to a row. Does nothing without a database.
-pub(crate) async fn add_commit_times(
-    row: &mut Row,
-    database: Option<&Database>,
-    per_second: f64,
-    time: Duration,
-) -> Result<()> {
-    let Some(database) = database else { return Ok(()) };
-    let _bar = Bar::spinner(format!("floor: {per_second} commits/s"));
-    let connection = database.another_connection().await?;
-    connection.execute(TABLE, "cannot create the table of the floor").await?;
-    connection.execute(PREPARE, "cannot prepare the statements of the floor").await?;
-    let taken = commits(&connection, per_second, time).await;
-    connection.execute(DROP, "cannot drop the table of the floor").await?;
-    let taken = taken?;
-    for (name, percentile) in [("commit_p50_ms", 50.0), ("commit_p99_ms", 99.0)] {
-        row.fact(name, rounded(taken.value_at_percentile(percentile) as f64 / 1e3, 3));
-    }
-    Ok(())
-}
-
 /// Maximum number of connections that commit pairs; one connection handles about 2,000 pairs per second.
 const CONNECTIONS: usize = 16;
 /// Pairs per second that each connection commits, up to `CONNECTIONS` connections.
@@ -112,7 +73,8 @@ pub(crate) async fn add_pair_times(
     Ok(())
 }
 
-/// Measures the first commit of each pair, from the sending of the statement.
+/// Measures the first commit of each pair. The time starts at the sending of the statement, because the timer is too coarse to
+/// start at the tick.
 async fn pair(connection: &Database, number: u64, per_second: f64, time: Duration) -> Result<Micros> {
     let (mut taken, mut tick) = (new()?, interval(Duration::from_secs_f64(1.0 / per_second)));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);

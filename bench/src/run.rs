@@ -28,7 +28,7 @@ pub async fn run(
     launcher: Launcher,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
-    let workloads = args.workloads()?;
+    let workloads = args.workloads();
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
     if args.program.is_some() && !servers.is_empty() {
         return Err(Error::Usage(

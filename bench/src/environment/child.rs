@@ -33,18 +33,6 @@ impl Launcher {
     pub fn new(command: impl Fn(Option<&Path>, &[String]) -> Command + Send + Sync + 'static) -> Self {
         Self(Box::new(command))
     }
-
-    /// Runs a command and returns its trimmed output.
-    pub(super) fn output(&self, args: &[&str]) -> Result<String> {
-        let name = args.join(" ");
-        let failed = |why: String| Error::Process(format!("howdah {name}: {why}"));
-        let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let output = (self.0)(None, &args).output().map_err(|error| failed(error.to_string()))?;
-        if !output.status.success() {
-            return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    }
 }
 
 impl fmt::Debug for Launcher {

@@ -26,14 +26,14 @@ impl Mark {
     /// Reads the counters.
     pub(crate) async fn take(environment: &Environment) -> Self {
         let (mut postgres, mut wal, mut switched) = (None, None, None);
-        for database in environment.databases() {
-            add(&mut wal, database.wal_bytes().await.ok());
+        if let Some(database) = &environment.database {
+            wal = database.wal_bytes().await.ok();
             if environment.is_local {
                 // Processor time of a Postgres session that ended before this reading is not counted. Brokers keep their
                 // sessions open.
                 let pids = database.pids().await.ok();
-                add(&mut postgres, pids.as_ref().map(|pids| pids.iter().copied().filter_map(cpu_seconds).sum::<f64>()));
-                add(&mut switched, pids.map(|pids| pids.into_iter().filter_map(switches).sum::<u64>()));
+                postgres = pids.as_ref().map(|pids| pids.iter().copied().filter_map(cpu_seconds).sum::<f64>());
+                switched = pids.map(|pids| pids.into_iter().filter_map(switches).sum::<u64>());
             }
         }
         let brokers: Vec<u32> = environment.broker_pids().collect();
@@ -63,13 +63,6 @@ impl Environment {
     }
 }
 
-fn add<T: std::ops::Add<Output = T>>(sum: &mut Option<T>, more: Option<T>) {
-    *sum = match (sum.take(), more) {
-        (Some(sum), Some(more)) => Some(sum + more),
-        (sum, more) => sum.or(more),
-    };
-}
-
 /// Sums over processes; `None` if the list is empty or a value is unknown.
 fn sum<T: std::iter::Sum>(pids: &[u32], read: impl Fn(u32) -> Option<T>) -> Option<T> {
     if pids.is_empty() {
@@ -79,18 +72,10 @@ fn sum<T: std::iter::Sum>(pids: &[u32], read: impl Fn(u32) -> Option<T>) -> Opti
 }
 
 /// Processor seconds of a process with all its threads.
-pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
-    cpu_of(pid, None)
-}
-
-/// Processor seconds of a process; `None` if the process is unknown or not in the process group `group`.
-pub(super) fn cpu_of(pid: u32, group: Option<u32>) -> Option<f64> {
+fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The process name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
-    if group.is_some_and(|group| fields.split_whitespace().nth(2) != Some(&group.to_string())) {
-        return None;
-    }
     let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks.sum::<Option<u64>>()? as f64 / TICKS)
 }
@@ -107,7 +92,7 @@ fn switches(pid: u32) -> Option<u64> {
     Some(threads.filter_map(|thread| of_thread(thread.ok()?.path())).sum())
 }
 
-pub(super) fn resident(pid: u32) -> Option<u64> {
+fn resident(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(kib.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)

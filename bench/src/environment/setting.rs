@@ -3,13 +3,8 @@
 use std::path::PathBuf;
 
 use howdah_client::ClientBuilder;
-use tempfile::NamedTempFile;
 
-use super::{
-    Child, Database, Environment, Guard, Launcher,
-    guard::Files,
-    stores::{self, StoreServer},
-};
+use super::{Child, Database, Environment, Launcher};
 use crate::error::{Error, Result};
 
 #[derive(Debug)]
@@ -30,36 +25,6 @@ pub(crate) struct SettingOptions {
     pub(crate) launcher: Launcher,
 }
 
-/// Options of the brokers of one environment, in addition to those of the whole run.
-#[derive(Debug, Default)]
-pub(crate) struct Special {
-    /// Tokens and TLS.
-    guard: Option<Files>,
-    /// Additional `--set` flags.
-    set: Vec<String>,
-    /// Program to start the brokers from, instead of the default.
-    program: Option<PathBuf>,
-    /// Stores of the brokers, if there are several.
-    stores: &'static [StoreServer],
-}
-
-impl Special {
-    /// Options for brokers with additional `--set` flags.
-    pub(crate) fn set(set: Vec<String>) -> Self {
-        Self { set, ..Self::default() }
-    }
-
-    /// Options for brokers that serve these stores.
-    pub(crate) fn stores(stores: &'static [StoreServer]) -> Self {
-        Self { stores, ..Self::default() }
-    }
-
-    /// Options for brokers that are started from another program.
-    pub(crate) fn program(program: PathBuf) -> Self {
-        Self { program: Some(program), ..Self::default() }
-    }
-}
-
 /// A private or an existing Postgres.
 #[derive(Debug)]
 pub(crate) struct Setting {
@@ -68,8 +33,6 @@ pub(crate) struct Setting {
     dev: Option<Child>,
     /// URL of a database that exists for the whole run. `None` with `--server` and without `--database-url`.
     url: Option<String>,
-    /// A second private Postgres for brokers with several stores, with its URL.
-    second: Option<(Child, String)>,
     databases: u32,
 }
 
@@ -84,7 +47,7 @@ impl Setting {
             let (child, at) = private(&options.launcher, options.max_connections).await?;
             (dev, url) = (Some(child), Some(at));
         }
-        Ok(Self { options, dev, url, second: None, databases: 0 })
+        Ok(Self { options, dev, url, databases: 0 })
     }
 
     /// Number of existing brokers; 0 if the benchmark starts them.
@@ -97,77 +60,37 @@ impl Setting {
         self.url.as_deref()
     }
 
-    /// URLs of both private Postgres servers, if started.
-    pub(crate) fn both(&self) -> [Option<&str>; 2] {
-        [self.url.as_deref(), self.second.as_ref().map(|(_, url)| url.as_str())]
-    }
-
     /// Creates an environment with brokers for a workload. With a private Postgres, it gets a new database, so that no workload
     /// sees the data of another.
     pub(crate) async fn environment(&mut self, brokers: usize) -> Result<Environment> {
-        self.special(brokers, Special::default()).await
-    }
-
-    /// Creates an environment whose brokers require tokens or TLS.
-    pub(crate) async fn guarded(&mut self, brokers: usize, guard: Guard) -> Result<Environment> {
-        let guard = Some(Files::make(guard, &self.options.launcher)?);
-        self.special(brokers, Special { guard, ..Special::default() }).await
-    }
-
-    /// Creates an environment with special options.
-    pub(crate) async fn special(&mut self, brokers: usize, special: Special) -> Result<Environment> {
         let is_private = self.dev.is_some();
-        let mut urls = Vec::new();
-        for server in if special.stores.is_empty() { &[StoreServer::First] } else { special.stores } {
-            urls.push(self.store(*server).await?);
-        }
-        let stores = if special.stores.is_empty() { None } else { Some(stores::file(&urls)?) };
-        let mut urls = urls.into_iter().flatten();
-        let url = urls.next();
+        let url = self.database().await?;
         let given = self.options.servers.iter().take(brokers).cloned().collect();
         let mut environment = Environment {
             database: None,
-            other_databases: Vec::new(),
             brokers: given,
-            client: special.guard.as_ref().map_or_else(|| self.options.client.clone(), Files::client),
+            client: self.options.client.clone(),
             children: Vec::new(),
-            guard: None,
-            stores,
             is_private,
             is_local: is_private,
         };
         if let Some(url) = &url {
             if self.options.servers.is_empty() {
                 for _ in 0..brokers {
-                    let child = self.broker(url, environment.stores.as_ref(), &special).await?;
-                    let grpc = child.field("grpc")?;
-                    let address = special.guard.as_ref().map_or_else(|| grpc.to_owned(), |files| files.address(grpc));
-                    environment.brokers.push(address);
+                    let child = self.broker(url).await?;
+                    environment.brokers.push(child.field("grpc")?.to_owned());
                     environment.children.push(child);
                 }
             }
             environment.database = Some(Database::connect(url).await?);
         }
-        for url in urls {
-            environment.other_databases.push(Database::connect(&url).await?);
-        }
-        environment.guard = special.guard;
         environment.settle_down().await;
         Ok(environment)
     }
 
-    /// Creates a database for a store; `None` for an unavailable store.
-    async fn store(&mut self, server: StoreServer) -> Result<Option<String>> {
-        if server == StoreServer::Second && self.second.is_none() {
-            self.second = Some(private(&self.options.launcher, self.options.max_connections).await?);
-        }
-        let [first, second] = self.both();
-        let url = match server {
-            StoreServer::First => first,
-            StoreServer::Second => second,
-            StoreServer::Unavailable => None,
-        };
-        let Some(url) = url.filter(|_| self.dev.is_some()) else { return Ok(url.map(str::to_owned)) };
+    /// Creates a database on a private Postgres. Returns its URL, or the URL of the existing database.
+    async fn database(&mut self) -> Result<Option<String>> {
+        let Some(url) = self.url.as_deref().filter(|_| self.dev.is_some()) else { return Ok(self.url.clone()) };
         let name = format!("bench_{}", self.databases + 1);
         let admin = Database::connect(url).await?;
         admin.execute(&format!("CREATE DATABASE {name}"), "CREATE DATABASE").await?;
@@ -176,44 +99,36 @@ impl Setting {
         Ok(Some(url))
     }
 
-    /// Stops the brokers of an environment, and drops its databases if they are private.
+    /// Stops the brokers of an environment, and drops its database if it is private.
     pub(crate) async fn tear_down(&self, environment: Environment) -> Result<()> {
         for child in environment.children {
             child.stop().await;
         }
-        if environment.is_private {
-            for database in environment.database.into_iter().chain(environment.other_databases) {
-                let drop = format!("DROP DATABASE {} WITH (FORCE)", database.name());
-                let admin = Database::connect(&on_database(database.url(), "postgres")?).await?;
-                admin.execute(&drop, "DROP DATABASE").await?;
-            }
+        if let Some(database) = environment.database.filter(|_| environment.is_private) {
+            let drop = format!("DROP DATABASE {} WITH (FORCE)", database.name());
+            let admin = Database::connect(&on_database(database.url(), "postgres")?).await?;
+            admin.execute(&drop, "DROP DATABASE").await?;
         }
         Ok(())
     }
 
-    /// Stops the private Postgres servers.
+    /// Stops the private Postgres.
     pub(crate) async fn stop(self) {
-        for dev in self.dev.into_iter().chain(self.second.map(|(dev, _)| dev)) {
+        if let Some(dev) = self.dev {
             dev.stop().await;
         }
     }
 
-    async fn broker(&self, url: &str, stores: Option<&NamedTempFile>, special: &Special) -> Result<Child> {
+    async fn broker(&self, url: &str) -> Result<Child> {
         let mut args: Vec<String> =
             ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"].map(str::to_owned).into();
-        for set in self.options.set.iter().chain(&special.set) {
+        for set in &self.options.set {
             args.extend(["--set".to_owned(), set.clone()]);
         }
-        args.extend(special.guard.as_ref().map(Files::args).unwrap_or_default());
         // Pass the URL by the environment and not as a flag, because other users can see flags, and the URL may contain a
         // password.
-        let mut env = vec![("HOWDAH_DATABASE_URL", url)];
-        if let Some(file) = stores {
-            args.extend(["--config".to_owned(), file.path().display().to_string()]);
-            env.clear();
-        }
-        let program = special.program.as_ref().or(self.options.program.as_ref());
-        Child::start(&self.options.launcher, program.map(PathBuf::as_path), &args, &env).await
+        let env = [("HOWDAH_DATABASE_URL", url)];
+        Child::start(&self.options.launcher, self.options.program.as_deref(), &args, &env).await
     }
 }
 

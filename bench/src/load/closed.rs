@@ -23,22 +23,17 @@ pub(super) struct Maker {
     next: usize,
     tenants: u32,
     payload: usize,
-    one_type_a_request: bool,
 }
 
 impl Maker {
     /// Creates a maker. Each producer starts with a different type.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
-        let (types, one_type_a_request) = (plan.types.clone(), plan.one_type_a_request);
-        Self { types, next: producer * 37, tenants: plan.tenants, payload: plan.payload, one_type_a_request }
+        Self { types: plan.types.clone(), next: producer * 37, tenants: plan.tenants, payload: plan.payload }
     }
 
     /// Creates jobs that are due at the same time and share a payload.
     pub(super) fn jobs(&mut self, count: usize, due: u64) -> Vec<NewJob> {
         let payload = stamp::payload(due, self.payload);
-        if self.one_type_a_request {
-            return vec![self.job(payload); count];
-        }
         (0..count).map(|_| self.job(payload.clone())).collect()
     }
 
@@ -99,11 +94,7 @@ pub(super) async fn produce(
 }
 
 /// Opens the enqueue stream and reads the broker's answers until the stream ends.
-pub(super) async fn answers(
-    tally: &Tally,
-    client: Client,
-    requests: impl tokio_stream::Stream<Item = StreamEnqueueRequest> + Send + 'static,
-) -> Result<()> {
+async fn answers(tally: &Tally, client: Client, requests: ReceiverStream<StreamEnqueueRequest>) -> Result<()> {
     let mut answers = client.jobs().stream_enqueue(requests).await?.into_inner();
     while let Some(answer) = answers.message().await? {
         if let Some(error) = answer.error {
@@ -121,8 +112,7 @@ mod tests {
     use super::*;
 
     fn keys(tenants: u32) -> HashMap<String, u32> {
-        let mut maker =
-            Maker { types: Arc::new(["t".to_owned()]), next: 37, tenants, payload: 8, one_type_a_request: false };
+        let mut maker = Maker { types: Arc::new(["t".to_owned()]), next: 37, tenants, payload: 8 };
         let mut keys = HashMap::new();
         for job in maker.jobs(10_000, 0) {
             *keys.entry(job.fair_key).or_default() += 1;

@@ -3,12 +3,8 @@
 
 mod bits; // a bit set of ids
 mod closed; // closed loop: as fast as jobs are settled
-mod flood; // a principal that exceeds its limits
 mod ledger; // finds lost, duplicated and unexpected jobs
-mod open; // open loop: at fixed times, without waiting for answers
-mod pages; // open pages for operators
 mod plan; // the plan of a trial
-mod receiver; // a collector that counts spans
 mod rust_worker; // the Rust client's worker, as in a user's program
 mod schedule; // the due times of an open loop
 mod single; // callers that enqueue one job at a time
@@ -21,11 +17,8 @@ mod unary; // open loop with one job per call
 mod worker; // one task per stream
 
 pub(crate) use self::{
-    flood::{ALLOWED, CONNECTIONS, Flood, Flooder},
     ledger::Faults,
-    pages::{PageStats, Pages},
     plan::{Demand, Plan, WorkerKind},
-    receiver::Receiver,
     slowest::Slow,
     span::{Sample, Span},
     stamp::STAMP_BYTES,

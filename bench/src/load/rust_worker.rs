@@ -19,7 +19,6 @@ pub(super) async fn work(
     connected: oneshot::Sender<()>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let types: Vec<String> = plan.windows(worker).into_iter().map(|window| window.task_type).collect();
     let time = plan.handler;
     let handler = move |job: Job| {
         tally.entered_each([(job.id, job.payload.as_ref())].into_iter());
@@ -32,7 +31,7 @@ pub(super) async fn work(
             Ok::<_, JobError>(())
         }
     };
-    let handle = client.worker().handle(types, handler).concurrency(plan.window).build().start();
+    let handle = client.worker().handle(plan.task_type(worker), handler).concurrency(plan.window).build().start();
     handle.connected().await;
     let _ = connected.send(());
     let report = tokio::select! {

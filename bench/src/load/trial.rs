@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     closed,
     ledger::Faults,
-    open,
     plan::{Demand, Plan, WorkerKind},
     rust_worker,
     schedule::Schedule,
@@ -35,11 +34,10 @@ use crate::{
     report::Bar,
 };
 
-/// Connection numbers by purpose: enqueue streams, worker streams, idle workers and callers. Callers use two connections, so that
-/// the capacity of one does not limit the result.
+/// Connection numbers by purpose: enqueue streams, worker streams and callers. Callers use two connections, so that the capacity of
+/// one does not limit the result.
 const ENQUEUE: usize = 0;
 const WORK: usize = 1;
-const IDLE: usize = 10_000;
 const CALL: usize = 20_000;
 const CALLS: usize = 2;
 /// Approximate number of samples per measurement.
@@ -96,21 +94,13 @@ impl<'a> Trial<'a> {
         Ok(client)
     }
 
-    /// Connects the workers of the plan.
+    /// Connects the workers.
     pub(crate) async fn connect_workers(&mut self) -> Result<()> {
-        self.connect(&self.plan.clone(), WORK).await
-    }
-
-    /// Connects the workers of another plan, which get no jobs.
-    pub(crate) async fn connect_idle(&mut self, plan: &Plan) -> Result<()> {
-        self.connect(plan, IDLE).await
-    }
-
-    async fn connect(&mut self, plan: &Plan, first_connection: usize) -> Result<()> {
+        let plan = self.plan.clone();
         let brokers = self.environment.brokers.len();
         let mut connecting = Vec::new();
         for number in 0..plan.workers {
-            let connection = first_connection + number / brokers / plan.streams_per_connection;
+            let connection = WORK + number / brokers / plan.streams_per_connection;
             let client = self.client(number % brokers, connection).await?;
             let (tally, stop, (connected, is_connected)) =
                 (self.tally.clone(), self.stop_workers.clone(), oneshot::channel());
@@ -186,17 +176,7 @@ impl<'a> Trial<'a> {
         spawn(&mut self.producers, tally, produce);
     }
 
-    /// Starts to enqueue jobs at a fixed rate for this time. Returns their number.
-    pub(crate) async fn produce_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
-        let schedule = Schedule::new(per_second, seconds);
-        let client = self.client(0, ENQUEUE).await?;
-        let tally = self.tally.clone();
-        let produce = open::produce(tally.clone(), client, self.plan.clone(), schedule);
-        spawn(&mut self.producers, tally, produce);
-        Ok(schedule.jobs())
-    }
-
-    /// Starts to enqueue jobs at a fixed rate, with one job per call. Returns their number.
+    /// Starts to enqueue jobs at a fixed rate for this time, with one job per call. Returns their number.
     pub(crate) async fn call_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
         let schedule = Schedule::new(per_second, seconds);
         let mut clients = Vec::new();
@@ -337,11 +317,6 @@ impl<'a> Trial<'a> {
     /// Number of jobs whose enqueue was answered.
     pub(crate) fn stored(&self) -> u64 {
         self.tally.enqueued_count()
-    }
-
-    /// Number of settled jobs.
-    pub(crate) fn settled(&self) -> u64 {
-        self.tally.settled_count()
     }
 
     async fn unless_failed<T>(&self, future: impl Future<Output = T>) -> Result<T> {

@@ -1,4 +1,6 @@
-//! An open loop with one job per call, as most generated clients enqueue. Calls do not wait for earlier ones.
+//! An open loop with one job per call, as most generated clients enqueue. Each job is sent when it is due, with the due time as a
+//! stamp. Calls do not wait for earlier ones, so a slow broker does not slow down the requests. Otherwise the latencies would omit
+//! exactly the jobs that waited longest (coordinated omission).
 
 use std::{
     sync::Arc,

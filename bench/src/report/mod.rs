@@ -9,6 +9,6 @@ mod table; // the table at the end
 pub(crate) use self::{
     page::page,
     progress::Bar,
-    row::{Row, megabytes, rounded},
+    row::{Row, rounded},
     table::{detail, table},
 };

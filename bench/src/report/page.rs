@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_report_is_one_file_with_its_plots_in_it_and_names_no_other() {
-        let mut row = Row::new("latency", "a <b> & c", 1_000.0);
+        let mut row = Row::new("rates", "a <b> & c", 1_000.0);
         row.samples =
             (0..10).map(|n| Sample { seconds: f64::from(n), settled: n as u64 * 7, resident: Some(1 << 20) }).collect();
         let mut latencies = Micros::new_with_bounds(1, 1_000_000, 3).unwrap();

@@ -116,7 +116,7 @@ impl Row {
 }
 
 /// Converts to megabytes (a million bytes).
-pub(crate) fn megabytes(bytes: u64) -> f64 {
+pub(super) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 

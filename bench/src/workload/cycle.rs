@@ -6,12 +6,10 @@ use crate::{error::Result, report::Row};
 const SECONDS: u64 = 60;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
-    let row = measure(bench, "cycle", bench.args.time(SECONDS)).await?;
-    bench.cycle_rate = Some(row.jobs_per_s);
-    Ok(vec![row])
+    Ok(vec![measure(bench, "cycle", bench.args.time(SECONDS)).await?])
 }
 
-/// Measures the cycle for workloads that are compared with it or need its rate.
+/// Measures the cycle for workloads that are compared with it.
 pub(super) async fn measure(bench: &mut Bench, workload: &'static str, time: std::time::Duration) -> Result<Row> {
     let environment = bench.environment().await?;
     let case = if workload == "cycle" { String::new() } else { "cycle alone".to_owned() };

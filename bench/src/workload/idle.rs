@@ -27,12 +27,11 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 
 async fn at_rest(bench: &mut Bench, workers: usize) -> Result<Row> {
     let environment = bench.environment().await?;
-    let mut trial = Trial::new(&environment, bench.plan(1))?;
-    let types = bench.plan(TYPES);
-    let idle = Plan { workers, types_per_worker: 1, window: 1, kind: WorkerKind::Raw, ..types };
+    let plan = Plan { workers, window: 1, kind: WorkerKind::Raw, ..bench.plan(TYPES) };
+    let mut trial = Trial::new(&environment, plan)?;
     {
         let _bar = Bar::spinner(format!("idle: connecting {workers}"));
-        trial.connect_idle(&idle).await?;
+        trial.connect_workers().await?;
         trial.warm_up(HUSH).await?;
     }
     let time = bench.args.time(SECONDS);

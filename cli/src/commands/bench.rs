@@ -21,7 +21,7 @@ use crate::postgres::tied;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  howdah bench                                    # cycle, drain, latency, single: about six minutes
+  howdah bench                                    # cycle, drain, rates, single: about seven minutes
   howdah bench cycle --seconds 10
   howdah bench all --report bench.html
   howdah bench cycle --json | jq .of_yardstick

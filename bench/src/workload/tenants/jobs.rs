@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     load::{Demand, Faults, Plan, Span, Trial},
     report::Bar,
-    workload::{Bench, only_type},
+    workload::Bench,
 };
 
 /// Inserts ready jobs of the tenants. $1 type id, $2 number of jobs, $3 payload size in bytes, $4 number of tenants.
@@ -41,7 +41,7 @@ impl Jobs {
         let mut plan = bench.plan(1);
         plan.tenants = extent.tenants;
         let mut sql_plan = plan.clone();
-        sql_plan.types = only_type(&bench.plan(1));
+        sql_plan.types = bench.plan(1).types;
         let variables = [
             ("tenants", extent.tenants.to_string()),
             ("bytes", extent.payload.to_string()),

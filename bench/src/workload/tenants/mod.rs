@@ -8,18 +8,13 @@ mod tables; // one table per tenant
 use std::time::Duration;
 
 use self::{jobs::Jobs, tables::Tables};
-use super::{
-    Bench,
-    comparison::{median, rates},
-};
+use super::Bench;
 use crate::{
     error::Result,
     load::Span,
     report::{Row, rounded},
 };
 
-/// Number of rounds. Odd, so that one round is the median.
-const ROUNDS: u32 = 5;
 /// Seconds per case, over all rounds.
 const SECONDS: u64 = 20;
 /// Warm-up at the start of each slice in which jobs come in.
@@ -87,7 +82,7 @@ struct Extent {
 }
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
-    let time = bench.args.time(SECONDS) / bench.args.rounds(ROUNDS);
+    let time = bench.args.time(SECONDS) / bench.args.rounds;
     let (tenants, payload) = (bench.args.tenants, bench.args.payload);
     let extent = Extent { tenants, payload, time, warm_up: WARM_UP.min(time), waiting: bench.args.jobs(WAITING) };
     let tables = Tables::start(bench, extent).await?;
@@ -98,7 +93,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 
 async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Bench) -> Result<Vec<Row>> {
     let mut slices: [Vec<Span>; CASES.len()] = Default::default();
-    let rounds = bench.args.rounds(ROUNDS) as usize;
+    let rounds = bench.args.rounds as usize;
     for round in 0..rounds {
         for direction in [Direction::In, Direction::Out, Direction::Both] {
             let cases: Vec<usize> = (0..CASES.len()).filter(|&case| CASES[case].0 == direction).collect();
@@ -118,7 +113,7 @@ async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Ben
     let mut faults = [tables.faults(), jobs.faults()];
     tables.stop(bench).await?;
     jobs.stop(bench).await?;
-    let each: Vec<Vec<f64>> = slices.iter().map(|slices| rates(slices)).collect();
+    let each: Vec<Vec<f64>> = slices.iter().map(|slices| slices.iter().map(Span::rate).collect()).collect();
     let mut rows = Vec::new();
     for (case, slices) in slices.into_iter().enumerate() {
         let (direction, design) = CASES[case];
@@ -145,4 +140,11 @@ async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Ben
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// Median of the finite values. In a very short slice no job may be settled.
+fn median(values: &[f64]) -> f64 {
+    let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
