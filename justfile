@@ -253,7 +253,7 @@ doc *ARGS:
 # Regenerate the tables of docs/reference and the page on conditions from the definitions in the code
 [group("docs")]
 reference:
-    HOWDAH_REFERENCE=write cargo test --features archive -p howdah-cli --lib --quiet reference::
+    HOWDAH_REFERENCE=write cargo test --features archive -p howdah-cli -p howdah-server --lib --quiet reference
     HOWDAH_REFERENCE=write cargo test --features archive --test system --quiet conditions::the_page
 
 # Show the book in a browser, and rebuild it at each change

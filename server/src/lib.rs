@@ -5,7 +5,8 @@
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzz; // entry points for the fuzzers
-pub mod limits; // the list of limits for the reference page, built from the modules' constants
+#[cfg(test)]
+mod limits; // the limits of the reference page, collected from the modules' constants
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
 pub mod web; // the HTTP port: health, metrics, enqueue
 mod page; // the page for operators, on the HTTP port

@@ -36,7 +36,9 @@ use crate::{
 use backlog::{Admitted, Backlogs, Bounded};
 use batch_breaker::BatchBreaker;
 use locked::{LockDeadline, LockReason, Locked};
-pub(crate) use queue::{JOB_BYTES, Queue};
+#[cfg(test)]
+pub(crate) use queue::JOB_BYTES;
+pub(crate) use queue::Queue;
 use rounds::Kind;
 
 /// Maximum jobs in a statement, unless one request has more, and maximum bytes: 8 MiB of payloads, and the memory of

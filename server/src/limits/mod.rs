@@ -1,5 +1,5 @@
-//! Descriptions of all limits, built from the constants that enforce them. The tables in `docs/reference/limits.md` are
-//! generated from them.
+//! Descriptions of all limits, built from the constants that enforce them. A test compares the tables of
+//! `docs/reference/limits.md` with them; `just reference` writes the tables.
 
 mod callers;
 mod jobs;
@@ -9,11 +9,12 @@ mod schedules;
 mod serving;
 mod workers;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use crate::{
-    config::Config,
+    config::{Config, SETTINGS},
     job::{ClusterSettings, Limits, options::OPTIONS},
+    numbers::grouped_in,
 };
 
 /// The default settings of a cluster.
@@ -21,18 +22,18 @@ const CLUSTER: ClusterSettings = ClusterSettings::DEFAULT;
 
 /// One limit: a row of a table in `docs/reference/limits.md`.
 #[derive(Clone, Debug)]
-pub struct Limit {
+struct Limit {
     /// The limited quantity.
-    pub subject: String,
+    subject: String,
     /// The limit, in Markdown.
-    pub limit: String,
+    limit: String,
     /// The place where the limit is set.
-    pub set: Set,
+    set: Set,
 }
 
 /// The place where a limit is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Set {
+enum Set {
     /// The limit is fixed.
     Fixed,
     /// These keys in the configuration of each broker set the limit.
@@ -44,10 +45,10 @@ pub enum Set {
 }
 
 /// A group of related limits: its name on the page, and a function that returns the limits.
-pub type Group = (&'static str, fn(&Config) -> Vec<Limit>);
+type Group = (&'static str, fn(&Config) -> Vec<Limit>);
 
 /// All groups, by their names on the page.
-pub const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 8] = [
     ("jobs", jobs::limits),
     ("schedules", schedules::limits),
     ("requests", requests::limits),
@@ -112,42 +113,72 @@ fn limits_of(config: &Config) -> &Limits {
     &config.limits
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
+/// Table of limits in Markdown.
+fn table(limits: Vec<Limit>) -> String {
+    let row = |row: Limit| {
+        let cells = [row.subject, grouped_in(&row.limit), keys(row.set)];
+        let cells = cells.map(|cell| if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") });
+        format!("|{}\n", cells.concat())
+    };
+    format!("| what | limit | key |\n|---|---|---|\n{}", limits.into_iter().map(row).collect::<String>())
+}
 
-    use super::*;
-    use crate::config::SETTINGS;
-
-    #[test]
-    fn every_limit_of_the_configuration_has_a_row_and_every_key_of_a_row_is_a_setting() {
-        let config = Config::new("");
-        let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&config));
-        let keys: BTreeSet<&str> = rows
-            .flat_map(|row| match row.set {
-                Set::Fixed | Set::Cluster(_) => &[],
-                Set::Broker(keys) | Set::Default(keys) => keys,
-            })
-            .copied()
-            .collect();
-        let settings: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-        assert_eq!(keys.difference(&settings).collect::<Vec<_>>(), Vec::<&&str>::new(), "no settings");
-        let limits: BTreeSet<&str> = settings.into_iter().filter(|key| key.starts_with("limits.")).collect();
-        assert_eq!(limits.difference(&keys).collect::<Vec<_>>(), Vec::<&&str>::new(), "without a row");
+fn keys(set: Set) -> String {
+    let keys = |keys: &[&str]| keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    match set {
+        Set::Fixed => String::new(),
+        Set::Broker(of) => keys(of),
+        Set::Default(of) => format!("{} (the default{})", keys(of), if of.len() > 1 { "s" } else { "" }),
+        Set::Cluster(of) => format!("{} of the cluster", keys(of)),
     }
+}
 
-    #[test]
-    fn every_setting_of_the_cluster_has_a_row() {
-        let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&Config::new("")));
-        let names = rows.flat_map(|row| if let Set::Cluster(names) = row.set { names } else { &[] });
-        assert_eq!(names.copied().collect::<BTreeSet<_>>(), ClusterSettings::NAMES.into());
+#[test]
+fn the_limits_of_the_reference_are_those_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/limits.md");
+    let written = fs::read_to_string(&path).expect("a page");
+    let made = GROUPS.into_iter().fold(written.clone(), |page, (name, limits)| {
+        let begin = format!("<!-- generated: limits {name} -->\n");
+        let (before, rest) = page.split_once(&begin).expect(&begin);
+        let (_, after) = rest.split_once("<!-- end -->").expect("an end");
+        format!("{before}{begin}\n{}\n<!-- end -->{after}", table(limits(&Config::new(""))))
+    });
+    assert_eq!(made.matches("<!-- generated: ").count(), GROUPS.len(), "tables in the page");
+    if made != written && std::env::var_os("HOWDAH_REFERENCE").is_some_and(|value| value == "write") {
+        fs::write(&path, made).expect("a page that can be written");
+    } else {
+        assert!(made == written, "docs/reference/limits.md is not what the code says; run `just reference`");
     }
+}
 
-    #[test]
-    fn sizes_and_times_are_in_units_that_people_read() {
-        assert_eq!([bytes(200), bytes(64 << 10), bytes(1 << 20)], ["200 bytes", "64 KiB", "1 MiB"]);
-        let times = [0, 1, 10, 60, 86_400, 30 * 86_400].map(|seconds| time(Duration::from_secs(seconds)));
-        assert_eq!(times, ["0 s", "1 s", "10 s", "1 min", "24 h", "30 days"]);
-        assert_eq!(time(Duration::from_millis(1)), "1 ms");
-    }
+#[test]
+fn every_limit_of_the_configuration_has_a_row_and_every_key_of_a_row_is_a_setting() {
+    let config = Config::new("");
+    let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&config));
+    let keys: BTreeSet<&str> = rows
+        .flat_map(|row| match row.set {
+            Set::Fixed | Set::Cluster(_) => &[],
+            Set::Broker(keys) | Set::Default(keys) => keys,
+        })
+        .copied()
+        .collect();
+    let settings: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+    assert_eq!(keys.difference(&settings).collect::<Vec<_>>(), Vec::<&&str>::new(), "no settings");
+    let limits: BTreeSet<&str> = settings.into_iter().filter(|key| key.starts_with("limits.")).collect();
+    assert_eq!(limits.difference(&keys).collect::<Vec<_>>(), Vec::<&&str>::new(), "without a row");
+}
+
+#[test]
+fn every_setting_of_the_cluster_has_a_row() {
+    let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&Config::new("")));
+    let names = rows.flat_map(|row| if let Set::Cluster(names) = row.set { names } else { &[] });
+    assert_eq!(names.copied().collect::<BTreeSet<_>>(), ClusterSettings::NAMES.into());
+}
+
+#[test]
+fn sizes_and_times_are_in_units_that_people_read() {
+    assert_eq!([bytes(200), bytes(64 << 10), bytes(1 << 20)], ["200 bytes", "64 KiB", "1 MiB"]);
+    let times = [0, 1, 10, 60, 86_400, 30 * 86_400].map(|seconds| time(Duration::from_secs(seconds)));
+    assert_eq!(times, ["0 s", "1 s", "10 s", "1 min", "24 h", "30 days"]);
+    assert_eq!(time(Duration::from_millis(1)), "1 ms");
 }

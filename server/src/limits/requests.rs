@@ -14,9 +14,11 @@ use crate::{
         },
         server::{CALL, RECEIVE_TIMEOUTS},
         verbs::{
-            AUDIT_PAGE, BULK_PAGE, MAX_AUDIT_PAGE, MAX_BULK_PAGE, MAX_TYPE_PAGE, REASON_BYTES,
+            REASON_BYTES,
+            access::audit,
+            bulks::list as bulk_list,
             jobs::{list, search as search_jobs, wait as wait_jobs},
-            types::limit_keys,
+            types::{limit_keys, list as type_list},
             workers::pull,
         },
     },
@@ -212,7 +214,7 @@ fn bulks() -> Vec<Limit> {
         .by(&["history_days"]),
         fixed("time in which a bulk cancel or discard can be undone", "as long as the history of its jobs is kept")
             .by(&["history_days"]),
-        fixed("bulk operations on a page", format!("{MAX_BULK_PAGE}, default {BULK_PAGE}")),
+        fixed("bulk operations on a page", format!("{}, default {}", bulk_list::MAX_PAGE, bulk_list::PAGE)),
         fixed(
             "jobs that a preview of a bulk operation counts; jobs that it shows",
             format!("{}; {}", bulk::COUNTED, bulk::EXAMPLES),
@@ -233,7 +235,7 @@ fn pages() -> Vec<Limit> {
     vec![
         fixed(
             "jobs on a page; task types on a page",
-            format!("{}, default {}; {}", list::MAX_PAGE, list::PAGE, MAX_TYPE_PAGE),
+            format!("{}, default {}; {}", list::MAX_PAGE, list::PAGE, type_list::MAX_PAGE),
         ),
         fixed(
             "bytes of a page",
@@ -242,7 +244,7 @@ fn pages() -> Vec<Limit> {
         fixed("limit keys on a page", format!("{}, default {}", limit_keys::MAX_PAGE, limit_keys::PAGE)),
         fixed(
             "entries of the audit on a page; reason of a change",
-            format!("{MAX_AUDIT_PAGE}, default {AUDIT_PAGE}; {REASON_BYTES} bytes"),
+            format!("{}, default {}; {REASON_BYTES} bytes", audit::MAX_PAGE, audit::PAGE),
         ),
         fixed(
             "error groups in an answer; retrying jobs considered for it",

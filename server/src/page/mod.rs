@@ -48,7 +48,8 @@ use error_page::PageError;
 use page_request::PageRequest;
 use session::Sessions;
 
-/// The limits of the page, for the list of all limits.
+/// The limits of the page, for the reference page of all limits.
+#[cfg(test)]
 pub(crate) mod bounds {
     pub(crate) use super::{
         action::MOST_IDS,

@@ -15,7 +15,9 @@ use crate::{
     critical::CriticalTasks,
     store::LockWait,
 };
-pub(crate) use state::{MOST_LOCKED, SideLane};
+#[cfg(test)]
+pub(crate) use state::MOST_LOCKED;
+pub(crate) use state::SideLane;
 
 /// Minimum time between two rounds of retries, even if no statement waits for a lock.
 const ROUND: Duration = Duration::from_millis(50);

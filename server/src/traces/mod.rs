@@ -27,10 +27,12 @@ use crate::{
     registry::Registry,
     store::AdoptedAttempt,
 };
+#[cfg(test)]
 pub(crate) use attempts::MOST_OPEN;
 use attempts::{Attempt, OpenAttempts, TooMany};
 use context::Sampler;
 pub(crate) use context::is_trace_context;
+#[cfg(test)]
 pub(crate) use export::QUEUE;
 use export::{Exporter, Queue};
 pub(crate) use span::Ending;

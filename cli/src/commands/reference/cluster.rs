@@ -5,15 +5,16 @@ use howdah_server::{
     job::ClusterSettings,
 };
 
-use super::{code, grouped, markdown};
+use super::{code, markdown};
 use crate::commands::settings;
+use howdah_server::numbers::grouped_in;
 
 /// Returns a table of all settings with their defaults and bounds, in the format of `howdah settings`.
 pub(super) fn table(_: &[&str]) -> String {
     let [defaults, lowest, highest] =
         [ClusterSettings::DEFAULT, ClusterSettings::LOWEST, ClusterSettings::HIGHEST].map(|settings| values(&settings));
     let rows = settings::described().into_iter().enumerate().map(|(index, (name, about))| {
-        let bounds = grouped(&format!("{} to {}", lowest[index], highest[index]));
+        let bounds = grouped_in(&format!("{} to {}", lowest[index], highest[index]));
         [code(name), code(&defaults[index]), bounds, about.to_owned()]
     });
     markdown(["setting", "default", "bounds", "meaning"], rows)

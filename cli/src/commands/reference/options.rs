@@ -2,8 +2,9 @@
 
 use howdah_server::job::options::{JobOption, OPTIONS, OptionGroup, OptionKind};
 
-use super::{code, grouped, markdown};
+use super::{code, markdown};
 use crate::commands::job_flags::flag_name;
+use howdah_server::numbers::grouped_in;
 
 /// Returns a heading and a table for each group.
 pub(super) fn table(_: &[&str]) -> String {
@@ -33,8 +34,8 @@ fn bounds(option: &JobOption) -> String {
         OptionKind::Integer(0, i64::MAX) => "an id".into(),
         OptionKind::Word(words) => words.iter().map(code).collect::<Vec<_>>().join(", "),
         // Omits the example.
-        OptionKind::Time => grouped(option.kind.to_string().split(", such as").next().unwrap_or_default()),
-        kind => grouped(&kind.to_string()),
+        OptionKind::Time => grouped_in(option.kind.to_string().split(", such as").next().unwrap_or_default()),
+        kind => grouped_in(&kind.to_string()),
     }
 }
 

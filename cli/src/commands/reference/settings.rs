@@ -2,7 +2,8 @@
 
 use howdah_server::config::{SETTINGS, Setting};
 
-use super::{code, grouped, markdown};
+use super::{code, markdown};
+use howdah_server::numbers::grouped_in;
 
 /// Returns a heading and a table for each TOML table of the configuration file. Top-level keys come first.
 pub(super) fn table(_: &[&str]) -> String {
@@ -22,7 +23,7 @@ fn file_table(setting: &Setting) -> &'static str {
 
 fn row(setting: &Setting) -> [String; 6] {
     let default = setting.default_value().unwrap_or_default();
-    let bounds = grouped(&(setting.bounds)());
+    let bounds = grouped_in(&(setting.bounds)());
     [code(setting.key), code(flag(setting)), code(setting.variable()), code(default), bounds, setting.about.to_owned()]
 }
 

@@ -49,7 +49,9 @@ use crate::{
 #[cfg(feature = "fuzzing")]
 pub(crate) use fuzz::read as read_for_fuzzers;
 pub(crate) use principal::BEGIN as PRINCIPAL_BEGIN;
+#[cfg(test)]
 pub(crate) use source::{BYTES as KEYS_BYTES, WITHIN as KEYS_WITHIN};
+#[cfg(test)]
 pub(crate) use text::MAX_BYTES as TOKEN_BYTES;
 
 /// Interval between checks for expired tokens, whose streams are ended.

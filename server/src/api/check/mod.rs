@@ -22,6 +22,7 @@ pub(super) mod text;
 pub(super) mod time;
 mod work;
 
+#[cfg(test)]
 pub(crate) use bulk::JOBS_PER_S;
 pub(super) use bulk::bulk_spec;
 pub(super) use enqueue::enqueue;

@@ -4,8 +4,8 @@
 //! A [`Verb`] has one request and one response; [`Call::run`] runs every verb in the same way. The streams (`StreamEnqueue`,
 //! `WaitJobs`, `Work`, `MoveType`) are methods of [`Gateway`] in their own files.
 
-mod access;
-mod bulks;
+pub(crate) mod access;
+pub(crate) mod bulks;
 mod call; // the caller and the store of a call; runs a verb in a store
 mod gateway; // the services: one store or several
 pub(crate) mod jobs;
@@ -31,15 +31,14 @@ use crate::{
     error::Error,
     job::{ClusterSettings, Limits},
 };
-pub(crate) use access::{AUDIT_PAGE, MAX_AUDIT_PAGE};
-pub(crate) use bulks::{MAX_PAGE as MAX_BULK_PAGE, PAGE as BULK_PAGE};
-pub(crate) use call::{Call, REASON_BYTES};
+pub(crate) use call::Call;
+#[cfg(test)]
+pub(crate) use call::REASON_BYTES;
 pub(super) use call::{REASON, not_authenticated};
 pub(crate) use gateway::Gateway;
 pub(crate) use jobs::enqueue;
 pub(crate) use pages::PageFields;
 pub(crate) use router::{UNANSWERED, store_of_http};
-pub(crate) use types::MAX_PAGE as MAX_TYPE_PAGE;
 
 /// A call with one request and one response.
 pub(crate) trait Verb: Send + Sync + 'static {

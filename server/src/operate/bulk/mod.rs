@@ -11,7 +11,9 @@ use crate::{
     store::{Actor, NewBulk, PickBulk, StoreError},
 };
 
-pub(crate) use work::{BATCH, ROUNDS, SHARE, run};
+pub(crate) use work::run;
+#[cfg(test)]
+pub(crate) use work::{BATCH, ROUNDS, SHARE};
 
 /// Maximum number of running and paused bulk operations.
 pub(crate) const MOST_OPEN: i64 = 100;

@@ -1,12 +1,12 @@
 //! Calls for administrators: tokens and the audit log. The primary store keeps the tokens, which are valid for all stores. Each store
 //! has its own audit log.
 
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod create_token;
 mod list_tokens;
 mod revoke_tokens;
 
-pub(crate) use audit::{ListAudit, MAX_PAGE as MAX_AUDIT_PAGE, PAGE as AUDIT_PAGE};
+pub(crate) use audit::ListAudit;
 pub(crate) use create_token::CreateToken;
 pub(crate) use list_tokens::ListTokens;
 pub(crate) use revoke_tokens::RevokeTokens;

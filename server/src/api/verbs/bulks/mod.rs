@@ -2,13 +2,13 @@
 //! the call names another.
 
 mod get;
-mod list;
+pub(crate) mod list;
 mod preview;
 pub(super) mod start;
 mod state;
 
 pub(crate) use get::GetBulk;
-pub(crate) use list::{ListBulks, MAX_PAGE, PAGE};
+pub(crate) use list::ListBulks;
 pub(crate) use preview::PreviewBulk;
 pub(crate) use start::StartBulk;
 pub(crate) use state::{CancelBulk, PauseBulk, ResumeBulk};

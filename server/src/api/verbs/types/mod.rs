@@ -1,13 +1,13 @@
 //! Calls for operators about task types: job counts, settings, limit keys and statistics.
 
 pub(crate) mod limit_keys;
-mod list;
+pub(crate) mod list;
 mod pause_key;
 mod stats;
 mod update;
 
 pub(crate) use limit_keys::ListLimitKeys;
-pub(crate) use list::{ListTaskTypes, MAX_PAGE};
+pub(crate) use list::ListTaskTypes;
 pub(crate) use pause_key::{PauseLimitKey, ResumeLimitKey};
 pub(crate) use stats::GetStats;
 pub(crate) use update::UpdateTaskType;
