@@ -270,11 +270,13 @@ async fn the_command_line_shows_sets_and_resets_settings_of_the_cluster() {
     assert!(words("max_delay").starts_with("max_delay 30days (changed) 3650days 1s to 36500days "), "{shown}");
     assert!(words("batch").starts_with("batch 10000 10000 1000 to 100000 "), "{shown}");
     let json: Value = serde_json::from_str(&ok(&["settings", "--json"]).await).expect("JSON");
-    assert_eq!((&json["payload_bytes"], &json["defaults"]["payload_bytes"]), (&json!(2 * MIB), &json!(MIB)));
-    assert_eq!(json["max_delay"], json!(30.0 * 86_400.0));
+    let [settings, defaults] = [&json["settings"], &json["defaults"]];
+    let bytes = |count: usize| json!(count.to_string());
+    assert_eq!((&settings["payload_bytes"], &defaults["payload_bytes"]), (&bytes(2 * MIB), &bytes(MIB)));
+    assert_eq!(settings["max_delay"], json!("2592000s"));
     assert_eq!(ok(&["settings", "reset", "payload_bytes"]).await, "payload_bytes  1 MiB\n");
     let json: Value = serde_json::from_str(&ok(&["settings", "set", "--json", "batch=5000"]).await).expect("JSON");
-    assert_eq!((&json["batch"], &json["payload_bytes"]), (&json!(5_000), &json!(MIB)));
+    assert_eq!((&json["batch"], &json["payload_bytes"]), (&json!(5_000), &bytes(MIB)));
     for (args, status, expected) in [
         (["set", "payload_bytes=1"], 65, "settings.payload_bytes is 1; 1024 to 1048576000 is allowed"),
         (["set", "payload=1"], 2, "\"payload\" is not a setting of the cluster; use one of payload_bytes, headers"),

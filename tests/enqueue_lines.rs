@@ -59,7 +59,7 @@ async fn refused_lines_are_listed_and_all_others_stored() {
     let refused: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((refused.len(), &refused[3]["line"]), (10, &4.into()));
     assert!(refused[3]["error"].as_str().unwrap().contains("payload"), "{out}");
-    assert_eq!(refused[2]["outcome"], "new");
+    assert_eq!((&refused[2]["outcome"], &refused[2]["line"]), (&"ENQUEUE_OUTCOME_NEW".into(), &3.into()));
 }
 
 #[tokio::test]

@@ -305,7 +305,7 @@ async fn the_command_says_what_to_do_and_by_which_command() {
     assert_eq!(out, expected);
     let (_, out, _) = run(&["explain", &id, "--json", "--server", &broker.grpc], b"").await;
     let json: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
-    assert_eq!(json["reasons"][0]["kind"], "no_worker");
+    assert_eq!(json["reasons"][0]["kind"], "REASON_KIND_NO_WORKER");
     let (status, _, errors) = run(&["explain", "4711", "--server", &broker.grpc], b"").await;
     assert!(!status.success() && errors.contains("does not exist"), "{errors}");
 }

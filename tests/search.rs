@@ -377,7 +377,7 @@ async fn the_command_goes_on_until_its_limit_and_says_how_far_it_came() {
     let (status, out, err) = search(&["c", "--key", "k3", "--json"]).await;
     assert!(status.success(), "{err}");
     let found: serde_json::Value = serde_json::from_str(&out).expect("one object");
-    assert_eq!((found["id"].as_i64(), found["state"].as_str()), (Some(stored[3]), Some("scheduled")));
+    assert_eq!((id_of(&found), &found["state"]), (stored[3], &"JOB_STATE_SCHEDULED".into()));
     let (_, out, err) = search(&["c", "--path", "$.n >= 3", "--state", "scheduled"]).await;
     assert_eq!((out.lines().count(), err.as_str()), (3, ""), "{out}");
     let (_, out, err) = search(&["c", "--text", "n", "--state", "scheduled", "--limit", "2"]).await;

@@ -134,7 +134,7 @@ async fn the_command_line_sets_shows_and_unsets_every_setting() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(
         (&json["history_days"], &json["priority_step"], &json["paused"]),
-        (&9.into(), &60.0.into(), &true.into())
+        (&9.into(), &"60s".into(), &true.into())
     );
     let (_, types, _) = run(&[&["types"][..], &server].concat(), b"").await;
     assert!(types.contains("timeout 30s, paused true, max-payload-bytes 1000"), "{types}");

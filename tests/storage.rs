@@ -235,7 +235,7 @@ async fn howdah_types_shows_the_storage_under_the_types_and_as_json_when_asked()
 
     let json = |text: &str| text.lines().map(|line| serde_json::from_str(line).expect(line)).collect::<Vec<Value>>();
     let all = json(&types(&broker, &["--json"]).await);
-    assert_eq!((all.len(), &all[0]["task_type"]), (1, &Value::from("a")));
+    assert_eq!((all.len(), &all[0]["name"]), (1, &Value::from("a")));
     let storage = json(&types(&broker, &["--storage", "--json"]).await);
     assert_eq!((storage.len(), &storage[0]["tables"][0]["name"]), (1, &Value::from("ready")));
     assert_eq!(storage[0]["history_partitions"].as_i64(), Some(days));

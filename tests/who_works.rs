@@ -214,7 +214,7 @@ async fn the_command_lists_workers_as_a_table_and_as_json() {
     assert!(status.success() && out.contains("working") && out.contains("c 1/4"), "{out}{errors}");
     let (_, out, _) = run(&["workers", "--json", "--stuck-after", "1h", "--server", &broker.grpc], b"").await;
     let json: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
-    assert_eq!((&json["state"], &json["held_count"]), (&"working".into(), &1.into()));
+    assert_eq!((&json["state"], &json["held_count"]), (&"WORKER_STATE_WORKING".into(), &1.into()));
     let (_, out, _) = run(&["job", &id.to_string(), "--server", &broker.grpc], b"").await;
     let worker_id = json["worker_id"].as_str().expect("a worker");
     assert!(out.contains(&format!("held by   worker {worker_id} at broker ")), "{out}");

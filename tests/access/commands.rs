@@ -44,6 +44,7 @@ async fn a_token_is_made_without_a_broker_used_listed_and_revoked() {
     let (status, out, stderr) = run(&made.concat(), b"").await;
     assert!(status.success(), "{stderr}");
     let made: Value = serde_json::from_str(&out).unwrap();
+    let made = &made["token"];
     assert_eq!(made["principal"], "mailer");
     let (_, list, _) = run(&[&["token", "list"], &server[..], &file].concat(), b"").await;
     assert!(list.contains("mailer") && list.contains("enqueue:mail.*") && !list.contains(token.trim()), "{list}");

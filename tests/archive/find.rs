@@ -47,11 +47,11 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     }
     Browser::at(&broker).get("/ui/job?id=7").await.has(&["succeeded", "batch-17"]);
     let (status, out, err) = run(&["--server", broker.address(), "job", "7", "--json"], b"").await;
-    assert!(status.success() && out.contains("\"state\":\"succeeded\""), "{out} {err}");
+    assert!(status.success() && out.contains("\"state\":\"JOB_STATE_SUCCEEDED\""), "{out} {err}");
     let (status, out, err) = run(&["--server", broker.address(), "explain", "50"], b"").await;
     assert!(status.success() && out.contains("It was cancelled") && out.contains("in the archive"), "{out} {err}");
     let (status, out, err) = run(&["--server", broker.address(), "search", "--id", "1234", "--json"], b"").await;
-    assert!(status.success() && out.contains("\"id\":1234") && !out.contains("payload"), "{out} {err}");
+    assert!(status.success() && out.contains("\"id\":\"1234\"") && !out.contains("payload"), "{out} {err}");
 }
 
 /// Gives a job every optional field.

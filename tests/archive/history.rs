@@ -21,7 +21,7 @@ impl Setting {
         let (good, out, err) = self.history(&[args, &["--all", "--json"]].concat()).await;
         assert!(good, "{err}");
         let mut jobs: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        jobs.sort_by_key(|job| job["id"].as_i64());
+        jobs.sort_by_key(id_of);
         jobs
     }
 
@@ -30,7 +30,7 @@ impl Setting {
     }
 
     async fn assert_listed(&self, wanted: std::ops::RangeInclusive<i64>) {
-        let ids: Vec<_> = self.listed(&[]).await.iter().filter_map(|job| job["id"].as_i64()).collect();
+        let ids: Vec<_> = self.listed(&[]).await.iter().map(id_of).collect();
         assert_eq!(ids, wanted.collect::<Vec<_>>());
     }
 

@@ -76,7 +76,7 @@ impl Bucket {
 }
 
 fn ids(out: &str) -> Vec<i64> {
-    let id = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["id"].as_i64().expect("an id");
+    let id = |line: &str| id_of(&serde_json::from_str(line).expect("JSON"));
     let mut ids: Vec<i64> = out.lines().map(id).collect();
     ids.sort_unstable();
     ids

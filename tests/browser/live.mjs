@@ -11,7 +11,7 @@ export async function live({ step, open, broker }) {
   /** Number of scheduled jobs. */
   const scheduled = async () => {
     const types = (await broker.run("types", "--json")).trim().split("\n");
-    return types.reduce((sum, type) => sum + JSON.parse(type).scheduled, 0);
+    return types.reduce((sum, type) => sum + Number(JSON.parse(type).counts.scheduled ?? 0), 0);
   };
 
   await step("live figures change without a reload", async () => {

@@ -41,9 +41,10 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     broker.enqueue_all(vec!["c"; 600]).await;
     let started = howdah(&["start", "cancel", "--type", "c", "--rate", "1", "--yes", "--json"]).await;
     let json: serde_json::Value = serde_json::from_str(&started.stdout).expect("JSON");
-    assert_eq!((json["operation"].as_str(), json["max_jobs_per_second"].as_i64()), (Some("cancel"), Some(1)));
-    let id = json["id"].to_string();
-    broker.begun_bulk(id.parse().expect("an id")).await;
+    let spec = serde_json::json!({"operation": "BULK_OPERATION_CANCEL", "task_type": "c", "max_jobs_per_second": 1});
+    assert_eq!(json["spec"], spec);
+    broker.begun_bulk(id_of(&json)).await;
+    let id = id_of(&json).to_string();
     for (act, state) in [("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")] {
         let acted = howdah(&[act, &id]).await;
         assert!(acted.code == 0 && acted.stderr.contains(&format!(" is {state}: ")), "{acted:?}");
@@ -105,8 +106,9 @@ async fn the_commands_move_jobs_and_set_their_fields() {
     assert!(preview.stdout.starts_with(expected), "{preview:?}");
     let set = howdah(&[&["start", "set", "--type", "d", "--yes", "--wait", "--json"][..], &fields].concat()).await;
     let json: serde_json::Value = serde_json::from_str(&set.stdout).expect("JSON");
-    assert_eq!((json["done"].as_i64(), json["fields"]["timeout_ms"].as_i64()), (Some(2), Some(90_000)), "{set:?}");
-    assert!(json["fields"]["run_at"].is_string() && json["fields"]["delay_ms"].is_null(), "{set:?}");
+    let fields = &json["spec"]["fields"];
+    assert_eq!((&json["done_count"], &fields["timeout"]), (&"2".into(), &"90s".into()), "{set:?}");
+    assert!(fields["run_at"].is_string() && fields["delay"].is_null(), "{set:?}");
     let job = broker.job(ids[0]).await;
     assert_eq!((job.state(), &*job.task_type, job.max_attempts), (JobState::Scheduled, "d", 20));
     for wrong in [

@@ -255,12 +255,12 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     };
     let (code, out, _) = call(&["errors", "t", "--json"], b"").await;
     let group: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
-    assert_eq!((code, &group["error_group"], &group["dead_count"]), (0, &Value::from("no host #"), &Value::from(30)));
+    assert_eq!((code, &group["error_group"], &group["dead_count"]), (0, &Value::from("no host #"), &Value::from("30")));
     let (_, out, _) = call(&["errors"], b"").await;
     assert!(stores::own_table(&out).starts_with("TYPE") && out.contains("out of paper"), "{out}");
     let (_, out, _) = call(&["jobs", "t", "--state", "dead", "--error", "out of paper", "--json"], b"").await;
     assert_eq!(out.lines().count(), 4);
-    let id = serde_json::from_str::<Value>(out.lines().next().unwrap()).unwrap()["id"].to_string();
+    let id = id_of(&serde_json::from_str(out.lines().next().unwrap()).unwrap()).to_string();
 
     for empty in [
         &["retry"][..],
@@ -290,8 +290,8 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
         call(&["type", "set", "t", "--retry-delays", "10s,1m", "--fallback", "t.failed", "--json"], b"").await;
     let settings: Value = serde_json::from_str(&out).expect(&err);
     assert_eq!(
-        (code, &settings["retry_kind"], &settings["fallback"]),
-        (0, &Value::from("list"), &Value::from("t.failed"))
+        (code, &settings["retry_policy"]["kind"], &settings["fallback"]),
+        (0, &Value::from("RETRY_POLICY_KIND_LIST"), &Value::from("t.failed"))
     );
     let (_, out, _) = call(&["type", "set", "t", "--retry-kind", "linear", "--retry-initial-delay", "5m"], b"").await;
     assert_eq!(out.trim(), "retry-kind linear, retry-initial-delay 5m, fallback t.failed");

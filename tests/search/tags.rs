@@ -372,7 +372,7 @@ async fn the_command_finds_a_tag_and_shows_it() {
     let (status, out, err) = howdah(&["search", "t", "--tag", "batch 7", "--json"]).await;
     assert!(status.success(), "{err}");
     let found: Value = serde_json::from_str(&out).expect("one object");
-    assert_eq!((found["id"].as_i64(), &found["tags"]), (Some(id), &serde_json::json!(["batch 7", "b"])));
+    assert_eq!((id_of(&found), &found["tags"]), (id, &serde_json::json!(["batch 7", "b"])));
     let (_, out, _) = howdah(&["job", &id.to_string()]).await;
     assert!(out.contains("tag       batch 7") && out.contains("tag       b"), "{out}");
     let (_, out, _) = howdah(&["jobs", "t", "--json"]).await;

@@ -42,7 +42,7 @@ pub use database::{TestDatabase, cluster_config, database, database_with_clock, 
 pub use gate::gate;
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
-pub use program::{Program, ServingProgram, has_language, howdah, open_directory, root, run};
+pub use program::{Program, ServingProgram, has_language, howdah, id_of, open_directory, root, run};
 pub use refusal::Refusal;
 pub use replica::{Replicated, signal_postgres, socket_dir};
 pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};

@@ -219,6 +219,11 @@ pub fn open_directory() -> tempfile::TempDir {
     dir
 }
 
+/// Id of an object of `--json`.
+pub fn id_of(object: &serde_json::Value) -> i64 {
+    object["id"].as_str().and_then(|id| id.parse().ok()).expect("an id")
+}
+
 /// Runs the program to its end; returns exit status, output and errors.
 pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, String, String) {
     use tokio::io::AsyncWriteExt as _;

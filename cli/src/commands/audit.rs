@@ -1,6 +1,6 @@
 //! `howdah audit`: lists changes by people and programs.
 
-use howdah_client::proto::{AuditEntry, ListAuditRequest};
+use howdah_client::proto::ListAuditRequest;
 use howdah_server::logging::escaped;
 use jiff::Timestamp;
 
@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// List at most this many entries, 1 to 100000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
-    /// Print one JSON object per entry: time, principal, broker, peer, method, task_types, count, ids, reason
+    /// Print one JSON object per entry: the message AuditEntry
     #[arg(long)]
     json: bool,
 }
@@ -60,9 +60,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let entries = client.list_audit(request, args.limit as usize).await?;
         let mut output = Output::new();
         if args.json {
-            for entry in &entries {
-                output.json_of_store(&as_json(entry), &entry.store)?;
-            }
+            output.messages("AuditEntry", &entries)?;
             return output.flush();
         }
         let columns = [
@@ -93,13 +91,5 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.line(table)?;
         output.flush()
-    })
-}
-
-fn as_json(entry: &AuditEntry) -> serde_json::Value {
-    serde_json::json!({
-        "time": text::timestamp(entry.time.as_ref()).map(|time| time.to_string()), "principal": entry.principal,
-        "broker": entry.broker, "peer": entry.peer, "method": entry.method, "task_types": entry.task_types,
-        "count": entry.count, "ids": entry.ids, "reason": entry.reason,
     })
 }

@@ -2,7 +2,6 @@
 
 use howdah_client::proto::{ErrorGroup, ListErrorGroupsRequest};
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::{
     context::Global,
@@ -29,22 +28,9 @@ pub(super) struct Args {
     /// Show at most this many groups, largest first, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Print one JSON object per line
+    /// Print one JSON object per group: the message ErrorGroup
     #[arg(long)]
     json: bool,
-}
-
-/// JSON object of a group.
-#[derive(Debug, Serialize)]
-struct GroupJson {
-    task_type: String,
-    error_group: String,
-    dead_count: i64,
-    backing_off_count: i64,
-    first_failure_time: Option<String>,
-    last_failure_time: Option<String>,
-    example_job_id: i64,
-    example_error: String,
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
@@ -57,9 +43,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         let mut output = Output::new();
         if args.json {
-            for group in &answer.groups {
-                output.json_of_store(&json(group), &group.store)?;
-            }
+            output.messages("ErrorGroup", &answer.groups)?;
         } else if answer.groups.is_empty() {
             let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {}", escaped(name)));
             note(format_args!("no job{of} is dead or waits for its next attempt"));
@@ -71,20 +55,6 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.flush()
     })
-}
-
-fn json(group: &ErrorGroup) -> GroupJson {
-    let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
-    GroupJson {
-        task_type: group.task_type.clone(),
-        error_group: group.error_group.clone(),
-        dead_count: group.dead_count,
-        backing_off_count: group.backing_off_count,
-        first_failure_time: time(&group.first_failure_time),
-        last_failure_time: time(&group.last_failure_time),
-        example_job_id: group.example_job_id,
-        example_error: group.example_error.clone(),
-    }
 }
 
 fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
@@ -138,7 +108,5 @@ mod tests {
         let shown = table(std::slice::from_ref(&group), Timestamp::from_second(100).unwrap()).to_string();
         let line = shown.lines().nth(1).unwrap();
         assert!(line.starts_with("email.send    12         3") && line.ends_with(" #"), "{shown}");
-        let json = serde_json::to_string(&json(&group)).unwrap();
-        assert!(json.contains(r#""first_failure_time":"1970-01-01T00:00:40Z""#), "{json}");
     }
 }

@@ -1,8 +1,7 @@
 //! `howdah explain`: explains why a job does not run.
 
 use howdah_client::proto::{ExplainJobResponse, JobReason, JobState, ReasonKind};
-use howdah_server::{job, logging::escaped};
-use jiff::Timestamp;
+use howdah_server::logging::escaped;
 
 use super::{context::Global, failure::Failure, output::Output, text, values};
 
@@ -18,7 +17,7 @@ pub(super) struct Args {
     /// Id of the job
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
-    /// Print one JSON object: state, reasons, position, expected_in_ms
+    /// Print one JSON object: the message ExplainJobResponse
     #[arg(long)]
     json: bool,
 }
@@ -31,7 +30,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         })?;
         let mut output = Output::new();
         if args.json {
-            output.json(&as_json(&explained))?;
+            output.message("ExplainJobResponse", &explained)?;
         } else {
             output.line(describe(&explained))?;
         }
@@ -41,7 +40,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 /// Formats the explanation as text.
 pub(super) fn describe(explained: &ExplainJobResponse) -> String {
-    let state = state_name(explained.state());
+    let state = text::state(explained.state);
     let mut lines = vec![format!("job {} {}: {state}", explained.id, escaped(&explained.task_type))];
     for reason in &explained.reasons {
         lines.push(escaped(&reason.text).into_owned());
@@ -92,32 +91,4 @@ fn command(explained: &ExplainJobResponse, reason: &JobReason) -> Option<String>
         ReasonKind::OthersFirst => Some(format!("howdah reprioritize PRIORITY {id}")),
         _ => None,
     }
-}
-
-fn state_name(state: JobState) -> &'static str {
-    job::JobState::from_proto(state as i32).map_or("unknown", job::JobState::name)
-}
-
-fn as_json(explained: &ExplainJobResponse) -> serde_json::Value {
-    let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time: Timestamp| time.to_string());
-    let reasons = explained.reasons.iter().map(|reason| {
-        let jobs = reason
-            .jobs
-            .iter()
-            .map(|job| serde_json::json!({"id": job.id, "task_type": job.task_type, "state": state_name(job.state())}));
-        serde_json::json!({
-            "kind": reason.kind().as_str_name().trim_start_matches("REASON_KIND_").to_lowercase(),
-            "text": reason.text, "remedy": reason.remedy, "command": command(explained, reason),
-            "since": time(&reason.since), "until": time(&reason.until), "jobs": jobs.collect::<Vec<_>>(),
-            "key": reason.key, "limit": reason.limit, "used": reason.used, "broker": reason.broker,
-            "worker_id": reason.worker_id, "error": reason.error,
-        })
-    });
-    serde_json::json!({
-        "id": explained.id, "task_type": explained.task_type, "state": state_name(explained.state()),
-        "reasons": reasons.collect::<Vec<_>>(),
-        "position": explained.position.map(|at| serde_json::json!({"jobs_before": at.jobs_before, "has_more": at.has_more})),
-        "expected_in_ms": text::duration(explained.expected_in.as_ref()).map(|left| left.as_millis() as u64),
-        "settled_per_minute": explained.settled_per_minute,
-    })
 }

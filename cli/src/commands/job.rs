@@ -3,13 +3,7 @@
 use howdah_client::proto::{AttemptFailure, Job};
 use jiff::Timestamp;
 
-use super::{
-    context::Global,
-    failure::Failure,
-    json::{JobJson, state_name},
-    output::Output,
-    text, values,
-};
+use super::{context::Global, failure::Failure, output::Output, text, values};
 use howdah_server::logging::escaped;
 
 /// Show a job: state, progress, payload, result and failures
@@ -23,7 +17,7 @@ pub(super) struct Args {
     /// Id of the job
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
-    /// Print one JSON object; payload, result and checkpoint are base64, and also text if they are text
+    /// Print one JSON object: the message Job, with payload_text, result_text and checkpoint_text if these are text
     #[arg(long)]
     json: bool,
 }
@@ -36,7 +30,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         })?;
         let mut output = Output::new();
         if args.json {
-            output.json(&JobJson::new(&job, true))?;
+            output.job(&job)?;
         } else {
             output.line(describe(&job, Timestamp::now()))?;
         }
@@ -46,7 +40,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 /// Formats the job as text.
 pub(super) fn describe(job: &Job, now: Timestamp) -> String {
-    let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), state_name(job))];
+    let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), text::state(job.state))];
     if !job.original_task_type.is_empty() {
         lines.push(field("was", format_args!("{}; this is its fallback", escaped(&job.original_task_type))));
     }

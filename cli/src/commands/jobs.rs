@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use super::{
     context::Global,
     failure::Failure,
-    json::{JobJson, state_name},
     output::{Output, note},
     table::{Align, Table},
     task_type, text,
@@ -24,7 +23,7 @@ Examples:
   howdah jobs email.send --state leased
   howdah jobs email.send --state dead --payload
   howdah jobs email.send --sort attempts --limit 20
-  howdah jobs email.send --state ready --all --json | jq .id")]
+  howdah jobs email.send --state ready --all --json | jq -r .id")]
 pub(super) struct Args {
     /// Task type of the jobs
     #[arg(value_name = "TYPE")]
@@ -50,7 +49,7 @@ pub(super) struct Args {
     /// Show payloads; with --json, also results
     #[arg(long)]
     payload: bool,
-    /// Print one JSON object per line
+    /// Print one JSON object per job, as `howdah job`
     #[arg(long)]
     json: bool,
 }
@@ -133,9 +132,7 @@ fn note_look(args: &Args, page: &ListJobsResponse) {
 
 fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
     if args.json {
-        for job in jobs {
-            output.json(&JobJson::new(job, args.payload))?;
-        }
+        jobs.iter().try_for_each(|job| output.job(job))?;
     } else if !jobs.is_empty() {
         let now = Timestamp::now();
         if args.state == Some(ProtoState::Leased) {
@@ -165,7 +162,7 @@ fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
         let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
         table.row([
             job.id.to_string(),
-            state_name(job).to_owned(),
+            text::state(job.state).to_owned(),
             job.priority.to_string(),
             format!("{}/{}", job.attempt, job.max_attempts),
             ago(&job.create_time),

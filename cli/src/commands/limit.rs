@@ -20,7 +20,7 @@ pub(super) enum Command {
         /// Task type of the limit keys
         #[arg(value_name = "TYPE")]
         task_type: String,
-        /// Print one JSON object per key
+        /// Print one JSON object per key: the message LimitKey
         #[arg(long)]
         json: bool,
     },
@@ -95,17 +95,11 @@ fn paused(task_type: &str, name: &str, key: Option<&LimitKey>, is_all: bool) -> 
 }
 
 fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure> {
-    let until = text::timestamp(key.paused_until.as_ref());
     if json {
-        let until = until.map(|time| time.to_string());
-        let shown = serde_json::json!({
-            "limit_key": key.limit_key, "waiting_count": key.waiting_count, "running_count": key.running_count, "paused": key.paused,
-            "paused_until": until,
-        });
-        return output.json_of_store(&shown, &key.store);
+        return output.message("LimitKey", key);
     }
     let more = if key.waiting_count >= 1_000 { " or more" } else { "" };
-    let paused = match (key.paused, until) {
+    let paused = match (key.paused, text::timestamp(key.paused_until.as_ref())) {
         (false, _) => String::new(),
         (true, None) => ", paused".into(),
         (true, Some(time)) => format!(", paused until {}", text::time(time)),

@@ -11,7 +11,6 @@ mod failure; // exit codes and error messages
 mod field_errors; // errors about fields, with flags in place of field names
 mod input; // payloads from the argument, a file or stdin
 mod job_flags; // flags for the options of a job
-mod json; // jobs and task types as JSON
 mod reason; // the flag --reason of commands that make changes
 mod output; // stdout, which the reader may close
 mod retry_args; // flags of a retry policy

@@ -5,22 +5,18 @@ use std::{
     io::{self, BufWriter, ErrorKind, Stdout, Write},
 };
 
+use howdah_client::{
+    Enqueued,
+    proto::{EnqueueOutcome, EnqueuedJob, Job},
+};
 use serde::Serialize;
+use serde_json::Value;
 
-use super::failure::Failure;
+use super::{failure::Failure, text};
 
 /// Buffered writer for stdout.
 #[derive(Debug)]
 pub(super) struct Output(BufWriter<Stdout>);
-
-/// JSON object with the name of its store.
-#[derive(Serialize)]
-struct OfStore<'a, T> {
-    #[serde(flatten)]
-    object: &'a T,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    store: &'a str,
-}
 
 impl Output {
     /// Creates a buffered writer. Flush it whenever the reader may wait for the output.
@@ -33,15 +29,36 @@ impl Output {
         writeln!(self.0, "{line}").map_err(failed)
     }
 
-    /// Writes an object as JSON on a line.
+    /// Writes an object that is not a message of the protocol as JSON on a line.
     pub(super) fn json(&mut self, object: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_string(object).map_err(|error| Failure::failed(error.to_string()))?;
         self.line(line)
     }
 
-    /// Writes an object as JSON on a line. Adds the field `store`, unless `store` is empty.
-    pub(super) fn json_of_store(&mut self, object: &impl Serialize, store: &str) -> Result<(), Failure> {
-        self.json(&OfStore { object, store })
+    /// Writes the message with this name as JSON on a line.
+    pub(super) fn message(&mut self, name: &str, message: &impl prost::Message) -> Result<(), Failure> {
+        self.line(mapped(name, message)?)
+    }
+
+    /// Writes messages with this name as JSON, one per line.
+    pub(super) fn messages(&mut self, name: &str, messages: &[impl prost::Message]) -> Result<(), Failure> {
+        messages.iter().try_for_each(|message| self.message(name, message))
+    }
+
+    /// Writes a job as JSON on a line, with payload, result and checkpoint also as text.
+    pub(super) fn job(&mut self, job: &Job) -> Result<(), Failure> {
+        self.line(with_texts(job)?)
+    }
+
+    /// Writes the result of an enqueue as JSON on a line, with the number of the input line if there is one.
+    pub(super) fn enqueued(&mut self, job: &Enqueued, line: Option<u64>) -> Result<(), Failure> {
+        let outcome = format!("ENQUEUE_OUTCOME_{}", job.outcome.name().to_uppercase());
+        let outcome = EnqueueOutcome::from_str_name(&outcome).unwrap_or_default().into();
+        let mut json = mapped("EnqueuedJob", &EnqueuedJob { id: job.id, is_new: job.is_new, outcome })?;
+        if let Some(line) = line {
+            json["line"] = line.into();
+        }
+        self.line(json)
     }
 
     /// Writes bytes unchanged.
@@ -53,6 +70,23 @@ impl Output {
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(failed)
     }
+}
+
+/// Converts a message to JSON, as the answers of the HTTP port.
+fn mapped(name: &str, message: &impl prost::Message) -> Result<Value, Failure> {
+    howdah_proto::json::write(name, message).map_err(|error| Failure::failed(error.to_string()))
+}
+
+/// Converts a job to JSON. Adds payload, result and checkpoint as text if they are text.
+fn with_texts(job: &Job) -> Result<Value, Failure> {
+    let mut json = mapped("Job", job)?;
+    let texts = [("payload_text", &job.payload), ("result_text", &job.result), ("checkpoint_text", &job.checkpoint)];
+    for (name, bytes) in texts {
+        if let Some(text) = text::as_text(bytes).filter(|text| !text.is_empty()) {
+            json[name] = text.into();
+        }
+    }
+    Ok(json)
 }
 
 #[allow(clippy::needless_pass_by_value)] // for map_err
@@ -67,4 +101,27 @@ fn failed(error: io::Error) -> Failure {
 pub(super) fn note(text: impl Display) {
     let line = format!("{}\n", howdah_server::logging::escaped(&text.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_the_names_of_the_protocol_and_its_payload_also_as_text() {
+        let job = Job {
+            id: 17,
+            state: howdah_client::proto::JobState::Dead as i32,
+            payload: b"\x1b\n".as_slice().into(),
+            result: vec![0xff].into(),
+            max_attempts: 10,
+            create_time: Some(prost_types::Timestamp { seconds: 1, nanos: 500_000_000 }),
+            ..Job::default()
+        };
+        let expected = serde_json::json!({
+            "id": "17", "state": "JOB_STATE_DEAD", "payload": "Gwo=", "payload_text": "\u{1b}\n", "result": "/w==",
+            "max_attempts": 10, "create_time": "1970-01-01T00:00:01.500Z",
+        });
+        assert_eq!(with_texts(&job).unwrap(), expected);
+    }
 }

@@ -73,7 +73,7 @@ impl RetryArgs {
 }
 
 /// Returns the kind as a value of the flag; `None` if it is unset.
-pub(super) fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
+fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
     KINDS.iter().find(|(_, kind)| *kind == policy.kind()).map(|(word, _)| *word)
 }
 

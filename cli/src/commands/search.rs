@@ -7,7 +7,6 @@ use super::{
     context::Global,
     failure::Failure,
     jobs::{remark, state},
-    json::{JobJson, state_name},
     output::{Output, note},
     table::{Align, Table},
     task_type, text, values,
@@ -29,7 +28,7 @@ Examples:
   howdah search order.ship --header tenant=acme --state dead
   howdah search order.ship --text ann@example.com --state succeeded --since 7d
   howdah search order.ship --path '$.order.total > 100' --state ready
-  howdah search order.ship --path '$.items[*] ? (@.sku == \"A-1\")' --state dead --all --json | jq .id
+  howdah search order.ship --path '$.items[*] ? (@.sku == \"A-1\")' --state dead --all --json | jq -r .id
 
 --text matches anywhere in the payload and is case-sensitive. --path is an SQL/JSON path of Postgres
 (https://www.postgresql.org/docs/current/functions-json.html); it matches if it yields a value other than
@@ -75,7 +74,7 @@ pub(super) struct Args {
     /// Find all jobs
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Print one JSON object per line
+    /// Print one JSON object per job, as `howdah job`
     #[arg(long)]
     json: bool,
 }
@@ -157,9 +156,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
     if args.json {
-        for job in jobs {
-            output.json(&JobJson::new(job, false))?;
-        }
+        jobs.iter().try_for_each(|job| output.job(job))?;
     } else if !jobs.is_empty() {
         let table = table(jobs, Timestamp::now());
         output.line(if first { table } else { table.without_heading() })?;
@@ -184,7 +181,7 @@ fn table(jobs: &[Job], now: Timestamp) -> Table<7> {
         table.row([
             job.id.to_string(),
             escaped(&job.task_type).into_owned(),
-            state_name(job).to_owned(),
+            text::state(job.state).to_owned(),
             format!("{}/{}", job.attempt, job.max_attempts),
             ago(&job.create_time),
             ago(next),

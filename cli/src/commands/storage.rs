@@ -1,7 +1,6 @@
-//! Health of the storage: the text below `howdah types`, and JSON.
+//! Health of the storage: the text below `howdah types`.
 
 use howdah_client::proto::{SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
-use serde::Serialize;
 
 use super::text;
 use howdah_server::logging::escaped;
@@ -47,80 +46,6 @@ fn oldest(holder: &SnapshotHolder) -> Option<String> {
     words.extend([holder.application_name.clone(), holder.state.clone()]);
     words.retain(|word| !word.is_empty());
     Some(format!("{age}{} transactions: {}", holder.xid_age, escaped(&words.join(", "))))
-}
-
-/// JSON object of the health.
-#[derive(Debug, Serialize)]
-pub(super) struct StorageJson<'a> {
-    tables: Vec<TableJson<'a>>,
-    /// Null if no snapshot holds back VACUUM.
-    oldest_snapshot: Option<HolderJson<'a>>,
-    /// Used fraction, 0 to 1.
-    notification_queue_usage: f64,
-    history_partitions: i32,
-}
-
-#[derive(Debug, Serialize)]
-struct TableJson<'a> {
-    name: &'a str,
-    live_rows: i64,
-    dead_rows: i64,
-    autovacuum_threshold: i64,
-}
-
-/// JSON object of a snapshot holder. Fields that do not exist or may not be read are null.
-#[derive(Debug, Serialize)]
-struct HolderJson<'a> {
-    kind: &'static str,
-    pid: Option<i32>,
-    name: Option<&'a str>,
-    user: Option<&'a str>,
-    database: Option<&'a str>,
-    application_name: Option<&'a str>,
-    state: Option<&'a str>,
-    /// In seconds.
-    age: Option<f64>,
-    xid_age: i64,
-}
-
-impl<'a> StorageJson<'a> {
-    pub(super) fn new(health: &'a StorageHealth) -> Self {
-        Self {
-            tables: health.tables.iter().map(TableJson::new).collect(),
-            oldest_snapshot: health.oldest_snapshot.as_ref().map(HolderJson::new),
-            notification_queue_usage: health.notification_queue_usage,
-            history_partitions: health.history_partitions,
-        }
-    }
-}
-
-impl<'a> TableJson<'a> {
-    fn new(table: &'a TableHealth) -> Self {
-        let TableHealth { name, live_rows, dead_rows, autovacuum_threshold } = table;
-        Self { name, live_rows: *live_rows, dead_rows: *dead_rows, autovacuum_threshold: *autovacuum_threshold }
-    }
-}
-
-impl<'a> HolderJson<'a> {
-    fn new(holder: &'a SnapshotHolder) -> Self {
-        let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
-        Self {
-            kind: match holder.kind() {
-                SnapshotHolderKind::Session => "session",
-                SnapshotHolderKind::PreparedTransaction => "prepared_transaction",
-                SnapshotHolderKind::ReplicationSlot => "replication_slot",
-                SnapshotHolderKind::Unspecified => "unknown",
-            },
-            pid: Some(holder.pid).filter(|pid| *pid != 0),
-            name: text(&holder.name),
-            user: text(&holder.user),
-            database: text(&holder.database),
-            application_name: text(&holder.application_name),
-            state: text(&holder.state),
-            age: text::duration(holder.age.as_ref()).map(|age| age.as_secs_f64()),
-            xid_age: holder.xid_age,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -183,18 +108,5 @@ history          5 partitions";
         *holder = SnapshotHolder { name: "pay \"1\"".into(), user: "ann".into(), ..SnapshotHolder::default() };
         holder.set_kind(SnapshotHolderKind::PreparedTransaction);
         assert!(block(&health).contains("0 transactions: prepared transaction \"pay \\\"1\\\"\", ann\n"));
-    }
-
-    #[test]
-    fn the_storage_has_stable_names() {
-        let line = serde_json::to_string(&StorageJson::new(&held(Some(2)))).unwrap();
-        let expected = concat!(
-            r#"{"tables":[{"name":"ready","live_rows":3,"dead_rows":10001,"autovacuum_threshold":10000},"#,
-            r#"{"name":"leased","live_rows":3,"dead_rows":12,"autovacuum_threshold":10000}],"#,
-            r#""oldest_snapshot":{"kind":"session","pid":4711,"name":null,"user":"ann","database":"app","#,
-            r#""application_name":"psql\u001b[2J","state":"idle in transaction","age":2.0,"xid_age":1234},"#,
-            r#""notification_queue_usage":0.126,"history_partitions":5}"#
-        );
-        assert_eq!(line, expected);
     }
 }

@@ -5,13 +5,21 @@ use std::{borrow::Cow, time::Duration};
 
 use jiff::Timestamp;
 
-use howdah_server::logging::{escaped, escaped_but};
 pub(super) use howdah_server::{durations::short, numbers::grouped};
+use howdah_server::{
+    job::JobState,
+    logging::{escaped, escaped_but},
+};
 
 /// Maximum characters of a foreign text in a table cell.
 const SUMMARY_CHARS: usize = 60;
 /// Maximum bytes of a payload that are shown in hex.
 const HEX_BYTES: usize = 256;
+
+/// Name of a job state. `unknown` for a state of a newer broker.
+pub(super) fn state(state: i32) -> &'static str {
+    JobState::from_proto(state).map_or("unknown", JobState::name)
+}
 
 /// Formats `2026-11-21T22:46:01.120Z`.
 pub(super) fn time(time: Timestamp) -> String {

@@ -1,7 +1,6 @@
 //! `howdah type move`: moves a task type to another store.
 
 use howdah_client::proto::{MovePhase, MoveTypeRequest, MoveTypeResponse};
-use serde_json::json;
 
 use super::{
     context::Global,
@@ -24,7 +23,7 @@ use super::{
 Examples:
   howdah type move mail.send --to mail --reason 'a database of its own'
   howdah type move mail.send --from shop --to mail
-  howdah type move mail.send --to mail --json | jq .moved")]
+  howdah type move mail.send --to mail --json | jq -r .moved_count")]
 pub(super) struct Args {
     /// Task type to move
     #[arg(value_name = "TYPE")]
@@ -35,7 +34,7 @@ pub(super) struct Args {
     /// Store to move the type from [default: the store that has had the type for longest]
     #[arg(long, value_name = "STORE")]
     from: Option<String>,
-    /// Print one JSON object per step
+    /// Print one JSON object per step: the message MoveTypeResponse
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +50,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let (mut output, mut printed, mut last) = (Output::new(), String::new(), MoveTypeResponse::default());
         while let Some(answer) = answers.message().await.map_err(|status| stopped(args, status))? {
             if args.json {
-                output.json(&as_json(&answer))?;
+                output.message("MoveTypeResponse", &answer)?;
                 output.flush()?;
             } else {
                 let words = words(&args.task_type, &answer);
@@ -122,15 +121,6 @@ fn words(task_type: &str, at: &MoveTypeResponse) -> String {
         }
     }
     if at.problem.is_empty() { words } else { format!("{words}; waiting: {}", at.problem) }
-}
-
-fn as_json(at: &MoveTypeResponse) -> serde_json::Value {
-    json!({
-        "phase": at.phase().as_str_name().trim_start_matches("MOVE_PHASE_").to_lowercase(),
-        "from_store": at.from_store, "to_store": at.to_store, "moved": at.moved_count, "running": at.running_count,
-        "staying": at.staying_count, "staying_ids": at.staying_ids, "moved_schedules": at.moved_schedule_count,
-        "staying_schedules": at.staying_schedule_count, "problem": at.problem,
-    })
 }
 
 #[cfg(test)]

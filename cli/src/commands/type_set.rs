@@ -7,7 +7,6 @@ use howdah_client::proto::{HistoryMode, TaskTypeSettings};
 use super::{
     context::Global,
     failure::Failure,
-    json::SettingsJson,
     limit_args::{self, LimitArgs, limits_list},
     output::Output,
     retry_args::{RetryArgs, retry_list},
@@ -79,7 +78,7 @@ pub(super) struct Args {
     /// Reset all other settings to the broker's defaults
     #[arg(long)]
     reset: bool,
-    /// Print the settings as one JSON object
+    /// Print the settings as one JSON object: the message TaskTypeSettings
     #[arg(long)]
     json: bool,
 }
@@ -95,7 +94,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let stored = client.update_task_type(&args.task_type, settings).await?;
         let mut output = Output::new();
         if args.json {
-            output.json(&SettingsJson::new(Some(&stored)))?;
+            output.message("TaskTypeSettings", &stored)?;
         } else {
             let words = settings_words(Some(&stored));
             output.line(if words.is_empty() { "the broker's defaults" } else { &words })?;
@@ -167,7 +166,7 @@ fn unset_words() -> Vec<&'static str> {
 }
 
 /// Returns the history mode as a value of the flag; `None` if it is unset.
-pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
+fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
     HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
 }
 

@@ -1,6 +1,6 @@
 //! `howdah type show`: shows all settings of a task type.
 
-use super::{context::Global, failure::Failure, json::SettingsJson, output::Output, type_set::settings_list};
+use super::{context::Global, failure::Failure, output::Output, type_set::settings_list};
 
 /// Show all settings of a task type
 ///
@@ -9,12 +9,12 @@ use super::{context::Global, failure::Failure, json::SettingsJson, output::Outpu
 #[command(after_help = "\
 Examples:
   howdah type show email.send
-  howdah type show email.send --json | jq .paused")]
+  howdah type show email.send --json | jq '.paused // false'")]
 pub(super) struct Args {
     /// Task type to show
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// Print one JSON object; durations are in seconds, null stands for the broker's default
+    /// Print one JSON object: the message TaskTypeSettings; an omitted field stands for the broker's default
     #[arg(long)]
     json: bool,
 }
@@ -25,7 +25,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let task_type = task_type.ok_or_else(|| super::task_type::unknown(&args.task_type))?;
         let mut output = Output::new();
         if args.json {
-            output.json(&SettingsJson::new(task_type.settings.as_ref()))?;
+            output.message("TaskTypeSettings", &task_type.settings.unwrap_or_default())?;
         } else {
             for (setting, value) in settings_list(&task_type.settings.unwrap_or_default()) {
                 output.line(format_args!("{setting:<19} {}", value.as_deref().unwrap_or("-")))?;

@@ -5,9 +5,8 @@ use howdah_client::{Client, proto::TaskType};
 use super::{
     context::Global,
     failure::Failure,
-    json::TypeJson,
     output::{Output, note},
-    storage::{self, StorageJson},
+    storage,
     table::{Align, Table},
     task_type, text,
 };
@@ -20,7 +19,7 @@ use super::{
 #[command(after_help = "\
 Examples:
   howdah types
-  howdah types email.send --json | jq .ready
+  howdah types email.send --json | jq -r '.counts.ready // 0'
   howdah types --storage --json | jq .oldest_snapshot.pid")]
 pub(super) struct Args {
     /// Show only these types, without the storage
@@ -29,7 +28,7 @@ pub(super) struct Args {
     /// Show only the storage
     #[arg(long, conflicts_with = "task_types")]
     storage: bool,
-    /// Print one JSON object per type; with --storage, print one JSON object
+    /// Print one JSON object per type: the message TaskType; with --storage, one object: StorageHealth
     #[arg(long)]
     json: bool,
 }
@@ -59,9 +58,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
         found = client.list_task_types().await?;
     }
     if args.json {
-        for task_type in &found {
-            output.json_of_store(&TypeJson::new(task_type), &task_type.store)?;
-        }
+        output.messages("TaskType", &found)?;
     } else if found.is_empty() {
         note("no task types yet: create one with `howdah enqueue TYPE`");
     } else {
@@ -76,7 +73,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
 
 async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Result<(), Failure> {
     match client.storage_health().await? {
-        Some(health) if args.json => output.json(&StorageJson::new(&health)),
+        Some(health) if args.json => output.message("StorageHealth", &health),
         Some(health) => output.line(storage::block(&health)),
         None if args.storage => Err(Failure::failed(
             "the broker did not report its storage: its role may not read Postgres's figures, or its release is too old",

@@ -8,7 +8,6 @@ use howdah_server::logging::escaped;
 use super::{
     context::Global,
     failure::Failure,
-    json::{JobJson, state_name},
     output::{Output, note},
     text, values,
 };
@@ -32,7 +31,7 @@ pub(super) struct Args {
     /// Print only the results; text results get a final newline, other results are printed unchanged
     #[arg(long, conflicts_with = "json")]
     result: bool,
-    /// Print one JSON object per job, with payload and result
+    /// Print one JSON object per job, as `howdah job`
     #[arg(long)]
     json: bool,
 }
@@ -45,17 +44,17 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         while let Some(job) = ended.next().await? {
             failed += usize::from(job.state() != JobState::Succeeded);
             if args.json {
-                output.json(&JobJson::new(&job, true))?;
+                output.job(&job)?;
             } else if args.result {
                 output.bytes(&job.result)?;
                 if std::str::from_utf8(&job.result).is_ok_and(|text| !text.is_empty() && !text.ends_with('\n')) {
                     output.bytes(b"\n")?;
                 }
                 if let Some(error) = last_error(&job) {
-                    note(format_args!("job {} is {}: {error}", job.id, state_name(&job)));
+                    note(format_args!("job {} is {}: {error}", job.id, text::state(job.state)));
                 }
             } else {
-                output.line(format_args!("job {}: {}", job.id, state_name(&job)))?;
+                output.line(format_args!("job {}: {}", job.id, text::state(job.state)))?;
                 if let Some(error) = last_error(&job) {
                     output.line(format_args!("  {error}"))?;
                 }

@@ -22,7 +22,7 @@ use super::{
 Examples:
   howdah workers
   howdah workers video.encode --stuck-after 1h
-  howdah workers --json | jq 'select(.state == \"stuck\") | .windows[].oldest_job_ids'")]
+  howdah workers --json | jq 'select(.state == \"WORKER_STATE_STUCK\") | .windows[].oldest_job_ids'")]
 pub(super) struct Args {
     /// List only workers of this task type
     #[arg(value_name = "TYPE")]
@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Time without an outcome, extension or progress report after which a worker with jobs counts as stuck [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     stuck_after: Option<Duration>,
-    /// Print one JSON object per worker
+    /// Print one JSON object per worker: the message Worker
     #[arg(long)]
     json: bool,
 }
@@ -49,9 +49,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         let mut output = Output::new();
         if args.json {
-            for worker in &workers {
-                output.json_of_store(&as_json(worker), &worker.store)?;
-            }
+            output.messages("Worker", &workers)?;
         } else if workers.is_empty() {
             let (none, name) = match &args.task_type {
                 Some(name) => (format!("no worker takes {}", escaped(name)), name.as_str()),
@@ -118,23 +116,4 @@ pub(super) fn state_name(worker: &Worker) -> String {
         WorkerState::Unspecified => "?".into(),
         state => state.as_str_name().trim_start_matches("WORKER_STATE_").to_lowercase(),
     }
-}
-
-fn as_json(worker: &Worker) -> serde_json::Value {
-    let ms = |time: &Option<_>| text::duration(time.as_ref()).map(|time| time.as_millis() as u64);
-    let windows = worker.windows.iter().map(|window| {
-        serde_json::json!({
-            "task_type": window.task_type, "window_jobs": window.window_jobs, "window_bytes": window.window_bytes,
-            "held_count": window.held_count, "settled_count": window.settled_count,
-            "oldest_job_ids": window.oldest_job_ids,
-        })
-    });
-    let labels: std::collections::BTreeMap<_, _> = worker.labels.iter().collect();
-    serde_json::json!({
-        "worker_id": worker.worker_id, "state": state_name(worker), "broker": worker.broker, "peer": worker.peer,
-        "principal": worker.principal, "labels": labels, "user_agent": worker.user_agent,
-        "windows": windows.collect::<Vec<_>>(), "held_count": worker.held_count, "settled_count": worker.settled_count,
-        "connected_ms": ms(&worker.connected_for), "quiet_ms": ms(&worker.quiet_for), "age_ms": ms(&worker.age),
-        "max_message_bytes": worker.max_message_bytes,
-    })
 }

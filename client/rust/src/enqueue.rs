@@ -49,7 +49,7 @@ pub enum EnqueueOutcome {
 }
 
 impl EnqueueOutcome {
-    /// The name of the outcome, as in SQL and on the command line.
+    /// The name of the outcome, as in SQL.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",

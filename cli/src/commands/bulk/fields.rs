@@ -5,7 +5,6 @@ use std::time::Duration;
 use howdah_client::proto::{BulkFields, bulk_fields::Start};
 use howdah_server::logging::escaped;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use crate::commands::{failure::Failure, text, values};
 
@@ -69,23 +68,4 @@ pub(super) fn shown(fields: &BulkFields) -> String {
     words.extend(fields.add_tags.iter().map(|tag| format!("with tag {}", escaped(tag))));
     words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {}", escaped(tag))));
     words.join(", ")
-}
-
-/// The fields as JSON, without unset ones.
-pub(super) fn json(fields: &BulkFields) -> Value {
-    let ms = |span: Option<&_>| text::duration(span).map(|span| span.as_millis() as u64);
-    let (mut run_at, mut delay_ms) = (None, None);
-    match &fields.start {
-        None => {}
-        Some(Start::RunAt(at)) => run_at = text::timestamp(Some(at)).map(|at| at.to_string()),
-        Some(Start::Delay(delay)) => delay_ms = ms(Some(delay)),
-    }
-    let mut object = json!({
-        "max_attempts": fields.max_attempts, "timeout_ms": ms(fields.timeout.as_ref()), "run_at": run_at,
-        "delay_ms": delay_ms, "add_tags": fields.add_tags, "remove_tags": fields.remove_tags,
-    });
-    if let Value::Object(map) = &mut object {
-        map.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()));
-    }
-    object
 }

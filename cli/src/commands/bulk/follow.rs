@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_millis(500);
 Examples:
   howdah bulk show 1
   howdah bulk show 1 --wait
-  howdah bulk show 1 --json | jq .done")]
+  howdah bulk show 1 --json | jq -r .done_count")]
 pub(in crate::commands) struct Args {
     /// Id of the bulk operation
     #[arg(value_name = "ID", value_parser = values::id)]
@@ -36,7 +36,7 @@ pub(in crate::commands) struct Args {
     /// Wait until it ends, and show its progress on stderr
     #[arg(long)]
     wait: bool,
-    /// Print a JSON object
+    /// Print one JSON object: the message Bulk
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         let mut output = Output::new();
         if args.json {
-            output.json_of_store(&shown::json(&bulk), &bulk.store)?;
+            output.message("Bulk", &bulk)?;
         } else {
             for line in lines(&bulk) {
                 output.line(line)?;

@@ -31,7 +31,7 @@ pub(in crate::commands) struct Args {
     /// Show at most this many, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// Print one JSON object per bulk operation
+    /// Print one JSON object per bulk operation: the message Bulk
     #[arg(long)]
     json: bool,
 }
@@ -43,9 +43,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let bulks = client.list_bulks(request, args.limit as usize).await?;
         let mut output = Output::new();
         if args.json {
-            for bulk in &bulks {
-                output.json_of_store(&shown::json(bulk), &bulk.store)?;
-            }
+            output.messages("Bulk", &bulks)?;
             return output.flush();
         }
         if bulks.is_empty() {

@@ -18,7 +18,7 @@ Examples:
 pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,
-    /// Print one JSON object
+    /// Print one JSON object: the message PreviewBulkResponse
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         let mut output = Output::new();
         if args.json {
-            output.json(&shown::preview_json(&preview))?;
+            output.message("PreviewBulkResponse", &preview)?;
         } else {
             for line in shown::preview(&spec, &preview) {
                 output.line(line)?;

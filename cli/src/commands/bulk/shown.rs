@@ -1,10 +1,9 @@
-//! Bulk operations as text and as JSON.
+//! Bulk operations as text.
 
 use std::fmt::Write as _;
 
 use howdah_client::proto::{Bulk, BulkOperation, BulkSpec, BulkState, Job, PreviewBulkResponse};
 use howdah_server::logging::escaped;
-use serde_json::{Value, json};
 
 use super::fields;
 use crate::commands::text;
@@ -135,32 +134,4 @@ pub(super) fn progress(bulk: &Bulk) -> String {
         }
     }
     line
-}
-
-pub(super) fn preview_json(preview: &PreviewBulkResponse) -> Value {
-    json!({
-        "selected": preview.selected_count, "has_more": preview.has_more,
-        "examples": preview.examples.iter().map(|job| job.id).collect::<Vec<_>>(),
-        "states_count": preview.states_count, "running": preview.running_count,
-        "creates_task_type": preview.creates_task_type,
-        "expected_ms": text::duration(preview.expected_duration.as_ref()).map(|time| time.as_millis() as u64),
-    })
-}
-
-/// The bulk operation as JSON.
-pub(super) fn json(bulk: &Bulk) -> Value {
-    let spec = bulk.spec.clone().unwrap_or_default();
-    let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
-    let set = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    json!({
-        "id": bulk.id, "operation": operation(&spec), "task_type": spec.task_type, "job_state": job_state(&spec),
-        "error_group": set(&spec.error_group), "priority": spec.priority,
-        "to_task_type": set(&spec.to_task_type), "fields": spec.fields.as_ref().map(fields::json),
-        "undo_bulk_id": Some(spec.undo_bulk_id).filter(|id| *id > 0),
-        "max_jobs_per_second": Some(spec.max_jobs_per_second).filter(|rate| *rate > 0), "state": state(bulk),
-        "selected": bulk.selected_count, "has_more": bulk.has_more, "done": bulk.done_count,
-        "skipped": bulk.skipped_count, "failed": bulk.failed_count, "problem": set(&bulk.problem),
-        "principal": set(&bulk.principal), "reason": set(&bulk.reason), "broker": set(&bulk.broker),
-        "create_time": time(&bulk.create_time), "update_time": time(&bulk.update_time), "end_time": time(&bulk.end_time),
-    })
 }

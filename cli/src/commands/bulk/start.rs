@@ -44,7 +44,7 @@ pub(in crate::commands) struct Args {
     /// Wait until it ends, and show its progress on stderr
     #[arg(long)]
     wait: bool,
-    /// Print the bulk operation as a JSON object
+    /// Print one JSON object: the message Bulk
     #[arg(long)]
     json: bool,
 }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        output.json_of_store(&shown::json(bulk), &bulk.store)?;
+        output.message("Bulk", bulk)?;
     } else {
         output.line(bulk.id)?;
     }

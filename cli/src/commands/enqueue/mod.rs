@@ -68,7 +68,7 @@ pub(super) struct Args {
     request_key: Option<String>,
     #[command(flatten)]
     options: JobFlags,
-    /// Print one JSON object per job: id, is_new, outcome; with --lines also line, the number of the line
+    /// Print one JSON object per job: the message EnqueuedJob; with --lines also line, the number of the line
     #[arg(long)]
     json: bool,
 }
@@ -109,15 +109,6 @@ struct Printer {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct EnqueuedJson {
-    id: i64,
-    is_new: bool,
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
-}
-
 /// Line that the broker refused.
 #[derive(Serialize)]
 struct RefusedJson {
@@ -131,11 +122,7 @@ impl Printer {
     }
 
     fn print(&mut self, job: Enqueued, line: Option<u64>) -> Result<(), Failure> {
-        if self.json {
-            self.output.json(&EnqueuedJson { id: job.id, is_new: job.is_new, outcome: job.outcome.name(), line })
-        } else {
-            self.output.line(job.id)
-        }
+        if self.json { self.output.enqueued(&job, line) } else { self.output.line(job.id) }
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// Show payloads; with --json, --csv and --parquet also results
     #[arg(long)]
     payload: bool,
-    /// Print one JSON object per line, in the format of `howdah jobs`
+    /// Print one JSON object per job, as `howdah job`
     #[arg(long, group = "form")]
     json: bool,
     /// Print comma-separated values with a heading

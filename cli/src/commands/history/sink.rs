@@ -12,7 +12,6 @@ use super::{Args, csv};
 use crate::commands::{
     failure::Failure,
     jobs::remark,
-    json::{JobJson, state_name},
     output::Output,
     table::{Align, Table},
     text,
@@ -89,7 +88,7 @@ impl Take for Listing {
     fn take(&mut self, job: &Job<'_>) -> Result<ControlFlow<()>, Failure> {
         self.listed += 1;
         match &mut self.form {
-            Form::Json => self.output.json(&JobJson::new(&finished_job(job), self.payload))?,
+            Form::Json => self.output.job(&finished_job(job))?,
             Form::Csv => self.output.line(csv::line(job, self.payload))?,
             Form::Parquet { export, .. } => export.push(job)?,
             Form::Table { rows, .. } => {
@@ -129,7 +128,7 @@ fn table(jobs: &[proto::Job], payload: bool, now: Timestamp) -> Table<7> {
         table.row([
             job.id.to_string(),
             escaped(&job.task_type).into_owned(),
-            state_name(job).to_owned(),
+            text::state(job.state).to_owned(),
             format!("{}/{}", job.attempt, job.max_attempts),
             ago(&job.create_time),
             ago(&job.finish_time),

@@ -1,7 +1,5 @@
 //! `howdah schedule pause`, `resume`, `delete` and `run`.
 
-use serde::Serialize;
-
 use super::define::print;
 use crate::commands::{context::Global, failure::Failure, output::Output};
 
@@ -16,7 +14,7 @@ pub(in crate::commands) struct PauseArgs {
     /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the schedule as one JSON object
+    /// Print one JSON object: the message Schedule
     #[arg(long)]
     json: bool,
 }
@@ -30,7 +28,7 @@ pub(in crate::commands) struct ResumeArgs {
     /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the schedule as one JSON object
+    /// Print one JSON object: the message Schedule
     #[arg(long)]
     json: bool,
 }
@@ -57,15 +55,9 @@ pub(in crate::commands) struct RunArgs {
     /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print one JSON object: id, is_new
+    /// Print one JSON object: the message EnqueuedJob
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Serialize)]
-struct RunJson {
-    id: i64,
-    is_new: bool,
 }
 
 pub(super) fn pause(args: &PauseArgs, global: &Global) -> Result<(), Failure> {
@@ -91,7 +83,7 @@ pub(super) fn run(args: &RunArgs, global: &Global) -> Result<(), Failure> {
         let job = client.run_schedule(&args.name).await?;
         let mut output = Output::new();
         if args.json {
-            output.json(&RunJson { id: job.id, is_new: job.is_new })?;
+            output.enqueued(&job, None)?;
         } else {
             output.line(job.id)?;
         }

@@ -9,13 +9,7 @@ use howdah_client::{
 use jiff::Timestamp;
 
 use crate::commands::{
-    context::Global,
-    failure::Failure,
-    input,
-    job_flags::JobFlags,
-    output::Output,
-    schedule::{json::ScheduleJson, show},
-    values,
+    context::Global, failure::Failure, input, job_flags::JobFlags, output::Output, schedule::show, values,
 };
 
 /// Create a schedule
@@ -49,7 +43,7 @@ pub(in crate::commands) struct CreateArgs {
     paused: bool,
     #[command(flatten)]
     options: JobFlags,
-    /// Print the schedule as one JSON object
+    /// Print one JSON object: the message Schedule
     #[arg(long)]
     json: bool,
 }
@@ -81,7 +75,7 @@ pub(in crate::commands) struct UpdateArgs {
     when: When,
     #[command(flatten)]
     options: JobFlags,
-    /// Print the schedule as one JSON object
+    /// Print one JSON object: the message Schedule
     #[arg(long)]
     json: bool,
 }
@@ -221,7 +215,7 @@ fn named<T: Copy + Default>(words: &[(&str, T)], word: &str) -> T {
 pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        output.json_of_store(&ScheduleJson::new(schedule), &schedule.store)?;
+        output.message("Schedule", schedule)?;
     } else {
         output.line(show::describe(schedule, Timestamp::now()))?;
     }

@@ -3,7 +3,7 @@
 use howdah_client::proto::Schedule;
 use jiff::Timestamp;
 
-use super::{json::ScheduleJson, show::plan_words};
+use super::show::plan_words;
 use crate::commands::{
     context::Global,
     failure::Failure,
@@ -20,7 +20,7 @@ Examples:
   howdah schedule list
   howdah schedule list --json | jq -r 'select(.paused) | .name'")]
 pub(in crate::commands) struct Args {
-    /// Print one JSON object per line, without payloads
+    /// Print one JSON object per schedule: the message Schedule, without its payload
     #[arg(long)]
     json: bool,
 }
@@ -30,9 +30,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let schedules = client.list_schedules().await?;
         let mut output = Output::new();
         if args.json {
-            for schedule in &schedules {
-                output.json_of_store(&ScheduleJson::new(schedule), &schedule.store)?;
-            }
+            output.messages("Schedule", &schedules)?;
         } else if schedules.is_empty() {
             note("no schedules yet: create one with `howdah schedule create NAME TYPE --every 5m`");
         } else {

@@ -2,7 +2,6 @@
 
 mod act;
 mod define;
-mod json;
 mod list;
 mod show;
 

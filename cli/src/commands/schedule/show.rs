@@ -3,10 +3,7 @@
 use howdah_client::proto::{Schedule, schedule::Plan};
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::{
-    define::{DRIFTS, MISSED, OVERLAPS, print},
-    json::word,
-};
+use super::define::{DRIFTS, MISSED, OVERLAPS, print};
 use crate::commands::{context::Global, failure::Failure, text};
 use howdah_server::logging::escaped;
 
@@ -20,7 +17,7 @@ pub(in crate::commands) struct Args {
     /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print one JSON object
+    /// Print one JSON object: the message Schedule
     #[arg(long)]
     json: bool,
 }
@@ -93,6 +90,11 @@ pub(super) fn plan_words(schedule: &Schedule) -> String {
         words = format!("{words}, up to {} late", length(jitter));
     }
     words
+}
+
+/// Flag value of a protocol value; `None` for a newer value that this program does not know.
+fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> Option<&'static str> {
+    words.iter().find(|(_, known)| *known == value).map(|(word, _)| *word)
 }
 
 fn missed_words(schedule: &Schedule) -> String {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use howdah_client::proto::ClusterSettings;
 use howdah_server::config::{bytes_of, bytes_words, duration_text};
-use serde_json::{Value, json};
 
 use crate::commands::text;
 
@@ -118,16 +117,6 @@ impl Kind {
             Self::Time(at) => duration_text(time(at(&mut settings).as_ref())),
         }
     }
-
-    /// Returns the value as JSON.
-    pub(super) fn json(self, settings: &ClusterSettings) -> Value {
-        let mut settings = *settings;
-        match self {
-            Self::Size(at) => json!(*at(&mut settings)),
-            Self::Count(at) => json!(*at(&mut settings)),
-            Self::Time(at) => json!(time(at(&mut settings).as_ref()).as_secs_f64()),
-        }
-    }
 }
 
 fn time(value: Option<&prost_types::Duration>) -> Duration {
@@ -154,7 +143,6 @@ mod tests {
         }
         let shown = ALL.map(|field| field.kind.words(&settings));
         assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m", "0"]);
-        assert_eq!(ALL[6].kind.json(&settings), json!(5400.0));
     }
 
     #[test]

@@ -2,10 +2,7 @@
 
 mod fields;
 
-use std::collections::BTreeMap;
-
 use howdah_client::proto::{ClusterSettings, GetSettingsResponse};
-use serde_json::{Value, json};
 
 use self::fields::{ALL, Assignment};
 use super::{
@@ -28,12 +25,12 @@ Examples:
   howdah settings                                          # values, defaults, bounds
   howdah settings set payload_bytes=2MiB max_delay=30d     # leaves the other settings unchanged
   howdah settings reset payload_bytes                      # the default again
-  howdah settings --json | jq .payload_bytes"
+  howdah settings --json | jq -r .settings.payload_bytes"
 )]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print one JSON object: the settings by name, and their defaults; durations in seconds
+    /// Print one JSON object: the message GetSettingsResponse
     #[arg(long)]
     json: bool,
 }
@@ -67,7 +64,7 @@ struct Set {
     /// Setting and its new value: sizes such as 65536 or 64KiB, durations such as 90s, 12h or 30d
     #[arg(value_name = "SETTING=VALUE", required = true, value_parser = fields::assignment)]
     settings: Vec<Assignment>,
-    /// Print all settings as one JSON object
+    /// Print all settings as one JSON object: the message ClusterSettings
     #[arg(long)]
     json: bool,
 }
@@ -82,7 +79,7 @@ struct Reset {
     /// Settings to reset
     #[arg(value_name = "SETTING", required = true, value_parser = ALL.map(|field| field.name))]
     settings: Vec<String>,
-    /// Print all settings as one JSON object
+    /// Print all settings as one JSON object: the message ClusterSettings
     #[arg(long)]
     json: bool,
 }
@@ -116,9 +113,7 @@ pub(super) fn described() -> [(&'static str, &'static str); ALL.len()] {
 fn show(answer: &GetSettingsResponse, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        let mut object = as_json(&answer.settings.unwrap_or_default());
-        object.insert("defaults", json!(as_json(&answer.defaults.unwrap_or_default())));
-        output.json(&object)?;
+        output.message("GetSettingsResponse", answer)?;
     } else {
         output.line(table(answer))?;
     }
@@ -129,17 +124,13 @@ fn show(answer: &GetSettingsResponse, json: bool) -> Result<(), Failure> {
 fn print(stored: &ClusterSettings, changed: &[&str], json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {
-        output.json(&as_json(stored))?;
+        output.message("ClusterSettings", stored)?;
     } else {
         for field in ALL.iter().filter(|field| changed.contains(&field.name)) {
             output.line(format_args!("{:<14} {}", field.name, field.kind.words(stored)))?;
         }
     }
     output.flush()
-}
-
-fn as_json(settings: &ClusterSettings) -> BTreeMap<&'static str, Value> {
-    ALL.iter().map(|field| (field.name, field.kind.json(settings))).collect()
 }
 
 fn table(answer: &GetSettingsResponse) -> Table<5> {

@@ -38,7 +38,7 @@ pub(in crate::commands) struct Args {
     /// Do not wait until the jobs have ended
     #[arg(long)]
     no_wait: bool,
-    /// Print the store as one JSON object at the end
+    /// Print the store as one JSON object at the end: the message Store
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         if args.json {
             let mut output = Output::new();
-            output.json(&shown::json(&store))?;
+            output.message("Store", &store)?;
             return output.flush();
         }
         Ok(())

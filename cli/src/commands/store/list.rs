@@ -25,9 +25,9 @@ use crate::commands::{
 #[command(after_help = "\
 Examples:
   howdah store list
-  howdah store list --json | jq 'select(.state == \"unreachable\").name'")]
+  howdah store list --json | jq 'select(.state == \"STORE_STATE_UNREACHABLE\").name'")]
 pub(in crate::commands) struct Args {
-    /// Print one JSON object per store
+    /// Print one JSON object per store: the message Store
     #[arg(long)]
     json: bool,
 }
@@ -37,9 +37,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let stores = client.list_stores(global.in_store.as_deref().unwrap_or_default()).await?;
         let mut output = Output::new();
         if args.json {
-            for store in &stores {
-                output.json(&shown::json(store))?;
-            }
+            output.messages("Store", &stores)?;
         } else {
             output.line(table(&stores))?;
         }

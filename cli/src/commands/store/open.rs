@@ -1,6 +1,5 @@
 //! `howdah store open`: opens a store to new jobs.
 
-use super::shown;
 use crate::commands::{
     context::Global,
     failure::Failure,
@@ -18,7 +17,7 @@ pub(in crate::commands) struct Args {
     /// Name of the store, as shown by `howdah store list`
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the store as one JSON object
+    /// Print the store as one JSON object: the message Store
     #[arg(long)]
     json: bool,
 }
@@ -28,7 +27,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let store = client.open_store(&args.name).await?;
         if args.json {
             let mut output = Output::new();
-            output.json(&shown::json(&store))?;
+            output.message("Store", &store)?;
             return output.flush();
         }
         note(format!("store {} is open to new jobs", args.name));

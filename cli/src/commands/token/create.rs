@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_client::proto;
+use howdah_client::proto::{CreateTokenResponse, Token};
 use howdah_server::{
     access::{self, Scope, TokenQuery},
     store::{Actor, Store},
@@ -13,7 +13,7 @@ use super::super::{
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::{Output, note},
-    values,
+    text, values,
 };
 
 /// Create a token for a program or person that calls brokers with --auth token
@@ -40,20 +40,13 @@ pub(in crate::commands) struct Args {
     /// Write directly to the database (--database-url, HOWDAH_DATABASE_URL) instead of through a broker, for the first token
     #[arg(long)]
     without_broker: bool,
-    /// Print one JSON object: token, id, principal, scopes, expires
+    /// Print one JSON object: the message CreateTokenResponse
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
     config: ConfigArgs,
-}
-
-/// A created token.
-struct Made {
-    secret: String,
-    id: String,
-    expires: Option<String>,
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
@@ -70,37 +63,39 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             let by = Actor { reason, ..Actor::of_session("howdah token create") };
             let (token, view) =
                 access::create_token(&store, &by, &query).await.map_err(|error| Failure::failed(error.to_string()))?;
-            let expires = view.expires.and_then(|time| jiff::Timestamp::try_from(time).ok());
-            print(
-                args,
-                &Made { secret: token.secret().to_owned(), id: view.id, expires: expires.map(|time| time.to_string()) },
-            )
+            let secret = token.secret().to_owned();
+            let token = Token {
+                id: view.id,
+                principal: view.principal,
+                scopes: view.scopes,
+                created_by: view.created_by,
+                create_time: Some(view.created.into()),
+                expire_time: view.expires.map(Into::into),
+                revoke_time: None,
+            };
+            print(args, &CreateTokenResponse { secret, token: Some(token) })
         })
     } else {
         global.with_client(async |client| {
-            let made =
-                client.create_token(&args.name, args.scopes.iter().map(ToString::to_string), args.expires).await?;
-            let proto::Token { id, expire_time, .. } = made.token.unwrap_or_default();
-            let expires = super::super::text::timestamp(expire_time.as_ref()).map(|time| time.to_string());
-            print(args, &Made { secret: made.secret, id, expires })
+            let scopes = args.scopes.iter().map(ToString::to_string);
+            print(args, &client.create_token(&args.name, scopes, args.expires).await?)
         })
     }
 }
 
-fn print(args: &Args, made: &Made) -> Result<(), Failure> {
-    let scopes: Vec<String> = args.scopes.iter().map(ToString::to_string).collect();
+fn print(args: &Args, made: &CreateTokenResponse) -> Result<(), Failure> {
     let mut output = Output::new();
     if args.json {
-        output.json(&serde_json::json!({
-            "token": made.secret, "id": made.id, "principal": args.name, "scopes": scopes, "expires": made.expires,
-        }))?;
+        output.message("CreateTokenResponse", made)?;
     } else {
-        let ends = made.expires.as_ref().map_or("until revoked".to_owned(), |time| format!("until {time}"));
+        let token = made.token.clone().unwrap_or_default();
+        let ends = text::timestamp(token.expire_time.as_ref());
+        let ends = ends.map_or("until revoked".to_owned(), |time| format!("until {time}"));
         note(format_args!(
             "created token {} of {} for {}, valid {ends}; it is not shown again",
-            made.id,
-            args.name,
-            scopes.join(" ")
+            token.id,
+            token.principal,
+            token.scopes.join(" ")
         ));
         output.line(&made.secret)?;
     }

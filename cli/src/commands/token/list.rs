@@ -1,7 +1,5 @@
 //! `howdah token list`: lists tokens.
 
-use howdah_client::proto::Token;
-
 use super::super::{
     context::Global,
     failure::Failure,
@@ -21,7 +19,7 @@ pub(in crate::commands) struct Args {
     /// Include revoked and expired tokens
     #[arg(long)]
     all: bool,
-    /// Print one JSON object per token: id, principal, scopes, created, created_by, expires, revoked
+    /// Print one JSON object per token: the message Token
     #[arg(long)]
     json: bool,
 }
@@ -32,9 +30,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         tokens.sort_by(|a, b| (&a.principal, &a.id).cmp(&(&b.principal, &b.id)));
         let mut output = Output::new();
         if args.json {
-            for token in &tokens {
-                output.json(&as_json(token))?;
-            }
+            output.messages("Token", &tokens)?;
             return output.flush();
         }
         let columns = ["ID", "PRINCIPAL", "SCOPES", "CREATED", "BY", "ENDS"].map(|heading| (heading, Align::Left));
@@ -57,14 +53,5 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.line(table)?;
         output.flush()
-    })
-}
-
-fn as_json(token: &Token) -> serde_json::Value {
-    let time = |time: Option<&prost_types::Timestamp>| text::timestamp(time).map(|time| time.to_string());
-    serde_json::json!({
-        "id": token.id, "principal": token.principal, "scopes": token.scopes, "created_by": token.created_by,
-        "created": time(token.create_time.as_ref()), "expires": time(token.expire_time.as_ref()),
-        "revoked": time(token.revoke_time.as_ref()),
     })
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tonic::Code;
 
 use super::{
-    super::{explain, job, jobs, json::state_name, text, type_set},
+    super::{explain, job, jobs, text, type_set},
     figures::{Figures, Flow, JobRow, Jobs, TypeRow, Types},
     state::View,
 };
@@ -174,7 +174,7 @@ fn job_row(job: &Job, now: Timestamp) -> JobRow {
         |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
     JobRow {
         id: job.id,
-        state: state_name(job),
+        state: text::state(job.state),
         priority: job.priority,
         attempts: format!("{}/{}", job.attempt, job.max_attempts),
         created: ago(&job.create_time),
