@@ -26,7 +26,7 @@ struct Limit {
     /// The limited quantity.
     subject: String,
     /// The limit, in Markdown.
-    limit: String,
+    value: String,
     /// The place where the limit is set.
     set: Set,
 }
@@ -60,8 +60,8 @@ const GROUPS: [Group; 8] = [
 ];
 
 /// Creates a fixed limit.
-fn fixed(subject: impl Into<String>, limit: impl Into<String>) -> Limit {
-    Limit { subject: subject.into(), limit: limit.into(), set: Set::Fixed }
+fn fixed(subject: impl Into<String>, value: impl Into<String>) -> Limit {
+    Limit { subject: subject.into(), value: value.into(), set: Set::Fixed }
 }
 
 impl Limit {
@@ -116,7 +116,7 @@ fn limits_of(config: &Config) -> &Limits {
 /// Table of limits in Markdown.
 fn table(limits: Vec<Limit>) -> String {
     let row = |row: Limit| {
-        let cells = [row.subject, grouped_in(&row.limit), keys(row.set)];
+        let cells = [row.subject, grouped_in(&row.value), keys(row.set)];
         let cells = cells.map(|cell| if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") });
         format!("|{}\n", cells.concat())
     };

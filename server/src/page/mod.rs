@@ -48,18 +48,6 @@ use error_page::PageError;
 use page_request::PageRequest;
 use session::Sessions;
 
-/// The limits of the page, for the reference page of all limits.
-#[cfg(test)]
-pub(crate) mod bounds {
-    pub(crate) use super::{
-        action::MOST_IDS,
-        bytes::{HEX, TEXT},
-        params::{BYTES as FORM_BYTES, MOST as PARAMS},
-        session::{LASTS as SESSION, TOKEN_BYTES},
-        views::live::{EVERY as LIVE_PERIOD, LASTS as LIVE, MOST as MOST_LIVE},
-    };
-}
-
 /// Path of the page.
 const PATH: &str = "/ui";
 
@@ -164,4 +152,16 @@ where
         let layout = page_request.layout("");
         view(page_request).await.unwrap_or_else(|error_page| error_page.within(layout))
     })
+}
+
+/// The limits of the page, for the reference page of all limits.
+#[cfg(test)]
+pub(crate) mod bounds {
+    pub(crate) use super::{
+        action::MOST_IDS,
+        bytes::{HEX, TEXT},
+        params::{BYTES as FORM_BYTES, MOST as PARAMS},
+        session::{LASTS as SESSION, TOKEN_BYTES},
+        views::live::{EVERY as LIVE_PERIOD, LASTS as LIVE, MOST as MOST_LIVE},
+    };
 }
