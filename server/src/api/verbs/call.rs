@@ -1,7 +1,10 @@
 //! A call in progress: its caller, its connection, and the store in which it runs.
 
+use std::sync::Arc;
+
 use howdah_proto::Rpc;
 use percent_encoding::percent_decode;
+use tokio_util::sync::CancellationToken;
 use tonic::{Extensions, Request, Response, metadata::MetadataMap};
 
 use super::{Answer, Gateway, Verb, pages::Pages};
@@ -13,7 +16,6 @@ use crate::{
     store::Actor,
     stores::SharedStores,
 };
-use tokio_util::sync::CancellationToken;
 
 /// Metadata key of the caller's reason. Its value is text, percent-encoded like `grpc-message` unless it is ASCII.
 pub(in crate::api) const REASON: &str = "howdah-reason";
@@ -28,7 +30,7 @@ pub(crate) struct Call {
     /// All stores of this process.
     pub(super) stores: SharedStores,
     /// Cancelled when the server stops.
-    pub(super) stopping: CancellationToken,
+    pub(super) stopping: Arc<CancellationToken>,
     pub(super) rpc: Rpc,
     pub(super) caller: Caller,
     pub(super) peer: PeerInfo,

@@ -1,5 +1,7 @@
 //! The services of this process. gRPC, HTTP and the page make their calls here.
 
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
@@ -10,13 +12,13 @@ use crate::stores::SharedStores;
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(super) stores: SharedStores,
-    /// Ends streams when cancelled; calls are completed.
-    pub(super) stopping: CancellationToken,
+    /// Ends streams when cancelled; calls are completed. Shared, because a clone of the token itself takes a lock.
+    pub(super) stopping: Arc<CancellationToken>,
 }
 
 impl Gateway {
     pub(crate) fn new(stores: SharedStores, stopping: CancellationToken) -> Self {
-        Self { stores, stopping }
+        Self { stores, stopping: Arc::new(stopping) }
     }
 
     /// Makes a call. The extensions of the request contain the caller, whose rule for the call has been checked, and the

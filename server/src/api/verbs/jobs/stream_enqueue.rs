@@ -1,6 +1,6 @@
 //! `StreamEnqueue`: a stream of enqueue requests, answered in order.
 
-use std::future::ready;
+use std::{future::ready, sync::Arc};
 
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
@@ -39,6 +39,8 @@ impl Gateway {
         let bounds = Bounds::new(&call.broker.config().limits);
         let in_flight = InFlight::new(&call.broker.answers, &call.peer.accounts.answers);
         let (open, end) = (call.caller.open_stream()?, End::new(&call.caller, &call.stopping));
+        // Shared, because a copy of the call for each small request costs a tenth of the throughput.
+        let call = Arc::new(call);
         let answers = pipeline(requests, (bounds, in_flight), end, move |request| one(call.clone(), request));
         Ok(Response::new(counted(answers, open)))
     }
@@ -46,14 +48,14 @@ impl Gateway {
 
 /// Queues one request of a pipeline, as fast as the rate limits of the caller allow.
 #[allow(clippy::async_yields_async, reason = "one future queues a request and returns another future that stores it")]
-async fn one(call: Call, request: v1::StreamEnqueueRequest) -> Storing {
+async fn one(call: Arc<Call>, request: v1::StreamEnqueueRequest) -> Storing {
     if let Err(exceeded) = pace::take(&call.caller, &request.jobs)
         && let Err(error) = pace::wait(&call.caller, &request.jobs, exceeded, &call.stopping).await
     {
         return refused(error);
     }
     match store(&call, &request.jobs).await {
-        Ok(broker) => place(broker, call.caller, request.jobs, request.request_key, None).await,
+        Ok(broker) => place(broker, call.caller.clone(), request.jobs, request.request_key, None).await,
         Err(error) => refused(error),
     }
 }

@@ -34,7 +34,7 @@ impl Gateway {
         let (from, to) = moving.stores();
         let (progress, reports) = mpsc::channel(1);
         // The move ends when the client stops listening, between two steps, so that another broker may resume it immediately.
-        tokio::spawn(moving.run(progress, call.stopping));
+        tokio::spawn(moving.run(progress, (*call.stopping).clone()));
         let answers = futures::stream::unfold(reports, move |mut reports| {
             let (from, to) = (from.clone(), to.clone());
             async move {
