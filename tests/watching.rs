@@ -11,7 +11,7 @@ use howdah_server::{
 
 use crate::support::*;
 
-/// The upkeep state that a broker would read now.
+/// Reads the maintenance figures from the database, as a broker does for its metrics. `days_ahead` looks at the next 3 days.
 async fn upkeep(database: &TestDatabase) -> Upkeep {
     Store::new(&Config::new(&database.url)).expect("store").upkeep(3).await.expect("the figures")
 }

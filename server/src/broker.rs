@@ -231,7 +231,7 @@ impl Broker {
                 background.stop().await;
             }
             if let Err(error) = c.store.retire_broker(c.dispatch.broker_id(), c.config.session_grace).await {
-                tracing::warn!(%error, "could not unregister the broker; other brokers notice when its lease ends");
+                tracing::warn!(%error, "could not unregister the broker; other brokers notice when its row expires");
             }
         };
         let begun = Instant::now();

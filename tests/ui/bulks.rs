@@ -251,9 +251,9 @@ async fn before_jobs_are_cancelled_one_is_told_how_many_of_them_run() {
     let browser = Browser::at(&broker);
     broker.enqueue_all(vec!["t"; 5]).await;
     let none = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
-    none.has(&["Bulk cancel 5 jobs of t?", "None of them is running."]);
+    none.has(&["Bulk cancel 5 jobs of t?", "None of the selected jobs is running."]);
     let mut worker = broker.worker("t").window(2).await;
     worker.take(2).await;
     let confirmation = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
-    confirmation.has(&["Bulk cancel 5 jobs of t?", "Of them, 2 jobs run now."]);
+    confirmation.has(&["Bulk cancel 5 jobs of t?", "Of the selected jobs, 2 jobs run now."]);
 }

@@ -25,7 +25,7 @@ pub(crate) struct SettingOptions {
     pub(crate) launcher: Launcher,
 }
 
-/// A private or an existing Postgres.
+/// The Postgres of a run, private or existing, and the options of its brokers.
 #[derive(Debug)]
 pub(crate) struct Setting {
     options: SettingOptions,
@@ -88,7 +88,8 @@ impl Setting {
         Ok(environment)
     }
 
-    /// Creates a database on a private Postgres. Returns its URL, or the URL of the existing database.
+    /// Returns the URL of the database for a workload: a new database on a private Postgres, or else the existing database.
+    /// `None` with `--server` and without `--database-url`.
     async fn database(&mut self) -> Result<Option<String>> {
         let Some(url) = self.url.as_deref().filter(|_| self.dev.is_some()) else { return Ok(self.url.clone()) };
         let name = format!("bench_{}", self.databases + 1);
@@ -132,7 +133,7 @@ impl Setting {
     }
 }
 
-/// Starts a private Postgres. Returns it with its URL.
+/// Starts a private Postgres. Returns its process, and the URL of its database.
 async fn private(launcher: &Launcher, max_connections: Option<u32>) -> Result<(Child, String)> {
     let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
     let mut args: Vec<String> = args.map(str::to_owned).into();

@@ -1,4 +1,4 @@
-//! Measures throughput with five million waiting jobs, which must not slow down the queue.
+//! Measures throughput while five million jobs are ready, which must not slow down claims.
 
 use std::time::{Duration, Instant};
 

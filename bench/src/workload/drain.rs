@@ -1,4 +1,4 @@
-//! Measures how fast workers drain jobs that wait.
+//! Measures how fast workers run jobs that were ready before the workers connected.
 
 use super::{Bench, steady::describe};
 use crate::{

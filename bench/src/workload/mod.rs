@@ -29,24 +29,24 @@ use crate::{
 pub(crate) enum Workload {
     /// Producers and workers together, in a closed loop
     Cycle,
-    /// Workers drain 500,000 waiting jobs
+    /// Workers connect and run 500,000 jobs that are ready
     Drain,
     /// One job per call, from 1, 16 and 256 callers
     Single,
-    /// A worker of the Rust client with 16, 64 and 256 one-millisecond handlers, on a full queue
+    /// One worker of the Rust client with 16, 64 and 256 handlers that take 1 ms each, while many jobs are ready
     Slots,
     /// Cost of brokers and Postgres while 0, 100 and 10,000 workers wait for jobs
     Idle,
     /// One job per call at 10 to 20,000/s, in an open loop, compared with two plain commits per job
     Rates,
-    /// Cycle alone, then with 5 million waiting jobs of the same type
+    /// Cycle alone, then while 5 million jobs of the same type are ready
     Backlog,
-    /// Cycle alone, then with a held snapshot: three rounds of a million jobs
+    /// Cycle alone, then while a transaction holds a snapshot, which stops VACUUM: three rounds of a million jobs
     Pinned,
     /// 1, 2 and 3 brokers on one database
     Brokers,
-    /// 1,000 tenants with fair keys, compared with one table per tenant on the same Postgres: in, out, and both at once; five
-    /// rounds
+    /// 1,000 tenants with fair keys, compared with one table per tenant on the same Postgres: only enqueues, only workers, and
+    /// both at once; five rounds
     Tenants,
 }
 

@@ -1,5 +1,5 @@
-//! Measures a small worker of the Rust client on a full queue: 16, 64 and 256 handlers of one millisecond. A handler that waits for
-//! its next job is idle, so the rate shows the cost of the round trip to the broker.
+//! Measures one worker of the Rust client with 16, 64 and 256 handlers that take 1 ms each, while many jobs are ready. A handler
+//! that waits for its next job is idle, so the rate shows the cost of the round trip to the broker.
 
 use std::time::Duration;
 

@@ -33,14 +33,14 @@ pub enum DevError {
     /// The explicitly named bin directory cannot be used.
     #[error("{} (from {from}) is not a PostgreSQL bin directory: {why}", bin_dir.display())]
     BadBinaries {
-        /// The directory.
+        /// The explicitly named bin directory.
         bin_dir: PathBuf,
-        /// Source of the name.
+        /// Flag or environment variable that names the directory.
         from: &'static str,
-        /// The problem.
+        /// Reason why the directory cannot be used.
         why: String,
     },
-    /// Howdah runs as root, Postgres refuses to run as root, and no other user exists for it.
+    /// Howdah runs as root, Postgres refuses to run as root, and no other user exists for Postgres.
     #[error(
         "PostgreSQL cannot run as root, and there is no user `postgres` or `howdah` for it: create one with `useradd \
          --system howdah`, or run howdah as another user"
@@ -55,7 +55,7 @@ pub enum DevError {
     Unreachable {
         /// The user that Postgres runs as.
         user: String,
-        /// The path that it must reach.
+        /// Path that Postgres must reach.
         path: PathBuf,
         /// First directory of the path that the user cannot enter.
         blocked: PathBuf,
@@ -77,7 +77,7 @@ pub enum DevError {
         path.display()
     )]
     NotACluster {
-        /// The directory.
+        /// The data directory.
         path: PathBuf,
     },
     /// The data directory was created by another major version.
@@ -114,7 +114,7 @@ pub enum DevError {
         path: PathBuf,
         /// Exit status of initdb.
         status: ExitStatus,
-        /// Last lines of its output.
+        /// Last lines of the output of initdb.
         output: String,
     },
     /// Postgres ended before it was ready.
@@ -122,9 +122,9 @@ pub enum DevError {
     Exited {
         /// Exit status of Postgres.
         status: ExitStatus,
-        /// Path of the log.
+        /// Path of the Postgres server log.
         log: PathBuf,
-        /// Last lines of the log.
+        /// Last lines of the Postgres server log.
         tail: String,
     },
     /// Postgres was not ready in time.
@@ -132,9 +132,9 @@ pub enum DevError {
     TimedOut {
         /// The time limit.
         seconds: u64,
-        /// Path of the log.
+        /// Path of the Postgres server log.
         log: PathBuf,
-        /// Last lines of the log.
+        /// Last lines of the Postgres server log.
         tail: String,
     },
     /// The program that should act as guard started a cluster instead.
@@ -155,19 +155,19 @@ pub enum DevError {
     /// The operating system returned an error.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {
-        /// The operation.
+        /// The failed operation, such as `read`.
         doing: &'static str,
-        /// Path of the operation.
+        /// File or directory of the failed operation.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The private Postgres returned an error.
     #[error("PostgreSQL could not {doing}: {why}")]
     Sql {
-        /// The request.
+        /// The failed operation, such as `create database "app"`.
         doing: String,
-        /// The error.
+        /// Error message of Postgres.
         why: String,
     },
 }

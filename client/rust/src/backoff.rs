@@ -1,4 +1,4 @@
-//! Exponential backoff with jitter between attempts.
+//! Exponential backoff with jitter, for reconnects and repeated calls.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ const FIRST: Duration = Duration::from_millis(50);
 /// Upper bound of every pause.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Doubles the pause from 50 ms to 5 s. Half of each pause is random, so that clients that lost their connection at the same time
-/// do not reconnect at the same time.
+/// Pauses that double from 50 ms to 5 s. Half of each pause is random, so that clients that lost their connection at the same
+/// time do not reconnect at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// Returns the time to wait before the next attempt, and counts a failure.
+    /// Returns the pause before the next try, and counts a failure.
     pub(crate) fn next(&mut self) -> Duration {
         let bound = FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);

@@ -160,7 +160,10 @@ fn calls(config: &Config) -> Vec<Limit> {
             "4 s, then UNAVAILABLE; clients do not retry it automatically",
         ),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
-        fixed("concurrent requests of a `StreamEnqueue`", "50000, and `limits.message_bytes` bytes"),
+        fixed(
+            "concurrent requests of a `StreamEnqueue`",
+            "50000 requests or `limits.message_bytes` bytes, then the broker reads no more",
+        ),
         fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),
         fixed("jobs of a `PullJobs`", format!("{}; about {} of payloads", CLUSTER.batch, bytes(PULL_BYTES)))
             .by_cluster(&["batch"]),

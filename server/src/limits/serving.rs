@@ -83,7 +83,10 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
             format!("{}, then ABORTED; other calls do not wait", time(config.database_timeout)),
         )
         .by(&["database_timeout"]),
-        fixed("lock-blocked requests and outcomes", format!("{MOST_LOCKED} each, and a quarter of the queue")),
+        fixed(
+            "lock-blocked requests and outcomes",
+            format!("{MOST_LOCKED} each, and at most a quarter of the queue's jobs and bytes"),
+        ),
         fixed("a statement; an idle transaction", "30 s, ended by Postgres"),
         fixed(
             "connections to Postgres",

@@ -1,15 +1,15 @@
-//! The tables of jobs. A job is in the table of its state. Statements that differ only in the table share one file of
+//! The tables of jobs. A job is in the table for its state. Statements that differ only in the table share one file of
 //! `server/sql`, with these placeholders:
 //!
 //! | placeholder | meaning |
 //! |---|---|
-//! | `{table}`, `{state}` | name of the table; the state of its jobs, as text |
-//! | `{run_at}`, `{leased_at}`, `{finished}`, `{deadline}`, `{result}`, `{broker}` | values that only some tables have, else `NULL` |
-//! | `{after}` | selects the rows after a position: `$1` type, `$2` rank, `$3` id |
-//! | `{scan}`, `{order}`, `{last}` | order of a scan: for the index, in the result, and reversed |
-//! | `{rank}` | rank in a position |
-//! | `{of_type}` | selects the jobs of the type, where the scan reads jobs of other types too |
-//! | `{since}` | the time by which a search selects jobs |
+//! | `{table}`, `{state}` | name of the table; state of its jobs, as text |
+//! | `{run_at}`, `{leased_at}`, `{finished}`, `{deadline}`, `{result}`, `{broker}` | value, or `NULL` if the table has none |
+//! | `{after}` | condition for the rows after a position: `$1` type, `$2` rank, `$3` id |
+//! | `{scan}`, `{order}`, `{last}` | sort order: of the scan, by an index; of the result; reversed, for the last row |
+//! | `{rank}` | rank of a row, for its position; 0 if a position needs only the id |
+//! | `{of_type}` | condition for the jobs of the type; `true` if the scan reads no other jobs |
+//! | `{since}` | time that must be in the range of a search |
 
 /// Values of the placeholders for one table.
 #[derive(Clone, Copy)]
@@ -33,7 +33,8 @@ pub(super) struct JobTable {
 
 const NO_TIME: &str = "NULL::timestamptz";
 
-/// Table without an index by type: a scan reads the jobs of all types by id.
+/// Base values, for a table without an index by type: a scan reads the jobs of all types, by id. The condition on `$2` in `after`
+/// is always true; it only gives the unused parameter a type.
 const BY_ID: JobTable = JobTable {
     table: "",
     state: "",
@@ -90,14 +91,14 @@ pub(super) const DEAD: JobTable = JobTable {
     ..BY_ID
 };
 
-/// Dead jobs of one error group: `$2` is the group, or an error of it.
+/// Dead jobs of one error group. `$2` is the error group, or an error that belongs to it.
 pub(super) const DEAD_GROUP: JobTable = JobTable {
     after: "type_id = $1::integer AND error_group IN ($2::text, howdah.error_group($2)) AND id > $3::bigint",
     scan: "id",
     ..DEAD
 };
 
-/// Finished jobs, the newest first: `$2` is the outcome (null: any), and id 0 is the start.
+/// Finished jobs, the newest first. `$2` is the outcome (null: any). With the id 0, a scan starts at the newest job.
 pub(super) const HISTORY: JobTable = JobTable {
     table: "history",
     state: "outcome::text",

@@ -1,12 +1,11 @@
-//! Enum of all statements. Their texts are files of `server/sql`, or stand here if they only call a schema function.
-//! Enum values are passed as text, because tokio-postgres would first have to query their types.
+//! Enum of all statements. Their texts are files in `server/sql`, or literals here if a statement only calls a function of the
+//! schema. Values of SQL enums are passed as text, because tokio-postgres would first have to query their types.
 
 use std::borrow::Cow;
 
 use super::job_table::{self, JobTable};
 
-/// Expands to the text of a statement: the given literal, or the content of its file or of the file that it shares with statements
-/// for other tables.
+/// Expands to the text of a statement: its literal, its file, or the file that it shares with the statements for other tables.
 macro_rules! text {
     ($folder:ident, $name:literal) => {
         include_str!(concat!("../../sql/", stringify!($folder), "/", $name, ".sql"))
@@ -19,7 +18,7 @@ macro_rules! text {
     };
 }
 
-/// Expands to the table of a statement that shares its file.
+/// Expands to the table whose values replace the placeholders of a shared file; `None` for other statements.
 macro_rules! table {
     () => {
         None
@@ -32,6 +31,8 @@ macro_rules! table {
     };
 }
 
+/// Declares the statements of each folder of `server/sql`. `Variant = "name"` has a file `name.sql`, `: "SQL"` is a literal, and
+/// `on TABLE in "file"` fills the shared file for a table of [`job_table`].
 macro_rules! statements {
     ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)? $(on $table:ident in $file:literal)?,)* })*) => {
         /// A statement that brokers run. Each connection prepares it once.
@@ -54,7 +55,7 @@ macro_rules! statements {
                 match self { $($(Self::$variant => text!($folder, $name $(, $sql)? $(, $table in $file)?),)*)* }
             }
 
-            /// Table of jobs whose values replace the placeholders.
+            /// Table whose values replace the placeholders; `None` if the statement has no placeholders.
             const fn table(self) -> Option<&'static JobTable> {
                 match self { $($(Self::$variant => table!($($sql)? $($table in $file)?),)*)* }
             }

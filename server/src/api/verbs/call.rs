@@ -35,7 +35,7 @@ pub(crate) struct Call {
     pub(super) caller: Caller,
     pub(super) peer: PeerInfo,
     pub(super) metadata: MetadataMap,
-    /// Extensions of the response, such as the memory that it holds.
+    /// Extensions of the response, such as its memory reservation.
     pub(super) response: Extensions,
 }
 
@@ -56,7 +56,7 @@ impl Call {
         Ok((call, message))
     }
 
-    /// The same call in another store.
+    /// Returns a copy of the call that runs in the store of `broker`.
     pub(super) fn at(&self, broker: &SharedBroker) -> Self {
         Self { broker: broker.clone(), ..self.clone() }
     }
@@ -82,7 +82,7 @@ impl Call {
         Ok(Response::from_parts(MetadataMap::new(), response, self.response))
     }
 
-    /// Who makes the change, and why, for the audit log.
+    /// Returns the principal, connection and reason of the call, for the audit log.
     pub(super) fn by(&self) -> Result<Actor, Error> {
         Ok(Actor {
             principal: Some(self.caller.principal().clone()),

@@ -6,7 +6,8 @@ pub(crate) use super::check_all as check_every_request;
 use super::{ListJobs, Verb as _, pages::Pages};
 use crate::api::page_token;
 
-/// Opens a page token, both signed and unsigned.
+/// Checks that `text` is rejected as a page token, that decoding its position does not panic, and that it is accepted with a
+/// valid signature.
 pub(crate) fn open_page_token(text: &str) {
     let mut request = v1::ListJobsRequest { page_token: text.into(), ..Default::default() };
     let forged = Pages::open::<ListJobs>(b"key", "", &mut request).is_ok() && !text.is_empty();
@@ -21,6 +22,6 @@ pub(crate) fn open_page_token(text: &str) {
     let mut next = v1::ListJobsRequest { page_token: token, ..Default::default() };
     assert!(
         Pages::open::<ListJobs>(b"key", "", &mut next).is_ok() && next.page_token == text,
-        "a signed token can be opened"
+        "a signed token was rejected: {text:?}"
     );
 }

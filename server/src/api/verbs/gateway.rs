@@ -1,4 +1,4 @@
-//! The services of this process. gRPC, HTTP and the page make their calls here.
+//! Entry point of all calls, from gRPC, HTTP and the page.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::stores::SharedStores;
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(super) stores: SharedStores,
-    /// Ends streams when cancelled; calls are completed. Shared, because a clone of the token itself takes a lock.
+    /// Cancelled when the server stops. Then streams end, and unary calls complete. In an `Arc`, because cloning the token takes
+    /// a lock.
     pub(super) stopping: Arc<CancellationToken>,
 }
 
@@ -21,8 +22,8 @@ impl Gateway {
         Self { stores, stopping: Arc::new(stopping) }
     }
 
-    /// Makes a call. The extensions of the request contain the caller, whose rule for the call has been checked, and the
-    /// connection.
+    /// Executes a call. The extensions of the request contain the [`Caller`](crate::access::Caller), which has passed the verb's
+    /// [`Verb::RULE`], and the connection.
     pub(crate) async fn call<V: Verb>(&self, request: Request<V::Request>) -> Answer<V> {
         let (call, message) = Call::open(self, V::RPC, request)?;
         if self.stores.only().is_some() { call.run::<V>(message).await } else { V::route(&call, message).await }

@@ -1,5 +1,5 @@
-//! The calls of the protocol, one file each. A file shows from top to bottom what a call requires, checks, does in one store,
-//! and how several stores answer it.
+//! The calls of the protocol, one file each. From top to bottom, a file shows the permission that a call requires, the checks of
+//! its request, its execution in one store, and its routing with several stores.
 //!
 //! A [`Verb`] has one request and one response; [`Call::run`] runs every verb in the same way. The streams (`StreamEnqueue`,
 //! `WaitJobs`, `Work`, `MoveType`) are methods of [`Gateway`] in their own files.
@@ -59,7 +59,7 @@ pub(crate) trait Verb: Send + Sync + 'static {
     /// Checks every field of the request. An error names the field.
     fn check(request: Self::Request, cluster: &ClusterSettings, limits: &Limits) -> Result<Self::Args, Error>;
 
-    /// Memory to reserve for the response, in bytes. Without a reservation, the response must be small.
+    /// Memory to reserve for the response, in bytes. 0 reserves nothing, which is for small responses.
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         0
     }
@@ -95,7 +95,8 @@ pub(super) trait Merge: Verb {
     fn merge(all: &mut Self::Response, part: Self::Response, store: &str);
 }
 
-/// Implements the methods of a paginated verb: the field with the entries of the response, and the page size of the request.
+/// Implements the pagination methods of a verb. The arguments are the response field with the entries, and the request field with
+/// the page size, if there is one.
 macro_rules! paged {
     ($entries:ident $(, $size:ident)?) => {
         fn page(request: &mut Self::Request) -> Option<crate::api::verbs::PageFields<'_>> {
@@ -168,7 +169,7 @@ fn check_request<V: Verb>(bytes: &[u8]) -> Option<Error> {
     V::check(request, &ClusterSettings::DEFAULT, &Limits::default()).err()
 }
 
-/// Like `check_requests`, and also checks streams, and messages that a verb checks while it runs.
+/// Like `check_requests`, but also checks the messages of streams, and messages that a verb checks only in [`Verb::run`].
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn check_all(bytes: &[u8]) -> Vec<Error> {
     use crate::api::check;

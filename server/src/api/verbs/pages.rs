@@ -24,8 +24,8 @@ pub(crate) struct PageFields<'a> {
 pub(super) struct Pages(Hmac<Sha256>);
 
 impl Pages {
-    /// Verifies the token of a request and replaces it by the position; `None` if the verb has no pages. `principal` is empty
-    /// for callers without one.
+    /// Verifies the page token of a request, and replaces it with the position that it contains. Returns `None` if the verb has
+    /// no pages. `principal` is empty if the caller has none.
     pub(super) fn open<V: Verb>(key: &[u8], principal: &str, request: &mut V::Request) -> Result<Option<Self>, Error> {
         let Some(PageFields { token, size }) = V::page(request) else { return Ok(None) };
         let (token, size) = (std::mem::take(token), size.map(std::mem::take));
@@ -46,7 +46,7 @@ impl Pages {
         Ok(Some(pages))
     }
 
-    /// Signs the position of the next page; it stays empty on the last page.
+    /// Appends the signature to the position of the next page. Leaves an empty text, which marks the last page, unchanged.
     pub(super) fn seal(&self, next: &mut String) {
         if !next.is_empty() {
             let hash = self.0.clone().chain_update(&*next).finalize().into_bytes();
@@ -80,7 +80,7 @@ mod tests {
         }
     }
 
-    /// Position in a request's token, if the token is valid for it.
+    /// Returns the position in a request's page token, if the token is valid for the request.
     fn opened<V: Verb>(key: &[u8], principal: &str, mut request: V::Request) -> Option<String> {
         Pages::open::<V>(key, principal, &mut request).ok()?;
         V::page(&mut request).map(|fields| fields.token.clone())

@@ -25,9 +25,9 @@ const MAX_WAIT: Duration = Duration::from_millis(250);
 
 type Sender = mpsc::UnboundedSender<(ClientMessage, Option<OwnedSemaphorePermit>)>;
 
-/// Message queue of one store.
+/// Bounded queue of the worker's messages to one store.
 pub(super) struct Inbox {
-    /// `None` while the store is not attached.
+    /// Sender to the store's session. `None` while the store is not attached.
     sender: Mutex<Option<Sender>>,
     room: Arc<Semaphore>,
     is_stuck: AtomicBool,
@@ -39,7 +39,7 @@ impl Inbox {
         Self { sender: Mutex::new(None), room, is_stuck: AtomicBool::new(false) }
     }
 
-    /// Attaches the store: messages go to `sender`, the other end of which the store's session reads.
+    /// Attaches the store: messages go to `sender`, whose receiver the store's session reads.
     pub(super) fn open(&self, sender: Sender) {
         *self.sender.lock() = Some(sender);
     }
@@ -53,8 +53,8 @@ impl Inbox {
         self.sender.lock().is_some()
     }
 
-    /// Queues a message whose items have this size. Returns the message as an error if the store is not attached, or if
-    /// the queue stays full.
+    /// Queues a message. `bytes` is the [`weight`] of its items. Returns the message as an error if the store is not
+    /// attached, or if the queue stays full.
     pub(super) async fn send(&self, message: ClientMessage, bytes: usize) -> Result<(), ClientMessage> {
         if !self.is_open() {
             return Err(message);
@@ -91,7 +91,7 @@ impl Inbox {
     }
 }
 
-/// Creates a queue: the end for the inbox, and the stream of messages that the store's session reads.
+/// Creates a queue. Returns the sender for the inbox, and the stream of messages that the store's session reads.
 pub(super) fn channel<E>() -> (Sender, impl Stream<Item = Result<ClientMessage, E>> + Send + Unpin + 'static)
 where
     E: Send + 'static,
@@ -107,7 +107,7 @@ where
     (sender, Box::pin(read))
 }
 
-/// Counted size of items with texts of these lengths.
+/// Size of a message's items, as the queue counts it. `texts` has the length of each item's text.
 pub(super) fn weight(texts: impl Iterator<Item = usize>) -> usize {
     texts.map(|bytes| bytes + OVERHEAD).sum()
 }

@@ -47,7 +47,7 @@ pub(super) enum Event {
     Ended,
 }
 
-/// A store of a stream.
+/// Opens and keeps the worker's session in one store, and reads its messages.
 pub(super) struct StoreStream {
     shared: Arc<Shared>,
     store_no: usize,
@@ -67,7 +67,7 @@ struct Attached {
     context: Arc<SessionContext>,
     given: Given,
     changed: watch::Receiver<u64>,
-    /// Reports when the store gets a subscribed type that it does not have yet.
+    /// Reports that a subscribed type that was missing in the store has been created there.
     awaited: Awaited,
     lookup: OptionFuture<BoxFuture<'static, LookupResult>>,
     is_looking_up: bool,
@@ -248,8 +248,8 @@ impl Attached {
         }
     }
 
-    /// Looks up, after the pause `after`, which of these types the store has. During a lookup, only requests another
-    /// one.
+    /// Looks up which of these types the store has, after the pause `after`. While a lookup runs, only marks that
+    /// another one must follow.
     fn look_up(&mut self, names: Vec<TaskTypeName>, after: Duration) {
         if self.is_looking_up {
             self.repeats_lookup = true;

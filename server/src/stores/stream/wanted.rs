@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Home;
 use crate::{job::TaskTypeName, session::WindowArgs};
 
-/// Windows of a stream.
+/// Windows that a worker has requested on its stream, and the stores that lack their task types.
 pub(super) struct Wanted {
     windows: Mutex<HashMap<TaskTypeName, Entry>>,
     /// Bit mask of all stores.
@@ -54,7 +54,7 @@ impl Wanted {
         self.changed.subscribe()
     }
 
-    /// Returns the number of types that the stream would have with this one added.
+    /// Returns the number of task types that the stream has if it also subscribes to `task_type`.
     pub(super) fn types_with(&self, task_type: &TaskTypeName) -> usize {
         let windows = self.windows.lock();
         windows.len() + usize::from(!windows.contains_key(task_type))
@@ -70,7 +70,7 @@ impl Wanted {
         });
     }
 
-    /// Returns the changes since the last call for the store to which `given` belongs.
+    /// Returns the changes for a store since the last call with the same `given`.
     pub(super) fn news(&self, given: &mut Given) -> News {
         let version = *self.changed.borrow();
         let windows = self.windows.lock();

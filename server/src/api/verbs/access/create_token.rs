@@ -1,4 +1,4 @@
-//! `CreateToken`: a new token for a principal.
+//! `CreateToken`: creates a token for a principal.
 
 use std::{ops::RangeInclusive, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `ListTokens`: the tokens, without their secret parts.
+//! `ListTokens`: lists the tokens, without their secret parts.
 
 use howdah_proto::{Rpc, v1};
 

@@ -27,8 +27,8 @@ use crate::{
     stores::ConfiguredStore,
 };
 
-/// Returns the bulk operation if the caller may do `operation` with its jobs, and otherwise `NOT_FOUND`. A move requires the right
-/// for both task types.
+/// Returns the bulk operation. Fails with `NOT_FOUND` if the caller does not have the permission `operation` for its task type.
+/// To operate a move, the caller needs the permission for both task types.
 async fn own(call: &Call, operation: Operation, id: i64) -> Result<Bulk, Error> {
     let bulk = call.broker.operator.get_bulk(id).await?;
     let may = |name: &TaskTypeName| permit::may(&call.caller, operation, name.as_str());
@@ -53,7 +53,7 @@ async fn complete(call: &Call, spec: Option<v1::BulkSpec>) -> Result<Option<v1::
     Ok(Some(spec))
 }
 
-/// Checks that the caller may operate the task types of the jobs, before and after the change.
+/// Checks that the caller may operate the task types that the jobs have before and after the change.
 fn permitted(caller: &Caller, spec: &BulkSpec) -> Result<(), Error> {
     for task_type in [Some(&spec.task_type), spec.change.to_type()].into_iter().flatten() {
         caller.check(Operation::Operate, task_type)?;
@@ -72,7 +72,7 @@ async fn of_bulk(call: &Call, id: i64) -> Result<&SharedBroker, Status> {
     let mut found: Vec<&ConfiguredStore> = Vec::new();
     for store in call.stores.all() {
         let broker = store.served()?.reachable()?;
-        // The check uses the caller's rights: other callers' bulk operations do not exist for this caller.
+        // Skips bulk operations that the caller may not read, as if they did not exist.
         match own(&call.at(broker), Operation::Read, id).await {
             Ok(_) => found.push(store),
             Err(Error::NotFound(_)) => {}
@@ -82,7 +82,7 @@ async fn of_bulk(call: &Call, id: i64) -> Result<&SharedBroker, Status> {
     Ok(call.only_found(&found, "id", "is the id of a bulk operation")?)
 }
 
-/// Store of the jobs of a bulk operation.
+/// Broker of the store in which a bulk operation with this spec runs.
 async fn of_spec<'a>(call: &'a Call, spec: Option<&v1::BulkSpec>) -> Result<&'a SharedBroker, Status> {
     match spec {
         // An undo runs in the store of the bulk operation that it undoes.

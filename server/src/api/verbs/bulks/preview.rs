@@ -1,4 +1,4 @@
-//! `PreviewBulk`: what a bulk operation would change.
+//! `PreviewBulk`: counts the jobs that a bulk operation would change, and shows examples.
 
 use howdah_proto::{Rpc, v1};
 
@@ -26,7 +26,7 @@ impl Verb for PreviewBulk {
     type Response = v1::PreviewBulkResponse;
     type Args = Option<v1::BulkSpec>;
 
-    /// Checks nothing: [`complete`] adds the task type of an undo first.
+    /// Checks nothing: `run` checks the spec after [`complete`] has added the task type of an undo.
     fn check(request: v1::PreviewBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         Ok(request.spec)
     }
@@ -53,7 +53,7 @@ impl Verb for PreviewBulk {
     }
 }
 
-/// Without `reads`, the examples contain only ids and states.
+/// Converts a preview. The examples contain only ids and states, unless the caller may read the jobs (`reads`).
 fn shown(spec: &BulkSpec, preview: BulkPreview, reads: bool) -> v1::PreviewBulkResponse {
     let jobs = if preview.has_more { preview.in_states.unwrap_or_default() } else { preview.selected };
     v1::PreviewBulkResponse {

@@ -1,4 +1,4 @@
-//! `PauseBulk`, `ResumeBulk` and `CancelBulk`.
+//! `PauseBulk`, `ResumeBulk` and `CancelBulk`: pause, continue or end a bulk operation.
 
 use howdah_proto::{Rpc, v1};
 

@@ -85,7 +85,7 @@ impl Merge for CancelJobs {
     }
 }
 
-/// The request for other jobs.
+/// Returns a copy of the request for these jobs.
 fn with_ids(request: &v1::CancelJobsRequest, ids: Vec<i64>) -> v1::CancelJobsRequest {
     match &request.filter {
         Some(filter) if !filter.ids.is_empty() => {

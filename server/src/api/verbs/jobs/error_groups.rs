@@ -1,4 +1,4 @@
-//! `ListErrorGroups`: the errors of dead jobs and of jobs that back off, grouped, the most frequent ones first.
+//! `ListErrorGroups`: the error groups of dead jobs and of jobs that wait for a retry, the most frequent group first.
 
 use std::cmp::Reverse;
 
@@ -27,7 +27,7 @@ impl Verb for ListErrorGroups {
 
     type Request = v1::ListErrorGroupsRequest;
     type Response = v1::ListErrorGroupsResponse;
-    /// The task type (`None`: all), and the number of groups.
+    /// The task type (`None`: all), and the maximum number of groups.
     type Args = (Option<TaskTypeName>, usize);
 
     fn check(request: v1::ListErrorGroupsRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
@@ -52,7 +52,7 @@ impl Verb for ListErrorGroups {
         let most = usize::try_from(request.page_size).unwrap_or_default();
         let mut answer = call.each::<Self>(stores, request).await?;
         let all = answer.get_mut();
-        // Each store returns the largest group first.
+        // Sorts again, because only the groups of each store are sorted.
         all.groups.sort_by_key(|group| Reverse(group.dead_count + group.backing_off_count));
         if most > 0 {
             all.groups.truncate(most);

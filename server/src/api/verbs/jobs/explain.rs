@@ -1,4 +1,4 @@
-//! `ExplainJob`: why a job does not run.
+//! `ExplainJob`: explains why a job does not run, or how it ended.
 
 use howdah_proto::{Rpc, v1};
 

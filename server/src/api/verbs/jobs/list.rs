@@ -122,7 +122,8 @@ fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result
     }
 }
 
-/// Makes one page of the pages of the stores. The page must not exceed the maximum size of a response.
+/// Merges the stores' pages of the jobs with the most attempts into one page, which has at most `page_size` jobs and
+/// [`LIST_BYTES`] bytes.
 fn most_attempts(mut all: v1::ListJobsResponse, page_size: i32) -> v1::ListJobsResponse {
     all.jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
     let requested_size = usize::try_from(page_size).unwrap_or_default();

@@ -28,7 +28,7 @@ pub(crate) use search::SearchJobs;
 
 use howdah_proto::v1;
 
-/// The filter with these ids.
+/// Returns a copy of the filter for these jobs.
 fn of_ids(filter: Option<&v1::JobFilter>, ids: Vec<i64>) -> Option<v1::JobFilter> {
     Some(v1::JobFilter { ids, ..filter.cloned().unwrap_or_default() })
 }

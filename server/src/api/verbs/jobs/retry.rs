@@ -66,7 +66,7 @@ impl Verb for RetryJobs {
         pace::may(&call.caller)?;
         let answer = call.broker.operator.retry_jobs(query, &by).await?;
         pace::force_take(&call.caller, answer.retried.len() + answer.revived.len(), 0);
-        // The caller may know only its own dependent jobs; other callers' jobs may have been revived, too.
+        // Hides jobs of other callers: the retry may also have revived their dependent jobs.
         let revived_ids = permit::own_jobs(&call.broker, &call.caller, answer.revived.into()).await?.ids;
         Ok(v1::RetryJobsResponse {
             retried_ids: answer.retried,

@@ -25,7 +25,7 @@ use crate::{
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Enqueue);
 
 impl Gateway {
-    /// Runs a pipeline within the limits and the memory of the primary store.
+    /// Runs a pipeline. The limits and the memory budget of the primary store apply.
     #[allow(clippy::unused_async, reason = "like every method of the services")]
     pub(in crate::api::verbs) async fn stream_enqueue(
         &self,
@@ -33,7 +33,7 @@ impl Gateway {
     ) -> Result<Response<BoxStream<v1::StreamEnqueueResponse>>, Status> {
         let (call, requests) = Call::open(self, Rpc::StreamEnqueue, request)?;
         if call.stores.only().is_none() {
-            // Rejects an unknown name once, and not with each request.
+            // Rejects an unknown store name when the stream opens, so that it does not fail each request.
             call.named_store()?;
         }
         let bounds = Bounds::new(&call.broker.config().limits);
@@ -46,7 +46,7 @@ impl Gateway {
     }
 }
 
-/// Queues one request of a pipeline, as fast as the rate limits of the caller allow.
+/// Waits until the rate limits of the caller allow one request of a pipeline, and queues it.
 #[allow(clippy::async_yields_async, reason = "one future queues a request and returns another future that stores it")]
 async fn one(call: Arc<Call>, request: v1::StreamEnqueueRequest) -> Storing {
     if let Err(exceeded) = pace::take(&call.caller, &request.jobs)

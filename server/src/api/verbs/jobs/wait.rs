@@ -1,4 +1,4 @@
-//! `WaitJobs`: a stream with each job as soon as it has ended.
+//! `WaitJobs`: waits for jobs, and streams each job when it has ended.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,7 +26,7 @@ pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Read);
 pub(crate) const WAIT: Duration = Duration::from_mins(1);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// Checks a request. Returns the ids of the jobs and the timeout.
+/// Checks a request. Returns the ids of the jobs, and how long the call waits for them.
 pub(in crate::api::verbs) fn check(
     request: v1::WaitJobsRequest,
     limits: &ClusterSettings,
@@ -90,7 +90,8 @@ async fn in_store(call: &Call, request: v1::WaitJobsRequest) -> Result<BoxStream
             }
         }
     });
-    // The transport polls for the next message after it has sent the previous one. Only then is the previous message's memory free.
+    // Keeps the memory reservation of a message until the transport polls for the next one, because only then has it sent the
+    // message.
     let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
         drop(sent);
         let Ended { job, room } = ended.recv().await?;

@@ -13,14 +13,14 @@ use crate::{
     stores::ConfiguredStore,
 };
 
-/// Time limit for the remaining stores, in total, after the first store has changed. The caller must get the result before its own
+/// Total time limit for the remaining stores after the first store has changed, so that the caller gets the result before its own
 /// timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Call {
-    /// Makes a change in each of these stores, one after the other. Fails if a store does not make the change, or if it is unknown
-    /// whether the change applies to it. The error names the stores that have changed, so that an operator who pauses a type learns
-    /// that it still runs in others. The call may be repeated.
+    /// Makes a change in each of these stores, one after the other. Fails if a store does not make the change, or if a store is
+    /// unreachable and the change may concern it. The error names the stores that have changed and the other stores, so that an
+    /// operator who pauses a type learns where it still runs. The caller may repeat the call.
     pub(in crate::api::verbs) async fn change<V: Merge>(
         &self,
         (stores, unknown): Concerned<'_>,
@@ -63,7 +63,7 @@ impl Call {
     }
 }
 
-/// Response of a store, within the time limit.
+/// Waits for the response of a store, until `until` if it is set.
 async fn in_time<V: Verb>(
     call: impl Future<Output = Answer<V>>,
     until: Option<Instant>,
@@ -75,7 +75,7 @@ async fn in_time<V: Verb>(
     })
 }
 
-/// Error of a change that some stores have not made.
+/// Adds the names of the changed and the unchanged stores to the error of a change, unless no store has changed.
 fn partly(status: Status, changed: &[&str], unchanged: &[&str]) -> Status {
     if changed.is_empty() {
         return status;

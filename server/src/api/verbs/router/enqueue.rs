@@ -1,4 +1,4 @@
-//! The common store of the jobs of a request.
+//! Selects the store for an enqueue request. All of its jobs go to one store, because a request is one transaction.
 
 use std::pin::pin;
 
@@ -19,7 +19,7 @@ use crate::{
 /// store.
 const LOOK_UPS: usize = 8;
 
-/// Fields of a request that determine its store.
+/// Fields of an enqueue request that determine its store.
 pub(in crate::api::verbs) struct Kinds {
     /// Task types, each with the position of its first job.
     types: Vec<(usize, String)>,
@@ -40,8 +40,8 @@ pub(in crate::api::verbs) fn kinds(jobs: &[v1::NewJob]) -> Kinds {
     Kinds { types, after }
 }
 
-/// Broker of the store of a request's jobs: the store that the call names, or the home of their types. All jobs go to one store,
-/// because a request is one transaction.
+/// Broker of the store for the jobs of a request: the store that the call names, or the home store of their task types. Fails if
+/// the types have different home stores, or if a job depends on a job of another store.
 pub(in crate::api::verbs) async fn common_store(
     stores: &Stores,
     metadata: &MetadataMap,

@@ -1,4 +1,4 @@
-//! Ids of jobs that have moved to another store. Calls follow the old ids.
+//! Finds jobs that have moved to another store, so that calls with their old ids still work.
 
 use std::collections::HashMap;
 
@@ -23,8 +23,8 @@ impl Call {
         self.in_store::<V>(self.of_id(id)?, with(id)).await
     }
 
-    /// Returns the current ids of jobs by their old ids. Omits jobs that have not moved. Skips stores from which no job has moved,
-    /// and stores that are unreachable: the call itself reports those.
+    /// Returns a map from the old to the current ids of the jobs that have moved. Does not query stores from which no job has
+    /// moved, nor unreachable stores, which the call itself reports.
     pub(in crate::api::verbs) async fn moved(&self, ids: &[i64]) -> Result<HashMap<i64, i64>, Error> {
         let mut now: HashMap<i64, i64> = HashMap::new();
         let mut at: Vec<(i64, i64)> = ids.iter().map(|id| (*id, *id)).collect();

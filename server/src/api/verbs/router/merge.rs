@@ -1,5 +1,5 @@
-//! Reading calls to several stores: one store after the other, and one response. A page token names the store in which the next
-//! page starts, and contains that store's own token.
+//! Calls that read from several stores, one after the other, and merge the responses. A page token names the store in which the
+//! next page starts, and contains the token that this store returned.
 
 use std::mem::take;
 
@@ -19,7 +19,7 @@ use crate::{
 /// Number of entries that fill a page if the request has no page size.
 const USUAL: usize = 100;
 
-/// Start of a page: the position of its store in `stores`, and the token within that store.
+/// Parses a page token. Returns the index in `stores` of the store in which the page starts, and the token for that store.
 fn begin(token: &str, stores: &[&ConfiguredStore]) -> Result<(usize, String), Error> {
     if token.is_empty() {
         return Ok((0, String::new()));
@@ -40,7 +40,7 @@ fn number(store: &ConfiguredStore) -> u16 {
 
 impl Call {
     /// Calls each of these stores, one after the other, and merges the responses. Skips stores that do not answer in time, and
-    /// names them.
+    /// names them in the metadata of the response.
     pub(in crate::api::verbs) async fn each<V: Merge>(
         &self,
         (stores, mut unanswered): Concerned<'_>,
@@ -69,7 +69,8 @@ impl Call {
         Ok(response)
     }
 
-    /// Returns a page of a list from these stores, in order. Skips stores that do not answer in time, and names them.
+    /// Returns a page of a list from these stores, in order. Skips stores that do not answer in time, and names them in the
+    /// metadata of the response.
     pub(in crate::api::verbs) async fn pages<V: Merge>(
         &self,
         (stores, mut unanswered): Concerned<'_>,

@@ -1,12 +1,12 @@
-//! A process with several stores: which stores a call concerns, and how their responses become one. A call is routed by the ids in
-//! it, by its task type, or by the store that the caller names in the metadata `howdah-store`. Each store checks and executes its
-//! part of the call.
+//! Routes calls in a process with several stores: selects the stores that a call concerns, and merges their responses. A call is
+//! routed by the ids in it, by its task type, or by the store that the caller names in the metadata `howdah-store`. Each store
+//! checks and executes its part of the call.
 
-mod change; // a change in one store after the other
+mod change; // changes in several stores, one after the other
 mod enqueue; // the common store of the jobs of a request
 mod follow; // ids of jobs that have moved to another store
-mod merge; // responses of several stores
-mod split; // ids by store
+mod merge; // reads of several stores, and their pages
+mod split; // calls that name many jobs, split by store
 
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ pub(crate) const UNANSWERED: &str = "howdah-unanswered-stores";
 /// Time limit for each of several stores to answer. It is longer than a search or a count of jobs may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Stores that a call concerns, and the names of stores of which this is unknown.
+/// Stores that a call concerns, and the names of unreachable stores that it may concern.
 pub(super) type Concerned<'a> = (Vec<&'a ConfiguredStore>, Vec<&'a str>);
 
-/// Store that a call names; `None` if the broker chooses.
+/// Returns the store that the metadata of a call names. `None` if the broker chooses the store.
 fn named(metadata: &MetadataMap) -> Result<Option<&str>, Error> {
     let Some(value) = metadata.get(STORE) else { return Ok(None) };
     let name = value.to_str().map_err(|_| Error::invalid(STORE, "must be the name of a store"))?;
@@ -79,8 +79,8 @@ impl Call {
         Ok(self.named_broker()?.unwrap_or_else(|| self.stores.main()))
     }
 
-    /// Broker of the store that the call names, or else of the home of this type. An invalid name goes to the primary store,
-    /// which rejects it.
+    /// Broker of the store that the call names, or else of the home store of this task type. An invalid type name goes to the
+    /// primary store, which rejects it.
     pub(super) async fn named_or_home(&self, task_type: &str) -> Result<&SharedBroker, Error> {
         if let Some(broker) = self.named_broker()? {
             return Ok(broker);
@@ -91,7 +91,8 @@ impl Call {
         }
     }
 
-    /// Stores that a call applies to: the store that it names, or the stores that have the type, or all stores without a type.
+    /// Returns the stores that a call concerns: the store that it names, else the stores that have the task type, else all stores
+    /// if `task_type` is empty.
     pub(super) async fn concerned(&self, task_type: &str) -> Result<Concerned<'_>, Error> {
         if let Some(store) = self.named_store()? {
             return Ok((vec![store], Vec::new()));
@@ -130,13 +131,14 @@ impl Call {
         Ok((stores, unreachable))
     }
 
-    /// Broker of the store of an id. An id that belongs to no store goes to the primary store, which has no such job.
+    /// Broker of the store to which a job id belongs. An id that belongs to no store goes to the primary store, which has no such
+    /// job.
     pub(super) fn of_id(&self, id: i64) -> Result<&SharedBroker, Error> {
         self.stores.of_id(id)?.map_or_else(|| Ok(self.stores.main()), ServedStore::reachable)
     }
 
-    /// Broker of the one store that `found` lists, or of the primary store for an empty list. Several stores are an error: then
-    /// the caller must name one.
+    /// Broker of the one store that `found` lists, or of the primary store if the list is empty. Fails if the list has several
+    /// stores, because the caller must name one of them.
     pub(super) fn only_found<'a>(
         &'a self,
         found: &[&'a ConfiguredStore],
@@ -161,7 +163,7 @@ fn broker_of(store: &ConfiguredStore) -> Result<&SharedBroker, Error> {
     store.reachable()?.reachable()
 }
 
-/// Names the stores that did not answer in the metadata of a response.
+/// Adds the names of the stores that did not answer to the metadata of a response.
 pub(super) fn note_unanswered<T>(response: &mut Response<T>, unanswered: &[&str]) {
     // Store names are ASCII, so this cannot fail.
     if let Ok(names) = MetadataValue::try_from(unanswered.join(","))
@@ -171,13 +173,13 @@ pub(super) fn note_unanswered<T>(response: &mut Response<T>, unanswered: &[&str]
     }
 }
 
-/// Error if no store has answered.
+/// Returns the error of a call that no store has answered.
 fn no_answer(unanswered: &[&str]) -> Status {
     Error::Unavailable(format!("no store has answered in time: {}", unanswered.join(", "))).into()
 }
 
-/// Response of one of several stores; `None` if it did not answer in time. A single store has no separate time limit, and its
-/// error is returned.
+/// Waits for the response of one of several stores. Returns `None` if the store is unavailable or does not answer in time. If the
+/// call concerns only this store (`is_alone`), there is no time limit, and every error is returned.
 async fn answered<A>(
     call: impl Future<Output = Result<Response<A>, Status>>,
     is_alone: bool,
@@ -192,7 +194,7 @@ async fn answered<A>(
     }
 }
 
-/// Merged response, with the memory of all of its parts.
+/// Builds the merged response. It holds the memory reservations of all of its parts.
 fn joined<A>(answer: A, parts: Vec<Extensions>) -> Response<A> {
     let mut response = Response::new(answer);
     answer::hold_all(response.extensions_mut(), parts);

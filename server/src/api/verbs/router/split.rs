@@ -16,8 +16,8 @@ use crate::{
 type Split<V, M> = Result<(Option<Response<<V as Verb>::Response>>, Vec<(String, Vec<M>)>), Status>;
 
 impl Call {
-    /// Calls each store with its ids. Omits the ids of stores that do not answer, and names those stores. `with` makes the request
-    /// of a store.
+    /// Calls each store with the ids of its jobs. Omits the ids of stores that do not answer, and names these stores in the
+    /// metadata of the response. `with` builds the request for a store.
     pub(in crate::api::verbs) async fn split<V: Merge>(
         &self,
         request: V::Request,

@@ -1,4 +1,4 @@
-//! `CreateSchedule`: a new schedule.
+//! `CreateSchedule`: creates a schedule.
 
 use howdah_proto::{Rpc, v1};
 

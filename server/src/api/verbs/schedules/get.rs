@@ -1,4 +1,4 @@
-//! `GetSchedule`: one schedule with its next times.
+//! `GetSchedule`: one schedule with its next planned times.
 
 use howdah_proto::{Rpc, v1};
 

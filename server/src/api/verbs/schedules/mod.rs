@@ -36,12 +36,13 @@ fn shown(schedule: Schedule) -> Option<v1::Schedule> {
     Some(render::schedule(schedule, NEXT_TIMES))
 }
 
-/// Checks that the caller may enqueue the jobs of the schedule. Otherwise the schedule does not exist for this caller.
+/// Checks that the caller may enqueue the jobs of the schedule. If not, fails as if the schedule did not exist.
 fn is_own(caller: &Caller, schedule: &Schedule) -> Result<(), Error> {
     permit::schedule(caller, &schedule.spec.template).map(drop).map_err(|_| no_schedule(&schedule.spec.name))
 }
 
-/// Task type of a schedule's jobs. A new schedule goes to the home of that type, so that firing and enqueueing share a transaction.
+/// Task type of a schedule's jobs. A new schedule goes to the home store of that type, so that firing the schedule and enqueueing
+/// its job are one transaction.
 fn task_type(schedule: Option<&v1::Schedule>) -> &str {
     schedule.and_then(|schedule| schedule.template.as_ref()).map_or("", |template| &template.task_type)
 }
@@ -52,7 +53,7 @@ async fn of_schedule<'a>(call: &'a Call, name: &str) -> Result<&'a SharedBroker,
     if let Some(broker) = call.named_broker()? {
         return Ok(broker);
     }
-    // Schedules of other callers do not exist for this caller.
+    // Ignores schedules whose jobs the caller may neither read nor enqueue, as if they did not exist.
     let is_seen = |schedule: &Schedule| {
         let task_type = &schedule.spec.template.task_type;
         permit::may(&call.caller, Operation::Read, task_type)

@@ -1,4 +1,4 @@
-//! `RunSchedule`: enqueues a job of a schedule now, besides its planned jobs.
+//! `RunSchedule`: enqueues a job of a schedule now, in addition to the planned jobs.
 
 use howdah_proto::{Rpc, v1};
 

@@ -44,7 +44,7 @@ impl Verb for UpdateSchedule {
         operator.create_types(&types, &by).await?;
         let check = |old: &Schedule| match is_own(&call.caller, old) {
             Ok(()) => Ok(()),
-            // Returns the same error as a create, which reveals only that the name is taken.
+            // Returns the same error as `CreateSchedule`, which reveals only that the name is taken.
             Err(_) if allow_missing => Err(taken_schedule(&old.spec.name)),
             Err(missing) => Err(missing),
         };

@@ -39,7 +39,7 @@ fn named<'a>(call: &'a Call, name: &str) -> Result<&'a ConfiguredStore, Error> {
     }
 }
 
-/// State of a store. A store that does not answer in time is reported as unreachable; its number may be known then, too.
+/// State of a store. A store that does not answer in time is reported as unreachable, with its number if that is known.
 async fn state(store: &ConfiguredStore) -> v1::Store {
     let looked = async { store.reachable()?.reachable()?.operator.store_view().await };
     let view: Option<StoreView> = tokio::time::timeout(TIMEOUT, looked).await.ok().and_then(Result::ok);

@@ -33,7 +33,7 @@ impl Gateway {
         let open = call.caller.open_stream()?;
         let (from, to) = moving.stores();
         let (progress, reports) = mpsc::channel(1);
-        // The move ends when the client stops listening, between two steps, so that another broker may resume it immediately.
+        // When the client closes the stream, the move stops between two steps, so that another broker can resume it at once.
         tokio::spawn(moving.run(progress, (*call.stopping).clone()));
         let answers = futures::stream::unfold(reports, move |mut reports| {
             let (from, to) = (from.clone(), to.clone());

@@ -69,7 +69,7 @@ impl Verb for GetStats {
     async fn run(call: &mut Call, query: StatsQuery) -> Result<v1::GetStatsResponse, Error> {
         permit::one_or_all(&call.caller, Operation::Read, query.only.as_ref())?;
         let operator = &call.broker.operator;
-        // Read first, so that the response includes everything counted until then.
+        // Reads the time before the statistics, so that they include everything that was counted until then.
         let complete_time = operator.stats_until().await?.map(render::time);
         let rows = match &query.only {
             Some(name) => operator.stats_of_type(name, query.range).await?,

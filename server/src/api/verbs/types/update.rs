@@ -15,7 +15,7 @@ use crate::{
     job::{ClusterSettings, HistoryMode, Limits, PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings},
 };
 
-/// Largest number in a limit.
+/// Largest value of a limit.
 const MOST: u32 = 1_000_000;
 
 /// The call `UpdateTaskType`.
@@ -47,7 +47,7 @@ impl Verb for UpdateTaskType {
         let operator = &call.broker.operator;
         if let Some(to) = &settings.fallback
             && let Err(denied) = call.caller.check_reroute(&name, to)
-            // A fallback that the caller may not set may stay unchanged.
+            // Accepts a fallback that the caller may not set, if the type has it already.
             && operator.type_settings(&name).await?.and_then(|now| now.fallback).as_ref() != Some(to)
         {
             return Err(denied);
@@ -96,7 +96,8 @@ fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
     Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
 }
 
-/// Checks a priority step. The largest step is 2^45 µs; a value that was rounded up to milliseconds is reduced to it.
+/// Checks a priority step. The largest step is 2^45 µs. Reduces a value that a client has rounded up to milliseconds to that
+/// step.
 fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Error> {
     let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
     let step = time::optional("priority_step", value, &range)?;

@@ -1,4 +1,4 @@
-//! `ListWorkers`: the workers with a session, and what they hold.
+//! `ListWorkers`: the workers that have a session, and the jobs that they hold.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Merge for ListWorkers {
     }
 }
 
-/// Page of workers as the caller may see them, and the position of the next page.
+/// Page of workers with the windows that the caller may see, and the position of the next page.
 async fn visible(call: &Call, query: &WorkersQuery) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
     let (mut after, mut seen) = (query.after, Vec::new());
     let only = query.task_type.as_ref().map(TaskTypeName::as_str);

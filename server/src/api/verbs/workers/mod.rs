@@ -23,8 +23,8 @@ use crate::{
     job::{Lease, SettleStatus},
 };
 
-/// Passes the items whose leases the caller may work on to `handle`. The other items are answered as lost. The statuses are in the
-/// order of the leases.
+/// Passes the items to `handle` whose jobs the caller may work on. The other items get the status `LeaseLost`. Returns the
+/// statuses in the order of the leases.
 async fn of_own<T>(
     call: &Call,
     leases: &[Lease],
@@ -39,8 +39,8 @@ async fn of_own<T>(
     Ok(is_own.into_iter().map(status).collect())
 }
 
-/// Calls each store with its items. An item whose store does not answer gets the result UNAVAILABLE. `lease` returns the id and the
-/// token of an item, `with` makes the request of a store, and `results` finds the results in the response.
+/// Calls each store with its items. An item whose store does not answer gets the result UNAVAILABLE. `lease` returns the id and
+/// the token of an item, `with` builds the request for a store, and `results` returns the results in a response.
 async fn by_lease<V: Merge, I>(
     call: &Call,
     (request, items): (V::Request, Vec<I>),

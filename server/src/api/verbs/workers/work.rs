@@ -74,7 +74,7 @@ fn work_with(
         Ok(message) => {
             let is_first = take(&mut is_first);
             let mut cluster = checking.registry.cluster();
-            // The worker has learned a batch size from `Welcome`. A lower setting does not apply to its stream.
+            // The worker relies on the batch size in its `Welcome`. If the setting is lowered, the stream keeps the higher value.
             batch = cluster.batch.max(batch);
             if cluster.batch < batch {
                 Arc::make_mut(&mut cluster).batch = batch;
@@ -91,7 +91,7 @@ fn work_with(
     Ok(Response::new(counted(answers, open)))
 }
 
-/// Records an error that ends a stream. `authenticate` records the errors of calls only.
+/// Records an error that ends a stream. `authenticate` records only the errors of unary calls.
 fn note(call: &Call, error: &Error) {
     call.broker.access.refusals.note(&Refusal {
         code: error.code().0,

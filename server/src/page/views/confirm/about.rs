@@ -101,8 +101,8 @@ impl About {
             let running = preview(Some(running)).await?.into_inner();
             let more = if running.has_more { "more than " } else { "" };
             notes.push(match running.selected_count {
-                0 => "None of them is running.".into(),
-                n => format!("Of them, {more}{} now.", runs(n)),
+                0 => "None of the selected jobs is running.".into(),
+                n => format!("Of the selected jobs, {more}{} now.", runs(n)),
             });
         }
         if !wanted.to_task_type.is_empty() && req.is_unknown(&wanted.to_task_type).await {
@@ -173,7 +173,8 @@ impl About {
             (in_group(req, task_type, group).await?, 0)
         };
         let is_told = kind == ActionKind::Cancel && state.is_none() && running > 0;
-        let notes = if is_told { vec![format!("Of them, about {} now.", runs(running))] } else { Vec::new() };
+        let notes =
+            if is_told { vec![format!("Of the selected jobs, about {} now.", runs(running))] } else { Vec::new() };
         Ok(Self { notes, examples, ..Self::named(name) })
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Number of jobs counted by a preview.
+/// Describes the number of jobs that a preview has counted.
 pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
     let selected = number(answer.selected_count);
     match (answer.has_more, answer.states_count) {
@@ -23,7 +23,8 @@ pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
     }
 }
 
-/// Number of jobs of a type and state at the last count, at least `seen`; and the number of running jobs.
+/// Describes the number of jobs of a type and state at the last count; says "all" if there is no count, or if it is lower than
+/// `seen`. Also returns the number of running jobs of the type.
 pub(super) async fn of_state(
     req: &PageRequest,
     task_type: &str,
@@ -45,7 +46,7 @@ pub(super) async fn of_state(
     Ok((name, running))
 }
 
-/// Number of jobs in an error group.
+/// Describes the number of jobs in an error group.
 pub(super) async fn in_group(req: &PageRequest, task_type: &str, group: &str) -> Result<String, PageError> {
     let request = v1::ListErrorGroupsRequest { task_type: task_type.to_owned(), page_size: 1_000 };
     let groups = req.calls().call::<ListErrorGroups>(&req.by, request).await?.into_inner().groups;
