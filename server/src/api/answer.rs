@@ -82,9 +82,10 @@ pub(super) async fn room(memory: &Arc<Memory>, peer: &PeerInfo, bytes: usize) ->
     AnswerMemory::new(memory, &peer.accounts.answers).take(bytes).await
 }
 
-/// Shrinks the memory reservation of a response to the actual size, and attaches it to the response.
-pub(super) fn hold(extensions: &mut Extensions, mut room: Held, answer: &impl Message, entries: usize) {
-    room.shrink(2 * answer.encoded_len() + entries * JOB_BYTES);
+/// Shrinks the memory reservation of a response to the actual size, and attaches it to the response. `bytes` is the memory of its
+/// entries besides twice their encoding.
+pub(super) fn hold(extensions: &mut Extensions, mut room: Held, answer: &impl Message, bytes: usize) {
+    room.shrink(2 * answer.encoded_len() + bytes);
     extensions.insert(AnswerRoom(vec![Arc::new(room)]));
 }
 

@@ -42,7 +42,7 @@ impl hyper::body::Body for Chunks {
 fn room(memory: &Arc<Memory>) -> Option<AnswerRoom> {
     let held = memory.try_take(&Arc::default(), 100).expect("room");
     let mut extensions = Extensions::default();
-    hold(&mut extensions, held, &Lease::new(1, 2), 0);
+    hold(&mut extensions, held, &Lease::new(1, 2), 100);
     extensions.remove()
 }
 

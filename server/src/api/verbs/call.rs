@@ -67,6 +67,7 @@ impl Call {
         let cluster = self.broker.cluster();
         let pages = Pages::open::<V>(&self.broker.page_token_key, self.caller.principal(), &mut request)?;
         let args = V::check(request, &cluster, &self.broker.config().limits)?;
+        V::permit(&self.caller, &args)?;
         let bytes = V::answer_bytes(&args, &cluster);
         let room = match bytes {
             0 => None,
@@ -77,7 +78,7 @@ impl Call {
             pages.seal(next);
         }
         if let Some(room) = room {
-            answer::hold(&mut self.response, room, &response, V::entries(&response));
+            answer::hold(&mut self.response, room, &response, V::entries(&response) * V::ENTRY_BYTES);
         }
         Ok(Response::from_parts(MetadataMap::new(), response, self.response))
     }

@@ -27,7 +27,8 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
+    api::answer,
     error::Error,
     job::{ClusterSettings, Limits},
 };
@@ -48,6 +49,8 @@ pub(crate) trait Verb: Send + Sync + 'static {
     const RULE: Rule;
     /// Whether a read-only page may make the call.
     const READS: bool = matches!(Self::RULE, Rule::Types(Operation::Read) | Rule::Everything(Operation::Read));
+    /// Memory of an entry of the response besides twice its encoding, in bytes.
+    const ENTRY_BYTES: usize = answer::JOB_BYTES;
 
     /// Request of the protocol.
     type Request: Message + Default + Clone + 'static;
@@ -59,12 +62,17 @@ pub(crate) trait Verb: Send + Sync + 'static {
     /// Checks every field of the request. An error names the field.
     fn check(request: Self::Request, cluster: &ClusterSettings, limits: &Limits) -> Result<Self::Args, Error>;
 
+    /// Checks the permissions that depend only on the request.
+    fn permit(_: &Caller, _: &Self::Args) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Memory to reserve for the response, in bytes. 0 reserves nothing, which is for small responses.
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         0
     }
 
-    /// Checks the permissions that depend on the request, and executes the call in the store of `call`.
+    /// Checks the permissions that depend on stored data, and executes the call in the store of `call`.
     fn run(call: &mut Call, args: Self::Args) -> impl Future<Output = Result<Self::Response, Error>> + Send;
 
     /// Executes the call in the stores that it concerns, if the broker serves several stores.

@@ -3,7 +3,7 @@
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{numbers, optional_task_type},
@@ -52,14 +52,15 @@ impl Verb for ListBulks {
         })
     }
 
+    fn permit(caller: &Caller, query: &BulkQuery) -> Result<(), Error> {
+        query.task_type.as_ref().map_or(Ok(()), |only| caller.check(Operation::Read, only))
+    }
+
     fn answer_bytes(_: &BulkQuery, _: &ClusterSettings) -> usize {
         answer::MEDIUM
     }
 
     async fn run(call: &mut Call, query: BulkQuery) -> Result<v1::ListBulksResponse, Error> {
-        if let Some(task_type) = &query.task_type {
-            call.caller.check(Operation::Read, task_type)?;
-        }
         let (bulks, next) = visible(call, query).await?;
         Ok(v1::ListBulksResponse {
             bulks: bulks.into_iter().map(render::bulk).collect(),

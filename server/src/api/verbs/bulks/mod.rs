@@ -79,7 +79,7 @@ async fn of_bulk(call: &Call, id: i64) -> Result<&SharedBroker, Status> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(call.only_found(&found, "id", "is the id of a bulk operation")?)
+    Ok(call.only_found(&found, "id", &format!("is {id}, the id of a bulk operation"))?)
 }
 
 /// Broker of the store in which a bulk operation with this spec runs.

@@ -27,6 +27,7 @@ pub(crate) struct CancelJobs;
 impl Verb for CancelJobs {
     const RPC: Rpc = Rpc::CancelJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
+    const ENTRY_BYTES: usize = 0;
 
     type Request = v1::CancelJobsRequest;
     type Response = v1::CancelJobsResponse;

@@ -22,6 +22,7 @@ pub(crate) struct DiscardJobs;
 impl Verb for DiscardJobs {
     const RPC: Rpc = Rpc::DiscardJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
+    const ENTRY_BYTES: usize = 0;
 
     type Request = v1::DiscardJobsRequest;
     type Response = v1::DiscardJobsResponse;

@@ -6,7 +6,7 @@ use howdah_proto::{Rpc, v1};
 
 use super::list::{MAX_PAGE, PAGE};
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{numbers, optional_task_type},
@@ -37,12 +37,15 @@ impl Verb for ListErrorGroups {
         ))
     }
 
+    fn permit(caller: &Caller, (task_type, _): &Self::Args) -> Result<(), Error> {
+        permit::one_or_all(caller, Operation::Read, task_type.as_ref())
+    }
+
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         answer::MEDIUM
     }
 
     async fn run(call: &mut Call, (task_type, at_most): Self::Args) -> Result<v1::ListErrorGroupsResponse, Error> {
-        permit::one_or_all(&call.caller, Operation::Read, task_type.as_ref())?;
         let (groups, partial) = call.broker.operator.error_groups(task_type, at_most).await?;
         Ok(v1::ListErrorGroupsResponse { groups: groups.into_iter().map(error_group).collect(), partial })
     }

@@ -6,7 +6,7 @@ use howdah_proto::{Rpc, v1};
 use prost::Message as _;
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{
@@ -66,15 +66,16 @@ impl Verb for ListJobs {
         })
     }
 
+    fn permit(caller: &Caller, query: &ListQuery) -> Result<(), Error> {
+        caller.check(Operation::Read, &query.task_type)?;
+        if query.payload { caller.check(Operation::Payload, &query.task_type) } else { Ok(()) }
+    }
+
     fn answer_bytes(query: &ListQuery, cluster: &ClusterSettings) -> usize {
         answer::page_bytes(query.page_size, cluster, query.payload)
     }
 
     async fn run(call: &mut Call, query: ListQuery) -> Result<v1::ListJobsResponse, Error> {
-        call.caller.check(Operation::Read, &query.task_type)?;
-        if query.payload {
-            call.caller.check(Operation::Payload, &query.task_type)?;
-        }
         let page = call.broker.operator.list_jobs(query).await?;
         Ok(v1::ListJobsResponse {
             jobs: page.jobs.into_iter().map(render::job).collect(),

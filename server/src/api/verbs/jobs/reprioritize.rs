@@ -21,6 +21,7 @@ pub(crate) struct ReprioritizeJobs;
 impl Verb for ReprioritizeJobs {
     const RPC: Rpc = Rpc::ReprioritizeJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
+    const ENTRY_BYTES: usize = 0;
 
     type Request = v1::ReprioritizeJobsRequest;
     type Response = v1::ReprioritizeJobsResponse;

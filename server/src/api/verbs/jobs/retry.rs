@@ -28,6 +28,7 @@ pub(crate) struct RetryJobs;
 impl Verb for RetryJobs {
     const RPC: Rpc = Rpc::RetryJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
+    const ENTRY_BYTES: usize = 0;
 
     type Request = v1::RetryJobsRequest;
     type Response = v1::RetryJobsResponse;

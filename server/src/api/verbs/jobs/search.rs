@@ -10,7 +10,7 @@ use prost_types::Timestamp;
 
 use super::list::{MAX_PAGE, PAGE};
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{job_filter::state, numbers, task_type, text, time},
@@ -65,6 +65,21 @@ impl Verb for SearchJobs {
         Ok(SearchQuery::Look { having, range, page })
     }
 
+    fn permit(caller: &Caller, query: &SearchQuery) -> Result<(), Error> {
+        match query {
+            // The permission is checked when the job is found.
+            SearchQuery::Id(_) => Ok(()),
+            SearchQuery::Key { task_type, .. } | SearchQuery::Tag { task_type, .. } => {
+                caller.check(Operation::Read, task_type)
+            }
+            SearchQuery::Look { having, range, .. } => {
+                caller.check(Operation::Read, &range.task_type)?;
+                let of_header = matches!(having, Having::Header { .. });
+                if of_header { Ok(()) } else { caller.check(Operation::Payload, &range.task_type) }
+            }
+        }
+    }
+
     fn answer_bytes(query: &SearchQuery, cluster: &ClusterSettings) -> usize {
         let jobs = match query {
             SearchQuery::Id(_) => 1,
@@ -74,19 +89,6 @@ impl Verb for SearchJobs {
     }
 
     async fn run(call: &mut Call, query: SearchQuery) -> Result<v1::SearchJobsResponse, Error> {
-        match &query {
-            // The permission is checked when the job is found.
-            SearchQuery::Id(_) => {}
-            SearchQuery::Key { task_type, .. } | SearchQuery::Tag { task_type, .. } => {
-                call.caller.check(Operation::Read, task_type)?;
-            }
-            SearchQuery::Look { having, range, .. } => {
-                call.caller.check(Operation::Read, &range.task_type)?;
-                if !matches!(having, Having::Header { .. }) {
-                    call.caller.check(Operation::Payload, &range.task_type)?;
-                }
-            }
-        }
         let mut found = call.broker.operator.search_jobs(&query).await?;
         // Filters by type again: a job found by its id may have any type, and any other job may have moved to a type that the
         // caller may not read.

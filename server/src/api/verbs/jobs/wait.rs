@@ -49,10 +49,12 @@ impl Gateway {
         let ids = message.ids.iter().map(|id| moved.get(id).copied().unwrap_or(*id)).collect();
         // Maps new ids back to the ids that the caller used.
         let old: HashMap<i64, i64> = moved.into_iter().map(|(old, new)| (new, old)).collect();
+        let by_store = call.by_store(ids, |id| *id).into_iter();
+        // Fails for an unreachable store before any wait has begun.
+        let parts = by_store.map(|(name, ids)| Ok((call.at(call.broker_named(&name)?), ids)));
         let mut streams = Vec::new();
-        for (name, ids) in call.by_store(ids, |id| *id) {
-            let part = v1::WaitJobsRequest { ids, ..message };
-            streams.push(in_store(&call.at(call.broker_named(&name)?), part).await?);
+        for (part, ids) in parts.collect::<Result<Vec<_>, Error>>()? {
+            streams.push(in_store(&part, v1::WaitJobsRequest { ids, ..message }).await?);
         }
         if streams.is_empty() {
             // The primary store rejects the empty request.

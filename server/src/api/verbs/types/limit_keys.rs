@@ -3,7 +3,7 @@
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{numbers, task_type},
@@ -41,12 +41,15 @@ impl Verb for ListLimitKeys {
         ))
     }
 
+    fn permit(caller: &Caller, (task_type, ..): &Self::Args) -> Result<(), Error> {
+        caller.check(Operation::Read, task_type)
+    }
+
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         answer::MEDIUM
     }
 
     async fn run(call: &mut Call, (task_type, after, size): Self::Args) -> Result<v1::ListLimitKeysResponse, Error> {
-        call.caller.check(Operation::Read, &task_type)?;
         let keys = call.broker.operator.list_limit_keys(&task_type, &after, size).await?;
         let last = keys.last().filter(|_| keys.len() >= size);
         Ok(v1::ListLimitKeysResponse {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{numbers, optional_task_type},
@@ -53,6 +53,10 @@ impl Verb for ListTaskTypes {
         })
     }
 
+    fn permit(caller: &Caller, query: &TypesQuery) -> Result<(), Error> {
+        query.only.as_ref().map_or(Ok(()), |only| caller.check(Operation::Read, only))
+    }
+
     fn answer_bytes(_: &TypesQuery, _: &ClusterSettings) -> usize {
         answer::MEDIUM
     }
@@ -60,9 +64,6 @@ impl Verb for ListTaskTypes {
     async fn run(call: &mut Call, query: TypesQuery) -> Result<v1::ListTaskTypesResponse, Error> {
         let one = query.only.is_some();
         let everything = query.after.is_empty() && !one && !query.last_count;
-        if let Some(only) = &query.only {
-            call.caller.check(Operation::Read, only)?;
-        }
         let everything = everything && call.caller.may_everywhere(Operation::Read);
         let storage = if everything { call.broker.operator.storage_health().await } else { None };
         let (types, next, age) = visible(call, query).await?;

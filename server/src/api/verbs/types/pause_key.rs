@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         check::{task_type, text, time},
         verbs::{Answer, Call, Merge, Verb},
@@ -44,9 +44,12 @@ impl Verb for PauseLimitKey {
         })
     }
 
+    fn permit(caller: &Caller, pause: &PauseKey) -> Result<(), Error> {
+        caller.check(Operation::Operate, &pause.task_type)
+    }
+
     async fn run(call: &mut Call, pause: PauseKey) -> Result<v1::PauseLimitKeyResponse, Error> {
         let by = call.by()?;
-        call.caller.check(Operation::Operate, &pause.task_type)?;
         call.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration, &by).await?;
         Ok(v1::PauseLimitKeyResponse {})
     }
@@ -76,9 +79,12 @@ impl Verb for ResumeLimitKey {
         Ok((task_type("task_type", &request.task_type)?, key(request.limit_key, cluster)?))
     }
 
+    fn permit(caller: &Caller, (task_type, _): &Self::Args) -> Result<(), Error> {
+        caller.check(Operation::Operate, task_type)
+    }
+
     async fn run(call: &mut Call, (task_type, key): Self::Args) -> Result<v1::ResumeLimitKeyResponse, Error> {
         let by = call.by()?;
-        call.caller.check(Operation::Operate, &task_type)?;
         call.broker.operator.resume_limit_key(&task_type, &key, &by).await?;
         Ok(v1::ResumeLimitKeyResponse {})
     }

@@ -6,7 +6,7 @@ use howdah_proto::{Rpc, v1};
 use prost_types::Timestamp;
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{numbers, optional_task_type, time},
@@ -62,12 +62,15 @@ impl Verb for GetStats {
         })
     }
 
+    fn permit(caller: &Caller, query: &StatsQuery) -> Result<(), Error> {
+        permit::one_or_all(caller, Operation::Read, query.only.as_ref())
+    }
+
     fn answer_bytes(_: &StatsQuery, _: &ClusterSettings) -> usize {
         answer::MEDIUM
     }
 
     async fn run(call: &mut Call, query: StatsQuery) -> Result<v1::GetStatsResponse, Error> {
-        permit::one_or_all(&call.caller, Operation::Read, query.only.as_ref())?;
         let operator = &call.broker.operator;
         // Reads the time before the statistics, so that they include everything that was counted until then.
         let complete_time = operator.stats_until().await?.map(render::time);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
+    access::{Caller, Operation, Rule},
     api::{
         answer,
         check::{numbers, optional_task_type, time},
@@ -58,14 +58,15 @@ impl Verb for ListWorkers {
         })
     }
 
+    fn permit(caller: &Caller, query: &WorkersQuery) -> Result<(), Error> {
+        query.task_type.as_ref().map_or(Ok(()), |only| caller.check(Operation::Read, only))
+    }
+
     fn answer_bytes(_: &WorkersQuery, _: &ClusterSettings) -> usize {
         answer::MEDIUM
     }
 
     async fn run(call: &mut Call, query: WorkersQuery) -> Result<v1::ListWorkersResponse, Error> {
-        if let Some(only) = &query.task_type {
-            call.caller.check(Operation::Read, only)?;
-        }
         let (mut seen, next) = visible(call, &query).await?;
         if query.task_type.is_none() && call.stores.only().is_none() {
             // A worker has a session in every store. It is listed for each store in which it has a window.

@@ -95,7 +95,7 @@ async fn pull_with(
     let entries = jobs.len();
     let jobs = render::leased_jobs(jobs, &of_store.as_ref().unwrap_or(&call.broker.workers).registry)?;
     let response = v1::PullJobsResponse { jobs };
-    answer::hold(&mut call.response, room, &response, entries);
+    answer::hold(&mut call.response, room, &response, entries * answer::JOB_BYTES);
     call.response.insert(OnceSent::new(move || unsent.sent()));
     Ok(response)
 }
