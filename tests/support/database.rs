@@ -277,7 +277,7 @@ impl TestDatabase {
         self.shared().await.batch_execute(sql).await.expect(sql);
     }
 
-    /// Returns the connection of this thread for statements that need no session of their own.
+    /// Returns the connection of this thread for statements that do not need a separate session.
     pub(super) async fn shared(&self) -> Arc<tokio_postgres::Client> {
         let open = SHARED.with_borrow(|shared| shared.get(&self.url).cloned());
         // An empty statement shows whether the test has ended the session.
@@ -319,7 +319,7 @@ impl TestDatabase {
         counted.expect(sql)
     }
 
-    /// Whether this Postgres has ICU, without which its collation cannot be changed. If not, prints what is not tested.
+    /// Returns whether this Postgres has ICU, which changing its collation requires. Without ICU, prints what is not tested.
     pub async fn has_icu(&self) -> bool {
         // Postgres 16 and later have one or two such rows without ICU, and hundreds with it.
         let has_icu = self.count("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'").await > 10;

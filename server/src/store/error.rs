@@ -12,7 +12,7 @@ use crate::{error::Error, logging::ThrottleByKind};
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     details: Box<str>,
-    /// Text for callers; empty if there is none.
+    /// Text for callers, may be empty.
     public_text: String,
     /// SQLSTATE, if Postgres refused the statement.
     code: Option<SqlState>,

@@ -78,6 +78,12 @@ pub(in crate::api) fn at(field: &str, value: Timestamp) -> Result<i64, Error> {
     Ok(since_1970(field, value)?.as_nanos().div_ceil(1000) as i64)
 }
 
+/// Converts a time of the years 1970 to 9999, if it is set; rounded up to µs.
+pub(in crate::api) fn optional_at(field: &str, value: Option<Timestamp>) -> Result<Option<SystemTime>, Error> {
+    let us = value.map(|value| at(field, value)).transpose()?;
+    Ok(us.map(|us| UNIX_EPOCH + Duration::from_micros(us.max(0) as u64)))
+}
+
 fn since_1970(field: &str, value: Timestamp) -> Result<Duration, Error> {
     let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) = (value.seconds, u32::try_from(value.nanos)) else {
         let problem = format!(

@@ -1,12 +1,9 @@
 //! `SearchJobs`: finds jobs by id, key, tag, header or payload.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use howdah_proto::{
     Rpc,
     v1::{self, search_jobs_request::Query},
 };
-use prost_types::Timestamp;
 
 use super::list::{MAX_PAGE, PAGE};
 use crate::{
@@ -185,10 +182,10 @@ fn range(request: &v1::SearchJobsRequest) -> Result<SearchRange, Error> {
     let task_type = task_type("task_type", &request.task_type)?;
     let only = "a search by header or payload looks at jobs of one state";
     let state = state(request.state)?.ok_or_else(|| Error::invalid("state", format!("is not set; {only}")))?;
-    let since = at("since", request.since)?.ok_or_else(|| {
+    let since = time::optional_at("since", request.since)?.ok_or_else(|| {
         Error::invalid("since", "is not set; a search by header or payload looks at jobs of a time range")
     })?;
-    let until = at("until", request.until)?;
+    let until = time::optional_at("until", request.until)?;
     if until.is_some_and(|until| since >= until) {
         return Err(Error::invalid("until", "is not later than since"));
     }
@@ -201,11 +198,6 @@ fn page(request: &v1::SearchJobsRequest, state: Option<JobState>) -> Result<Sear
         return Err(page_token::bad());
     }
     Ok(SearchPage { size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?, from })
-}
-
-fn at(field: &str, value: Option<Timestamp>) -> Result<Option<SystemTime>, Error> {
-    let us = value.map(|value| time::at(field, value)).transpose()?;
-    Ok(us.map(|us| UNIX_EPOCH + Duration::from_micros(us.max(0) as u64)))
 }
 
 fn not_empty(field: &str, value: &str) -> Result<(), Error> {
@@ -221,6 +213,8 @@ fn no_nul(field: &str, value: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use prost_types::Timestamp;
+
     use super::*;
 
     fn request(query: Query) -> v1::SearchJobsRequest {

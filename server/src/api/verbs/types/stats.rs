@@ -1,9 +1,6 @@
 //! `GetStats`: numbers and durations of the jobs of task types, by minute, hour or day.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use howdah_proto::{Rpc, v1};
-use prost_types::Timestamp;
 
 use crate::{
     access::{Caller, Operation, Rule},
@@ -50,7 +47,7 @@ impl Verb for GetStats {
             Ok(v1::StatsPeriod::Day) => StatsPeriod::Day,
             Err(_) => return Err(Error::invalid("period", format!("is the unknown value {}", request.period))),
         };
-        let (since, until) = (at("since", request.since)?, at("until", request.until)?);
+        let (since, until) = (time::optional_at("since", request.since)?, time::optional_at("until", request.until)?);
         if until.is_some_and(|until| since.is_some_and(|since| since >= until)) {
             return Err(Error::invalid("until", "is not later than since"));
         }
@@ -100,11 +97,6 @@ impl Merge for GetStats {
     }
 }
 
-fn at(field: &str, value: Option<Timestamp>) -> Result<Option<SystemTime>, Error> {
-    let us = value.map(|value| time::at(field, value)).transpose()?;
-    Ok(us.map(|us| UNIX_EPOCH + Duration::from_micros(us.max(0) as u64)))
-}
-
 /// Converts the statistics of a type in a period, or a total.
 fn stats(row: StatsRow) -> v1::Stats {
     let StatsRow { name, starts, stats } = row;
@@ -138,6 +130,8 @@ fn durations(stats: &DurationStats) -> v1::DurationStats {
 
 #[cfg(test)]
 mod tests {
+    use prost_types::Timestamp;
+
     use super::*;
 
     fn get_stats(request: &v1::GetStatsRequest) -> Result<StatsQuery, Error> {
