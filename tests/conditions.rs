@@ -1,5 +1,5 @@
-//! Conditions of the database that operators meet. Under each condition, every operation works, waits for a named reason, or
-//! fails with an error that says why. The test data is also the source of `docs/operate/conditions.md`.
+//! Tests conditions of the database that operators meet. Under each condition, every operation works, waits for a named reason,
+//! or fails with an error that says why. The test data is also the source of `docs/operate/conditions.md`.
 
 mod arena; // a broker with jobs in every state
 mod clock; // the database's clock
@@ -12,7 +12,7 @@ mod newer; // conditions that need Postgres 17
 mod operation; // the twenty operations
 
 use arena::Arena;
-use condition::{Condition, Exception, Reason, page};
+use condition::{Condition, Doctor, Exception, Reason, page};
 
 use crate::support::*;
 
@@ -40,7 +40,7 @@ const PUBLICATION: Condition = Condition {
     name: "A publication of all tables",
     cause: "`CREATE PUBLICATION … FOR ALL TABLES`, which Debezium creates by default.",
     remedy: "Nothing needs to be done: each table has a primary key or a replica identity.",
-    doctor: None,
+    doctor: Doctor::Nothing,
     probe: "retention",
     exceptions: &[],
 };
@@ -56,7 +56,7 @@ const DEFAULT_PARTITION: Condition = Condition {
     name: "History in the default partition",
     cause: "No broker ran for days while applications enqueued and completed jobs in SQL, so no partition of those days exists.",
     remedy: "Nothing needs to be done: brokers make the partitions and move the rows in small steps.",
-    doctor: None,
+    doctor: Doctor::Nothing,
     probe: "second broker",
     exceptions: &[],
 };
@@ -77,7 +77,7 @@ const PARTITIONS: Condition = Condition {
     name: "A thousand day partitions",
     cause: "`history_days` of three years.",
     remedy: "Raise `max_locks_per_transaction` if `howdah doctor` says so, or keep fewer days.",
-    doctor: None,
+    doctor: Doctor::Nothing,
     probe: "list",
     exceptions: &[],
 };
@@ -100,7 +100,7 @@ const WRITES_REFUSED: Condition = Condition {
     name: "Writes refused by the server",
     cause: "Postgres refuses each write with an error such as a corrupted index (XX001), a limit (54000) or a timeout (25P04).",
     remedy: "Mend what the SQLSTATE in the broker's log names. Enqueues are repeated by their callers, outcomes by their workers.",
-    doctor: None,
+    doctor: Doctor::Finds("writes"),
     probe: "enqueue",
     exceptions: &[
         Exception {

@@ -1,16 +1,17 @@
-//! Storage health by gRPC, metrics and the command line: dead rows, the holder of the oldest snapshot, partitions.
+//! Tests the storage health by gRPC, metrics and the command line: dead rows, the holder of the oldest snapshot,
+//! partitions.
 
-use howdah_client::proto::{ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth};
+use howdah_client::proto::{FindingLevel, ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth};
 use howdah_server::{config::Config, store::Store};
 use serde_json::Value;
 
 use crate::support::*;
 
-/// Polls the storage health until `wanted` is true. Statistics of Postgres lag behind, and transactions of other tests may hold
-/// back vacuum for a while.
+/// Polls the storage health until `wanted` is true. Polling is necessary, because Postgres's statistics lag behind and
+/// transactions of other tests may hold back vacuum.
 async fn until_shown(broker: &TestBroker, what: &str, wanted: impl Fn(&StorageHealth) -> bool) -> StorageHealth {
     let client = broker.client().await;
-    // Several stores have no common health, so ask one of them.
+    // Several stores have no common storage health, so ask one of them.
     let client = if let [_, own] = stores::own_store() { client.in_store(own).expect("a name") } else { client };
     let mut shown = StorageHealth::default();
     eventually(what, async || {
@@ -25,7 +26,7 @@ fn holder(health: &StorageHealth) -> SnapshotHolder {
     health.oldest_snapshot.clone().unwrap_or_default()
 }
 
-/// Opens a transaction with a first statement; returns the pid of its session.
+/// Opens a transaction with this first statement, and returns the pid of its session.
 async fn hold(client: &tokio_postgres::Client, begin: &str) -> i32 {
     client.batch_execute(begin).await.expect(begin);
     client.query_one("SELECT pg_backend_pid()", &[]).await.expect("pid").get(0)
@@ -47,7 +48,7 @@ async fn a_held_snapshot_is_shown_with_its_pid_and_goes_away_when_it_ends() {
             || broker.database.url.contains(&format!("/{}?", shown.database))
     );
     assert!(shown.age.is_some() && !shown.user.is_empty() && shown.xid_age >= 0, "{shown:?}");
-    // Another transaction makes the snapshot older by one transaction.
+    // Another transaction increases the age of the snapshot by one transaction.
     broker.database.connect().await.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
     let more = shown.xid_age + 1;
     let later = |health: &StorageHealth| holder(health).pid == pid && holder(health).xid_age >= more;
@@ -76,7 +77,7 @@ async fn a_snapshot_of_another_database_holds_nothing_back_here_and_is_not_shown
     let there = elsewhere.connect().await;
     let far = hold(&there, SNAPSHOT).await;
     let session = database.connect().await;
-    // This transaction began after the one of the other database, and is still the oldest of this database.
+    // This transaction began after the transaction in the other database, and is still the oldest in this database.
     session.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
     let pid = hold(&session, SNAPSHOT).await;
     let health = until_shown(&broker, "the snapshot of the open transaction", |health| {
@@ -86,7 +87,8 @@ async fn a_snapshot_of_another_database_holds_nothing_back_here_and_is_not_shown
     health.await;
 }
 
-/// A session that listens as a broker of this id, whose client reads nothing from now on; and its pid.
+/// Opens a session that listens like the broker with this id, and whose client stops reading. Returns the session and
+/// its pid.
 async fn frozen_listener(database: &TestDatabase, id: i32) -> (impl Sized, i32) {
     let (client, mut connection) =
         tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.expect("connect");
@@ -143,7 +145,8 @@ async fn a_prepared_transaction_is_shown_by_its_name() {
     until_shown(&broker, "the end of the prepared transaction", |health| holder(health).name.is_empty()).await;
 }
 
-/// Number of day partitions of history, after all have been created: the template may have been made before midnight.
+/// Creates all day partitions, because the template may have been made before midnight. Returns the number of
+/// partitions of history.
 async fn partitions(database: &TestDatabase) -> i64 {
     Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");
     database.count("SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = 'howdah.history'::regclass").await
@@ -191,7 +194,7 @@ async fn dead_rows_appear_after_jobs_were_settled() {
     let health = until_shown(&broker, "dead rows", dead).await;
     let names: Vec<_> = health.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["ready", "leased", "scheduled", "waiting"]);
-    // The migration sets this threshold for vacuum.
+    // The migration sets this autovacuum threshold on the tables.
     assert!(health.tables.iter().all(|table| table.autovacuum_threshold >= 2_000), "{health:?}");
 }
 
@@ -254,7 +257,7 @@ async fn a_role_that_may_not_see_what_others_do_gets_an_answer_without_it() {
     let blind = TestDatabase { url: database.url.replacen("howdah@", &format!("{role}@"), 1) };
     let broker = TestBroker::on_with(&blind, |config| config.schema = "own".into()).await;
     let pid = hold(&admin, SNAPSHOT).await;
-    // Waits for all partitions too, because a broker creates them after it has begun to serve.
+    // Also waits for all partitions, because a broker creates them after it has begun to serve.
     let is_complete = |health: &StorageHealth| holder(health).pid == pid && health.history_partitions == 5;
     let health = until_shown(&broker, "the snapshot and all partitions", is_complete).await;
     let shown = holder(&health);
@@ -269,4 +272,22 @@ async fn a_role_that_may_not_see_what_others_do_gets_an_answer_without_it() {
     assert_eq!(types(&broker, &[]).await, "");
     let (status, _, err) = run(&["types", "--storage", "--server", &broker.grpc], b"").await;
     assert!(status.code() == Some(1) && err.contains("storage"), "{err}");
+}
+
+#[tokio::test]
+async fn findings_of_doctor_are_shown_by_call_metric_and_command() {
+    let database = database().await;
+    database.sql("ALTER TABLE howdah.ready SET (autovacuum_enabled = false)").await;
+    let broker = TestBroker::on(&database).await;
+    let is_found = |health: &StorageHealth| health.findings.iter().any(|one| one.check == "autovacuum_of_table");
+    let health = until_shown(&broker, "a finding", is_found).await;
+    let finding = health.findings.iter().find(|one| one.check == "autovacuum_of_table").expect("the finding");
+    assert_eq!(finding.level(), FindingLevel::Problem);
+    assert_eq!(finding.change, "ALTER TABLE howdah.ready RESET (autovacuum_enabled)");
+    let metrics = broker.metrics().await;
+    let is_series = |line: &str| line.starts_with("howdah_findings{") && line.contains("check=\"autovacuum_of_table\"");
+    assert!(metrics.lines().any(is_series), "{metrics}");
+    let args = [&["types", "--storage", "--server", &*broker.grpc], stores::own_store()].concat();
+    let (_, shown, stderr) = run(&args, b"").await;
+    assert!(shown.contains("problem          autovacuum_of_table: autovacuum is off for ready"), "{shown}{stderr}");
 }

@@ -20,7 +20,7 @@ fi
 failed=0
 for rule in *.yml; do
     [[ -f tests/$rule ]] || { echo "tests/$rule is missing: no test makes the alert of $rule fire" >&2; failed=1; continue; }
-    # Firing and resolving must be in one test, because a series that never fires does not show that the alert resolves.
+    # One test must both fire and resolve an alert: resolving proves nothing about a series that has never fired.
     awk '/^  - name:/ { fired = 0 } /exp_alerts:$/ { fired = 1 } /exp_alerts: \[\]/ && fired { rested = 1 } END { exit !rested }' "tests/$rule" ||
         { echo "tests/$rule: no test makes the alert fire and then rest" >&2; failed=1; }
 done

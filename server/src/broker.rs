@@ -41,13 +41,14 @@ pub struct Broker {
     pub(crate) workers: Arc<SessionContext>,
     /// Executes the calls of operators.
     pub(crate) operator: Operator,
-    /// Memory for answers that clients have not read yet.
+    /// Memory budget for answers that clients have not read yet.
     pub(crate) answers: Arc<Memory>,
     /// Authenticates callers.
     pub(crate) access: Arc<Access>,
-    /// Key that signs page tokens, so that a token is valid only for the request that it was issued for.
+    /// Key that signs page tokens. A page token is valid only for the request that it was issued for.
     pub(crate) page_token_key: Vec<u8>,
-    /// Identity of the database, which a copy of the database shares until it gets a new one.
+    /// Identity of the database. A copy of the database, such as a restored backup, has the same identity until it gets
+    /// a new one.
     pub(crate) database_id: String,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
@@ -55,7 +56,7 @@ pub struct Broker {
     panicked: CancellationToken,
 }
 
-/// Shared by every service.
+/// Broker as the gRPC and HTTP services share it.
 pub type SharedBroker = Arc<Broker>;
 
 /// State that the brokers of one process share. Each broker serves one store.
@@ -63,16 +64,16 @@ pub type SharedBroker = Arc<Broker>;
 pub struct Shared {
     /// Authenticates callers.
     pub(crate) access: Arc<Access>,
-    /// Memory for answers that clients have not read yet.
+    /// Memory budget for answers that clients have not read yet.
     pub(crate) answers: Arc<Memory>,
-    /// Memory for jobs that wait to be sent to workers.
+    /// Memory budget for jobs that wait to be sent to workers.
     unsent: Arc<UnsentMemory>,
     /// Cancelled when a critical task has panicked.
     pub(crate) panicked: CancellationToken,
 }
 
 impl Shared {
-    /// Creates the state for brokers with this configuration.
+    /// Creates the state that the brokers of this process share.
     pub fn new(config: &Config, access: Access, metrics: &Metrics) -> Self {
         let access = Arc::new(access.counting(metrics.refused_calls.clone()));
         let (answers, unsent) =
@@ -97,7 +98,7 @@ impl Broker {
         let Shared { access, answers, unsent: unsent_memory, panicked } = shared;
         let page_token_key = retry_while_locked("the key of page tokens", || store.page_token_key()).await?;
         let database_id = retry_while_locked("the identity of the database", || store.database_id()).await?;
-        // The URL must be in the database before this broker can drop a day partition. While the URL is there, no
+        // Stores the archive URL before this broker can drop a day partition. While the database contains the URL, no
         // broker drops a day partition of history that is not archived.
         if let Some(url) = &config.archive_url {
             retry_while_locked("the URL of the archive", || store.set_archive_target(url, &config.name)).await?;
@@ -129,7 +130,8 @@ impl Broker {
         critical.spawn("claim", dispatch.clone().run_claims(store.clone()));
 
         let sessions = Arc::new(Sessions::default());
-        // These tasks are not stopped with the others, because the last batches of a stopping broker still need them.
+        // These tasks do not stop with the background tasks, because the last batches of a stopping broker still need
+        // them.
         tokio::spawn(release.clone().release_unsent(unsent_jobs));
         tokio::spawn(watch_unsent(sessions.clone(), dispatch.clone()));
         let workers = Arc::new(SessionContext {
@@ -171,6 +173,7 @@ impl Broker {
             limits_now: Notify::new(),
             statistics_now: Notify::new(),
             background_mutex: maintain::BackgroundMutex::default(),
+            findings: parking_lot::Mutex::new(Arc::new([])),
             job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });
@@ -195,8 +198,8 @@ impl Broker {
         }))
     }
 
-    /// Stops claims, releases jobs that were not sent, and asks workers to reconnect to another broker by the deadline.
-    /// The broker accepts outcomes until it stops.
+    /// Drains the broker: stops claims, releases unsent jobs, and asks workers to reconnect to another broker before
+    /// the deadline. Outcomes are accepted until the broker stops.
     pub async fn drain(&self, deadline: Duration) {
         self.workers.draining.cancel();
         let c = &self.context;
@@ -211,16 +214,16 @@ impl Broker {
         }
     }
 
-    /// Writes the queued batches and unregisters from the database. Must be called after the last call was answered.
-    /// Within the grace time, workers may resume their sessions at another broker and keep their leases.
+    /// Stops the broker: writes the queued batches and unregisters from the database. Must be called after all calls
+    /// are answered. Workers may resume their sessions at another broker within the grace time, and keep their leases.
     pub async fn stop(&self, deadline: Duration) {
         let c = &self.context;
         let leaving = async {
             self.intake.close();
             self.workers.settle.close();
             self.workers.progress.close();
-            // Ends the claim and the batches in progress. After that, all jobs that could not be sent are known, and
-            // `flush` releases them.
+            // Waits for the current claim and the current batches. They may still add unsent jobs, which `flush` then
+            // releases.
             let critical = self.critical.lock().take();
             if let Some(critical) = critical {
                 critical.ended().await;
@@ -256,7 +259,7 @@ impl Broker {
         self.context.store.task_type_created(name.as_str()).await
     }
 
-    /// Whether the store's circuit breaker is open. Calls are then refused at once and do not wait for the store.
+    /// Whether the store's circuit breaker is open. An open circuit breaker refuses calls at once.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.context.store.is_unreachable()
     }
@@ -280,7 +283,7 @@ impl Broker {
         self.context.registry.cluster()
     }
 
-    /// Version of the settings that this broker applies.
+    /// Version of the cluster settings that this broker applies.
     pub(crate) fn settings_version(&self) -> i64 {
         self.context.registry.version()
     }

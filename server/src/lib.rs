@@ -1,5 +1,7 @@
-//! The Howdah broker as a library. The modules are listed from the ports inwards. Each module uses only modules below it in
-//! this list; the test in `layers.rs` checks that. A job passes six steps: 1 enqueue, 2 wake, 3 claim, 4 push, 5 settle,
+//! The Howdah broker as a library.
+//!
+//! Modules are listed in layers, from the network ports to the lowest one. Each module uses only modules below it in
+//! the list; the test in `layers.rs` checks that. A job passes six steps: 1 enqueue, 2 wake, 3 claim, 4 push, 5 settle,
 //! 6 by the clock. `docs/internals/architecture.md` follows one job through them.
 
 #[cfg(feature = "fuzzing")]
@@ -28,6 +30,7 @@ mod side_lane; // retries lock-blocked requests
 pub mod access; // authentication and permissions of callers
 mod quota; // quotas per principal and per address
 pub mod traces; // exports spans of sampled jobs to a collector
+pub mod doctor; // checks of the database and of this machine
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement
 pub mod tls; // certificates of the ports, handshakes, the client's identity

@@ -1,4 +1,4 @@
-//! A broker with jobs in every state, made ready before a condition begins.
+//! A broker with jobs in every state, prepared before a database condition begins.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,19 @@ use howdah_server::config::Config;
 
 use crate::support::*;
 
-/// Keys that are held from the start: enough for an index of several pages.
+/// Number of keys that jobs hold from the start, enough for an index of several pages.
 const KEYS: usize = 3_000;
 
-/// A broker, and jobs for each operation that needs some.
+/// A broker, with prepared jobs for each operation that needs a job.
 pub(crate) struct Arena {
     pub(crate) broker: TestBroker,
-    /// URL that brokers and `howdah doctor` use; tests look into `broker.database` as a superuser.
+    /// Database URL that brokers and `howdah doctor` use. Tests read `broker.database` as a superuser instead.
     pub(crate) url: String,
-    /// Leased jobs by the operation that settles them.
+    /// Database URL for notifications; `None` if brokers use `url` for them.
+    listen_url: Option<String>,
+    /// Leased jobs, by the name of the operation that settles them.
     leased: HashMap<&'static str, LeasedJob>,
-    /// Other jobs by the operation that changes them.
+    /// Other jobs, by the name of the operation that changes them.
     pub(crate) ids: HashMap<&'static str, i64>,
 }
 
@@ -28,13 +30,14 @@ impl Arena {
     }
 
     pub(crate) async fn on(database: &TestDatabase, change: impl FnOnce(&mut Config)) -> Self {
-        let mut url = database.url.clone();
+        let (mut url, mut listen_url) = (database.url.clone(), None);
         let broker = TestBroker::on_with(database, |config| {
             change(config);
             url.clone_from(&config.database_url);
+            listen_url.clone_from(&config.listen_database_url);
         })
         .await;
-        let mut arena = Self { broker, url, leased: HashMap::new(), ids: HashMap::new() };
+        let mut arena = Self { broker, url, listen_url, leased: HashMap::new(), ids: HashMap::new() };
         arena.prepare().await;
         arena
     }
@@ -44,6 +47,15 @@ impl Arena {
         let database = self.broker.database.clone();
         self.broker.stop().await;
         Self { broker: TestBroker::on(&database).await, ..self }
+    }
+
+    /// Arguments of `howdah doctor` with the connection strings of the broker.
+    pub(crate) fn doctor(&self) -> Vec<&str> {
+        let mut args = vec!["doctor", "--json", "--database-url", &self.url];
+        if let Some(url) = &self.listen_url {
+            args.extend(["--listen-database-url", url]);
+        }
+        args
     }
 
     async fn prepare(&mut self) {
@@ -68,8 +80,8 @@ impl Arena {
         let client = broker.client().await;
         let schedule = NewSchedule::new("planned", NewJob::new("planned"), Plan::every(secs(1)));
         soon("a schedule", client.create_schedule(schedule)).await.expect("create");
-        // Creates a day partition of history that is 40 days old. The operation `retention` expects another broker to drop it
-        // at its start.
+        // Creates a day partition of history that is 40 days old. In the operation `retention`, another broker drops it at its
+        // start.
         broker
             .sql(
                 "SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - 40);
@@ -108,7 +120,7 @@ impl Arena {
     }
 }
 
-/// One of the keys that are held from the start; their order depends on the collation.
+/// Returns the `n`-th of the keys that jobs hold from the start. The order of these keys depends on the collation.
 pub(crate) fn key(n: usize) -> String {
     let letter = ["a", "B", "ä", "-", "Z", "_"][n % 6];
     format!("{letter}{n}")

@@ -1,4 +1,4 @@
-//! The clock of the database's server is wrong.
+//! Tests the condition that the clock of the database server is wrong.
 
 use howdah_proto::v1::JobState;
 
@@ -9,7 +9,7 @@ pub(super) const BACK: Condition = Condition {
     cause: "The database fails over to a replica whose clock is ten minutes behind, or the clock is set.",
     remedy: "Nothing needs to be done: brokers pull back the times that they have stored. Nothing old is deleted before the clocks of the \
              database and the broker agree. Use NTP on all servers.",
-    doctor: Some("clock"),
+    doctor: Doctor::Finds("clock"),
     probe: "schedule",
     exceptions: &[Exception { operations: &["retention"], reason: Reason::Waits("the clocks to agree") }],
 };
@@ -25,7 +25,7 @@ pub(super) const AHEAD: Condition = Condition {
     name: "A clock that is ahead",
     cause: "The clock of the database's server is 40 days ahead for a while.",
     remedy: "Set the clock right. Until then brokers delete nothing because of its age (`howdah_database_clock_doubtful` is 1).",
-    doctor: Some("clock"),
+    doctor: Doctor::Finds("clock"),
     probe: "second broker",
     exceptions: &[Exception { operations: &["retention"], reason: Reason::Waits("the clocks to agree") }],
 };

@@ -1,4 +1,4 @@
-//! Another order of texts, as after an upgrade of the operating system's libraries.
+//! Tests the condition that texts sort in another order, as after an upgrade of the operating system's libraries.
 
 use super::*;
 
@@ -6,7 +6,7 @@ pub(super) const CHANGED: Condition = Condition {
     name: "A changed collation",
     cause: "The database moves to a server with another C library, or its collation is changed.",
     remedy: "Howdah needs nothing: its identifiers are compared byte by byte. For other tables, `REINDEX DATABASE` and `ALTER DATABASE … REFRESH COLLATION VERSION`.",
-    doctor: None,
+    doctor: Doctor::Finds("collation"),
     probe: "enqueue with a key",
     exceptions: &[],
 };
@@ -17,9 +17,8 @@ async fn a_changed_collation_gives_no_key_to_two_jobs() {
     if !arena.broker.database.has_icu().await {
         return;
     }
-    // The new collation also sorts numbers in texts by their value, so that a9 comes before a10.
-    let change =
-        "UPDATE pg_database SET datlocprovider = 'i', {locale} = 'en-u-kn-true' WHERE datname = current_database()";
+    // The new collation also sorts numbers in texts by their value, so a9 comes before a10.
+    let change = "UPDATE pg_database SET datlocprovider = 'i', {locale} = 'en-u-kn-true', datcollversion = '0' WHERE datname = current_database()";
     let client = arena.broker.database.connect().await;
     let version = arena.broker.count("SELECT current_setting('server_version_num')::bigint / 10000").await;
     let change = change.replace("{locale}", if version >= 17 { "datlocale" } else { "daticulocale" });

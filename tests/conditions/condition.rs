@@ -1,4 +1,4 @@
-//! A condition of the database: how it shows, what still works, what mends it.
+//! A condition of the database: how it shows, what still works, and what ends it.
 
 use std::fmt::Write as _;
 
@@ -8,39 +8,66 @@ use super::{
 };
 use crate::support::*;
 
-/// A condition of the database, and a section of `docs/operate/conditions.md`. Its test proves the statements of the section.
+/// A condition of the database, which is also a section of `docs/operate/conditions.md`. A test proves the statements of the
+/// section.
 pub(crate) struct Condition {
     pub(crate) name: &'static str,
-    /// Cause of the condition, as the page names it.
+    /// Cause of the condition, as printed in `docs/operate/conditions.md`.
     pub(crate) cause: &'static str,
-    /// The command or setting that ends it.
+    /// The command or setting that ends the condition.
     pub(crate) remedy: &'static str,
-    /// The check of `howdah doctor` that reports the condition; None if doctor does not see it.
-    pub(crate) doctor: Option<&'static str>,
-    /// The operation that a brief run of the tests tries; a full run tries all operations.
+    /// How `howdah doctor` reports the condition.
+    pub(crate) doctor: Doctor,
+    /// Operation that a short test run tries; a full run tries all operations.
     pub(crate) probe: &'static str,
     /// Operations that wait or fail under this condition. All others work.
     pub(crate) exceptions: &'static [Exception],
 }
 
-/// Operations that wait or fail until the condition ends, with the reason.
+/// How `howdah doctor` reports a condition.
+pub(crate) enum Doctor {
+    /// Doctor reports a finding of this check.
+    Finds(&'static str),
+    /// Doctor reports a finding of this check, until a broker starts and ends the condition.
+    FindsBeforeStart(&'static str),
+    /// Doctor reports a finding of this check, or fails with an error that has the text.
+    FindsOrFails(&'static str, &'static str),
+    /// Doctor fails, because it cannot connect. The text is a part of its error.
+    Fails(&'static str),
+    /// Doctor does not report the condition, because nothing needs to be changed.
+    Nothing,
+}
+
+/// Operations that wait or fail while the condition lasts, with the reason.
 pub(crate) struct Exception {
     pub(crate) operations: &'static [&'static str],
     pub(crate) reason: Reason,
 }
 
 pub(crate) enum Reason {
-    /// The operations wait and then succeed. The text says for what they wait.
+    /// The operations wait and then succeed. The text names the cause of the wait.
     Waits(&'static str),
-    /// The operations fail. The text is a part of the error that the caller gets.
+    /// The operations fail. The text is part of the error that the caller gets.
     Refused(&'static str),
-    /// Depending on the rows that it needs, an operation works, waits or fails. The text is a part of the error.
+    /// An operation works, waits or fails, depending on the rows that it needs. The text is part of the error.
     Either(&'static str),
 }
 
 impl Condition {
-    /// Tries the operations under the condition, calls `end`, and tries them again. No job may be lost or use up an attempt.
+    /// Tries the operations and `howdah doctor` under the condition, calls `end`, and tries the operations again. Fails if a
+    /// job is lost or an attempt is used up.
     pub(crate) async fn hold(&self, arena: &Arena, end: impl AsyncFnOnce()) {
+        let diagnose_and_end = async || {
+            if !matches!(self.doctor, Doctor::FindsBeforeStart(_)) {
+                self.diagnose(&arena.doctor()).await;
+            }
+            end().await;
+        };
+        self.operate(arena, diagnose_and_end).await;
+    }
+
+    /// Does the same as [`Self::hold`] without `howdah doctor`.
+    pub(crate) async fn operate(&self, arena: &Arena, end: impl AsyncFnOnce()) {
         let tested: Vec<&Operation> =
             operation::ALL.iter().filter(|one| is_full_run() || one.name == self.probe).collect();
         assert!(!tested.is_empty(), "no operation is called {}", self.probe);
@@ -49,17 +76,29 @@ impl Condition {
         };
         let cells = futures::future::join_all(tested.iter().map(|one| one.try_once(arena, may_wait(one)))).await;
         let wrong: Vec<String> = tested.iter().zip(&cells).filter_map(|(one, cell)| self.differs(one, cell)).collect();
-        if let Some(check) = self.doctor {
-            let (_, found, _) = run(&["doctor", "--json", "--database-url", &arena.url], b"").await;
-            assert!(found.contains(&format!("\"check\":\"{check}\"")), "doctor does not name {check}: {found}");
-        }
         assert!(wrong.is_empty(), "{}:\n{}", self.name, wrong.join("\n"));
         end().await;
         futures::future::join_all(tested.iter().map(|one| one.recover(arena))).await;
         arena.check(is_full_run()).await;
     }
 
-    /// The reason why this operation waits or fails under the condition; None if it works.
+    /// Runs `howdah doctor` with these arguments until it reports the condition.
+    pub(crate) async fn diagnose(&self, args: &[&str]) {
+        let (check, error) = match self.doctor {
+            Doctor::Finds(check) | Doctor::FindsBeforeStart(check) => (Some(check), None),
+            Doctor::FindsOrFails(check, error) => (Some(check), Some(error)),
+            Doctor::Fails(error) => (None, Some(error)),
+            Doctor::Nothing => return,
+        };
+        eventually("the report of doctor", async || {
+            let (_, found, failed) = run(args, b"").await;
+            check.is_some_and(|check| found.contains(&format!("\"check\":\"{check}\"")))
+                || error.is_some_and(|error| failed.contains(error))
+        })
+        .await;
+    }
+
+    /// Returns why this operation waits or fails under the condition; `None` if it works.
     fn reason(&self, operation: &Operation) -> Option<&Reason> {
         let exception = self.exceptions.iter().find(|exception| exception.operations.contains(&operation.name));
         exception.map(|exception| &exception.reason)
@@ -98,9 +137,18 @@ impl Condition {
             page.push_str("\nThe other operations work.\n");
         }
         writeln!(page, "\n{remedy}").expect("a string");
-        if let Some(check) = doctor {
-            writeln!(page, "`howdah doctor` reports it as `{check}`.").expect("a string");
+        match doctor {
+            Doctor::Finds(check) => writeln!(page, "`howdah doctor` reports it as `{check}`."),
+            Doctor::FindsBeforeStart(check) => {
+                writeln!(page, "Before the start, `howdah doctor` reports it as `{check}`.")
+            }
+            Doctor::FindsOrFails(check, error) => {
+                writeln!(page, "`howdah doctor` reports it as `{check}`, or fails with `{error}`.")
+            }
+            Doctor::Fails(error) => writeln!(page, "`howdah doctor` fails with `{error}`."),
+            Doctor::Nothing => Ok(()),
         }
+        .expect("a string");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Databases that were copied to another server, or whose server has default privileges.
+//! Tests databases that were copied to another server, or whose server has default privileges.
 
 use std::process::Command;
 
@@ -10,19 +10,19 @@ pub(super) const RESTORED: Condition = Condition {
     name: "Restored without privileges",
     cause: "`pg_restore --no-acl`, or a dump without `GRANT` and `REVOKE`: every role may then execute each function.",
     remedy: "`howdah migrate` sets the privileges again.",
-    doctor: None,
+    doctor: Doctor::FindsBeforeStart("rights"),
     probe: "second broker",
     exceptions: &[],
 };
 
-/// A copy of a database by `pg_dump`, with these options.
+/// Copies a database with `pg_dump` and these options.
 async fn dumped(database: &TestDatabase, options: &[&str]) -> TestDatabase {
     let dump = Command::new(Binaries::find(None).expect("Postgres").program("pg_dump"));
     let mut dump = dump;
     let output = dump.args(options).args(["--inserts", "--dbname", &database.url]).output().expect("pg_dump");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let sql = String::from_utf8(output.stdout).expect("a script");
-    // Leaves out lines that begin with a backslash: pg_dump writes commands there that only psql understands.
+    // Leaves out lines that begin with a backslash, because pg_dump writes commands there that only psql understands.
     let sql: Vec<&str> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
     let copy = database.empty("copy", "").await;
     copy.connect().await.batch_execute(&sql.join("\n")).await.expect("a restore");
@@ -33,6 +33,7 @@ async fn dumped(database: &TestDatabase, options: &[&str]) -> TestDatabase {
 async fn a_database_that_was_restored_without_privileges_works() {
     let database = database().await;
     let restored = dumped(&database, &["--no-acl", "--no-owner"]).await;
+    RESTORED.diagnose(&["doctor", "--json", "--database-url", &restored.url]).await;
     let arena = Arena::on(&restored, |_| {}).await;
     RESTORED.hold(&arena, async || {}).await;
 }
@@ -41,7 +42,7 @@ pub(super) const DEFAULT_PRIVILEGES: Condition = Condition {
     name: "Default privileges for another role",
     cause: "`ALTER DEFAULT PRIVILEGES … GRANT SELECT ON TABLES, EXECUTE ON FUNCTIONS TO report` before the first start of a broker.",
     remedy: "Nothing needs to be done: Howdah revokes such privileges on its own objects. Grant the roles of `howdah migrate --roles`.",
-    doctor: None,
+    doctor: Doctor::Nothing,
     probe: "retention",
     exceptions: &[],
 };
@@ -69,7 +70,7 @@ pub(super) const SEQUENCES: Condition = Condition {
     name: "Sequences behind their tables",
     cause: "Logical replication copies rows, but not the positions of sequences, so an upgraded server begins to count from 1.",
     remedy: "A broker that starts moves the sequences past the stored rows.",
-    doctor: None,
+    doctor: Doctor::FindsBeforeStart("sequences"),
     probe: "second broker",
     exceptions: &[],
 };
@@ -81,6 +82,7 @@ async fn a_broker_that_starts_moves_sequences_past_the_stored_rows() {
     let behind = "SELECT setval(oid::regclass, (SELECT seqmin FROM pg_sequence WHERE seqrelid = oid), false)
                   FROM pg_class WHERE relnamespace = 'howdah'::regnamespace AND relkind = 'S'";
     before.broker.sql(behind).await;
+    SEQUENCES.diagnose(&before.doctor()).await;
     let arena = before.restarted().await;
     SEQUENCES.hold(&arena, async || {}).await;
 }

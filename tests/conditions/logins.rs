@@ -1,4 +1,5 @@
-//! Connections that the server refuses: limits, a changed password, another root certificate, no listener.
+//! Tests conditions in which the server refuses connections: limits, a changed password, another root certificate, no
+//! listener.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -10,23 +11,24 @@ use crate::{
     tls::{certificates, hand_over, start_with_tls},
 };
 
-/// Calls that fail because the broker cannot open a connection to the database.
+/// Operations that fail because the broker cannot open a connection to the database.
 const CALLS: &[&str] =
     &["enqueue", "enqueue with a key", "enqueue with a request key", "list", "cancel", "retry", "bulk"];
 
 const BACKGROUND: &[&str] = &["claim", "schedule", "statistics"];
 
-/// Calls whose error says that it is unknown whether they took effect, because an earlier attempt may have been stored.
+/// Operations whose error says that they may have taken effect, because an earlier attempt of the same call may have
+/// been stored.
 pub(super) const OUTCOMES: &[&str] = &["ack", "nack", "snooze", "release", "extend", "wait"];
 
-/// Operations that start a program. It fails at its first connection, and its error has the reason.
+/// Operations that start a program, which fails at its first connection with an error that has the reason.
 const STARTS: &[&str] = &["retention", "second broker", "doctor"];
 
 pub(super) const FEW_CONNECTIONS: Condition = Condition {
     name: "A role with six connections",
     cause: "`ALTER ROLE … CONNECTION LIMIT 6`, the limit of a small hosted plan.",
     remedy: "Allow each broker its pool, one listener and one maintenance connection. A smaller `pool_size` needs fewer.",
-    doctor: None,
+    doctor: Doctor::FindsOrFails("role_connections", "too many connections"),
     probe: "enqueue",
     exceptions: &[Exception { operations: STARTS, reason: Reason::Either("too many connections") }],
 };
@@ -55,7 +57,7 @@ pub(super) const PASSWORD: Condition = Condition {
     name: "A changed password",
     cause: "The role's password was rotated, and the broker's `passfile` still has the old one.",
     remedy: "Write the new password to the `passfile`, or to the file that has the connection string: brokers read it again without a restart.",
-    doctor: None,
+    doctor: Doctor::Fails("28P01"),
     probe: "enqueue",
     exceptions: &[
         Exception { operations: OUTCOMES, reason: Reason::Refused("it is unknown whether this took effect") },
@@ -83,7 +85,7 @@ pub(super) const CERTIFICATE: Condition = Condition {
     name: "Another root certificate",
     cause: "The server's certificate was issued anew by another authority, and the broker's `sslrootcert` still has the old one.",
     remedy: "Write the new root certificate to the file of `sslrootcert`: brokers read it again without a restart.",
-    doctor: None,
+    doctor: Doctor::Fails("certificate"),
     probe: "enqueue",
     exceptions: &[
         Exception { operations: OUTCOMES, reason: Reason::Refused("it is unknown whether this took effect") },
@@ -123,7 +125,7 @@ pub(super) const NO_LISTENER: Condition = Condition {
     name: "LISTEN refused",
     cause: "The connection string for notifications leads to a pooler or a port where LISTEN is not possible.",
     remedy: "Set `listen_database_url` to the server itself. Until then brokers poll (`howdah_listening` is 0), and jobs start up to `poll_interval` later.",
-    doctor: None,
+    doctor: Doctor::Finds("listen"),
     probe: "claim",
     exceptions: &[],
 };
@@ -135,7 +137,7 @@ async fn a_broker_that_cannot_listen_does_everything_by_polling() {
     NO_LISTENER.hold(&arena, async || {}).await;
 }
 
-/// Ends these sessions of the broker again and again, until an enqueue fails for this reason.
+/// Ends these database sessions of the broker repeatedly, until an enqueue fails for this reason.
 async fn refused(arena: &Arena, sessions: &str, reason: &str) {
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {sessions}");
     eventually("a refused login", async || {

@@ -1,4 +1,4 @@
-//! Conditions that Postgres 17 and later can have.
+//! Tests conditions that only Postgres 17 and later can have.
 
 use howdah_cli::postgres::{Binaries, Cluster};
 
@@ -9,7 +9,7 @@ pub(super) const TRANSACTION_TIMEOUT: Condition = Condition {
     name: "A short transaction_timeout",
     cause: "`ALTER DATABASE … SET transaction_timeout = '1s'` (Postgres 17 or later).",
     remedy: "Nothing needs to be done: brokers set their own limit for each transaction.",
-    doctor: None,
+    doctor: Doctor::Nothing,
     probe: "retention",
     exceptions: &[],
 };
@@ -30,7 +30,7 @@ pub(super) const FULL_QUEUE: Condition = Condition {
     cause: "A session that listens stays in a transaction, so that the queue of `NOTIFY` is full (8 GB, or `max_notify_queue_pages`).",
     remedy: "End the session that `pg_stat_activity` shows as idle in transaction. Until then brokers poll, and jobs start up to \
              `poll_interval` later.",
-    doctor: None,
+    doctor: Doctor::Finds("notifications"),
     probe: "enqueue by SQL",
     exceptions: &[],
 };

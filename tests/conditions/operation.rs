@@ -1,4 +1,4 @@
-//! The twenty operations that are tried under each condition of the database.
+//! The twenty operations that tests try under each condition of the database.
 
 use std::{panic::AssertUnwindSafe, pin::Pin, time::Duration};
 
@@ -13,15 +13,15 @@ use tonic::Status;
 use super::arena::{Arena, key};
 use crate::support::*;
 
-/// An operation that takes longer counts as waiting. Calls do not take that long, because a broker answers them within
+/// Time after which an operation counts as waiting. Calls end earlier, because a broker answers them within
 /// `database_timeout` (15 s).
 const DEADLINE: Duration = Duration::from_secs(40);
 
-/// Result of one operation under one condition.
+/// Result of one operation under one database condition.
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
     Works,
-    /// The operation was still running at `DEADLINE`, and no call had failed.
+    /// The operation was still running after `DEADLINE`, and no call had failed.
     Waits,
     /// Text of the error that the caller got.
     Refused(String),
@@ -35,9 +35,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Runs the operation once under the condition.
     pub(crate) async fn try_once(&self, arena: &Arena, may_wait: bool) -> Cell {
-        // An operation that must not wait gets more time, because a slow machine must not make it look like one that waits.
+        // An operation that must not wait gets more time, because otherwise a slow machine could make it count as waiting.
         let deadline = if may_wait { DEADLINE } else { PATIENCE };
         match tokio::time::timeout(deadline, (self.run)(arena)).await {
             Err(_) => Cell::Waits,
@@ -91,7 +90,7 @@ async fn enqueue(arena: &Arena) -> Result<(), String> {
     arena.broker.enqueue("plain").answer().await.map(drop).map_err(text)
 }
 
-/// Enqueues jobs with keys that other jobs have held from the start. No new job may be stored.
+/// Enqueues jobs with keys that other jobs have held from the start. No new job is stored.
 async fn enqueue_keyed(arena: &Arena) -> Result<(), String> {
     let jobs = (0..60).map(|n| new_job("keyed", "").key(&key(n * 50)));
     let answers = arena.broker.enqueue_all(jobs).answer().await.map_err(text)?;
@@ -151,7 +150,7 @@ async fn extend(arena: &Arena) -> Result<(), String> {
     settled(answer.into_inner().results)
 }
 
-/// A caller waits for a leased job, and gets an answer when the job is acked.
+/// Waits for a leased job, acks the job, and expects the answer of the wait.
 async fn wait(arena: &Arena) -> Result<(), String> {
     let job = arena.leased("wait");
     let request = WaitJobsRequest { ids: vec![job.id], timeout: Some(wire(PATIENCE)) };
@@ -197,7 +196,7 @@ async fn retry(arena: &Arena) -> Result<(), String> {
     is(arena, id, JobState::Ready).await
 }
 
-/// Polls the database as the test's superuser, whom the condition does not affect.
+/// Polls the database as the test's superuser, whom the database condition does not affect.
 async fn until_in_database(arena: &Arena, sql: &str) -> Result<(), String> {
     arena.broker.until(sql, sql).await;
     Ok(())
@@ -212,7 +211,7 @@ async fn schedule_fires(arena: &Arena) -> Result<(), String> {
     .await
 }
 
-/// The brokers sum up the statistics of all events until now, and the call returns the sums.
+/// Waits until the brokers have aggregated all events so far, and reads the sums with a call.
 async fn statistics(arena: &Arena) -> Result<(), String> {
     let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     let now = arena.broker.count(now).await;
@@ -239,12 +238,12 @@ async fn bulk(arena: &Arena) -> Result<(), String> {
     until_in_database(arena, "SELECT count(*) = 0 FROM howdah.job WHERE task_type = 'bulk' AND state = 'ready'").await
 }
 
-/// A second broker starts and drops an old day partition of history.
+/// Starts a second broker, which drops an old day partition of history.
 async fn retention(arena: &Arena) -> Result<(), String> {
     let url = arena.url.clone();
     let start = TestBroker::on_with(&arena.broker.database, |config| config.database_url = url);
     let serve = async {
-        // `TestBroker` panics if the broker cannot start; the panic's text is the reason.
+        // `TestBroker` panics if the broker cannot start; the text of the panic is the reason.
         let _broker = AssertUnwindSafe(start).catch_unwind().await.map_err(|refused| {
             refused.downcast::<String>().map_or_else(|_| "the start was refused".into(), |text| *text)
         })?;
@@ -265,8 +264,8 @@ async fn second_broker(arena: &Arena) -> Result<(), String> {
     require(line.is_some_and(|line| line.contains("grpc=")), &program.last_words())
 }
 
-/// `howdah doctor` examines the database within its deadline, with or without findings.
+/// Runs `howdah doctor`, which must examine the database within its deadline, with or without findings.
 async fn doctor(arena: &Arena) -> Result<(), String> {
-    let (status, _, stderr) = run(&["doctor", "--json", "--database-url", &arena.url], b"").await;
+    let (status, _, stderr) = run(&arena.doctor(), b"").await;
     require(matches!(status.code(), Some(0 | 1)), &stderr)
 }

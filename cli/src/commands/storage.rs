@@ -1,24 +1,32 @@
-//! Health of the storage: the text below `howdah types`.
+//! Formats the health of the storage, which `howdah types` prints below its table.
 
-use howdah_client::proto::{SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
+use howdah_client::proto::{Finding, FindingLevel, SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
 
 use super::text;
 use howdah_server::logging::escaped;
 
-/// Formats the health as some lines of text.
+/// Formats the dead rows, the oldest snapshot, the notification queue, the history partitions and the findings as lines.
 pub(super) fn block(health: &StorageHealth) -> String {
     let dead: Vec<String> = health.tables.iter().map(dead_rows).collect();
     let oldest = health.oldest_snapshot.as_ref().and_then(oldest).unwrap_or_else(|| "none older than 1s".into());
+    let findings = health.findings.iter().map(finding).collect::<String>();
     format!(
-        "dead rows        {}\noldest snapshot  {oldest}\nnotifications    {:.0}% of the queue\nhistory          {} partitions",
+        "dead rows        {}\noldest snapshot  {oldest}\nnotifications    {:.0}% of the queue\nhistory          {} partitions{findings}",
         dead.join(", "),
         health.notification_queue_usage * 100.0,
         health.history_partitions,
     )
 }
 
+/// Formats a finding as `howdah doctor` prints it.
+fn finding(finding: &Finding) -> String {
+    let level = if finding.level() == FindingLevel::Problem { "problem" } else { "advice" };
+    let (check, found, change) = (escaped(&finding.check), escaped(&finding.found), escaped(&finding.change));
+    format!("\n{level:7}          {check}: {found}\n                 {change}")
+}
+
 fn dead_rows(table: &TableHealth) -> String {
-    // Shown only if autovacuum is late, or cannot remove dead rows.
+    // The autovacuum threshold is shown only if autovacuum is late or cannot remove dead rows.
     let late = table.dead_rows > table.autovacuum_threshold;
     let bound = if late { format!(" (vacuum is due at {})", table.autovacuum_threshold) } else { String::new() };
     format!("{} {}{bound}", escaped(&table.name), table.dead_rows)
@@ -75,6 +83,12 @@ mod tests {
             oldest_snapshot: Some(holder),
             notification_queue_usage: 0.126,
             history_partitions: 5,
+            findings: vec![Finding {
+                level: FindingLevel::Problem.into(),
+                check: "fsync".into(),
+                found: "fsync is off".into(),
+                change: "ALTER SYSTEM SET fsync = on".into(),
+            }],
         }
     }
 
@@ -84,7 +98,9 @@ mod tests {
 dead rows        ready 10001 (vacuum is due at 10000), leased 12
 oldest snapshot  3m 12s, 1234 transactions: pid 4711, ann@app, psql\\u{1b}[2J, idle in transaction
 notifications    13% of the queue
-history          5 partitions";
+history          5 partitions
+problem          fsync: fsync is off
+                 ALTER SYSTEM SET fsync = on";
         assert_eq!(block(&held(Some(192))), expected);
     }
 

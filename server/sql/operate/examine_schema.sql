@@ -3,6 +3,8 @@
 -- * Sizes are pages that the last VACUUM or ANALYZE has seen, with indexes: no lock is needed.
 -- * made_s, serving_s: age of the schema, and of the oldest living broker.
 -- * collated_indexes: indexes whose order changes with the collation of the database. Howdah creates no such index.
+-- * lock_holders: idle transactions with a lock that a SELECT without FOR UPDATE does not take. Row locks are not listed in
+--   pg_locks, but the statement that takes them also locks the table, in the mode RowShareLock or a stronger one.
 -- * unidentified: tables whose rows a subscriber cannot tell apart. published: on these, UPDATE and DELETE fail.
 SELECT json_build_object(
     'owns', (SELECT pg_has_role(current_user, relowner, 'USAGE') FROM pg_class WHERE oid = 'howdah.history'::regclass),
@@ -33,6 +35,18 @@ SELECT json_build_object(
         FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
         WHERE c.relnamespace = (SELECT h.relnamespace FROM pg_class h WHERE h.oid = 'howdah.history'::regclass)
           AND EXISTS (SELECT FROM unnest(i.indcollation) n JOIN pg_collation o ON o.oid = n WHERE o.collname NOT IN ('C', 'POSIX'))),
+    'lock_holders', (
+        SELECT coalesce(json_agg(json_build_object('pid', a.pid, 'user', coalesce(a.usename, ''),
+                   'application', coalesce(a.application_name, ''), 'idle_s', extract(epoch FROM now() - a.state_change)::bigint,
+                   'tables', held.tables) ORDER BY a.state_change), '[]')
+        FROM pg_stat_activity a
+        CROSS JOIN LATERAL (
+            SELECT json_agg(DISTINCT c.relname) AS tables FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+            WHERE l.pid = a.pid AND l.granted AND l.mode <> 'AccessShareLock' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+              AND c.relnamespace = (SELECT h.relnamespace FROM pg_class h WHERE h.oid = 'howdah.history'::regclass)
+        ) held
+        WHERE a.datname = current_database() AND a.state LIKE 'idle in transaction%'
+          AND a.state_change < now() - interval '5 s' AND held.tables IS NOT NULL),
     'unidentified', (
         SELECT coalesce(json_agg(json_build_object('name', c.oid::regclass, 'published', EXISTS (
             SELECT FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname

@@ -1,5 +1,5 @@
-//! Step 6, by the clock: maintenance tasks. Every task has a `run_once`, and a loop that decides when to call it. Every
-//! broker runs all tasks; the statements make sure that each action happens once.
+//! Step 6 of a job's path, by the clock: maintenance tasks. Each task has a function `run_once`, and a loop that
+//! decides when to call it. Every broker runs all tasks; the SQL statements make sure that each action happens once.
 
 mod admit;
 #[cfg(feature = "archive")]
@@ -43,6 +43,7 @@ use crate::{
     backoff::Backoff,
     config::{Config, WakeMode},
     dispatch::Dispatch,
+    doctor::Finding,
     job::schedule::CheckTemplate,
     metrics::Metrics,
     registry::Registry,
@@ -53,8 +54,7 @@ use crate::{
     wake::{Wake, announce_all, run_listen},
 };
 
-/// Time from the start of a broker to the first reading of metrics about the storage. The statements that take jobs come
-/// first.
+/// Time from the start of a broker until it first reads metrics about the storage, so that claims come first.
 const BEFORE_READINGS: Duration = Duration::from_secs(3);
 
 /// State that the maintenance tasks share.
@@ -70,57 +70,59 @@ pub(crate) struct Context {
     pub(crate) keeps_tokens: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) release: Release,
-    /// Creates jobs from the templates of schedules.
+    /// Validates a schedule's template and creates a job from it.
     pub(crate) check_template: CheckTemplate,
-    /// All jobs that were due before this time have been promoted, so the search for due jobs starts here.
+    /// Lower bound of the search for due jobs: all jobs that were due before this time have been promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
     /// Comparison of the database's clock with this broker's clocks.
     pub(crate) clock: Mutex<clock_watch::ClockWatch>,
-    /// Notified when the database's clock has gone back.
+    /// Notified when the database's clock was set back.
     pub(crate) clock_back: Notify,
-    /// State of the renewals of this broker's lease.
+    /// State of the renewals of this broker's row.
     pub(crate) renewal: Mutex<Renewal>,
-    /// The broker has a new id, and some leases of its workers still have the old one.
+    /// Set while the broker has a new id and some leases of its workers still have the old id.
     pub(crate) readopt: std::sync::atomic::AtomicBool,
-    /// Held while this broker changes its id, and by tasks that must not run during the change.
+    /// Locked while this broker changes its id, and by tasks that must not run during the change.
     pub(crate) id_change: tokio::sync::Mutex<()>,
-    /// Hints of other brokers about leases that have ended.
+    /// Hints from other brokers about ended leases of this broker's workers.
     pub(crate) ended_leases: Hints,
     /// Requests a sweep.
     pub(crate) sweep_now: Notify,
     /// Requests a rescue.
     pub(crate) rescue_now: Notify,
-    /// Schedules that this broker cannot plan.
+    /// Schedules that this broker cannot plan and skips for a time.
     pub(crate) skipped_schedules: schedules::SkippedSchedules,
     /// Callers that wait for jobs to end.
     pub(crate) waiters: Waiters,
-    /// Notified when a partition is missing.
+    /// Notified when a day partition is missing.
     pub(crate) partitions_now: Notify,
-    /// Notified when a task type may have a new priority step.
+    /// Notified when the `priority_step` of a task type may have changed.
     pub(crate) rerank_now: Notify,
-    /// Notified when a task type may have new limits.
+    /// Notified when the limits of a task type may have changed.
     pub(crate) limits_now: Notify,
-    /// Notified when statistics may have changed by events that this broker has not counted.
+    /// Notified when jobs have changed outside this broker, so that statistics need an update.
     pub(crate) statistics_now: Notify,
-    /// Serializes tasks that are not urgent.
+    /// Serializes maintenance tasks that are not urgent.
     pub(crate) background_mutex: BackgroundMutex,
+    /// Findings of the last examination of the database and of this machine.
+    pub(crate) findings: Mutex<Arc<[Finding]>>,
     /// Numbers of jobs from the last count.
     pub(crate) job_counts: job_gauges::JobCounts,
 }
 
 impl Context {
-    /// Applies settings that were changed at this broker and now have this version, before the change is answered.
-    /// Other brokers apply them after a notification or at their sweep. If reading the settings fails, this broker
-    /// applies them at its sweep, too.
+    /// Applies settings of this version, which a call to this broker has changed, before the call is answered. Other
+    /// brokers apply them after a notification or at their next sweep. If this broker cannot read the settings, it
+    /// applies them at its next sweep.
     pub(crate) async fn settings_changed(&self, version: i64) {
         self.wake.settings_changed();
         if let Err(error) = self.refresh_settings(version).await {
-            tracing::debug!(%error, "cannot read the settings; trying again at the next sweep");
+            tracing::debug!(%error, "cannot read the settings; trying again at the next poll");
         }
     }
 
-    /// Sets the alarms for the next due times. An alarm keeps only the earliest of its times, so it must be set again
-    /// after each ring.
+    /// Sets the alarms (timers) of maintenance tasks to the next due times in the database. An alarm keeps only its
+    /// earliest time, so it must be set again after each ring.
     pub(crate) async fn set_alarms(&self) -> Result<(), StoreError> {
         let next = self.store.next_due().await?;
         let set = |alarm: fn(&Wake, Duration), due: Option<Duration>| {
@@ -135,15 +137,15 @@ impl Context {
         Ok(())
     }
 
-    /// Sets the alarms after a committed change. If it fails, the sweep sets them.
+    /// Sets the alarms after a committed change. If reading the due times fails, requests a sweep, which sets them.
     pub(crate) async fn alarms_or_sweep(&self) {
         if let Err(error) = self.set_alarms().await {
-            tracing::debug!(%error, "cannot set the alarms; the sweep sets them");
+            tracing::debug!(%error, "cannot set the timers of maintenance tasks; the next poll sets them");
             self.sweep_now.notify_one();
         }
     }
 
-    /// Reads the settings of task types and of the cluster if this version is new.
+    /// Reads the settings of task types and of the cluster, unless this broker already has this version.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
         if self.keeps_tokens {
             self.access.refresh(version).await?;
@@ -153,13 +155,13 @@ impl Context {
             self.dispatch.set_limited(self.registry.limited_types());
             self.rerank_now.notify_one();
             self.limits_now.notify_one();
-            // Callers that wait until all brokers have applied the settings read the broker rows. If this row is
-            // locked, the next renewal reports the version.
+            // Stores the new version in this broker's row, for callers that wait until all brokers have applied the
+            // settings. If the row is locked, the next renewal stores the version.
             let (store, id, lease) = (self.store.clone(), self.dispatch.broker_id(), self.config.broker_lease);
             let version = self.registry.version();
             tokio::spawn(async move {
                 if let Err(error) = store.renew_broker(id, lease, version).await {
-                    tracing::debug!(%error, "cannot report the version of the settings; the next renewal reports it");
+                    tracing::debug!(%error, "cannot record the broker's settings version; its next heartbeat records it");
                 }
             });
         }
@@ -167,11 +169,10 @@ impl Context {
     }
 }
 
-/// The running tasks. They are aborted when this is dropped.
+/// The running maintenance tasks. Dropping the value aborts them.
 pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
-    /// Runs an additional task.
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(task);
     }
@@ -243,7 +244,8 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
     }
 }
 
-/// Calls `run_once` until it succeeds, for tasks that are not urgent. Each call locks the background mutex.
+/// Calls `run_once` until it succeeds, for maintenance tasks that are not urgent. Locks the background mutex during
+/// each call.
 async fn run_serialized<T, F: Future<Output = Result<T, StoreError>>>(
     context: &Context,
     what: &str,

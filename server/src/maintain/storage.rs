@@ -1,5 +1,5 @@
-//! Maintenance task: reads the health of the storage for the metrics, and warns if a snapshot is held. It is separate
-//! from counting jobs, which takes long exactly when the health matters.
+//! Maintenance task: reads the health of the storage for the metrics, examines the database, and warns if a snapshot is
+//! held for too long. It is separate from counting jobs, which takes long exactly when the storage has problems.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,21 +10,28 @@ use super::{
     snapshot_watch::{LogLine, Observation, SnapshotWatch, overgrown},
 };
 use crate::{
-    metrics::ByTable,
+    config::WakeMode,
+    doctor,
+    metrics::{ByCheck, ByTable},
     store::{SnapshotHolder, StorageHealth, StoreError, TableHealth},
 };
 
 const EVERY: Duration = Duration::from_secs(15);
+/// Number of readings from one examination of the database to the next.
+const READINGS_PER_EXAMINATION: u32 = 4;
 
 pub(super) async fn run(context: Arc<Context>) {
     tokio::time::sleep(BEFORE_READINGS).await;
     let mut watch = SnapshotWatch::default();
     let mut failing = false;
-    loop {
+    for reading in 0_u32.. {
         let guard = context.background_mutex.lock().await;
-        let done = run_once(&context, &mut watch).await;
+        let mut done = run_once(&context, &mut watch).await;
+        if done.is_ok() && reading.is_multiple_of(READINGS_PER_EXAMINATION) {
+            done = examine(&context).await;
+        }
         drop(guard);
-        // Logged once: if Postgres forbids the query, it will fail again.
+        // Only the first of several failures is logged: if Postgres forbids the query, each reading fails.
         if let (Err(error), false) = (&done, failing) {
             context.store.log_failure("reading the health of the storage", error);
         }
@@ -55,6 +62,21 @@ pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Re
     Ok(())
 }
 
+/// Runs the checks of `howdah doctor` for the metrics and the Storage view.
+async fn examine(context: &Context) -> Result<(), StoreError> {
+    let mut findings = doctor::examine(&context.store, &context.config).await?;
+    if context.config.wake == WakeMode::Listen && context.metrics.listening.get() == 0 {
+        findings.push(doctor::not_listening("the log of the broker has the reason"));
+    }
+    let m = &context.metrics.storage.findings;
+    m.clear();
+    for finding in &findings {
+        m.get_or_create(&ByCheck { check: finding.check, level: finding.level.name() }).inc();
+    }
+    *context.findings.lock() = findings.into();
+    Ok(())
+}
+
 fn measure(context: &Context, health: &StorageHealth, observation: Observation) {
     let m = &context.metrics.storage;
     for table in &health.tables {
@@ -63,7 +85,7 @@ fn measure(context: &Context, health: &StorageHealth, observation: Observation) 
         m.dead_rows.get_or_create(&labels).set(table.dead_rows);
     }
     let oldest = health.oldest_snapshot.as_ref();
-    // A holder without a start time is at least as old as the observation.
+    // The holder of a snapshot may have no known start time. Then the time of observation is used as the minimum age.
     let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(observation.held));
     m.snapshot_age.set(age.as_secs_f64());
     m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.xid_age));

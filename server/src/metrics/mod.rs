@@ -1,4 +1,4 @@
-//! Prometheus metrics. `docs/reference/metrics.md` is generated from the names and texts of the registry.
+//! Prometheus metrics. `docs/reference/metrics.md` is generated from the metrics' names and help texts.
 
 mod archive; // archive of finished jobs
 mod jwt; // keys of JSON Web Token issuers
@@ -23,7 +23,7 @@ pub use archive::ArchiveMetrics;
 pub use jwt::{ByIssuer, JwtMetrics};
 pub use latency::Latency;
 pub use schedules::ScheduleMetrics;
-pub use storage::{ByTable, StorageMetrics};
+pub use storage::{ByCheck, ByTable, StorageMetrics};
 pub use tls::{ByReason, TlsMetrics};
 pub use traces::{TraceMetrics, Traced};
 
@@ -43,7 +43,7 @@ pub struct ByType {
     pub task_type: String,
 }
 
-/// Label of settled jobs.
+/// Label of ended attempts: how the attempt ended.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByOutcome {
     /// `ack`, `retry`, `dead`, `snooze`, `release`, `lost` or `lease_lost`.
@@ -70,64 +70,64 @@ pub struct ByLimit {
     pub limit: &'static str,
 }
 
-/// Rejections by limit. Clones share them.
+/// Number of rejected requests by limit. Clones share the counters.
 pub type Refusals = Family<ByLimit, Counter>;
 
 /// Metrics of a broker.
 pub struct Metrics {
-    /// Jobs by type and state, from the last count.
+    /// Number of jobs by task type and state, from the last count.
     pub jobs: Family<TypeState, Gauge>,
     /// Age of the oldest ready job of a type, in seconds.
     pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
-    /// Workers of this broker that are subscribed to a type.
+    /// Number of this broker's workers that are subscribed to a task type.
     pub workers: Family<ByType, Gauge>,
-    /// Time of the last pull of a type's jobs without a stream, in seconds since 1970.
+    /// Last time at which a client without a stream pulled jobs of a task type, in seconds of Unix time.
     pub last_pull: Family<ByType, Gauge>,
     /// Enqueued jobs.
     pub enqueued: Counter,
-    /// Jobs stored and leased in one step.
+    /// Number of jobs that were enqueued and leased in one statement.
     pub direct: Counter,
     /// Claimed jobs.
     pub claimed: Counter,
-    /// Claimed jobs that were released because they could not be sent.
+    /// Number of claimed jobs that were released because they could not be sent to a worker.
     pub unsent: Counter,
-    /// Jobs that became ready because a limit key allowed them.
+    /// Number of jobs that became ready because their limit key allowed it.
     pub admitted: Counter,
-    /// Enqueues rejected because of a full backlog.
+    /// Number of enqueued jobs rejected because of a full backlog.
     pub backlog_refusals: Counter,
-    /// Jobs enqueued by schedules.
+    /// Number of jobs enqueued by schedules.
     pub scheduled: Counter,
-    /// Ended attempts by outcome.
+    /// Number of ended attempts by outcome.
     pub settled: Family<ByOutcome, Counter>,
-    /// Sum of the ended attempts; not exported.
+    /// Total number of ended attempts; not exported.
     ended: Counter,
-    /// Jobs per intake statement.
+    /// Number of jobs per enqueue statement.
     pub enqueue_batch: Histogram,
     /// Jobs per claim.
     pub claim_batch: Histogram,
-    /// Outcomes per settle statement.
+    /// Number of outcomes per settle statement.
     pub settle_batch: Histogram,
-    /// Time from the arrival of an enqueue to its response, in seconds.
+    /// Time from the arrival of an enqueue request to its response, in seconds.
     pub enqueue_latency: Histogram,
     /// Time from a job being ready to its claim, in seconds.
     pub pickup_latency: Latency,
     /// Time from the arrival of outcomes to their response, in seconds.
     pub settle_latency: Latency,
-    /// Calls rejected by authentication or authorization.
+    /// Number of calls rejected by authentication or authorization.
     pub refused_calls: Family<ByReason, Counter>,
     /// Connections of clients.
     pub connections: ConnectionCounts,
     /// Open worker streams.
     pub sessions: Gauge,
-    /// Leases held by this broker's sessions.
+    /// Number of leases that this broker's sessions hold.
     pub leases: Gauge,
-    /// Open connections of the hot pool.
+    /// Number of open connections in the main connection pool.
     pub pool_open: Gauge,
-    /// Idle connections of the hot pool.
+    /// Number of idle connections in the main connection pool.
     pub pool_idle: Gauge,
     /// 1 while the LISTEN connection works.
     pub listening: Gauge,
-    /// Requests rejected by a limit of one principal or address.
+    /// Number of requests rejected by a limit of one principal or address.
     pub refusals: Refusals,
     /// Number of sweeps.
     pub sweeps: Counter,
@@ -227,7 +227,7 @@ impl Metrics {
         );
         r.register_with_unit(
             "last_pull_timestamp",
-            "When jobs of the type were last pulled at any broker (PullJobs), as seconds since 1970, to some 35 s; only types that are pulled",
+            "Unix time of the last PullJobs for the type at any broker, accurate to about 35 s; only for types with such calls",
             Unit::Seconds,
             self.last_pull.clone(),
         );
@@ -251,17 +251,17 @@ impl Metrics {
         );
         r.register("scheduled", "Jobs enqueued by schedules", self.scheduled.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());
-        r.register("enqueue_batch_jobs", "Jobs stored per intake statement", self.enqueue_batch.clone());
+        r.register("enqueue_batch_jobs", "Jobs stored per enqueue statement", self.enqueue_batch.clone());
         r.register("claim_batch_jobs", "Jobs claimed per statement", self.claim_batch.clone());
         r.register("settle_batch_jobs", "Outcomes written per settle statement", self.settle_batch.clone());
         r.register_with_unit(
             "enqueue_latency",
-            "From the arrival of a request to its answer",
+            "Time from the arrival of an enqueue request to its answer",
             Unit::Seconds,
             self.enqueue_latency.clone(),
         );
-        self.pickup_latency.register(&mut r, "pickup_latency", "From a job being ready to its claim");
-        self.settle_latency.register(&mut r, "settle_latency", "From the arrival of outcomes to their answer");
+        self.pickup_latency.register(&mut r, "pickup_latency", "Time from when a job becomes ready to its claim");
+        self.settle_latency.register(&mut r, "settle_latency", "Time from the arrival of outcomes to their answer");
         r.register(
             "refused_calls",
             "Calls of both ports that were refused: unauthenticated, permission_denied",
@@ -277,7 +277,7 @@ impl Metrics {
         );
         r.register(
             "accept_errors",
-            "Failures to accept a connection, as when file descriptors ran out",
+            "Failures to accept a connection, for example because file descriptors ran out",
             connections.failed.clone(),
         );
         r.register("sessions", "Open worker streams", self.sessions.clone());
@@ -309,7 +309,7 @@ impl Metrics {
         }
     }
 
-    /// Number of events that statistics count. A changed number means that there are new events.
+    /// Number of events so far that concern statistics. If the number has changed, there are new events.
     pub fn changes(&self) -> u64 {
         self.enqueued.get() + self.ended.get()
     }

@@ -1,4 +1,4 @@
-//! Metrics of the storage, from the last read.
+//! Metrics of the storage, as last read from the database.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,8 +11,18 @@ use prometheus_client::{
 /// Label of metrics per table.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByTable {
-    /// `ready`, `leased`, `scheduled` or `waiting`. For sizes also `dead`, `history`, `payload`, `audit` or `other`.
+    /// Table name: `ready`, `leased`, `scheduled` or `waiting`. For sizes also `dead`, `history`, `payload`, `audit` or
+    /// `other`.
     pub table: &'static str,
+}
+
+/// Labels of findings.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByCheck {
+    /// Name of the check, as `howdah doctor` prints it.
+    pub check: &'static str,
+    /// `problem` or `advice`.
+    pub level: &'static str,
 }
 
 /// Database metrics, equal for every broker.
@@ -24,20 +34,22 @@ pub struct StorageMetrics {
     pub clock_doubtful: Gauge,
     /// Live rows.
     pub live_rows: Family<ByTable, Gauge>,
-    /// Dead rows that VACUUM has not removed.
+    /// Number of dead rows that VACUUM has not removed yet, by table.
     pub dead_rows: Family<ByTable, Gauge>,
-    /// Age of the oldest snapshot, in seconds.
+    /// Age in seconds of the oldest snapshot that holds back VACUUM.
     pub snapshot_age: Gauge<f64, AtomicU64>,
-    /// Age of the oldest snapshot, in transactions.
+    /// Age in transactions of the oldest snapshot that holds back VACUUM.
     pub snapshot_transactions: Gauge,
     /// 1 while a held snapshot makes the tables grow.
     pub snapshot_hurts: Gauge,
-    /// Usage of the notification queue, 0 to 1.
+    /// Used fraction of Postgres's notification queue, from 0 to 1.
     pub queue_usage: Gauge<f64, AtomicU64>,
     /// Replication lag of the read replica, in seconds.
     pub replica_lag: Gauge<f64, AtomicU64>,
-    /// 1 while the read replica is used.
+    /// 1 while queries go to the read replica, 0 while they go to the primary.
     pub replica_is_read: Gauge,
+    /// Findings of the checks of `howdah doctor`.
+    pub findings: Family<ByCheck, Gauge>,
     /// Number of history partitions.
     pub history_partitions: Gauge,
     /// Number of days after today whose partitions exist.
@@ -47,17 +59,16 @@ pub struct StorageMetrics {
 }
 
 impl StorageMetrics {
-    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register_with_unit(
             "read_replica_lag",
-            "Replication lag of the read replica, at most; 0 without a replica",
+            "Upper bound of the replication lag of the read replica; 0 without a replica",
             Unit::Seconds,
             self.replica_lag.clone(),
         );
         r.register(
             "read_replica_used",
-            "1 while the read replica answers and is not too far behind, so that it is read; 0: the primary is",
+            "1 while the broker reads from the replica, which answers and is not too far behind; 0: it reads from the primary",
             self.replica_is_read.clone(),
         );
         r.register(
@@ -72,7 +83,8 @@ impl StorageMetrics {
         );
         r.register_with_unit(
             "oldest_snapshot_age",
-            "Age of the transaction that holds back vacuum the most, or how long this broker has seen a holder without age; 0: none",
+            "Age of the transaction that holds back vacuum the most, or how long this broker has seen a holder of unknown age; \
+             0: none",
             Unit::Seconds,
             self.snapshot_age.clone(),
         );
@@ -97,6 +109,11 @@ impl StorageMetrics {
             "Days after today for which history, payloads and the audit already have their partitions; at most 3",
             self.partition_days_ahead.clone(),
         );
+        r.register(
+            "findings",
+            "Findings of howdah doctor, which runs once a minute in the broker; no series: nothing to change",
+            self.findings.clone(),
+        );
         r.register_with_unit(
             "database_clock_ahead",
             "How far the database's clock is ahead of this broker's; negative: behind",
@@ -105,7 +122,8 @@ impl StorageMetrics {
         );
         r.register(
             "database_clock_doubtful",
-            "1 while this broker deletes nothing old, because the database's clock was set, or is not within 5 min of the broker's",
+            "1 while this broker deletes no old data, because the database's clock has jumped, or is not within 5 min of the \
+             broker's",
             self.clock_doubtful.clone(),
         );
         r.register_with_unit(

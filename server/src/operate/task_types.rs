@@ -8,17 +8,18 @@ use std::{
 
 use super::Operator;
 use crate::{
+    doctor::Finding,
     error::Error,
     job::{TaskTypeName, TypeSettings, TypeView},
     maintain::{job_gauges::Counted, statistics},
     store::{Actor, BrokerView, LimitKeyView, StatsRange, StatsRow, StorageHealth},
 };
 
-/// Maximum number of listed brokers.
+/// Maximum number of brokers in a list.
 const MOST_BROKERS: i32 = 200;
 
 impl Operator {
-    /// Task types with names after `after`, with their job counts.
+    /// Returns a page of the task types whose names come after `after`, with their job counts.
     pub async fn list_task_types(
         &self,
         after: String,
@@ -59,7 +60,7 @@ impl Operator {
         Ok((types, age))
     }
 
-    /// Task types with their last job counts.
+    /// Returns the task types with their last job counts.
     pub(crate) async fn counted_types(&self) -> Arc<Counted> {
         self.context.job_counts.look(&self.context.store).await
     }
@@ -69,21 +70,24 @@ impl Operator {
         Ok(self.context.store.list_brokers(MOST_BROKERS).await?)
     }
 
-    /// Settings of a type; `None` if it does not exist.
+    /// Returns the settings of a task type. `None` if the type does not exist.
     pub(crate) async fn type_settings(&self, name: &TaskTypeName) -> Result<Option<TypeSettings>, Error> {
         let Some(id) = self.context.registry.find(name).await? else { return Ok(None) };
         let all = self.context.store.all_settings().await?;
         Ok(Some(all.into_iter().find(|row| row.id == id).map(|row| row.settings).unwrap_or_default()))
     }
 
-    /// Storage health; `None` if the broker's role may not read it, which must not fail the rest of a response.
-    pub async fn storage_health(&self) -> Option<StorageHealth> {
+    /// Storage health, and the findings of the last examination. `None` if the broker's role may not read the health, which
+    /// must not fail the rest of a response.
+    pub async fn storage_health(&self) -> Option<(StorageHealth, Arc<[Finding]>)> {
         let health = self.context.store.storage_health().await;
-        health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()
+        let health =
+            health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()?;
+        Some((health, self.context.findings.lock().clone()))
     }
 
-    /// Creates the types that a principal's schedule names, so that they count for the principal: the broker that fires the
-    /// schedule later does not know the principal.
+    /// Creates the types that a principal's schedule names, so that they count towards the limits of the principal. The broker
+    /// that fires the schedule later does not know the principal.
     pub(crate) async fn create_types(&self, names: &[TaskTypeName], by: &Actor) -> Result<(), Error> {
         if !by.name().is_empty() {
             self.context.registry.resolve(names, by.name()).await?;
@@ -91,7 +95,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Pauses a limit key of a type, and creates the key if it is new. Without a duration, the pause has no end.
+    /// Pauses a limit key of a type, and creates the key if it is new. Without a duration, the key is paused until it is
+    /// resumed.
     pub async fn pause_limit_key(
         &self,
         name: TaskTypeName,
@@ -116,7 +121,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Limit keys of a type after `after` that have waiting jobs or are paused.
+    /// Returns a page of the limit keys of a task type that have waiting jobs or are paused. The page starts after the key
+    /// `after`.
     pub async fn list_limit_keys(
         &self,
         name: &TaskTypeName,
@@ -127,18 +133,18 @@ impl Operator {
         Ok(self.context.store.list_limit_keys(id, after, page_size as i32).await?)
     }
 
-    /// Non-empty periods of a type, oldest first.
+    /// Returns the statistics of a task type, oldest period first. Periods without jobs are left out.
     pub async fn stats_of_type(&self, name: &TaskTypeName, range: StatsRange) -> Result<Vec<StatsRow>, Error> {
         let Some(id) = self.context.registry.find(name).await? else { return Ok(Vec::new()) };
         Ok(self.context.store.statistics_of_type(id, range).await?)
     }
 
-    /// Totals of the busiest types.
+    /// Returns the statistics of the busiest task types, in total over the range.
     pub async fn stats_by_type(&self, range: StatsRange, at_most: usize) -> Result<Vec<StatsRow>, Error> {
         Ok(self.context.store.statistics_by_type(range, at_most as i32).await?)
     }
 
-    /// Time until which statistics are complete; `None` before the first count.
+    /// Returns the time until which the statistics are complete. `None` before the first count.
     pub async fn stats_until(&self) -> Result<Option<SystemTime>, Error> {
         Ok(statistics::complete_until(&self.context).await?)
     }

@@ -7,12 +7,12 @@ use tokio_postgres::error::{DbError, SqlState};
 use super::sqlstate;
 use crate::{error::Error, logging::ThrottleByKind};
 
-/// Reason why a statement failed. Texts of Postgres and of the operating system name hosts, users, databases and
-/// values, so they go only to the log. Callers get texts of the broker, or the SQLSTATE.
+/// Reason why a statement failed. Error texts of Postgres and of the operating system name hosts, users, databases and
+/// values, so only the log contains them. Callers get a text of the broker, or the SQLSTATE.
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     details: Box<str>,
-    /// Text for callers, may be empty.
+    /// Error text for callers. May be empty.
     public_text: String,
     /// SQLSTATE, if Postgres refused the statement.
     code: Option<SqlState>,
@@ -24,7 +24,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Creates a cause from a text of another program, which only the log may contain.
+    /// Creates a cause from an error text of another program, such as Postgres. Only the log may contain this text.
     pub(super) fn private(details: String) -> Self {
         Self { details: details.into(), ..Self::default() }
     }
@@ -70,13 +70,13 @@ impl Cause {
         self.code.as_ref().map(SqlState::code)
     }
 
-    /// Prefixes the text for the log with the name of the file that caused the error.
+    /// Prefixes the error text for the log with the name of the file that caused the error.
     #[must_use]
     pub(super) fn in_file(self, file: &str) -> Self {
         Self { details: format!("{file}: {}", self.details).into(), ..self }
     }
 
-    /// Prefixes the text for the log and the text for callers with `what`, such as the name of the locked object.
+    /// Prefixes the error texts for the log and for callers with `what`, such as the name of the locked object.
     #[must_use]
     pub(crate) fn with_subject(self, what: &str) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Cause {
         }
     }
 
-    /// Returns the text for callers, prefixed with `words`.
+    /// Returns the error text for callers, prefixed with `words`.
     fn public_text_after(&self, words: &str) -> String {
         let words = self.dated(words);
         if self.public_text.is_empty() { words } else { format!("{words}: {}", self.public_text) }
@@ -122,7 +122,7 @@ impl fmt::Display for Cause {
 /// Error of a statement or a connection. `Display` is for the log, `public_text` for callers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was sent, so a retry is safe.
+    /// The statement was not sent to Postgres, so a retry is safe.
     #[error("{lead}: {0}", lead = .0.dated("Postgres cannot be reached"))]
     NotSent(Cause),
     /// The statement was sent and not answered. It may have been committed.
@@ -171,8 +171,8 @@ impl StoreError {
         matches!(self, Self::Refused(_) | Self::Taken(_) | Self::Job { .. })
     }
 
-    /// Whether other jobs of the batch may succeed in separate statements. False if the SQLSTATE shows that every
-    /// statement fails, such as during a shutdown.
+    /// Whether the other jobs of the batch may succeed in separate statements. False if the SQLSTATE shows that any
+    /// statement would fail, such as during a shutdown.
     pub fn may_spare_other_jobs(&self) -> bool {
         match self {
             Self::RolledBack(cause) => {
@@ -227,7 +227,7 @@ impl StoreError {
         matches!(self, Self::RolledBack(cause) if cause.code == Some(SqlState::QUERY_CANCELED))
     }
 
-    /// Returns the text for callers.
+    /// Returns the error text for callers.
     pub fn public_text(&self) -> String {
         match self {
             Self::NotSent(cause) => cause.public_text_after("Postgres cannot be reached"),
@@ -249,17 +249,24 @@ impl StoreError {
         }
     }
 
-    /// Logs details that callers do not get.
+    /// Returns what an operator should do about the error.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        sqlstate::advice(self)
+    }
+
+    /// Logs the error details that callers do not get.
     fn log(&self) {
         /// Limits the rate of these log lines, because callers can cause the errors at any rate.
         static FAILED_CALLS: ThrottleByKind = ThrottleByKind::new();
         match self {
             Self::Refused(_) | Self::Taken(_) | Self::RolledBack(_) => {
                 if let Some(times) = FAILED_CALLS.count(self.code().unwrap_or_default()) {
-                    tracing::warn!(error = %self, times, "calls fail, refused by Postgres. {}", sqlstate::advice(self));
+                    tracing::warn!(error = %self, times, "Postgres refuses statements of calls. {}", sqlstate::advice(self));
                 }
             }
-            // Debug level is enough: maintenance tasks run all the time, and log an outage of Postgres as warnings.
+            // Debug level is enough, because maintenance tasks run all the time and log an outage of Postgres as a
+            // warning.
             Self::NotSent(_) | Self::Unknown(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired => {
                 tracing::debug!(error = %self, "a call failed");
             }

@@ -20,7 +20,8 @@ pub struct Facts {
     pub reads_all_stats: bool,
     /// Whether the schema exists.
     pub has_schema: bool,
-    /// Versions of the database's collation: when the database was created, and now. `None` if they are equal.
+    /// Versions of the database's collation: recorded at the creation of the database, and current. `None` if both are
+    /// equal.
     pub collation: Option<(String, String)>,
     /// Number of history and payload partitions plus their indexes. A statement over all partitions needs this many
     /// locks.
@@ -50,6 +51,8 @@ pub struct SchemaFacts {
     pub serving_s: Option<i64>,
     /// Indexes whose order depends on the collation of the database.
     pub collated_indexes: Vec<String>,
+    /// Idle transactions that hold locks on tables of the schema.
+    pub lock_holders: Vec<LockHolder>,
     /// Tables without a replica identity: logical replication cannot identify their rows.
     pub unidentified: Vec<UnidentifiedTable>,
     /// Facts that only the owner may read. Empty for other roles.
@@ -66,6 +69,21 @@ pub struct OwnedFacts {
     pub rights: Vec<WrongRight>,
 }
 
+/// A transaction that has been idle for a few seconds and holds locks on tables of the schema, so it may lock rows of them.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct LockHolder {
+    /// Process id of the session.
+    pub pid: i32,
+    /// Role of the session.
+    pub user: String,
+    /// Application name of the session.
+    pub application: String,
+    /// Seconds since the last statement of the transaction.
+    pub idle_s: i64,
+    /// Names of the tables, without partitions.
+    pub tables: Vec<String>,
+}
+
 /// A table without a replica identity: logical replication cannot identify its rows.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct UnidentifiedTable {
@@ -75,8 +93,8 @@ pub struct UnidentifiedTable {
     pub published: bool,
 }
 
-/// A right that a role has and should not have, or lacks and should have. Privilege `OWNER` means that the object has
-/// another owner than the tables.
+/// A right that a role has and should not have, or lacks and should have. The privilege `OWNER` stands for an object
+/// whose owner is not the owner of the tables.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WrongRight {
     /// Role name, or PUBLIC.
@@ -85,10 +103,11 @@ pub struct WrongRight {
     pub called: String,
     /// Privilege that the role has or lacks.
     pub privilege: String,
-    /// Whether the role is neither PUBLIC nor one of Howdah's three roles.
+    /// Whether the role is neither PUBLIC nor one of Howdah's three roles. Also true for any right on the schema
+    /// itself.
     pub is_foreign: bool,
-    /// Whether one of Howdah's roles is meant to have this right. Then a right of another role may have been granted on
-    /// purpose.
+    /// Whether one of Howdah's roles is intended to have this right. If so, an operator may have granted it to another
+    /// role on purpose.
     pub is_meant: bool,
     /// SQL statement that corrects the right.
     pub statement: String,
@@ -97,7 +116,6 @@ pub struct WrongRight {
 /// A table of unfinished jobs.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct TableFacts {
-    /// Table name.
     pub name: String,
     /// Number of live rows, estimated by Postgres.
     pub live_rows: i64,

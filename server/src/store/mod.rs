@@ -8,17 +8,17 @@ mod audit; // audit rows: who changed which records
 mod brokers; // rows of brokers: lease, identity, readiness
 mod bulk; // rows of bulk operations
 mod bulk_change; // transactions of bulk operations
-mod claim; // ready → leased
+mod claim; // claims jobs: ready → leased
 mod clock; // database clock; repair of stored times after the clock went back
 mod cluster_settings; // settings that all brokers share
 mod connection; // prepared statements, statement timeouts
 mod connection_limits; // connection limits of the role, the database and the server
 mod coordination; // effects of a job's end on other jobs; checks of limit keys
-mod enqueue; // new jobs → ready, leased
+mod enqueue; // stores plain new jobs as ready or leased
 mod enqueue_coordinated; // new jobs with stages, dependencies, limits, key policies → ready, scheduled, waiting
 mod enqueue_keyed; // new jobs with keys or start times → ready, scheduled
 mod enqueue_one; // enqueues a request with a single job
-mod error; // errors, by how the caller may react
+mod error; // errors, classified by how the caller may react
 mod explain; // why a job does not run
 mod examine; // queries of `howdah doctor`
 mod failed; // operators: retry, discard, error groups
@@ -26,8 +26,8 @@ mod failed; // operators: retry, discard, error groups
 mod forget; // deletion of finished jobs before their retention ends
 #[cfg(feature = "archive")]
 mod history; // finished jobs for queries that also read the archive
-mod housekeeping; // sweep, promote, rescue
-mod job_table; // what each table of jobs has, for statements that differ only in the table
+mod housekeeping; // maintenance tasks: find work, promote due jobs, rescue leases
+mod job_table; // SQL fragments for statements that differ only in the table of jobs
 mod jobs; // operators: get, list, cancel
 mod leases; // adopt and extend leases, read facts about them
 mod limits; // limits of task types and limit keys
@@ -45,25 +45,25 @@ mod release; // comparison of broker versions
 #[cfg(feature = "archive")]
 mod restore; // enqueues archived jobs again
 mod replica; // read replica for read-only queries
-mod rerank; // new ranks after a change of priorities or steps
+mod rerank; // new ranks after a change of priorities or priority steps
 mod rights; // rights of roles on functions and tables
 mod schema; // sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
-mod search; // search for jobs by key, header, payload
+mod search; // search for jobs by key, tag, or content
 mod servers; // several servers, of which one is the primary
 mod session; // direct sessions, and sessions through a pooler
-mod settle; // leased → history, scheduled, ready, dead
+mod settle; // settles jobs: leased → history, scheduled, ready, dead
 mod source; // connection strings, whose files are read again after changes
 mod statement; // enum of all statements
 mod statistics; // aggregates and reads statistics
 mod storage; // dead rows, and sessions that hold back VACUUM
 mod store_number; // number that identifies a store
-mod task_types; // names and settings
-mod timeline; // timeline of the primary, to detect older primaries
+mod task_types; // names and settings of task types
+mod timeline; // WAL timelines, to detect former primaries
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers, revocations, logged-out browser sessions
-mod transaction; // several statements in one transaction
-mod upkeep; // periodic maintenance, sizes of tables
+mod transaction; // transactions of several statements
+mod upkeep; // figures on maintenance tasks and sizes of tables; archive target
 mod workers; // sessions of workers at all brokers
 
 use std::{sync::Arc, time::Duration};
@@ -85,7 +85,7 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
-pub use examine::{Facts, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
+pub use examine::{Facts, LockHolder, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
@@ -217,7 +217,7 @@ impl Store {
         self.breaker.open_error()
     }
 
-    /// Returns the error of the last connection attempt, if Postgres has answered nothing since.
+    /// Returns the error of the last connection attempt, if Postgres has not answered since then.
     pub(crate) fn connection_error(&self) -> Option<StoreError> {
         self.breaker.is_down().then(|| self.breaker.error())
     }
@@ -249,8 +249,8 @@ impl Store {
         }
     }
 
-    /// Derives from the rows the state that logical replication does not copy: values of sequences, and SQL functions
-    /// that return constants. Returns a description of each change.
+    /// Restores state that logical replication does not copy from the replicated rows: values of sequences, and SQL
+    /// functions that return constants. Returns a description of each change.
     pub async fn sync_state_with_rows(&self) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::SyncStateWithRows, &[]).await?;
         Ok(rows.iter().map(|row| row.get("changed")).collect())
@@ -270,8 +270,8 @@ impl Store {
         self.loan_or_main(&self.general).await
     }
 
-    /// Returns a connection of `pool`. If that pool has no open connection and the server accepts no more, returns one
-    /// of the hot pool.
+    /// Returns a connection of `pool`. If that pool has no open connection, and the server accepts no more connections,
+    /// returns a connection of the hot pool.
     async fn loan_or_main<'a>(&'a self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
         tokio::select! {
             biased;
@@ -290,8 +290,8 @@ impl Store {
         }
     }
 
-    /// Waits for a connection of the pool. Fails at once while the circuit breaker is open. Also fails once connection
-    /// attempts have failed for 1 s if the pool has no open connection.
+    /// Waits for a connection of the pool. Fails at once while the circuit breaker is open. If the pool has no open
+    /// connection, also fails after connection attempts have failed for 1 s.
     async fn checkout<'a>(
         &self,
         pool: &'a bb8::Pool<Manager>,

@@ -1,17 +1,35 @@
-//! The health of the storage.
+//! Conversion of the health of the storage.
+
+use std::sync::Arc;
 
 use howdah_proto::v1;
 
 use super::time::duration;
-use crate::store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
+use crate::{
+    doctor::{Finding, Level},
+    store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth},
+};
 
-/// Converts the health of the storage.
-pub(crate) fn storage_health(health: StorageHealth) -> v1::StorageHealth {
+pub(crate) fn storage_health((health, findings): (StorageHealth, Arc<[Finding]>)) -> v1::StorageHealth {
     v1::StorageHealth {
         tables: health.tables.into_iter().map(table).collect(),
         oldest_snapshot: health.oldest_snapshot.map(holder),
         notification_queue_usage: health.notification_queue_usage,
         history_partitions: health.history_partitions as i32,
+        findings: findings.iter().map(finding).collect(),
+    }
+}
+
+fn finding(finding: &Finding) -> v1::Finding {
+    let level = match finding.level {
+        Level::Problem => v1::FindingLevel::Problem,
+        Level::Advice => v1::FindingLevel::Advice,
+    };
+    v1::Finding {
+        level: level.into(),
+        check: finding.check.into(),
+        found: finding.found.clone(),
+        change: finding.change.clone(),
     }
 }
 

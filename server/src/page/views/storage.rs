@@ -1,8 +1,8 @@
-//! Stores (if there are several), brokers, and storage health.
+//! The storage view: stores (if there are several), brokers, and the health of Postgres.
 
 use askama::Template;
 use axum::response::Response;
-use howdah_proto::v1::{self, SnapshotHolderKind, StoreState};
+use howdah_proto::v1::{self, FindingLevel, SnapshotHolderKind, StoreState};
 use tonic::Code;
 
 use super::parts;
@@ -26,12 +26,13 @@ struct View {
     has_replicas: bool,
     /// Name of the store whose tables are shown; empty for the first store.
     store: String,
-    /// Whether the store is unreachable.
+    /// Whether the database of the shown store is unreachable.
     away: bool,
     /// Whether the broker's role may read the statistics of Postgres.
     seen: bool,
+    findings: Vec<Finding>,
     tables: Vec<Table>,
-    /// Transaction that holds back VACUUM.
+    /// Details of the oldest transaction that holds back VACUUM, by name.
     holder: Vec<(&'static str, String)>,
     queue: String,
     partitions: String,
@@ -47,13 +48,13 @@ struct Store {
     drains: bool,
     closed: Option<When>,
     closed_by: String,
-    /// Job counts by state; `None` if unknown.
+    /// Job counts of the store by state; `None` if unknown.
     counts: Option<Vec<(&'static str, String)>>,
     replica: String,
 }
 
 struct Broker {
-    /// Name of the store; empty if there is only one.
+    /// Name of the broker's store; empty if there is only one store.
     store: String,
     name: String,
     id: i32,
@@ -62,12 +63,19 @@ struct Broker {
     is_this: bool,
 }
 
+struct Finding {
+    check: String,
+    is_problem: bool,
+    found: String,
+    change: String,
+}
+
 struct Table {
     name: String,
     live: String,
     dead: String,
     threshold: String,
-    /// Whether dead rows exceed the autovacuum threshold.
+    /// Whether the table's dead rows exceed the autovacuum threshold.
     is_late: bool,
 }
 
@@ -77,7 +85,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let stores = stores(&req).await?;
     let (health, away) = match req.calls().storage_health(&req.by, &store).await {
         Ok(health) => (health, false),
-        // The store is unreachable. The view still lists all stores.
+        // The chosen store is unreachable. The view still lists all stores.
         Err(status) if status.code() == Code::Unavailable && !stores.is_empty() => (None, true),
         Err(status) => return Err(status.into()),
     };
@@ -105,6 +113,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         away,
         layout: req.layout("storage"),
         seen,
+        findings: health.findings.into_iter().map(finding).collect(),
         tables: health.tables.into_iter().map(table).collect(),
         holder: health.oldest_snapshot.map(holder).unwrap_or_default(),
         queue: format!("{:.1} %", health.notification_queue_usage * 100.0),
@@ -149,6 +158,15 @@ fn replica(replica: v1::ReadReplica) -> String {
         (true, lag) => lag.unwrap_or_default(),
         (false, Some(lag)) => format!("not read: {lag}, or unreachable"),
         (false, None) => "not read: unreachable".into(),
+    }
+}
+
+fn finding(finding: v1::Finding) -> Finding {
+    Finding {
+        is_problem: finding.level() == FindingLevel::Problem,
+        check: finding.check,
+        found: plain(&finding.found),
+        change: plain(&finding.change),
     }
 }
 

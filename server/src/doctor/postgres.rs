@@ -1,12 +1,12 @@
 //! Checks of Postgres: settings, replication slots, and the rights of the broker's role on statistics.
 
-use howdah_server::store::Facts;
+use super::Finding;
+use crate::store::Facts;
 
-use super::finding::Finding;
-
-/// Age of a transaction that is a problem. Postgres needs a vacuum long before 2,000 million.
+/// Age of the oldest unfrozen transaction id, in transactions, above which `howdah doctor` reports a problem.
+/// Postgres stops writing at about 2,000 million.
 const OLD_TRANSACTIONS: i64 = 1_000_000_000;
-/// Number of concurrent statements over all of history that the lock table should have room for.
+/// Number of concurrent statements over all day partitions of history for which the lock table should have room.
 const READERS: i64 = 20;
 const MIB: i64 = 1 << 20;
 /// Page size of Postgres, the unit of `shared_buffers`.
@@ -53,7 +53,7 @@ fn wraparound(facts: &Facts) -> Option<Finding> {
     (facts.xid_age > OLD_TRANSACTIONS).then(|| {
         Finding::problem(
             "wraparound",
-            format!("the oldest transaction that is not frozen is {} transactions old", facts.xid_age),
+            format!("the oldest transaction id that is not frozen is {} transactions old", facts.xid_age),
             "end the holder of the oldest snapshot (howdah types --storage), then VACUUM (FREEZE) the database; Postgres \
              stops writing at 2,000 million",
         )
@@ -157,7 +157,8 @@ mod tests {
         }
     }
 
-    /// Names of the checks with findings after a change of the facts.
+    /// Applies `change` to the facts of a healthy database, and returns the names of the checks that then have a
+    /// finding.
     fn found(change: impl FnOnce(&mut Facts)) -> Vec<&'static str> {
         let mut facts = healthy();
         change(&mut facts);

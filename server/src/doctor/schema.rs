@@ -1,13 +1,13 @@
 //! Checks of the schema: owner, release, rights, collation, and the requirements of logical replication.
 
-use howdah_server::{
+use super::Finding;
+use crate::{
     config::Config,
     store::{Facts, SchemaFacts, WrongRight},
 };
 
-use super::finding::Finding;
-
-/// Maximum number of rights of a role that are revoked one by one.
+/// Maximum number of surplus rights of a role that are listed and revoked one by one. For more rights, the advice
+/// revokes all.
 const FEW: usize = 3;
 
 /// Runs all checks of the schema.
@@ -42,7 +42,8 @@ fn release(schema: &SchemaFacts) -> Option<Finding> {
     ))
 }
 
-/// Howdah's indexes do not depend on the collation, but an index that an operator has added may.
+/// Checks the collation version. Indexes of Howdah do not depend on the collation, but indexes that an operator has
+/// added may.
 fn collation(facts: &Facts, schema: &SchemaFacts) -> Option<Finding> {
     let (made, now) = facts.collation.as_ref()?;
     let found = format!(
@@ -59,7 +60,7 @@ fn collation(facts: &Facts, schema: &SchemaFacts) -> Option<Finding> {
     })
 }
 
-fn unidentified(table: &howdah_server::store::UnidentifiedTable) -> Finding {
+fn unidentified(table: &crate::store::UnidentifiedTable) -> Finding {
     let (name, change) = (&table.name, format!("ALTER TABLE {} REPLICA IDENTITY FULL", table.name));
     if table.published {
         let found = format!("{name} is published and has no replica identity: updates and deletes of it fail");
@@ -75,7 +76,10 @@ fn sequences(schema: &SchemaFacts) -> Option<Finding> {
     (!stuck.is_empty()).then(|| {
         Finding::problem(
             "sequences",
-            format!("{} would return stored ids again: rows were copied without it", stuck.join(", ")),
+            format!(
+                "{} would return ids that rows already have: the rows were copied without the sequence",
+                stuck.join(", ")
+            ),
             "run howdah migrate, or start a broker: both advance it",
         )
     })
@@ -106,7 +110,8 @@ fn of_one(wrong: &[WrongRight], schema: &str) -> Finding {
         let kinds = ["TABLES", "SEQUENCES", "FUNCTIONS"];
         kinds.map(|kind| format!("REVOKE ALL ON ALL {kind} IN SCHEMA {schema} FROM {role}")).join("; ")
     };
-    // A right that also one of Howdah's roles has may have been granted on purpose.
+    // A foreign role's right is only an advice if one of Howdah's own roles has the same right, because it may be
+    // granted on purpose.
     if wrong.iter().all(|right| right.is_meant) {
         Finding::advice("rights", found, change)
     } else {
@@ -116,11 +121,11 @@ fn of_one(wrong: &[WrongRight], schema: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use howdah_server::store::{OwnedFacts, UnidentifiedTable};
+    use crate::store::{OwnedFacts, UnidentifiedTable};
 
-    use super::{super::finding::Level, *};
+    use super::{super::Level, *};
 
-    /// Returns the findings after a change of a healthy schema.
+    /// Applies `change` to the facts of a healthy schema, and returns the findings.
     fn found(change: impl FnOnce(&mut Facts, &mut SchemaFacts)) -> Vec<(&'static str, Level, String)> {
         let mut facts = Facts::default();
         let releases = vec![env!("CARGO_PKG_VERSION").to_owned()];

@@ -1,11 +1,10 @@
 //! Checks that one more broker gets its connections, within the limits of the server, the database and the role.
 
-use howdah_server::{
+use super::Finding;
+use crate::{
     config::Config,
     store::{ConnectionLimits, Limit, Store},
 };
-
-use super::finding::Finding;
 
 /// Returns a finding for each limit that leaves too few connections.
 pub(super) fn check(limits: &ConnectionLimits, config: &Config) -> Vec<Finding> {

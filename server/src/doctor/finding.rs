@@ -2,28 +2,40 @@
 
 use serde::Serialize;
 
-use howdah_server::logging::escaped;
+use crate::logging::escaped;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Level {
+pub enum Level {
     /// Jobs may be lost, or may not run, until this is changed.
     Problem,
     /// A recommended improvement.
     Advice,
 }
 
+impl Level {
+    /// Name in metrics, JSON and text.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Problem => "problem",
+            Self::Advice => "advice",
+        }
+    }
+}
+
 /// Result of a check: a state that should be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) level: Level,
+pub struct Finding {
+    /// Severity.
+    pub level: Level,
     /// Stable name of the check.
-    pub(super) check: &'static str,
+    pub check: &'static str,
     /// Description of the current state.
-    pub(super) found: String,
+    pub found: String,
     /// Recommended change.
-    pub(super) change: String,
+    pub change: String,
 }
 
 impl Finding {
@@ -36,11 +48,8 @@ impl Finding {
     }
 
     /// Formats the finding as two lines of text.
-    pub(super) fn text(&self) -> String {
-        let level = match self.level {
-            Level::Problem => "problem",
-            Level::Advice => "advice ",
-        };
-        format!("{level}  {}: {}\n         {}", self.check, escaped(&self.found), escaped(&self.change))
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{:7}  {}: {}\n         {}", self.level.name(), self.check, escaped(&self.found), escaped(&self.change))
     }
 }

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use howdah_server::{config::Config, tls::Tls};
 use rustix::process::{Resource, getrlimit};
 
-use super::{super::text, finding::Finding};
+use super::Finding;
+use crate::{config::Config, durations, tls::Tls};
 
-/// Difference of the two clocks below which no finding is reported, because users and tokens do not notice it.
+/// Maximum difference between the clocks of the broker and the database that is not reported, because it affects
+/// neither users nor tokens.
 const APART: Duration = Duration::from_secs(2);
 /// Time before the expiry of a certificate at which it should be replaced.
 const BEFORE_END: Duration = Duration::from_secs(14 * 86_400);
@@ -17,7 +18,8 @@ const OTHER_FILES: u64 = 100;
 /// Compares the database's clock with the clock of this machine. `took` is the time from request to answer.
 pub(super) fn clock(database_us: i64, requested_at: SystemTime, took: Duration) -> Option<Finding> {
     let requested_us = requested_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
-    // The database read its clock at an unknown time between request and answer, so a difference up to `took` is no error.
+    // The database read its clock at an unknown time between request and answer, so a difference up to `took` is not
+    // reported.
     let early = requested_us - database_us;
     let late = database_us - requested_us - took.as_micros() as i64;
     let apart = Duration::from_micros(early.max(late).max(0) as u64);
@@ -25,7 +27,7 @@ pub(super) fn clock(database_us: i64, requested_at: SystemTime, took: Duration) 
         let ahead = if early > 0 { "ahead of" } else { "behind" };
         Finding::advice(
             "clock",
-            format!("this machine's clock is {} {ahead} the database's clock", text::short(apart)),
+            format!("this machine's clock is {} {ahead} the database's clock", durations::short(apart)),
             "run NTP on both; jobs use the database's clock, but certificates and JSON Web Tokens use the broker's",
         )
     })
@@ -34,7 +36,7 @@ pub(super) fn clock(database_us: i64, requested_at: SystemTime, took: Duration) 
 /// Checks the TLS files as the broker would read them.
 pub(super) fn certificate(config: &Config, now: SystemTime) -> Option<Finding> {
     match Tls::load(&config.tls) {
-        Err(problem) => Some(Finding::problem("tls", problem, "configure a certificate and its key")),
+        Err(problem) => Some(Finding::problem("tls", problem, "set tls_cert and tls_key to a certificate and its key")),
         Ok(None) => None,
         Ok(Some(tls)) => {
             let left = tls.expires().duration_since(now).unwrap_or_default();
@@ -42,7 +44,7 @@ pub(super) fn certificate(config: &Config, now: SystemTime) -> Option<Finding> {
             match left {
                 Duration::ZERO => Some(Finding::problem("tls_expires", "the broker's certificate has expired", change)),
                 left if left < BEFORE_END => {
-                    let found = format!("the broker's certificate expires in {}", text::short(left));
+                    let found = format!("the broker's certificate expires in {}", durations::short(left));
                     Some(Finding::advice("tls_expires", found, change))
                 }
                 _ => None,

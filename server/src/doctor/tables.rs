@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use howdah_server::store::{SchemaFacts, StorageHealth, TableFacts, Upkeep};
+use super::Finding;
+use crate::{
+    durations,
+    store::{LockHolder, SchemaFacts, StorageHealth, TableFacts, Upkeep},
+};
 
-use super::{super::text, finding::Finding};
-
-/// Age above which a held snapshot is a problem, because vacuum removes no rows that died since.
+/// Age above which a held snapshot is a problem: vacuum cannot remove rows that died after the snapshot.
 const HELD: Duration = Duration::from_secs(300);
 /// Delay of a planned time above which a schedule counts as late.
 const LATE: Duration = Duration::from_secs(60);
@@ -23,6 +25,7 @@ const BYTES_A_ROW: i64 = 4 << 10;
 pub(super) fn check(schema: &SchemaFacts, health: &StorageHealth, upkeep: &Upkeep) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(snapshot(health));
+    findings.extend(schema.lock_holders.iter().map(lock_holder));
     findings.extend(dead_rows(health));
     if health.notification_queue_usage > 0.5 {
         findings.push(Finding::problem(
@@ -55,15 +58,29 @@ fn snapshot(health: &StorageHealth) -> Option<Finding> {
         format!(
             "a {} has held back vacuum for {}: {}",
             holder.kind.name(),
-            text::short(holder.age.unwrap_or_default()),
+            durations::short(holder.age.unwrap_or_default()),
             words.join(", ")
         ),
         "end the holder of the snapshot: docs/operate/troubleshoot.md, When the tables grow",
     ))
 }
 
+fn lock_holder(holder: &LockHolder) -> Finding {
+    let LockHolder { pid, user, application, idle_s, tables } = holder;
+    let idle = durations::short(Duration::from_secs((*idle_s).max(0) as u64));
+    Finding::advice(
+        "locks",
+        format!(
+            "a transaction that has been idle for {idle} may lock rows of {}, and calls that need these rows wait: pid {pid}, {user}, \
+             {application}",
+            tables.join(", ")
+        ),
+        format!("end the transaction, or SELECT pg_terminate_backend({pid}); set idle_in_transaction_session_timeout"),
+    )
+}
+
 fn dead_rows(health: &StorageHealth) -> Option<Finding> {
-    let late = |table: &&howdah_server::store::TableHealth| table.dead_rows > 2 * table.autovacuum_threshold;
+    let late = |table: &&crate::store::TableHealth| table.dead_rows > 2 * table.autovacuum_threshold;
     let worst = health.tables.iter().filter(late).max_by_key(|table| table.dead_rows)?;
     Some(Finding::problem(
         "dead_rows",
@@ -87,7 +104,7 @@ fn table(table: &TableFacts) -> Vec<Finding> {
         findings.push(Finding::advice("analyze", found, format!("ANALYZE howdah.{name}")));
     }
     if *bytes > SMALL && *bytes > live_rows.saturating_mul(BYTES_A_ROW) {
-        let found = format!("{name} has {} for about {live_rows} rows", text::size(*bytes as usize));
+        let found = format!("{name} has {} for about {live_rows} rows", format_args!("{} MiB", bytes >> 20));
         let change =
             format!("new rows reuse the space; to release it, run VACUUM FULL howdah.{name}, which blocks all jobs");
         findings.push(Finding::advice("bloat", found, change));
@@ -127,7 +144,7 @@ fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
         ));
     }
     if upkeep.schedule_delay > LATE {
-        let found = format!("a planned time of a schedule is {} late", text::short(upkeep.schedule_delay));
+        let found = format!("a planned time of a schedule is {} late", durations::short(upkeep.schedule_delay));
         findings.push(Finding::problem(
             "schedules_late",
             found,
@@ -139,9 +156,9 @@ fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use howdah_server::store::{HolderKind, SnapshotHolder, TableHealth};
+    use crate::store::{HolderKind, SnapshotHolder, TableHealth};
 
-    use super::{super::finding::Level, *};
+    use super::{super::Level, *};
 
     /// Arguments of `check`, for a test to change.
     #[derive(Default)]
@@ -151,12 +168,12 @@ mod tests {
         upkeep: Upkeep,
     }
 
-    /// Returns facts of a table of unfinished jobs without findings.
+    /// Returns the facts of a healthy table of unfinished jobs, for which no check has a finding.
     fn good() -> TableFacts {
         TableFacts { name: "ready".into(), live_rows: 1_000, bytes: 1 << 20, autovacuum: true, analyzed: true }
     }
 
-    /// Returns the findings after a change of facts without findings.
+    /// Applies `change` to facts without findings, and returns the findings.
     fn findings(change: impl FnOnce(&mut Looked)) -> Vec<Finding> {
         let mut looked = Looked::default();
         looked.schema.tables = vec![good()];
@@ -166,7 +183,7 @@ mod tests {
         check(&looked.schema, &looked.health, &looked.upkeep)
     }
 
-    /// Returns the names of the checks with findings.
+    /// Applies `change` to facts without findings, and returns the names of the checks that then have a finding.
     fn found(change: impl FnOnce(&mut Looked)) -> Vec<&'static str> {
         findings(change).iter().map(|finding| finding.check).collect()
     }

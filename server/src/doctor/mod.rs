@@ -1,0 +1,73 @@
+//! Checks of the database and of this machine, for `howdah doctor`, for the Storage view and for the metric
+//! `howdah_findings`. A check changes nothing.
+
+mod connections; // limits of the role, the database and the server
+mod finding; // results of the checks
+mod machine; // clock, certificate, files
+mod postgres; // settings, statistics, replication slots
+mod schema; // owner, rights, collation, sequences, replica identities
+mod tables; // dead rows, snapshots, locks, bloat, partitions, schedules
+
+use std::time::{Instant, SystemTime};
+
+pub use finding::{Finding, Level};
+
+use crate::{
+    config::{Config, WakeMode},
+    store::{Store, StoreError},
+};
+
+/// Runs all checks with the settings of a broker. Problems come first.
+pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, StoreError> {
+    // The first statement opens the connection, so the duration of the second one is the response time.
+    store.examine().await?;
+    let (requested_at, began) = (SystemTime::now(), Instant::now());
+    let facts = store.examine().await?;
+    let took = began.elapsed();
+    let mut findings = postgres::check(&facts);
+    findings.extend(connections::check(&store.connection_limits().await?, config));
+    if facts.has_schema {
+        let schema = store.examine_schema().await?;
+        findings.extend(schema::check(&facts, &schema, config));
+        findings.extend(tables::check(&schema, &store.storage_health().await?, &store.upkeep(1).await?));
+        if schema.owns {
+            findings.extend(store.try_write().await.err().map(|error| write_refused(&error)));
+        }
+    } else {
+        findings.push(Finding::advice(
+            "schema",
+            format!("the database has no schema {} yet", config.schema),
+            "run howdah migrate, or start a broker: both create it",
+        ));
+    }
+    findings.extend(machine::clock(facts.now_us, requested_at, took));
+    findings.extend(machine::certificate(config, requested_at));
+    findings.extend(machine::files(config));
+    findings.sort_by_key(|finding| finding.level);
+    Ok(findings)
+}
+
+fn write_refused(error: &StoreError) -> Finding {
+    Finding::problem(
+        "writes",
+        format!("the database refuses to store a job on trial: {}", error.public_text()),
+        error.advice(),
+    )
+}
+
+/// Checks that a broker with these settings can receive notifications. Opens a connection.
+pub async fn listening(store: &Store, config: &Config) -> Option<Finding> {
+    if config.wake == WakeMode::Poll {
+        return None;
+    }
+    store.listen("howdah_doctor", None).await.err().map(|error| not_listening(&error.public_text()))
+}
+
+/// Finding for a broker that cannot receive notifications.
+pub(crate) fn not_listening(why: &str) -> Finding {
+    Finding::advice(
+        "listen",
+        format!("a broker cannot LISTEN for notifications, so jobs start up to poll_interval later: {why}"),
+        "set listen_database_url to the server itself, not to a pooler; or set wake = \"poll\"",
+    )
+}
