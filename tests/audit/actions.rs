@@ -1,4 +1,4 @@
-//! One change by each recorded call.
+//! Makes one change with each call that the audit log records.
 
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Status};
@@ -33,7 +33,7 @@ pub const ACTIONS: [Rpc; 23] = [
     Rpc::RevokeTokens,
 ];
 
-/// The item that a call changes.
+/// The items that a call changes.
 pub struct Subject {
     task_type: String,
     /// The id of a job or of a bulk operation.
@@ -42,7 +42,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The expected task types of its audit entry.
+    /// Task types that the call's audit entry must name.
     pub fn types(&self, rpc: Rpc) -> Vec<String> {
         match rpc {
             Rpc::UpdateSettings | Rpc::DrainStore | Rpc::OpenStore | Rpc::CreateToken | Rpc::RevokeTokens => Vec::new(),
@@ -50,7 +50,7 @@ impl Subject {
         }
     }
 
-    /// The expected ids of its audit entry. The id of a new token is read from the entry.
+    /// Ids that the call's audit entry must name. The id of a new token is read from the entry.
     pub fn ids(&self, rpc: Rpc, entry: &Entry) -> Vec<String> {
         match rpc {
             Rpc::CancelJobs | Rpc::RetryJobs | Rpc::EndLeases | Rpc::DiscardJobs | Rpc::ReprioritizeJobs => {
@@ -82,7 +82,7 @@ fn token(task_type: &str) -> v1::CreateTokenRequest {
     v1::CreateTokenRequest { principal: "p".into(), scopes: vec![format!("read:{task_type}")], lifetime: None }
 }
 
-/// Creates the item that the call changes.
+/// Creates the items that the call changes.
 pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
     let task_type = format!("t.{}", rpc.name());
     let mut subject = Subject { job: 0, token: String::new(), task_type: task_type.clone() };
@@ -106,7 +106,7 @@ pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
             let request = v1::CreateScheduleRequest { schedule: schedule(&task_type) };
             admin.schedules().create_schedule(request).await.expect("a schedule");
         }
-        // A bulk operation without jobs, which is due in a day, so that it does not end before the call.
+        // Inserts a bulk operation without jobs that is due in a day, so that it does not end before the call.
         Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => {
             let state = if rpc == Rpc::ResumeBulk { "paused" } else { "running" };
             let insert = format!(
@@ -193,7 +193,8 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
             let request = v1::UpdateSettingsRequest { settings, update_mask: None };
             admin.settings().update_settings(because(request, reason)).await.map(drop)
         }
-        // Opens the store with SQL, which writes no audit entry, because draining a closed store changes nothing.
+        // Opens the store first, because draining a closed store changes nothing. Does it with SQL, which writes no
+        // audit entry.
         Rpc::DrainStore => {
             admin.count("SELECT count(howdah.open_store())").await;
             let store = stores::own_name().to_owned();
@@ -234,8 +235,8 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
     }
 }
 
-/// All data that the calls change, as text. It includes the counters of schedules, and excludes the names of task types, which
-/// brokers store before a change.
+/// Returns as text all data that the calls change, including the counters of schedules. Names of task types are excluded,
+/// because brokers store them before the change.
 pub async fn snapshot(database: &TestDatabase) -> String {
     let sql = "SELECT concat_ws(E'\\n',
         (SELECT string_agg(concat(id, state, priority, attempt), ' ' ORDER BY id) FROM howdah.job),

@@ -1,4 +1,4 @@
-//! The command `howdah audit` and the flag `--reason`.
+//! Tests the command `howdah audit` and the flag `--reason`.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ async fn a_reason_is_listed_with_who_and_what_page_by_page() {
     let (_, table, _) = run(&[&["audit"], &common[..]].concat(), b"").await;
     assert!(table.contains("PRINCIPAL") && table.contains("Ticket 42") && table.contains("CreateToken"), "{table}");
 
-    // Reads pages of one entry, newest first, without gaps.
+    // Reads the audit log in pages of one entry, newest first, without gaps.
     let mut request = v1::ListAuditRequest { page_size: 1, ..Default::default() };
     let mut seen = Vec::new();
     loop {
@@ -73,4 +73,26 @@ async fn a_reason_that_is_too_long_or_not_plain_is_refused() {
         assert!(refused.message().starts_with("howdah-reason"), "{refused}");
     }
     assert_eq!(entries(&guarded.broker.database).await, []);
+}
+
+#[tokio::test]
+async fn a_change_of_settings_is_recorded_with_old_and_new_values() {
+    let broker = TestBroker::start().await;
+    let change = async |args: &[&str]| {
+        let (status, _, stderr) = run(&[args, &["--server", &*broker.grpc]].concat(), b"").await;
+        assert!(status.success(), "{args:?}: {stderr}");
+        let request = v1::ListAuditRequest { page_size: 1, ..Default::default() };
+        let page = broker.access().list_audit(request).await.unwrap().into_inner();
+        page.entries[0].changes.clone()
+    };
+    let set = change(&["type", "set", "mail", "--max-running", "3"]).await;
+    assert_eq!(set, ["max_running: unset -> 3"]);
+    let set = change(&["type", "set", "mail", "--max-running", "5", "--max-attempts", "7"]).await;
+    assert_eq!(set, ["max_attempts: unset -> 7", "max_running: 3 -> 5"]);
+    assert_eq!(change(&["settings", "set", "batch=2000"]).await, ["batch: 10000 -> 2000"]);
+    let created = change(&["schedule", "create", "nightly", "mail", "x", "--every", "1h"]).await;
+    assert_eq!(created, [""; 0]);
+    assert_eq!(change(&["schedule", "pause", "nightly"]).await, ["paused: false -> true"]);
+    let (_, listed, _) = run(&["audit", "--server", &broker.grpc], b"").await;
+    assert!(listed.contains("max_attempts: unset -> 7, max_running: 3 -> 5"), "{listed}");
 }

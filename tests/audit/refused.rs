@@ -1,4 +1,4 @@
-//! Refused calls are counted and logged.
+//! Tests that refused calls are counted and logged.
 
 use std::io::Write as _;
 
@@ -13,8 +13,8 @@ async fn refused_calls_are_counted_by_reason() {
     let reader = guarded.caller("reader", &["read:*"]).await;
     let settings = v1::GetSettingsRequest {};
     assert_eq!(nobody.settings().get_settings(settings).await.unwrap_err().code(), Code::Unauthenticated);
-    // Three calls without permission, refused at different places: by the rule of the method (a cancel), by the handler
-    // (payloads) and within a stream (a subscription).
+    // Three calls without permission, refused in different parts of the broker: by the method's access rule (a cancel),
+    // by the handler (payloads) and within a stream (a subscription).
     let cancel = v1::CancelJobsRequest { ids: vec![1], ..Default::default() };
     assert_eq!(reader.jobs().cancel_jobs(cancel).await.unwrap_err().code(), Code::PermissionDenied);
     let list = v1::ListJobsRequest { task_type: "t".into(), include_payload: true, ..Default::default() };

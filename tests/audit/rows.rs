@@ -1,4 +1,4 @@
-//! Audit entries are immutable for every role, and retention drops them by day.
+//! Tests that no role can change audit entries, and that retention drops the entries by day.
 
 use howdah_server::{config::Config, store::Store};
 use tokio_postgres::error::SqlState;
@@ -47,7 +47,8 @@ async fn a_day_goes_with_its_partition_after_audit_days() {
         database.connect().await.query(&make, &[]).await.expect(&make);
     }
     database.sql(old).await;
-    // Entries of days without a partition are in the default one, which is emptied when all of its entries have expired.
+    // Entries of days without a partition are in the default partition. Retention empties the default partition when all of its
+    // entries have expired.
     assert_eq!(store.drop_audit_partitions(10).await.expect("drop"), 1);
     assert_eq!(database.count("SELECT count(*) FROM howdah.audit").await, 20);
     assert_eq!(store.drop_audit_partitions(1).await.expect("drop"), 1);

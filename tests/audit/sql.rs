@@ -1,4 +1,4 @@
-//! Changes of jobs by SQL functions are recorded in the audit.
+//! Tests that the audit log records changes that SQL functions make to jobs.
 
 use super::*;
 

@@ -72,6 +72,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             ("COUNT", Align::Right),
             ("IDS", Align::Left),
             ("REASON", Align::Left),
+            ("CHANGES", Align::Left),
         ];
         let mut table = Table::new(columns);
         for entry in &entries {
@@ -85,6 +86,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                     entry.count.to_string(),
                     escaped(&entry.ids.join(" ")).to_string(),
                     escaped(&entry.reason).to_string(),
+                    escaped(&entry.changes.join(", ")).to_string(),
                 ],
                 &entry.store,
             );

@@ -194,7 +194,7 @@ func (x *CreateTokenRequest) GetLifetime() *durationpb.Duration {
 // Response of CreateToken.
 type CreateTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The whole token, which is secret. It is returned only here.
+	// Secret text of the new token. No other call returns it.
 	Secret string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	// Public data of the token.
 	Token         *Token `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
@@ -249,7 +249,7 @@ func (x *CreateTokenResponse) GetToken() *Token {
 // Request of ListTokens.
 type ListTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Includes revoked and expired tokens.
+	// True: the list includes revoked and expired tokens.
 	ShowEnded bool `protobuf:"varint,1,opt,name=show_ended,json=showEnded,proto3" json:"show_ended,omitempty"`
 	// Tokens per page, at most 1,000. 0: 100.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -677,7 +677,10 @@ type AuditEntry struct {
 	// Reason that the caller gave. Empty: none.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Store that holds the entry. Empty: the broker serves one store.
-	Store         string `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
+	Store string `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
+	// Settings of a task type, of a schedule or of the cluster that changed, with their old and new values: `max_running: 3 ->
+	// 5`. Names and values are as in the columns of the database. `unset` means the default.
+	Changes       []string `protobuf:"bytes,11,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,6 +785,13 @@ func (x *AuditEntry) GetStore() string {
 	return ""
 }
 
+func (x *AuditEntry) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
 var File_howdah_v1_access_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_access_service_proto_rawDesc = "" +
@@ -832,7 +842,7 @@ const file_howdah_v1_access_service_proto_rawDesc = "" +
 	"page_token\x18\a \x01(\tR\tpageToken\"l\n" +
 	"\x11ListAuditResponse\x12/\n" +
 	"\aentries\x18\x01 \x03(\v2\x15.howdah.v1.AuditEntryR\aentries\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x93\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xad\x02\n" +
 	"\n" +
 	"AuditEntry\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
@@ -846,7 +856,8 @@ const file_howdah_v1_access_service_proto_rawDesc = "" +
 	"\x03ids\x18\b \x03(\tR\x03ids\x12\x16\n" +
 	"\x06reason\x18\t \x01(\tR\x06reason\x12\x14\n" +
 	"\x05store\x18\n" +
-	" \x01(\tR\x05store2\xc1\x02\n" +
+	" \x01(\tR\x05store\x12\x18\n" +
+	"\achanges\x18\v \x03(\tR\achanges2\xc1\x02\n" +
 	"\rAccessService\x12L\n" +
 	"\vCreateToken\x12\x1d.howdah.v1.CreateTokenRequest\x1a\x1e.howdah.v1.CreateTokenResponse\x12I\n" +
 	"\n" +

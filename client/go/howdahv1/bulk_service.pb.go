@@ -119,11 +119,11 @@ const (
 	BulkState_BULK_STATE_UNSPECIFIED BulkState = 0
 	// Brokers execute it.
 	BulkState_BULK_STATE_RUNNING BulkState = 1
-	// It is paused until ResumeBulk.
+	// The bulk operation is paused until ResumeBulk.
 	BulkState_BULK_STATE_PAUSED BulkState = 2
-	// All of its jobs have been processed.
+	// The bulk operation has processed all of its jobs.
 	BulkState_BULK_STATE_COMPLETED BulkState = 3
-	// It was cancelled before it completed.
+	// The bulk operation was cancelled before it completed.
 	BulkState_BULK_STATE_CANCELLED BulkState = 4
 )
 
@@ -439,28 +439,28 @@ type Bulk struct {
 	// holds the key of a job to retry or move; the job cannot be restored; a field does not fit the job.
 	SkippedCount int64 `protobuf:"varint,5,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
 	// Number of jobs that could not be changed, because another transaction kept them locked or Postgres refused the change. Each
-	// is tried ten times.
+	// job is tried ten times.
 	FailedCount int64 `protobuf:"varint,6,opt,name=failed_count,json=failedCount,proto3" json:"failed_count,omitempty"`
 	// Number of jobs counted at the start, as in PreviewBulkResponse.selected_count.
 	SelectedCount int64 `protobuf:"varint,7,opt,name=selected_count,json=selectedCount,proto3" json:"selected_count,omitempty"`
-	// True if there were more jobs than selected_count, or may have been.
+	// True if more jobs than selected_count matched at the start, or may have matched.
 	HasMore bool `protobuf:"varint,8,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	// Reason why the last skipped or failed job was not changed. Empty if there is no such job.
 	Problem string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
-	// Principal that started it. Empty: the broker required no credentials.
+	// Principal that started the bulk operation. Empty: the broker required no credentials.
 	Principal string `protobuf:"bytes,10,opt,name=principal,proto3" json:"principal,omitempty"`
 	// Reason that the caller of StartBulk gave. Empty: none.
 	Reason string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Broker that executes it. Empty: no broker at the moment.
+	// Broker that executes the bulk operation. Empty: no broker at the moment.
 	Broker string `protobuf:"bytes,12,opt,name=broker,proto3" json:"broker,omitempty"`
-	// Time of the start.
+	// Time at which the bulk operation started.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Time of the last change of its progress or state.
+	// Time at which the progress or state of the bulk operation last changed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Time of the end. Unset: it has not ended.
+	// Time at which the bulk operation ended. Unset: it has not ended.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Store of its jobs. Bulk operations of two stores may have the same id, so calls must then name the store. Empty: the broker
-	// serves one store.
+	// Store of the bulk operation and its jobs. Bulk operations of two stores may have the same id, so calls must then name the
+	// store. Empty: the broker serves one store.
 	Store         string `protobuf:"bytes,16,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -657,20 +657,20 @@ func (x *PreviewBulkRequest) GetSpec() *BulkSpec {
 // Response of PreviewBulk.
 type PreviewBulkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of jobs that would be changed. Counting stops at 10,000 selected jobs, or after it has read 200,000 jobs of the
-	// states.
+	// Number of jobs that would be changed. Counting stops at 10,000 selected jobs, or after 200,000 jobs in the selected states
+	// have been read.
 	SelectedCount int64 `protobuf:"varint,1,opt,name=selected_count,json=selectedCount,proto3" json:"selected_count,omitempty"`
-	// True if there are more jobs than selected_count, or may be.
+	// True if more jobs than selected_count match, or may match.
 	HasMore bool `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
-	// Three of the jobs, without payload and result. Callers without `read` on the task type see only ids and states.
+	// Three of the selected jobs, without payload and result. Callers without `read` on the task type see only ids and states.
 	Examples []*Job `protobuf:"bytes,3,rep,name=examples,proto3" json:"examples,omitempty"`
-	// Number of jobs of the task type in these states at the last count, whether or not their error group matches. Unset: they were
-	// not counted, or the operation is an undo.
+	// Number of jobs of the task type in the selected states at the last count, whether or not their error group matches. Unset:
+	// they were not counted, or the operation is an undo.
 	StatesCount *int64 `protobuf:"varint,4,opt,name=states_count,json=statesCount,proto3,oneof" json:"states_count,omitempty"`
 	// Estimated duration at 5,000 jobs per second, or at max_jobs_per_second if that is lower.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,5,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
-	// Number of the jobs that are leased. BULK_OPERATION_CANCEL stops them: their workers receive Cancel. If has_more is true, the
-	// number is from the last count, or 0 with an error group.
+	// Number of selected jobs that are leased. BULK_OPERATION_CANCEL stops them: their workers receive Cancel. If has_more is
+	// true, the number is from the last count, or 0 with an error group.
 	RunningCount int64 `protobuf:"varint,6,opt,name=running_count,json=runningCount,proto3" json:"running_count,omitempty"`
 	// True if the task type to_task_type does not exist. StartBulk creates it.
 	CreatesTaskType bool `protobuf:"varint,7,opt,name=creates_task_type,json=createsTaskType,proto3" json:"creates_task_type,omitempty"`

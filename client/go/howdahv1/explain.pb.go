@@ -49,13 +49,14 @@ const (
 	ReasonKind_REASON_KIND_KEY_HELD ReasonKind = 8
 	// The limit key of the job is paused.
 	ReasonKind_REASON_KIND_LIMIT_KEY_PAUSED ReasonKind = 9
-	// The concurrency limit of its limit key is reached.
+	// The concurrency limit of the job's limit key is reached.
 	ReasonKind_REASON_KIND_LIMIT_KEY_FULL ReasonKind = 10
-	// The minimum time since the last start of its limit key has not passed, or a ready job with the key must start first.
+	// The minimum time since the last start of a job with the same limit key has not passed, or a ready job with the key must
+	// start first.
 	ReasonKind_REASON_KIND_LIMIT_KEY_GAP ReasonKind = 11
-	// The rate limit of its limit key is used up for now, by starts or by ready jobs.
+	// The rate limit of the job's limit key is used up for now, by starts or by ready jobs.
 	ReasonKind_REASON_KIND_LIMIT_KEY_RATE ReasonKind = 12
-	// Other jobs of its limit key go first.
+	// Other jobs with the same limit key run first.
 	ReasonKind_REASON_KIND_LIMIT_KEY_ORDER ReasonKind = 13
 	// The task type is paused.
 	ReasonKind_REASON_KIND_TYPE_PAUSED ReasonKind = 14
@@ -69,9 +70,9 @@ const (
 	ReasonKind_REASON_KIND_TYPE_LIMIT ReasonKind = 18
 	// The rate limit of the task type is used up for now.
 	ReasonKind_REASON_KIND_TYPE_RATE ReasonKind = 19
-	// Other jobs of the type go first.
+	// Other jobs of the task type run first.
 	ReasonKind_REASON_KIND_OTHERS_FIRST ReasonKind = 20
-	// Some of the jobs that go first have other fair keys, which take turns with the key of this job.
+	// Some of the jobs that run first have other fair keys, which take turns with the fair key of this job.
 	ReasonKind_REASON_KIND_FAIR_SHARE ReasonKind = 21
 	// No reason holds the job back: it starts within moments.
 	ReasonKind_REASON_KIND_STARTING ReasonKind = 22
@@ -343,9 +344,9 @@ func (x *ExplainJobResponse) GetSettledPerMinute() int32 {
 // Position of a job in a queue.
 type QueuePosition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of jobs that go first, counted up to 10,000.
+	// Number of jobs that run before this job, counted up to 10,000.
 	JobsBefore int64 `protobuf:"varint,1,opt,name=jobs_before,json=jobsBefore,proto3" json:"jobs_before,omitempty"`
-	// True if more than jobs_before jobs go first.
+	// True if more than jobs_before jobs run before this job.
 	HasMore       bool `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -404,14 +405,14 @@ type JobReason struct {
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Sentence about what must change before the job runs. Empty: nothing can or needs to be done.
 	Remedy string `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
-	// Start of the condition: the start of the attempt, or the time at which the job died or finished. With NEXT_PULL and
+	// Time at which the reason began: the start of the attempt, or the time at which the job died or finished. With NEXT_PULL and
 	// NO_WORKER: the last time that a program pulled jobs of the type, accurate to about 20 s.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	// End of the condition: the deadline, the start time, or the end of a pause or a gap.
+	// Time at which the reason ends: the deadline, the start time, or the end of a pause or a minimum gap.
 	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	// Jobs that hold the job back, at most 10: its dependencies, the holder of its key, or the jobs in the slots of its limit key.
 	Jobs []*RelatedJob `protobuf:"bytes,6,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	// The limit key or the fair key.
+	// Limit key or fair key that the reason refers to.
 	Key string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
 	// Value of the limit: jobs at once, starts per second, or bytes (TOO_LARGE).
 	Limit float64 `protobuf:"fixed64,8,opt,name=limit,proto3" json:"limit,omitempty"`

@@ -174,16 +174,18 @@ type KeyPolicy int32
 const (
 	// Same as KEY_POLICY_KEEP.
 	KeyPolicy_KEY_POLICY_UNSPECIFIED KeyPolicy = 0
-	// Leaves the holder unchanged and returns its id. The new job is not stored.
+	// Leaves the job that holds the key unchanged and returns its id. The new job is not stored.
 	KeyPolicy_KEY_POLICY_KEEP KeyPolicy = 1
-	// Gives the payload and options of the new job to a holder that has not started. If the holder runs, the new job is stored and
-	// starts when the holder has ended.
+	// Gives the payload and options of the new job to the job that holds the key, if that job has not started. If it runs, the
+	// new job is stored and starts when the running job has ended.
 	KeyPolicy_KEY_POLICY_REPLACE KeyPolicy = 2
-	// Works as KEY_POLICY_REPLACE if key_version is higher than the holder's. Otherwise leaves the holder unchanged.
+	// Works as KEY_POLICY_REPLACE if key_version is higher than the version of the job that holds the key. Otherwise leaves the
+	// holder unchanged.
 	KeyPolicy_KEY_POLICY_REPLACE_IF_NEWER KeyPolicy = 3
 	// Fails the request with ALREADY_EXISTS. No job of the request is stored.
 	KeyPolicy_KEY_POLICY_REJECT KeyPolicy = 4
-	// Works as KEY_POLICY_REPLACE, and moves the start of the holder to the start of the new job, which requires delay or run_at.
+	// Works as KEY_POLICY_REPLACE, and moves the start of the job that holds the key to the start of the new job, which requires
+	// delay or run_at.
 	KeyPolicy_KEY_POLICY_DEBOUNCE KeyPolicy = 5
 )
 
@@ -240,10 +242,10 @@ type HolderFailure int32
 const (
 	// Same as HOLDER_FAILURE_SUPERSEDE.
 	HolderFailure_HOLDER_FAILURE_UNSPECIFIED HolderFailure = 0
-	// Cancels the holder, and the newer job runs immediately. A holder that is out of attempts or failed for good is dead or goes
-	// to its fallback, as it would without the newer job.
+	// Cancels the job that holds the key, and the newer job runs immediately. If the holder is out of attempts or failed for
+	// good, it is dead or goes to its fallback, as it would without the newer job.
 	HolderFailure_HOLDER_FAILURE_SUPERSEDE HolderFailure = 1
-	// Retries the holder. The newer job runs when the holder has ended.
+	// Retries the job that holds the key. The newer job runs when the holder has ended.
 	HolderFailure_HOLDER_FAILURE_RETRY HolderFailure = 2
 )
 
@@ -569,7 +571,7 @@ type NewJob struct {
 	AfterLocal []string `protobuf:"bytes,32,rep,name=after_local,json=afterLocal,proto3" json:"after_local,omitempty"`
 	// Behaviour if a dependency does not succeed. Unset: this job is cancelled.
 	OnDependencyFailure DependencyFailure `protobuf:"varint,33,opt,name=on_dependency_failure,json=onDependencyFailure,proto3,enum=howdah.v1.DependencyFailure" json:"on_dependency_failure,omitempty"`
-	// Job that created this one. It is only displayed. 0: none.
+	// Id of the job that created this job. It is only displayed. 0: none.
 	ParentId int64 `protobuf:"varint,34,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
 	// Behaviour if this job waits for the running holder of its key, and an attempt of the holder fails. Requires `key`. Unset:
 	// supersede.
@@ -926,7 +928,7 @@ type Job struct {
 	FairKey string `protobuf:"bytes,31,opt,name=fair_key,json=fairKey,proto3" json:"fair_key,omitempty"`
 	// Time at which the job expires if it has not started.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,32,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// Job that created this one. 0: none.
+	// Id of the job that created this job. 0: none.
 	ParentId int64 `protobuf:"varint,33,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
 	// Task types of the further stages, in order.
 	NextStages []string `protobuf:"bytes,34,rep,name=next_stages,json=nextStages,proto3" json:"next_stages,omitempty"`
@@ -1267,7 +1269,7 @@ func (x *CompletedStage) GetFinishTime() *timestamppb.Timestamp {
 // Progress of a job, as its worker last reported it.
 type JobProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Completed fraction, 0 to 1. Unset: not reported.
+	// Completed fraction of the job, 0 to 1. Unset: not reported.
 	Fraction *float64 `protobuf:"fixed64,1,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
 	// Human-readable text. At most 1 KiB.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`

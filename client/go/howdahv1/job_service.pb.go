@@ -1007,7 +1007,7 @@ type RetryJobsRequest struct {
 	// Jobs to retry. Required. By ids: dead and scheduled jobs, including scheduled jobs that have never run. By type: dead jobs,
 	// and scheduled jobs that have failed. `filter.state` must be DEAD, SCHEDULED, or unset for both.
 	Filter *JobFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Earliest start. Unset: now.
+	// Earliest start of the retried jobs. Unset: now.
 	//
 	// Types that are valid to be assigned to Start:
 	//
@@ -1195,8 +1195,8 @@ type EndLeasesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the jobs. 1 to 10,000.
 	Ids []int64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// Set: the attempts fail with this error, and the retry policies apply. A text over 16 KiB is truncated and ends with a mark.
-	// Unset: the attempts do not count, and the jobs are ready again immediately.
+	// Error of the ended attempts. Set: the attempts fail with this error, and the retry policies apply. A text over 16 KiB is
+	// truncated and ends with a mark. Unset: the attempts do not count, and the jobs are ready again immediately.
 	Error         *string `protobuf:"bytes,2,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

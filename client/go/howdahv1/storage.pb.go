@@ -24,6 +24,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Severity of a finding.
+type FindingLevel int32
+
+const (
+	// Not set.
+	FindingLevel_FINDING_LEVEL_UNSPECIFIED FindingLevel = 0
+	// Jobs may be lost, or may not run, until this is changed.
+	FindingLevel_FINDING_LEVEL_PROBLEM FindingLevel = 1
+	// A recommended improvement.
+	FindingLevel_FINDING_LEVEL_ADVICE FindingLevel = 2
+)
+
+// Enum value maps for FindingLevel.
+var (
+	FindingLevel_name = map[int32]string{
+		0: "FINDING_LEVEL_UNSPECIFIED",
+		1: "FINDING_LEVEL_PROBLEM",
+		2: "FINDING_LEVEL_ADVICE",
+	}
+	FindingLevel_value = map[string]int32{
+		"FINDING_LEVEL_UNSPECIFIED": 0,
+		"FINDING_LEVEL_PROBLEM":     1,
+		"FINDING_LEVEL_ADVICE":      2,
+	}
+)
+
+func (x FindingLevel) Enum() *FindingLevel {
+	p := new(FindingLevel)
+	*p = x
+	return p
+}
+
+func (x FindingLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FindingLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_howdah_v1_storage_proto_enumTypes[0].Descriptor()
+}
+
+func (FindingLevel) Type() protoreflect.EnumType {
+	return &file_howdah_v1_storage_proto_enumTypes[0]
+}
+
+func (x FindingLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FindingLevel.Descriptor instead.
+func (FindingLevel) EnumDescriptor() ([]byte, []int) {
+	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{0}
+}
+
 // Kind of a snapshot holder.
 type SnapshotHolderKind int32
 
@@ -65,11 +118,11 @@ func (x SnapshotHolderKind) String() string {
 }
 
 func (SnapshotHolderKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_storage_proto_enumTypes[0].Descriptor()
+	return file_howdah_v1_storage_proto_enumTypes[1].Descriptor()
 }
 
 func (SnapshotHolderKind) Type() protoreflect.EnumType {
-	return &file_howdah_v1_storage_proto_enumTypes[0]
+	return &file_howdah_v1_storage_proto_enumTypes[1]
 }
 
 func (x SnapshotHolderKind) Number() protoreflect.EnumNumber {
@@ -78,10 +131,10 @@ func (x SnapshotHolderKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SnapshotHolderKind.Descriptor instead.
 func (SnapshotHolderKind) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{0}
+	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{1}
 }
 
-// Figures of Postgres at the time of the call.
+// Storage figures that Postgres reports at the time of the call.
 type StorageHealth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Figures of the tables ready, leased, scheduled and waiting, in this order.
@@ -93,8 +146,10 @@ type StorageHealth struct {
 	NotificationQueueUsage float64 `protobuf:"fixed64,3,opt,name=notification_queue_usage,json=notificationQueueUsage,proto3" json:"notification_queue_usage,omitempty"`
 	// Number of day partitions of history. Includes partitions of some days ahead, but not the default partition.
 	HistoryPartitions int32 `protobuf:"varint,4,opt,name=history_partitions,json=historyPartitions,proto3" json:"history_partitions,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Findings of the checks of `howdah doctor`, problems first. The broker examines the database once a minute.
+	Findings      []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StorageHealth) Reset() {
@@ -155,6 +210,86 @@ func (x *StorageHealth) GetHistoryPartitions() int32 {
 	return 0
 }
 
+func (x *StorageHealth) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// Result of a check of the database or of the broker's machine: a state that should be changed.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Severity.
+	Level FindingLevel `protobuf:"varint,1,opt,name=level,proto3,enum=howdah.v1.FindingLevel" json:"level,omitempty"`
+	// Stable name of the check, such as `dead_rows`.
+	Check string `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
+	// Description of the present state, for people.
+	Found string `protobuf:"bytes,3,opt,name=found,proto3" json:"found,omitempty"`
+	// Recommended change, for people.
+	Change        string `protobuf:"bytes,4,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_howdah_v1_storage_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_storage_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Finding) GetLevel() FindingLevel {
+	if x != nil {
+		return x.Level
+	}
+	return FindingLevel_FINDING_LEVEL_UNSPECIFIED
+}
+
+func (x *Finding) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Finding) GetFound() string {
+	if x != nil {
+		return x.Found
+	}
+	return ""
+}
+
+func (x *Finding) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
 // Estimated row counts of one table, from Postgres.
 type TableHealth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -172,7 +307,7 @@ type TableHealth struct {
 
 func (x *TableHealth) Reset() {
 	*x = TableHealth{}
-	mi := &file_howdah_v1_storage_proto_msgTypes[1]
+	mi := &file_howdah_v1_storage_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -184,7 +319,7 @@ func (x *TableHealth) String() string {
 func (*TableHealth) ProtoMessage() {}
 
 func (x *TableHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_storage_proto_msgTypes[1]
+	mi := &file_howdah_v1_storage_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -197,7 +332,7 @@ func (x *TableHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableHealth.ProtoReflect.Descriptor instead.
 func (*TableHealth) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{1}
+	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TableHealth) GetName() string {
@@ -258,7 +393,7 @@ type SnapshotHolder struct {
 
 func (x *SnapshotHolder) Reset() {
 	*x = SnapshotHolder{}
-	mi := &file_howdah_v1_storage_proto_msgTypes[2]
+	mi := &file_howdah_v1_storage_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +405,7 @@ func (x *SnapshotHolder) String() string {
 func (*SnapshotHolder) ProtoMessage() {}
 
 func (x *SnapshotHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_storage_proto_msgTypes[2]
+	mi := &file_howdah_v1_storage_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +418,7 @@ func (x *SnapshotHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHolder.ProtoReflect.Descriptor instead.
 func (*SnapshotHolder) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{2}
+	return file_howdah_v1_storage_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SnapshotHolder) GetKind() SnapshotHolderKind {
@@ -353,12 +488,18 @@ var File_howdah_v1_storage_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_storage_proto_rawDesc = "" +
 	"\n" +
-	"\x17howdah/v1/storage.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\"\xec\x01\n" +
+	"\x17howdah/v1/storage.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\"\x9c\x02\n" +
 	"\rStorageHealth\x12.\n" +
 	"\x06tables\x18\x01 \x03(\v2\x16.howdah.v1.TableHealthR\x06tables\x12B\n" +
 	"\x0foldest_snapshot\x18\x02 \x01(\v2\x19.howdah.v1.SnapshotHolderR\x0eoldestSnapshot\x128\n" +
 	"\x18notification_queue_usage\x18\x03 \x01(\x01R\x16notificationQueueUsage\x12-\n" +
-	"\x12history_partitions\x18\x04 \x01(\x05R\x11historyPartitions\"\x8e\x01\n" +
+	"\x12history_partitions\x18\x04 \x01(\x05R\x11historyPartitions\x12.\n" +
+	"\bfindings\x18\x05 \x03(\v2\x12.howdah.v1.FindingR\bfindings\"|\n" +
+	"\aFinding\x12-\n" +
+	"\x05level\x18\x01 \x01(\x0e2\x17.howdah.v1.FindingLevelR\x05level\x12\x14\n" +
+	"\x05check\x18\x02 \x01(\tR\x05check\x12\x14\n" +
+	"\x05found\x18\x03 \x01(\tR\x05found\x12\x16\n" +
+	"\x06change\x18\x04 \x01(\tR\x06change\"\x8e\x01\n" +
 	"\vTableHealth\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tlive_rows\x18\x02 \x01(\x03R\bliveRows\x12\x1b\n" +
@@ -373,7 +514,11 @@ const file_howdah_v1_storage_proto_rawDesc = "" +
 	"\x10application_name\x18\x06 \x01(\tR\x0fapplicationName\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12+\n" +
 	"\x03age\x18\b \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x17\n" +
-	"\axid_age\x18\t \x01(\x03R\x06xidAge*\xb6\x01\n" +
+	"\axid_age\x18\t \x01(\x03R\x06xidAge*b\n" +
+	"\fFindingLevel\x12\x1d\n" +
+	"\x19FINDING_LEVEL_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15FINDING_LEVEL_PROBLEM\x10\x01\x12\x18\n" +
+	"\x14FINDING_LEVEL_ADVICE\x10\x02*\xb6\x01\n" +
 	"\x12SnapshotHolderKind\x12$\n" +
 	" SNAPSHOT_HOLDER_KIND_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cSNAPSHOT_HOLDER_KIND_SESSION\x10\x01\x12-\n" +
@@ -393,25 +538,29 @@ func file_howdah_v1_storage_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_storage_proto_rawDescData
 }
 
-var file_howdah_v1_storage_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_howdah_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_howdah_v1_storage_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_howdah_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_howdah_v1_storage_proto_goTypes = []any{
-	(SnapshotHolderKind)(0),     // 0: howdah.v1.SnapshotHolderKind
-	(*StorageHealth)(nil),       // 1: howdah.v1.StorageHealth
-	(*TableHealth)(nil),         // 2: howdah.v1.TableHealth
-	(*SnapshotHolder)(nil),      // 3: howdah.v1.SnapshotHolder
-	(*durationpb.Duration)(nil), // 4: google.protobuf.Duration
+	(FindingLevel)(0),           // 0: howdah.v1.FindingLevel
+	(SnapshotHolderKind)(0),     // 1: howdah.v1.SnapshotHolderKind
+	(*StorageHealth)(nil),       // 2: howdah.v1.StorageHealth
+	(*Finding)(nil),             // 3: howdah.v1.Finding
+	(*TableHealth)(nil),         // 4: howdah.v1.TableHealth
+	(*SnapshotHolder)(nil),      // 5: howdah.v1.SnapshotHolder
+	(*durationpb.Duration)(nil), // 6: google.protobuf.Duration
 }
 var file_howdah_v1_storage_proto_depIdxs = []int32{
-	2, // 0: howdah.v1.StorageHealth.tables:type_name -> howdah.v1.TableHealth
-	3, // 1: howdah.v1.StorageHealth.oldest_snapshot:type_name -> howdah.v1.SnapshotHolder
-	0, // 2: howdah.v1.SnapshotHolder.kind:type_name -> howdah.v1.SnapshotHolderKind
-	4, // 3: howdah.v1.SnapshotHolder.age:type_name -> google.protobuf.Duration
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	4, // 0: howdah.v1.StorageHealth.tables:type_name -> howdah.v1.TableHealth
+	5, // 1: howdah.v1.StorageHealth.oldest_snapshot:type_name -> howdah.v1.SnapshotHolder
+	3, // 2: howdah.v1.StorageHealth.findings:type_name -> howdah.v1.Finding
+	0, // 3: howdah.v1.Finding.level:type_name -> howdah.v1.FindingLevel
+	1, // 4: howdah.v1.SnapshotHolder.kind:type_name -> howdah.v1.SnapshotHolderKind
+	6, // 5: howdah.v1.SnapshotHolder.age:type_name -> google.protobuf.Duration
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_storage_proto_init() }
@@ -424,8 +573,8 @@ func file_howdah_v1_storage_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_storage_proto_rawDesc), len(file_howdah_v1_storage_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   3,
+			NumEnums:      2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -653,7 +653,7 @@ type ListTaskTypesResponse struct {
 	// Health of the storage. Set only on the first page of a list of all types, without last_count, and only if the broker's role
 	// may read Postgres's figures.
 	Storage *StorageHealth `protobuf:"bytes,3,opt,name=storage,proto3" json:"storage,omitempty"`
-	// Age of the count. Unset: the jobs were counted for this answer.
+	// Age of the numbers of jobs. Unset: the jobs were counted for this answer.
 	CountAge      *durationpb.Duration `protobuf:"bytes,4,opt,name=count_age,json=countAge,proto3" json:"count_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1137,7 +1137,7 @@ type GetStatsRequest struct {
 	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// Length of the periods. An unknown value is INVALID_ARGUMENT.
 	Period StatsPeriod `protobuf:"varint,2,opt,name=period,proto3,enum=howdah.v1.StatsPeriod" json:"period,omitempty"`
-	// Time within the first period. Unset: the oldest period that is kept.
+	// Selects the first period: any time within it. Unset: the oldest period that is kept.
 	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	// Excludes periods that start at this time or later. Must be later than `since`. Unset: no limit.
 	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`

@@ -109,9 +109,9 @@ type Worker struct {
 	State WorkerState `protobuf:"varint,7,opt,name=state,proto3,enum=howdah.v1.WorkerState" json:"state,omitempty"`
 	// Task types for which the worker has a window or holds jobs, ordered by name. Types that the caller may not read are omitted.
 	Windows []*WorkerWindow `protobuf:"bytes,8,rep,name=windows,proto3" json:"windows,omitempty"`
-	// Number of jobs of these types that the worker holds.
+	// Number of jobs of the listed task types that the worker holds.
 	HeldCount int32 `protobuf:"varint,9,opt,name=held_count,json=heldCount,proto3" json:"held_count,omitempty"`
-	// Number of jobs of these types that the worker settled in the last minute.
+	// Number of jobs of the listed task types that the worker settled in the last minute.
 	SettledCount int32 `protobuf:"varint,10,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
 	// Time since the worker connected to this broker.
 	ConnectedFor *durationpb.Duration `protobuf:"bytes,11,opt,name=connected_for,json=connectedFor,proto3" json:"connected_for,omitempty"`
@@ -119,9 +119,9 @@ type Worker struct {
 	QuietFor *durationpb.Duration `protobuf:"bytes,12,opt,name=quiet_for,json=quietFor,proto3" json:"quiet_for,omitempty"`
 	// Maximum size of a message that the worker accepts, in bytes. Larger jobs go to other workers.
 	MaxMessageBytes int64 `protobuf:"varint,13,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
-	// Age of these figures. Figures of the answering broker's workers are current. Figures of other brokers' workers are from the
-	// last report of these brokers, and are usually less than 5 s old. They are older only if nothing changes, or if more than 500
-	// workers of one broker change at once.
+	// Age of the figures of this worker. Figures of the answering broker's workers are current. Figures of other brokers' workers
+	// are from the last report of these brokers, and are usually less than 5 s old. They are older only if nothing changes, or if
+	// more than 500 workers of one broker change at once.
 	Age *durationpb.Duration `protobuf:"bytes,14,opt,name=age,proto3" json:"age,omitempty"`
 	// Store that these figures refer to. With several stores, a worker is listed once for each store that has types of its windows
 	// or jobs that it holds. Empty: the broker serves one store.
@@ -272,7 +272,7 @@ type WorkerWindow struct {
 	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// Maximum number of jobs of the type that the worker holds at once. 0: it gets no more jobs of the type.
 	WindowJobs int32 `protobuf:"varint,2,opt,name=window_jobs,json=windowJobs,proto3" json:"window_jobs,omitempty"`
-	// Maximum bytes of these jobs that the worker holds at once.
+	// Maximum bytes of the jobs of the type that the worker holds at once.
 	WindowBytes int64 `protobuf:"varint,3,opt,name=window_bytes,json=windowBytes,proto3" json:"window_bytes,omitempty"`
 	// Number of jobs of the type that the worker holds.
 	HeldCount int32 `protobuf:"varint,4,opt,name=held_count,json=heldCount,proto3" json:"held_count,omitempty"`

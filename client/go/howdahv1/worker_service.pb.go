@@ -34,7 +34,8 @@ const (
 	SettleStatus_SETTLE_STATUS_OK SettleStatus = 1
 	// The caller does not hold the lease. Nothing was changed.
 	SettleStatus_SETTLE_STATUS_LEASE_LOST SettleStatus = 2
-	// Postgres could not be reached, and it is unknown whether the change took effect. Send it again.
+	// Postgres could not be reached, and it is unknown whether the change took effect. Send the outcome, extension or report
+	// again.
 	SettleStatus_SETTLE_STATUS_UNAVAILABLE SettleStatus = 3
 	// A field is out of bounds. SettleResult.message names it. The worker still holds the lease.
 	SettleStatus_SETTLE_STATUS_INVALID SettleStatus = 4
@@ -594,7 +595,7 @@ func (*WorkResponse_Progressed) isWorkResponse_Message() {}
 // Opens or resumes a session, and opens windows.
 type Subscribe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Shorthand for one entry in `windows`: the task type.
+	// Task type of a window to open: shorthand for one entry in `windows`.
 	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// Shorthand for one entry in `windows`: the maximum number of jobs of task_type to hold at once. 0 to 100,000. 0: 1. Only with
 	// task_type.
@@ -1378,7 +1379,7 @@ type ProgressReport struct {
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Fencing token of the lease.
 	Token int64 `protobuf:"fixed64,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Completed fraction, 0 to 1.
+	// Completed fraction of the job, 0 to 1.
 	Fraction *float64 `protobuf:"fixed64,3,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
 	// Human-readable text. At most 1 KiB, no control characters.
 	Text *string `protobuf:"bytes,4,opt,name=text,proto3,oneof" json:"text,omitempty"`

@@ -1,16 +1,42 @@
 -- The audit: rows written by SQL functions, and day partitions.
 
--- Records the change that a function made. The caller may give a reason: SET LOCAL "howdah.reason" = '...' (spelled with \x2e
--- here, because the name is the same in every schema).
+-- Records in the audit a change that an SQL function made. The caller may give a reason in a setting: SET LOCAL
+-- "howdah\x2ereason" = '...' (\x2e is a dot, escaped because the prefix of the schema is replaced in this file).
 CREATE OR REPLACE FUNCTION howdah.record_by_name(method text, types text[], ids text[]) RETURNS void LANGUAGE sql AS $$
     INSERT INTO howdah.audit (principal, peer, method, types, count, ids, reason)
     SELECT 'sql:' || session_user, coalesce(host(inet_client_addr()) || ':' || inet_client_port(), ''), method, types,
            cardinality(ids), ids, left(coalesce(current_setting(E'howdah\x2ereason', true), ''), 500)
 $$;
 
--- Records the change that a function made to a job.
+-- Records in the audit a change that an SQL function made to one job.
 CREATE OR REPLACE FUNCTION howdah.record_change(method text, of_type integer, job_id bigint) RETURNS void LANGUAGE sql AS $$
     SELECT howdah.record_by_name(method, ARRAY(SELECT t.name FROM howdah.task_type t WHERE t.id = of_type), ARRAY[job_id::text])
+$$;
+
+-- Returns the settings of the cluster, of a task type or of a schedule, for a comparison before and after a change. Columns that
+-- brokers change are left out.
+CREATE OR REPLACE FUNCTION howdah.audited_settings(kind text, named text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE kind
+        WHEN 'cluster' THEN (
+            SELECT to_jsonb(s) - '{only_row, version, closed, closed_name, closed_by}'::text[] FROM howdah.settings s)
+        WHEN 'task_type' THEN (
+            SELECT to_jsonb(t) - '{id, name, created, step_changed, unused_since}'::text[]
+                   || jsonb_build_object('fallback', (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback))
+            FROM howdah.task_type t WHERE t.name = named)
+        WHEN 'schedule' THEN (
+            SELECT jsonb_build_object('task_type', s.task_type, 'period_ms', s.period_ms, 'cron', s.cron, 'time_zone', s.time_zone,
+                       'drift', s.drift, 'overlap', s.overlap, 'missed', s.missed, 'missed_limit', s.missed_limit,
+                       'start_time', s.start_time, 'end_time', s.end_time, 'jitter_ms', s.jitter_ms, 'paused', s.paused,
+                       'job_md5', md5(s.template || s.payload))
+            FROM howdah.schedule s WHERE s.name = named)
+    END
+$$;
+
+-- Returns a text for each setting that differs, such as 'max_running: 3 -> 5'. A long value is cut off.
+CREATE OR REPLACE FUNCTION howdah.changed_settings(before jsonb, after jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(array_agg(format('%s: %s -> %s', a.key, left(coalesce(before ->> a.key, 'unset'), 200),
+                                     left(coalesce(after ->> a.key, 'unset'), 200)) ORDER BY a.key COLLATE "C"), '{}')
+    FROM jsonb_each(after) a WHERE before -> a.key IS DISTINCT FROM a.value
 $$;
 
 -- Drops the partitions of the audit before this day, which is the only way to remove its rows. Returns the number of dropped

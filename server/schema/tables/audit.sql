@@ -15,11 +15,13 @@ CREATE TABLE howdah.audit (
     count      bigint NOT NULL,  -- number of changed objects, such as jobs
     ids        text[] COLLATE "C" NOT NULL,  -- the first 10 changed objects: job or token ids, schedule names, limit keys
     reason     text COLLATE "C" NOT NULL,  -- as the caller gave it; empty: no reason given
+    changes    text[] COLLATE "C" NOT NULL DEFAULT '{}',  -- changed settings: 'max_running: 3 -> 5'
     PRIMARY KEY (time, id)
 ) PARTITION BY RANGE (time);
 CREATE TRIGGER no_change BEFORE UPDATE OR DELETE ON howdah.audit FOR EACH ROW EXECUTE FUNCTION howdah.refuse_audit_change();
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON howdah.audit FOR EACH STATEMENT EXECUTE FUNCTION howdah.refuse_audit_change();
--- Takes rows of days without a partition, so that no change fails because a partition is missing.
+-- Default partition of the audit: takes rows of days without a partition, so that no change fails because a partition is
+-- missing.
 CREATE TABLE howdah.audit_default PARTITION OF howdah.audit DEFAULT;
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON howdah.audit_default
     FOR EACH STATEMENT EXECUTE FUNCTION howdah.refuse_audit_change();

@@ -1,4 +1,4 @@
-//! Cluster settings, which all brokers of the store share, and whether the store is closed to new jobs.
+//! Cluster settings, which all brokers of a store share, and whether the store is closed to new jobs.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,13 +6,12 @@ use tokio_postgres::Row;
 
 use super::{
     Actor, Statement, Store, StoreError,
-    audit::Change,
+    audit::{Change, SettingsBefore},
     transaction::{Transaction, retry_while_locked_in_side_lane},
 };
 use crate::job::{Closed, ClusterSettings, ClusterSettingsChange};
 
 impl Store {
-    /// Returns the cluster settings.
     pub async fn cluster_settings(&self) -> Result<ClusterSettings, StoreError> {
         Ok(settings(&self.general().await?.query_one(Statement::ClusterSettings, &[]).await?))
     }
@@ -23,8 +22,8 @@ impl Store {
         Ok((settings(&row), closed(&row)))
     }
 
-    /// Closes the store to new jobs, under the given store name. Returns the version of all settings, or `None` if the
-    /// store was already closed.
+    /// Closes the store to new jobs, and records the store name `name` with the closure. Returns the settings version,
+    /// or `None` if the store was already closed.
     pub(crate) async fn close(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {
         let change = |store: Self| async move {
             let mut transaction = store.begin_general().await?;
@@ -34,7 +33,7 @@ impl Store {
         retry_while_locked_in_side_lane(self, change).await
     }
 
-    /// Opens the store to new jobs. Returns the version of all settings, or `None` if the store was already open.
+    /// Opens the store to new jobs. Returns the settings version, or `None` if the store was already open.
     pub(crate) async fn reopen(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {
         let change = |store: Self| async move {
             let mut transaction = store.begin_general().await?;
@@ -49,7 +48,7 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::HasUnfinished, &[]).await?.get(0))
     }
 
-    /// Changes cluster settings. Returns the new settings, and the version of all settings.
+    /// Changes cluster settings. Returns the new cluster settings and the new settings version.
     pub async fn update_cluster_settings(
         &self,
         change: &ClusterSettingsChange,
@@ -59,6 +58,7 @@ impl Store {
         let ms = |value: Option<Duration>| value.map(|value| i64::try_from(value.as_millis()).unwrap_or(i64::MAX));
         let update = |store: Self| async move {
             let mut transaction = store.begin().await?;
+            let before = SettingsBefore::read(transaction.connection(), SettingsBefore::CLUSTER, "").await?;
             let row = transaction
                 .query_one(
                     Statement::UpdateClusterSettings,
@@ -74,7 +74,7 @@ impl Store {
                     ],
                 )
                 .await?;
-            transaction.record(by, &Change { count: 1, ..Change::default() }).await?;
+            transaction.record(by, &Change { count: 1, before: Some(before), ..Change::default() }).await?;
             transaction.commit().await?;
             Ok((settings(&row), row.get("version")))
         };
@@ -82,7 +82,7 @@ impl Store {
     }
 }
 
-/// Audits that the named store was closed or opened, unless it was in that state before. Commits the transaction.
+/// Writes the audit row of closing or opening the named store, unless nothing has changed. Commits the transaction.
 async fn finish(
     mut transaction: Transaction<'_>,
     version: Option<i64>,

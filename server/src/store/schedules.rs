@@ -10,35 +10,33 @@ use tokio_postgres::Row;
 
 use super::{
     Actor, Connection, KeyedJob, Lane, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
-    audit::{self, Change},
+    audit::{self, Change, SettingsBefore},
     connection::{Param, Params},
     enqueue_coordinated::insert_coordinated,
     transaction::retry_while_locked_in_side_lane,
 };
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
 
-/// A page of schedules.
 #[derive(Debug, Default)]
 pub struct SchedulePage {
-    /// Schedules by name, without payloads.
+    /// Schedules without their payloads, ordered by name.
     pub schedules: Vec<Schedule>,
     /// Whether more schedules follow.
     pub more: bool,
 }
 
-/// Number of schedules.
+/// Numbers of schedules, and the time of the count.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleCount {
-    /// All schedules.
+    /// Number of all schedules.
     pub all: i64,
-    /// Schedules created by one principal.
+    /// Number of schedules that the principal has created.
     pub own: i64,
     /// Database time in µs since 1970.
     pub now: i64,
 }
 
 impl Store {
-    /// Returns a schedule by name.
     pub async fn get_schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
         let rows = self.general().await?.query(Statement::GetSchedule, &[&name]).await?;
         Ok(rows.first().map(schedule))
@@ -87,7 +85,8 @@ impl Store {
         retry_while_locked_in_side_lane(self, create).await
     }
 
-    /// Returns schedules that wait for their jobs to finish, with the ids of these jobs.
+    /// Returns schedules that fire again only when the jobs that they have enqueued are finished, with the ids of these
+    /// jobs.
     pub async fn watched_schedules(&self) -> Result<Vec<(String, Vec<i64>)>, StoreError> {
         let rows = self.general().await?.query(Statement::WatchedSchedules, &[]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
@@ -110,6 +109,8 @@ impl Store {
             let lock = async {
                 let mut transaction = self.schedule_transaction().await?;
                 let found = transaction.lock(name).await?;
+                let before = SettingsBefore::read(&mut transaction.connection, SettingsBefore::SCHEDULE, name).await?;
+                transaction.before = Some(before);
                 Ok((transaction, found))
             };
             let seen = async |holders: &mut Option<String>| {
@@ -133,13 +134,15 @@ impl Store {
     pub async fn schedule_transaction(&self) -> Result<ScheduleTransaction<'_>, StoreError> {
         let mut connection = self.hot().await?;
         connection.batch("BEGIN").await?;
-        Ok(ScheduleTransaction { connection, open: true })
+        Ok(ScheduleTransaction { connection, before: None, open: true })
     }
 }
 
-/// A transaction with locked schedules. A drop without commit discards the connection and so rolls back.
+/// A transaction that locks schedules. A drop without commit closes the connection, so Postgres rolls back.
 pub struct ScheduleTransaction<'a> {
     connection: Loan<'a>,
+    /// The schedule before the change, if it was locked by its name.
+    before: Option<SettingsBefore>,
     open: bool,
 }
 
@@ -158,14 +161,15 @@ impl ScheduleTransaction<'_> {
         Ok(locked(&rows).pop())
     }
 
-    /// Locks due schedules, except the schedules named in `but`. Skips schedules that another transaction has locked.
+    /// Locks and returns due schedules, except the schedules named in `but`. Skips schedules that another transaction
+    /// has locked.
     pub async fn lock_due(&mut self, at_most: i32, but: &[String]) -> Result<Vec<(Schedule, i64)>, StoreError> {
         let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most, &but]).await?;
         Ok(locked(&rows))
     }
 
-    /// Locks the given schedules that wait for their jobs, except the schedules named in `but`. Skips schedules that
-    /// another transaction has locked.
+    /// Locks the given schedules that wait until their enqueued jobs are finished, except the schedules named in `but`.
+    /// Skips schedules that another transaction has locked.
     pub async fn lock_watching(
         &mut self,
         names: &[&str],
@@ -176,8 +180,8 @@ impl ScheduleTransaction<'_> {
         Ok(locked(&rows))
     }
 
-    /// Returns the given jobs that are ready, leased, scheduled or waiting. Call it after locking the schedules, so
-    /// that its snapshot includes the jobs that the previous lock holder has fired.
+    /// Returns the given jobs that are ready, leased, scheduled or waiting. Must run after the schedules are locked, so
+    /// that the snapshot of this query includes the jobs that the previous lock holder has enqueued.
     pub async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut self.connection, ids).await
     }
@@ -222,17 +226,16 @@ impl ScheduleTransaction<'_> {
 
     /// Audits a change of a schedule by this transaction.
     pub async fn record(&mut self, schedule: &Schedule, by: &Actor) -> Result<(), StoreError> {
-        audit::record(&mut self.connection, by, &change(schedule)).await
+        let change = Change { before: self.before.take(), ..change(schedule) };
+        audit::record(&mut self.connection, by, &change).await
     }
 
-    /// Commits the transaction.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;
         Ok(())
     }
 
-    /// Rolls back the transaction.
     pub async fn roll_back(mut self) {
         self.connection.roll_back().await;
         self.open = false;

@@ -18,7 +18,8 @@ macro_rules! text {
     };
 }
 
-/// Expands to the table whose values replace the placeholders of a shared file; `None` for other statements.
+/// Expands to the `JobTable` whose values replace the placeholders of a shared file, or to `None` for statements
+/// without placeholders.
 macro_rules! table {
     () => {
         None
@@ -31,8 +32,8 @@ macro_rules! table {
     };
 }
 
-/// Declares the statements of each folder of `server/sql`. `Variant = "name"` has a file `name.sql`, `: "SQL"` is a literal, and
-/// `on TABLE in "file"` fills the shared file for a table of [`job_table`].
+/// Declares the statements of each folder of `server/sql`. `Variant = "name"` has a file `name.sql`, `: "SQL"` is a
+/// literal, and `on TABLE in "file"` fills the shared file for a table of [`job_table`].
 macro_rules! statements {
     ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)? $(on $table:ident in $file:literal)?,)* })*) => {
         /// A statement that brokers run. Each connection prepares it once.
@@ -42,7 +43,6 @@ macro_rules! statements {
         }
 
         impl Statement {
-            /// All statements.
             pub const ALL: &'static [Self] = &[$($(Self::$variant,)*)*];
 
             /// Statement name, for logs and metrics.
@@ -192,6 +192,7 @@ statements! {
         RevokedJwts = "revoked_jwts",
         RevokeJwt = "revoke_jwt",
         TypesOf = "types_of",
+        AuditedSettings = "audited_settings",
         RecordChange = "record_change",
         ListAudit = "list_audit",
     }

@@ -6,7 +6,9 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, Lane, LockWait, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane,
+    Actor, Lane, LockWait, Statement, Store, StoreError,
+    audit::{Change, SettingsBefore},
+    transaction::retry_while_locked_in_side_lane,
 };
 use crate::job::{HistoryMode, JobState, TaskTypeName, TypeId, TypeSettings, TypeView};
 
@@ -17,14 +19,13 @@ pub struct SettingsRow {
     pub id: TypeId,
     /// Name of the task type.
     pub name: String,
-    /// Settings of the task type.
     pub settings: TypeSettings,
     /// Whether the priority step was changed, and some ranks may still use the old step.
     pub step_changed: bool,
 }
 
 impl Store {
-    /// Returns ids and names of task types that exist under these names.
+    /// Returns the ids and names of the given task types that exist.
     pub async fn task_types(&self, names: &[&str]) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypesByName, &[&names]).await?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
@@ -76,7 +77,7 @@ impl Store {
     }
 
     /// Replaces the settings of a task type, and creates the type if it does not exist. `fallback` is the id of its
-    /// fallback type. Returns the version of all settings.
+    /// fallback type. Returns the settings version.
     pub async fn update_task_type(
         &self,
         name: &str,
@@ -101,6 +102,7 @@ impl Store {
         let mut transaction = self.begin().await?;
         let names: &[&str] = &[name];
         transaction.query(Statement::CreateTaskTypes, &[&names, &by.name()]).await?;
+        let before = SettingsBefore::read(transaction.connection(), SettingsBefore::TASK_TYPE, name).await?;
         let rows = transaction
             .query(
                 Statement::UpdateTaskType,
@@ -120,7 +122,9 @@ impl Store {
             )
             .await?;
         transaction.set_limits(name, &settings.limits).await?;
-        transaction.record(by, &Change { types: vec![name], count: 1, ..Change::default() }).await?;
+        transaction
+            .record(by, &Change { types: vec![name], count: 1, before: Some(before), ..Change::default() })
+            .await?;
         transaction.commit().await?;
         Ok(rows.first().map_or(0, |row| row.get("version")))
     }
@@ -148,7 +152,7 @@ impl Store {
             .collect())
     }
 
-    /// Counts the backlog of each given task type, up to the number that is paired with the type.
+    /// Counts the jobs in the backlog of each given task type, up to the maximum that is paired with the type.
     pub async fn backlogs(&self, types: &[(TypeId, i64)]) -> Result<Vec<(TypeId, i64)>, StoreError> {
         let (ids, most): (Vec<TypeId>, Vec<i64>) = types.iter().copied().unzip();
         let rows = self.hot().await?.query(Statement::Backlogs, &[&ids, &most]).await?;

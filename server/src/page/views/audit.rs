@@ -34,9 +34,11 @@ struct Row {
     method: String,
     types: String,
     count: String,
-    /// Ids of the changed objects, and whether each is a job.
+    /// Ids of the changed objects. The flag is true if the object is a job.
     ids: Vec<(String, bool)>,
     reason: String,
+    /// Changed settings with their old and new values.
+    changes: Vec<String>,
     broker: String,
     peer: String,
 }
@@ -71,6 +73,7 @@ fn row(entry: v1::AuditEntry) -> Row {
         count: number(entry.count),
         ids: entry.ids.into_iter().map(|id| (id, is_of_jobs)).collect(),
         reason: plain(&entry.reason),
+        changes: entry.changes.iter().map(|change| plain(change)).collect(),
         broker: entry.broker,
         peer: entry.peer,
     }

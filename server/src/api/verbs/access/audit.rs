@@ -18,7 +18,7 @@ use crate::{
 pub(crate) const PAGE: usize = 100;
 /// Maximum page size. Generated clients accept messages of 4 MiB, and an entry has at most about 5 KiB.
 pub(crate) const MAX_PAGE: usize = 500;
-/// Maximum length of an id in an entry; the longest id is a limit key.
+/// Maximum length of an id in an audit entry, in bytes; the longest ids are limit keys.
 const ID_BYTES: usize = 2_000;
 
 /// The call `ListAudit`.
@@ -84,6 +84,7 @@ fn entry(entry: AuditEntry) -> v1::AuditEntry {
         count: entry.count,
         ids: entry.ids,
         reason: entry.reason,
+        changes: entry.changes,
         store: String::new(),
     }
 }
