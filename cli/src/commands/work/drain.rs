@@ -12,12 +12,12 @@ use tonic::Code;
 use super::run::Work;
 use crate::commands::failure::Failure;
 
-/// Bounds of the interval at which the drain counts the remaining jobs. Waiting for a job is not enough, because other workers
-/// may take all ready jobs.
+/// Minimum and maximum interval at which the drain counts the remaining jobs. The drain cannot rely on the arrival of jobs,
+/// because other workers may take all of them.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
-/// Time within which a job becomes ready if it was in transit to a stopped worker, or waited for a limit or a dependency that
-/// is now free or finished. After this time, something else holds the job back.
+/// Maximum time until a job without an obstacle becomes ready, for example after its stopped worker returned it, or after a
+/// dependency finished. A job that takes longer is held back by something else.
 const BECOMES_READY: Duration = Duration::from_secs(1);
 /// Interval of log messages about the jobs that the drain waits for.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const REMINDER: Duration = Duration::from_secs(30);
 pub(super) enum Drain {
     /// No job is ready, and this worker holds no job.
     Now,
-    /// As `Now`, and also no other worker holds a job, and no scheduled or waiting job may become ready within this time.
+    /// No job is ready or held by any worker, and no scheduled or waiting job may become ready within this time.
     Within(Duration),
 }
 
@@ -57,7 +57,7 @@ struct Remaining {
 }
 
 impl Remaining {
-    /// Returns whether a job may still arrive. `quiet` is the time since the last job.
+    /// Returns whether this worker may still receive a job. `quiet` is the time since its last job.
     fn may_come(&self, drain: Drain, quiet: Duration) -> bool {
         match drain {
             Drain::Now => self.ready > 0 || self.waiting > 0 && quiet < BECOMES_READY,
@@ -71,7 +71,7 @@ impl Remaining {
     }
 }
 
-/// Logs the jobs that a drain waits for, immediately and at intervals.
+/// Logs the jobs that a drain waits for, first immediately and then every 30 seconds.
 #[derive(Default)]
 struct Reminder(Option<Instant>);
 
@@ -84,7 +84,7 @@ impl Reminder {
                 held_by_other_workers = leased,
                 waiting,
                 %next_due,
-                "this worker has no job left, and waits for jobs that may come back; --drain=now does not wait"
+                "this worker has no job left; it waits for jobs that may become ready again. --drain=now does not wait for them"
             );
         }
     }
@@ -96,7 +96,7 @@ impl Work {
         for task_type in &self.task_types {
             match self.client.get_task_type(task_type).await {
                 Err(error) if error.code() == Code::PermissionDenied => {
-                    return Err(Failure::from(error).within("--drain counts the remaining jobs"));
+                    return Err(Failure::from(error).within("cannot count the remaining jobs for --drain"));
                 }
                 _ => {}
             }
@@ -104,14 +104,14 @@ impl Work {
         Ok(())
     }
 
-    /// Waits until no job runs, and no job is left or may come back. Even then a job may be in transit to this worker. It arrives
-    /// while the worker stops, and is run.
+    /// Waits until this worker runs no job, and no job is left or may come back. A job that is then still in transit to this
+    /// worker arrives while the worker stops, and is run.
     pub(super) async fn drained(&self, drain: Drain) {
         let mut running = self.running.subscribe();
         let mut reminder = Reminder::default();
         let (mut pause, mut quiet) = (MIN_INTERVAL, None);
         loop {
-            // Never fails, because `self` holds the sender.
+            // The wait never fails, because `self` holds the sender.
             let _ = running.wait_for(|count| *count == 0).await;
             match self.remaining().await {
                 Some(remaining) if remaining.ready == 0 && *running.borrow_and_update() == 0 => {
@@ -134,8 +134,8 @@ impl Work {
         }
     }
 
-    /// Returns whether no job is left after the worker has stopped. Jobs in transit to the stopped worker become ready a moment
-    /// later. Until then they are leased, like jobs of other workers.
+    /// Returns whether no job is left after the worker has stopped. Jobs that were in transit to the worker count as leased,
+    /// and become ready after a moment.
     pub(super) async fn is_empty(&self, drain: Drain) -> bool {
         let begun = Instant::now();
         loop {
@@ -151,8 +151,8 @@ impl Work {
         }
     }
 
-    /// Counts the remaining jobs of the worker's types. Returns `None` if the broker does not answer. Then the worker must not
-    /// end, because its outcomes may be unsettled.
+    /// Counts the remaining jobs of the worker's task types. Returns `None` if the broker does not answer; the worker must not
+    /// end then, because its outcomes may be unsettled.
     async fn remaining(&self) -> Option<Remaining> {
         let mut remaining = Remaining::default();
         for task_type in &self.task_types {

@@ -13,13 +13,13 @@ use crate::workers::{
 
 /// Kind of a built-in worker.
 pub(super) enum Kind {
-    /// One process per job.
+    /// Runs one process per job.
     Exec(Exec),
-    /// One line of JSON per job, to a process that serves many jobs.
+    /// Sends one line of JSON per job to a process that serves many jobs.
     Lines(Lines),
-    /// One HTTP request per job.
+    /// Sends one HTTP request per job.
     Post(Box<Post>),
-    /// SQL statements in a database, in one transaction per job.
+    /// Runs the SQL statements of each job in one transaction in a database.
     Sql(Box<Sql>),
 }
 

@@ -98,6 +98,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["exec", "argv"],
           value_parser = values::duration)]
     timeout: Option<Duration>,
+    /// Let the broker count this worker as lost after this silence, 10s to 1h [default: the broker's, 60s]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    liveness: Option<Duration>,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]

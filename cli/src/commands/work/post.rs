@@ -14,10 +14,10 @@ use crate::workers::{
     post::{Post, Secret, Target},
 };
 
-/// Environment variable with the secret.
+/// Environment variable with the secret that signs requests.
 const SECRET: &str = "HOWDAH_POST_SECRET";
 
-/// Default timeout of a request with its answer.
+/// Default timeout of an HTTP request, including its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Flags that conflict with --post. All flags of this group list them, because clap does not check `requires` of a flag that
@@ -51,13 +51,13 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
         HeaderName::try_from(name.trim()).map_err(|_| "the header's name has a character that is not allowed")?;
     let mut value =
         HeaderValue::try_from(value.trim()).map_err(|_| "the header's value has a character that is not allowed")?;
-    // The value may be a credential.
+    // Marks the header value as sensitive, because it may be a credential.
     value.set_sensitive(true);
     Ok((name, value))
 }
 
 impl PostArgs {
-    /// Creates the worker if its flag was given.
+    /// Creates the HTTP worker, or returns `None` without `--post`.
     pub(super) fn kind(
         &self,
         stop_tokens: &StopTokens,

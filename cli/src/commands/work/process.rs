@@ -15,7 +15,7 @@ use crate::workers::{
 /// Flags that conflict with --exec and --argv. All flags of this group list them, because clap does not check `requires` of a
 /// flag that conflicts with another one.
 const OTHERS: [&str; 2] = ["post", "sql"];
-/// Flags that conflict with options of --lines: `OTHERS`, and a flag that conflicts with --lines.
+/// Flags that conflict with the options of --lines: the flags in `OTHERS`, and --max-output, which conflicts with --lines.
 const NO_LINES: [&str; 3] = ["post", "sql", "max_output"];
 
 #[derive(Debug, clap::Args)]
@@ -63,13 +63,15 @@ pub(super) struct ProcessArgs {
 fn variable(name: &str) -> Result<String, String> {
     let is_bad = |c: char| c == '=' || c.is_control() || c.is_whitespace();
     match name.chars().find(|&c| is_bad(c)) {
-        Some(bad) => Err(format!("a variable's name must not contain {bad:?}; its value comes from the environment")),
+        Some(bad) => {
+            Err(format!("use only the variable's name, without {bad:?}; the worker's environment has its value"))
+        }
         None => Ok(name.to_owned()),
     }
 }
 
 impl ProcessArgs {
-    /// Creates the worker if its flag was given.
+    /// Creates the worker for processes, or returns `None` without `--exec` and `--argv`.
     pub(super) fn kind(&self, stop_tokens: &StopTokens) -> Result<Option<Kind>, Failure> {
         let program = match &self.exec {
             Some(command) => Program::shell(command),

@@ -23,6 +23,7 @@ pub(super) struct Work {
     kind: Arc<Kind>,
     pub(super) task_types: Vec<String>,
     jobs: usize,
+    liveness: Option<Duration>,
     /// Number of running jobs.
     pub(super) running: watch::Sender<usize>,
 }
@@ -34,6 +35,7 @@ impl Work {
             kind: Arc::new(kind),
             task_types: args.task_types(),
             jobs: args.jobs as usize,
+            liveness: args.liveness,
             running: watch::Sender::new(0),
         }
     }
@@ -59,7 +61,8 @@ impl Work {
                 () = drained => handle.stop().await,
             };
             total.add(&ended?);
-            // With --drain the worker starts again if jobs are left, such as jobs that it released while it stopped.
+            // With --drain the worker starts again if jobs are left, for example jobs that the worker released while it
+            // stopped.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
             let Some(drain) = args.drain else { break };
             if stop.is_cancelled() || max_reached || self.is_empty(drain).await {
@@ -82,6 +85,10 @@ impl Work {
         };
         let worker = self.client.worker().handle(self.task_types.as_slice(), handler);
         let worker = worker.concurrency(self.jobs).max_jobs(max_jobs).stop_timeout(NO_LIMIT);
+        let worker = match self.liveness {
+            Some(liveness) => worker.liveness(liveness),
+            None => worker,
+        };
         worker.label("program", concat!("howdah work ", env!("CARGO_PKG_VERSION"))).build()
     }
 }
@@ -116,7 +123,7 @@ fn reason(job: &Job) -> &'static str {
     }
 }
 
-/// Counts a job while it runs.
+/// Counts one running job from its creation to its drop.
 struct Running(watch::Sender<usize>);
 
 impl Running {
@@ -169,7 +176,8 @@ impl Total {
     }
 }
 
-/// Cancels `stop` at the first signal or after `--max-age`, and `graceful` another `--stop-after` later.
+/// Cancels `stop` at the first signal or after `--max-age`. Cancels `graceful` after a further `--stop-after`, which ends the
+/// jobs that still run.
 pub(super) fn stop_in_time(
     signal: CancellationToken,
     stop: CancellationToken,

@@ -44,7 +44,7 @@ pub(in crate::commands) fn is_name(name: &str) -> bool {
 }
 
 impl SqlArgs {
-    /// Creates the worker if its flag was given.
+    /// Creates the SQL worker, or returns `None` without `--sql`.
     pub(super) fn kind(
         &self,
         stop_tokens: &StopTokens,
